@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from odradek.broker.handlers import (
+    alter_client_quotas,
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
@@ -20,6 +21,7 @@ from odradek.broker.handlers import (
     delete_records,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -56,6 +58,7 @@ from odradek.broker.lifecycle import Broker
 from odradek.broker.serving.context import RequestContext
 
 HANDLERS: Final[tuple[Callable[[Broker, RequestContext, Any], object], ...]] = (
+    alter_client_quotas.handle,
     alter_configs.handle,
     alter_partition.handle,
     alter_partition_reassignments.handle,
@@ -72,6 +75,7 @@ HANDLERS: Final[tuple[Callable[[Broker, RequestContext, Any], object], ...]] = (
     delete_records.handle,
     delete_topics.handle,
     describe_acls.handle,
+    describe_client_quotas.handle,
     describe_cluster.handle,
     describe_configs.handle,
     describe_groups.handle,

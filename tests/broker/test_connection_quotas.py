@@ -8,7 +8,7 @@ from odradek.model import ConfigurationError
 
 
 def test_clients_are_counted_in_all_and_by_address() -> None:
-    quotas = ConnectionQuotas(most_open=100)
+    quotas = ConnectionQuotas(most_open=100, config=BrokerConfig())
     config = BrokerConfig(
         max_connections=4, max_connections_per_ip=2, max_connections_per_ip_overrides="10.0.0.9:3, [::1]:1,fe80::1:0"
     )
@@ -22,13 +22,13 @@ def test_clients_are_counted_in_all_and_by_address() -> None:
 
 
 def test_connections_are_limited_by_the_open_files_of_the_system_too() -> None:
-    quotas = ConnectionQuotas(most_open=1)
+    quotas = ConnectionQuotas(most_open=1, config=BrokerConfig())
     assert quotas.admit(BrokerConfig(), "a") is None
     assert "open files" in str(quotas.admit(BrokerConfig(), "b"))
 
 
 def test_connections_above_the_creation_rate_are_delayed() -> None:
-    quotas = ConnectionQuotas(most_open=100)
+    quotas = ConnectionQuotas(most_open=100, config=BrokerConfig())
     config = BrokerConfig(max_connection_creation_rate=10)
     delays = [quotas.delay_s(config, 50.0) for _ in range(20)]
     assert delays[:10] == pytest.approx([0.0] * 10)

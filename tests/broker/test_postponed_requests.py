@@ -1,4 +1,4 @@
-"""Quotas delay requests and asynchronous checks hold them, on every path: the fast one of Produce, raw and decoded."""
+"""Asynchronous checks hold requests on every path: the fast one of Produce, raw and decoded."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -24,45 +24,6 @@ async def ask(client: WireClient, api: ApiKey, version: int, request: dict[str, 
     if api == ApiKey.PRODUCE:
         return await client.produce_response()
     return await (client.fetch_response() if api == ApiKey.FETCH else client.answer())
-
-
-class Throttle:
-    """Quotas that delay requests of one API."""
-
-    def __init__(self, api: ApiKey, delay_s: float) -> None:
-        self._api, self._delay_s = api, delay_s
-        self.charged: list[int] = []
-
-    def throttle_time_s(self, context: RequestContext, cost_bytes: int) -> float:
-        if context.api_key != self._api:
-            return 0.0
-        self.charged.append(cost_bytes)
-        return self._delay_s
-
-
-@pytest.mark.parametrize(
-    "api", [ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.LIST_OFFSETS], ids=lambda api: api.name
-)
-def test_a_request_over_its_quota_is_served_later_and_charged_once(play: Play, api: ApiKey) -> None:
-    async def scene(world: World) -> None:
-        quotas = Throttle(api, 2.0)
-        await world.start(admission=Admission(ALLOW_ALL, quotas=quotas))
-        client, other = await world.client(), await world.client()
-        topic_id = (await client.create_topic(TOPIC)).topic_id
-        loop = asyncio.get_running_loop()
-        version = apis()[api].served[-1]
-        for count in range(1, 4):
-            began = loop.time()
-            answer = await ask(client, api, version, requests(topic_id)[api])
-            assert answer is not None
-            assert loop.time() - began >= 2
-            assert len(quotas.charged) == count
-        client.send(api, requests(topic_id)[api], version)
-        began = loop.time()
-        assert await ask(other, ApiKey.API_VERSIONS, 0, {}) is not None
-        assert loop.time() - began < 1, "another connection is served meanwhile"
-
-    play(scene)
 
 
 class Verifier:

@@ -10,6 +10,7 @@ from odradek.broker.cluster.metadata.metadata_loop import MetadataLoop
 from odradek.broker.controlling.controller import Controller
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.serving.admission import Admission
+from odradek.broker.serving.client_quotas import ClientQuotas
 from odradek.broker.serving.context import Session
 from odradek.broker.serving.dispatch import Dispatcher
 from odradek.config import BrokerConfig, ListenerAddress
@@ -52,6 +53,7 @@ class CommandListener:
             MetadataCache(config),
             BrokerCounters(),
             self._admission,
+            ClientQuotas(config, runtime.clock),
             is_own_command=lambda body: self._broker.metadata_loop.command_handler.is_addressed_here(body),
         )
         self._dispatcher.serve_clients()

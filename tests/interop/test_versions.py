@@ -264,6 +264,19 @@ def requests(topic_id: uuid.UUID) -> dict[ApiKey, dict[str, Any]]:
             "include_fenced_brokers": False,
             "endpoint_type": 1,
         },
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: {
+            "components": [{"entity_type": "user", "match_type": 0, "match": "a"}],
+            "strict": False,
+        },
+        ApiKey.ALTER_CLIENT_QUOTAS: {
+            "entries": [
+                {
+                    "entity": [{"entity_type": "user", "entity_name": "a"}],
+                    "ops": [{"key": "producer_byte_rate", "value": 1e6, "remove": False}],
+                }
+            ],
+            "validate_only": True,
+        },
         ApiKey.UNREGISTER_BROKER: {"broker_id": 99},
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: {"users": [{"name": "nobody"}]},
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: {"deletions": [{"name": "nobody", "mechanism": 1}], "upsertions": []},

@@ -1,4 +1,4 @@
-"""Changes the configuration of a topic, a group, a user or a broker in the metadata tree, on any broker.
+"""Changes the configuration of a topic, a group, a user, a client or a broker in the metadata tree, on any broker.
 
 After a concurrent write, a change is computed again. Brokers watch the configuration nodes themselves, so nothing is
 written to `/config/changes`, which Kafka's brokers watched.
@@ -16,6 +16,7 @@ from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import ConfigNode
 from odradek.metadata.store import BadVersion, Check, Create, NodeExists, NoNode, Operation, SetData, Store
 from odradek.model import ErrorCode, KafkaError
+from odradek.security.quotas import IP_KEYS, USER_KEYS, QuotaEntity
 
 _log = logging.getLogger("odradek.broker")
 _ATTEMPTS: Final = 10
@@ -23,7 +24,7 @@ _ATTEMPTS: Final = 10
 
 
 class ConfigChange(Struct, frozen=True, kw_only=True):
-    """A configuration change of a topic, a group, a user, a broker, or of all brokers if none is given.
+    """A configuration change of a topic, a group, a user, a client, a broker, or of all brokers if none is given.
 
     `change` maps the current configuration to the new one, or raises `KafkaError`. It may be called repeatedly.
     """
@@ -31,6 +32,7 @@ class ConfigChange(Struct, frozen=True, kw_only=True):
     topic: str | None = None
     group: str | None = None
     user: str | None = None
+    client: QuotaEntity | None = None
     broker_id: int | None = None
     change: Callable[[Mapping[str, str]], Mapping[str, str]]
 
@@ -41,6 +43,8 @@ class ConfigChange(Struct, frozen=True, kw_only=True):
             return paths.topic_config(self.topic)
         if self.user is not None:
             return paths.user_config(self.user)
+        if self.client is not None:
+            return paths.quota_config(self.client)
         return paths.broker_config(self.broker_id) if self.group is None else paths.group_config(self.group)
 
 
@@ -67,14 +71,16 @@ async def _write(store: Store, change: ConfigChange) -> None:
             except BrokenNodeError as error:
                 _log.warning("%s; overwriting it", error)
         after = change.change(before)
-        if node is not None and after == before:
+        if after == before and (node is not None or not after):
             return
         data = ConfigNode(config=after).encode()
         write: Operation = (
             Create(path=path, data=data) if node is None else SetData(path=path, data=data, version=node.version)
         )
-        # A topic that is deleted concurrently must not leave a configuration behind.
-        guard: list[Operation] = [] if change.topic is None else [Check(path=paths.topic(change.topic))]
+        guard = await _missing_parents(store, path)
+        if change.topic is not None:
+            # A topic that is deleted concurrently must not leave a configuration behind.
+            guard.append(Check(path=paths.topic(change.topic)))
         try:
             await store.multi([*guard, write])
         except (BadVersion, NodeExists):
@@ -85,9 +91,24 @@ async def _write(store: Store, change: ConfigChange) -> None:
             continue
         known = {**dynamic_definitions(), **TopicConfig.definitions(), **GroupConfig.definitions()}
         open_names = {name for name in after if name in known and known[name].type is not ConfigType.PASSWORD}
+        open_names.update(USER_KEYS, IP_KEYS)
         shown = {name: after[name] if name in open_names else "[hidden]" for name in after}
         _log.info(
             "Processing override for entityPath: %s with config: %s", path.removeprefix(f"{paths.CONFIG}/"), shown
         )
         return
     raise KafkaError(ErrorCode.request_timed_out, f"{path} is changed concurrently again and again")
+
+
+async def _missing_parents(store: Store, path: str) -> list[Operation]:
+    """Return what creates the parents of the node of a user's client: those of other nodes exist."""
+    parent = paths.parent(path)
+    user = paths.parent(parent)
+    if paths.parent(user) != paths.USER_CONFIGS:
+        return []
+    empty = ConfigNode(config={}).encode()
+    return [
+        Create(path=missing, data=data)
+        for missing, data in ((user, empty), (parent, b""))
+        if await store.get(missing) is None
+    ]

@@ -47,6 +47,7 @@ from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.replication.stray_logs import StrayLogs
 from odradek.broker.replication.writer import Writer
 from odradek.broker.serving.admission import Admission
+from odradek.broker.serving.client_quotas import ClientQuotas
 from odradek.broker.serving.dispatch import Dispatcher
 from odradek.broker.serving.fetch_sessions import FetchSessions
 from odradek.broker.serving.purgatory import Purgatory
@@ -92,9 +93,7 @@ class Broker:
         admission: Admission | None = None,
     ) -> None:
         self.metadata = MetadataCache(config)
-        self.runtime = runtime
-        self.store = store
-        self.tree = CountedStore(store)
+        self.runtime, self.store, self.tree = runtime, store, CountedStore(store)
         self.phase = Phase.STARTING
         self._has_checked_directories = False
         self.failed = asyncio.Event()
@@ -107,11 +106,13 @@ class Broker:
         )
         self.authorizer = create_authorizer(config)
         self.admission = admission or Admission(self.authorizer or ALLOW_ALL)
+        self.quotas = ClientQuotas(config, runtime.clock)
         self.dispatcher = Dispatcher(
             self,
             self.metadata,
             self.counters,
             self.admission,
+            self.quotas,
             is_own_command=lambda body: self.metadata_loop.command_handler.is_addressed_here(body),
         )
         self.server = Server(
@@ -119,6 +120,7 @@ class Broker:
             self.metadata,
             self.dispatcher,
             self.admission,
+            self.quotas,
             most_connections=most_connections,
             scram_credentials=self._scram_credential,
         )
@@ -401,6 +403,8 @@ class Broker:
         self.controller_requests.image_changed(old, new)
         if new.broker_configs != old.broker_configs:
             self._update_config(new)
+        if new.quota_configs != old.quota_configs:
+            self.quotas.update(new.quota_configs)
         self.partitions.apply(delta)
         self.groups.image_changed(old, new)
         self.auto_topic_creation_manager.image_changed()

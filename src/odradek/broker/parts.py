@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from odradek.broker.controlling.controller import Controller
     from odradek.broker.groups.group_coordinator import GroupCoordinator
     from odradek.broker.replication.replica_manager import ReplicaManager
+    from odradek.broker.serving.client_quotas import ClientQuotas
     from odradek.broker.serving.fetch_sessions import FetchSessions
     from odradek.broker.serving.purgatory import Purgatory
     from odradek.broker.serving.server import Server
@@ -118,6 +119,14 @@ class HasPurgatory(Protocol):
     @property
     def purgatory(self) -> "Purgatory":
         """The waiting requests, with their deadlines."""
+
+
+class HasQuotas(Protocol):
+    """A broker's quotas of clients."""
+
+    @property
+    def quotas(self) -> "ClientQuotas":
+        """The quotas of users and client ids, and the muted connections."""
 
 
 class HasRuntime(Protocol):

@@ -83,6 +83,18 @@ class NetworkConfig(ListenerSecurity):
         "New connections per second; more are delayed.",
         minimum=1,
     )
+    quota_window_num: int = integer(
+        "quota.window.num", 11, "Samples over which the rates of clients and IP addresses are measured.", minimum=1
+    )
+    quota_window_size_seconds: int = integer(
+        "quota.window.size.seconds", 1, "The length of a sample of such a rate.", minimum=1
+    )
+    controller_quota_window_num: int = integer(
+        "controller.quota.window.num", 11, "Samples whose whole time allows a burst of topic mutations.", minimum=1
+    )
+    controller_quota_window_size_seconds: int = integer(
+        "controller.quota.window.size.seconds", 1, "The length of a sample for topic mutations.", minimum=1
+    )
     socket_listen_backlog_size: int = integer(
         "socket.listen.backlog.size", 1024, "New connections that the kernel queues until they are accepted.", minimum=1
     )

@@ -65,8 +65,6 @@ controller.quorum.fetch.timeout.ms int 2000 0.. read-only
 controller.quorum.request.timeout.ms int 2000 0.. read-only
 controller.quorum.retry.backoff.ms int 20 0.. read-only
 controller.quorum.voters list "" any read-only
-controller.quota.window.num int 11 1.. read-only
-controller.quota.window.size.seconds int 1 1.. read-only
 controller.socket.timeout.ms int 30000 any read-only
 cordoned.log.dirs list "" any per-broker
 create.topic.policy.class.name class null any read-only
@@ -145,8 +143,6 @@ principal.builder.class class \
     org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder any per-broker
 producer.purgatory.purge.interval.requests int 1000 any read-only
 queued.max.requests int 500 1.. read-only
-quota.window.num int 11 1.. read-only
-quota.window.size.seconds int 1 1.. read-only
 remote.fetch.max.wait.ms int 500 1.. cluster-wide
 remote.list.offsets.request.timeout.ms long 30000 1.. cluster-wide
 remote.log.index.file.cache.total.size.bytes long 1073741824 1.. cluster-wide

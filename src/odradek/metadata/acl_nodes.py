@@ -117,8 +117,12 @@ class AclNodes:
             watch.cancel()
         self._watches.clear()
 
-    def _mark_changed(self) -> None:
+    def mark_changed(self) -> None:
+        """Make the owner read again."""
         self.has_changed = True
+
+    def _mark_changed(self) -> None:
+        self.mark_changed()
         self._mark()
 
     async def read(self) -> Acls:

@@ -15,6 +15,7 @@ from odradek.metadata.nodes import NO_LEADER, RECOVERED
 from odradek.model import TopicPartition
 from odradek.model.names import INTERNAL_TOPICS
 from odradek.security import Acls
+from odradek.security.quotas import QuotaEntity
 
 NO_CONTROLLER: Final = -1
 UNNAMED: Final = UUID(int=0)
@@ -110,6 +111,8 @@ class ClusterImage(Struct, frozen=True, kw_only=True):
     """SCRAM credentials and quotas by user name."""
     acls: Acls | None = None
     """The ACLs; None until they are read, and without an authorizer."""
+    quota_configs: Mapping[QuotaEntity, Mapping[str, str]] = field(default_factory=dict)
+    """Quotas by entity, beside other keys of its configuration."""
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
         """Return the topic with this id, if known."""

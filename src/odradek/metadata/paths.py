@@ -7,6 +7,7 @@ from uuid import UUID
 
 from odradek.model import TopicPartition
 from odradek.security import RESOURCE_TYPES, PatternType, ResourcePattern, ResourceType, kafka_name
+from odradek.security.quotas import DEFAULT, QuotaEntity
 
 BROKER_IDS: Final = "/brokers/ids"
 BROKER_SEQUENCE: Final = "/brokers/seqid"
@@ -29,12 +30,15 @@ PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"
 CONFIG: Final = "/config"
 ALL_BROKERS: Final = "<default>"
 """The name of the node with the cluster-wide default configuration."""
+DEFAULT_ENTITY: Final = ALL_BROKERS
+"""The name of the node with the quotas of users, clients or IP addresses that have none of their own."""
 CONFIG_CHANGES: Final = "/config/changes"
 TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
 GROUP_CONFIGS: Final = "/config/groups"
 CLIENT_CONFIGS: Final = "/config/clients"
 USER_CONFIGS: Final = "/config/users"
+IP_CONFIGS: Final = "/config/ips"
 ISR_CHANGE_NOTIFICATION: Final = "/isr_change_notification"
 LOG_DIR_EVENT_NOTIFICATION: Final = "/log_dir_event_notification"
 LATEST_PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
@@ -63,6 +67,7 @@ PERSISTENT_ROOTS: Final = (
     GROUP_CONFIGS,
     CLIENT_CONFIGS,
     USER_CONFIGS,
+    IP_CONFIGS,
     ISR_CHANGE_NOTIFICATION,
     LOG_DIR_EVENT_NOTIFICATION,
     LATEST_PRODUCER_ID_BLOCK,
@@ -135,9 +140,51 @@ def user_config(user: str) -> str:
     return f"{USER_CONFIGS}/{_quoted(user)}"
 
 
-def user_of_config(name: str) -> str | None:
+def user_clients(name: str) -> str:
+    """Return the path of the parent of the quotas of a user's clients; `name` is that of the user's node."""
+    return f"{USER_CONFIGS}/{name}/clients"
+
+
+def quota_config(entity: QuotaEntity) -> str:
+    """Return the path of an entity's quotas."""
+    if entity.ip is not None:
+        return f"{IP_CONFIGS}/{entity.ip or DEFAULT_ENTITY}"
+    client = None if entity.client_id is None else _entity_node(entity.client_id)
+    if entity.user is None:
+        return f"{CLIENT_CONFIGS}/{client}"
+    user = _entity_node(entity.user)
+    return f"{USER_CONFIGS}/{user}" if client is None else f"{user_clients(user)}/{client}"
+
+
+def user_entity(name: str) -> QuotaEntity | None:
     """Return the user of a node name below `/config/users`; None for an invalid name."""
-    return _unquoted(name)
+    user = _entity_name(name)
+    return None if user is None else QuotaEntity(user=user)
+
+
+def client_entity(name: str) -> QuotaEntity | None:
+    """Return the client of a node name below `/config/clients`; None for an invalid name."""
+    client_id = _entity_name(name)
+    return None if client_id is None else QuotaEntity(client_id=client_id)
+
+
+def user_client_entity(user_name: str, name: str) -> QuotaEntity | None:
+    """Return the user and client of a node name below `user_clients(user_name)`; None for an invalid name."""
+    user, client_id = _entity_name(user_name), _entity_name(name)
+    return None if user is None or client_id is None else QuotaEntity(user=user, client_id=client_id)
+
+
+def ip_entity(name: str) -> QuotaEntity:
+    """Return the address of a node name below `/config/ips`, which is not encoded."""
+    return QuotaEntity(ip=DEFAULT if name == DEFAULT_ENTITY else name)
+
+
+def _entity_node(name: str) -> str:
+    return _quoted(name) if name else DEFAULT_ENTITY
+
+
+def _entity_name(text: str) -> str | None:
+    return DEFAULT if text == DEFAULT_ENTITY else _unquoted(text)
 
 
 def _quoted(name: str) -> str:

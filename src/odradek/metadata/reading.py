@@ -116,8 +116,11 @@ async def read_topic_configs(
 async def read_configs(
     store: Reader, where: Mapping[K, str], broken: BrokenNodes, known: Mapping[K, Mapping[str, str]]
 ) -> dict[K, Mapping[str, str]]:
-    """Return the non-empty configurations at the paths `where`, for a broken node the one in `known`."""
-    nodes = await store.get_many(where.values())
+    """Return the non-empty configurations at the paths `where`, for a broken node the one in `known`.
+
+    A node without data, which tools create as a parent, has no configuration.
+    """
+    nodes = [node if node and node.data else None for node in await store.get_many(where.values())]
     configs = {each: _config(path, node, broken) for (each, path), node in zip(where.items(), nodes, strict=True)}
     present = {each: known.get(each, {}) if config is None else config for each, config in configs.items()}
     return {each: config for each, config in present.items() if config}

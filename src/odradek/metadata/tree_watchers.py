@@ -9,12 +9,13 @@ Other brokers get topics by the controller's requests, and watch only configurat
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from odradek.metadata import paths
 from odradek.metadata.acl_nodes import AclNodes
+from odradek.metadata.config_watchers import ConfigNodes, QuotaNodes
 from odradek.metadata.image import ClusterImage, TopicImage
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import DeleteTopicsNode, decode_integer
@@ -22,14 +23,12 @@ from odradek.metadata.reading import (
     BrokenNodes,
     is_broker_config,
     read_brokers,
-    read_configs,
     read_controller,
     read_topic_configs,
     read_topics,
 )
 from odradek.metadata.store import Store, Watch
 
-K = TypeVar("K")
 _TOPICS_AT_ONCE: Final = 100
 """How many topics are read together: few round trips, but pauses for other tasks."""
 
@@ -38,60 +37,12 @@ def _ignore() -> None:
     """Ignore changes of the controller, in a process without elections."""
 
 
-class _ConfigNodes(Generic[K]):
-    """The configurations of brokers, of groups, or of users, in the children of the node `root`.
-
-    `key` converts a child's name, or returns None to ignore it. `mark` is called when a configuration changes.
-    """
-
-    def __init__(
-        self, store: Store, root: str, key: Callable[[str], K | None], broken: BrokenNodes, mark: Callable[[], None]
-    ) -> None:
-        self.has_changed = True
-        self._store = store
-        self._root = root
-        self._key = key
-        self._broken = broken
-        self._mark = mark
-        self._parent: Watch | None = None
-        self._watches: dict[str, Watch] = {}
-        self._known: Mapping[K, Mapping[str, str]] = {}
-
-    def start(self) -> None:
-        """Watch the children of `root`."""
-        self._parent = self._store.watch_children(self._root, self._mark_changed)
-
-    def stop(self) -> None:
-        """Cancel all watches."""
-        for watch in (self._parent, *self._watches.values()):
-            if watch is not None:
-                watch.cancel()
-        self._parent = None
-        self._watches.clear()
-
-    def _mark_changed(self) -> None:
-        self.has_changed = True
-        self._mark()
-
-    async def read(self) -> Mapping[K, Mapping[str, str]]:
-        """Return the non-empty configurations; a broken node keeps its last valid one."""
-        self.has_changed = False
-        keys = {name: key for name in await self._store.children(self._root) if (key := self._key(name)) is not None}
-        for name in keys.keys() - self._watches.keys():
-            self._watches[name] = self._store.watch_data(f"{self._root}/{name}", self._mark_changed)
-        for name in self._watches.keys() - keys.keys():
-            self._watches.pop(name).cancel()
-        where = {keys[name]: f"{self._root}/{name}" for name in sorted(keys)}
-        self._known = await read_configs(self._store, where, self._broken, self._known)
-        return self._known
-
-
 def _broker_of_config(name: str) -> str | None:
     return name if is_broker_config(name) else None
 
 
 class _BaseTreeWatcher:
-    """The watches of every broker: on the controller, on configurations of brokers, groups and users, and on ACLs."""
+    """The watches of every broker: on the controller, on configurations except those of topics, and on ACLs."""
 
     def __init__(
         self, store: Store, *, wake: Callable[[], None], on_controller: Callable[[], None], reads_acls: bool
@@ -101,14 +52,14 @@ class _BaseTreeWatcher:
         self._on_controller = on_controller
         self._broken = BrokenNodes()
         self._roots: list[Watch] = []
-        self._broker_configs = _ConfigNodes(store, paths.BROKER_CONFIGS, _broker_of_config, self._broken, wake)
-        self._group_configs = _ConfigNodes(store, paths.GROUP_CONFIGS, paths.group_of_config, self._broken, wake)
-        self._user_configs = _ConfigNodes(store, paths.USER_CONFIGS, paths.user_of_config, self._broken, wake)
+        self._broker_configs = ConfigNodes(store, paths.BROKER_CONFIGS, _broker_of_config, self._broken, wake)
+        self._group_configs = ConfigNodes(store, paths.GROUP_CONFIGS, paths.group_of_config, self._broken, wake)
+        self._quotas = QuotaNodes(store, self._broken, wake)
         self._acls = AclNodes(store, self._broken, wake) if reads_acls else None
-        self._nodes: list[_ConfigNodes[Any] | AclNodes] = [
+        self._nodes: list[ConfigNodes[Any] | QuotaNodes | AclNodes] = [
             self._broker_configs,
             self._group_configs,
-            self._user_configs,
+            self._quotas,
         ]
         if self._acls is not None:
             self._nodes.append(self._acls)
@@ -138,8 +89,8 @@ class _BaseTreeWatcher:
         self._wake()
 
     def _mark_common(self, *, configs: bool, controller: bool) -> None:
-        for nodes in self._nodes:
-            nodes.has_changed |= configs
+        for nodes in self._nodes if configs else ():
+            nodes.mark_changed()
         self._controller_changed |= controller
 
     async def _read_common(self) -> dict[str, Any]:
@@ -152,8 +103,8 @@ class _BaseTreeWatcher:
             }
         if self._group_configs.has_changed:
             parts["group_configs"] = await self._group_configs.read()
-        if self._user_configs.has_changed:
-            parts["user_configs"] = await self._user_configs.read()
+        if self._quotas.has_changed:
+            parts["user_configs"], parts["quota_configs"] = await self._quotas.read()
         if self._acls is not None and self._acls.has_changed:
             parts["acls"] = await self._acls.read()
         if self._controller_changed:

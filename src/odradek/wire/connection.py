@@ -67,6 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         "_idle_timer",
         "_in_flight",
         "_in_flight_bytes",
+        "_is_held",
         "_is_scheduled",
         "_large_responses",
         "_limits",
@@ -116,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self._written_bytes = 0  # given to the transport since the connection was made
         self._large_responses: deque[tuple[int, int]] = deque()  # (`_written_bytes` after it, its size)
         self._exclusive = False  # an exclusive request is unanswered
+        self._is_held = False  # the service serves no request
         self._unsent = False  # the transport's write buffer is full
         self._stalled = False  # whole frames may be waiting in the buffer
         self._paused = False  # the transport does not read
@@ -228,8 +230,13 @@ class Connection(asyncio.BufferedProtocol):
         return not self._closing
 
     def hold(self) -> None:
-        """Serve no request until `resume_writing`."""
-        self._unsent = True
+        """Serve no request until `release`."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """End a `hold`."""
+        self._is_held = False
+        self.continue_serving()
 
     def limit_frames(self, largest_frame_bytes: int) -> None:
         """Change the limit of a request's size, which is smaller until a client has authenticated."""
@@ -262,8 +269,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _log_closing(self, reason: str, *, level: int = logging.INFO, error: BaseException | None = None) -> None:
         text = "closing the connection from %s:%d: %s"
-        kind = self.peer_host, reason
-        self._rate_limited_log.log(kind, level, text, self.peer_host, self.peer_port, reason, error=error)
+        place = self.peer_host, self.peer_port
+        self._rate_limited_log.log((self.peer_host, reason), level, text, *place, reason, error=error)
 
     def abort(self) -> None:
         """Close at once, and drop unsent data."""
@@ -299,7 +306,7 @@ class Connection(asyncio.BufferedProtocol):
             reply: Reply = LATER
             if budget.is_exhausted:
                 budget.wait(self)
-            elif not self._unsent and (not in_flight or self._may_add_in_flight()):
+            elif not (self._unsent or self._is_held) and (not in_flight or self._may_add_in_flight()):
                 reply = serve(self, frame, alone=not in_flight)
             if reply is LATER:
                 frames.push_back(frame)
@@ -401,7 +408,7 @@ class Connection(asyncio.BufferedProtocol):
     def continue_serving(self) -> None:
         if self._closing:
             return
-        if self._stalled and not self._unsent and not self._is_scheduled:
+        if self._stalled and not (self._unsent or self._is_held or self._is_scheduled):
             self._serve_frames()
         if self._eof and not self._stalled and not self._in_flight:
             self.close()
@@ -448,10 +455,8 @@ class Connection(asyncio.BufferedProtocol):
             answers.popleft()
 
     def close_stuck(self) -> None:
-        if self._closing:
-            self.abort()
-            return
-        self._log_closing("memory is exhausted, and the client neither completed a request nor read responses")
+        if not self._closing:
+            self._log_closing("memory is exhausted, and the client neither completed a request nor read responses")
         self.abort()
 
     # Turns and idleness
@@ -493,6 +498,3 @@ class Connection(asyncio.BufferedProtocol):
             return
         delay_s = self._limits.idle_ms / 1000
         self._idle_timer = self._loop.call_later(delay_s, self._watch_idleness, self._reads, unsent_bytes)
-
-
-__all__ = ["Connection", "Serve", "Service"]

@@ -36,6 +36,8 @@ class PendingReply:
     """Set by the connection: when the reply began to wait for earlier ones, by the group's clock; 0 if it did not."""
     on_settled: "Callable[[PendingReply], None] | None" = None
     """Set by the connection; called when the reply is known."""
+    amend: "Callable[[Buffers], Buffers] | None" = None
+    """Set by the service; returns what to send instead of the buffers that `complete` gets."""
     on_answered: "Callable[[PendingReply], None] | None" = None
     """Set by the service; called when the reply is sent, after all earlier ones."""
 
@@ -48,7 +50,7 @@ class PendingReply:
     def complete(self, buffers: Buffers) -> None:
         """Reply with `buffers` as soon as all earlier requests are answered."""
         assert not self.settled, "a reply is given once"
-        self.buffers = buffers
+        self.buffers = buffers if self.amend is None else self.amend(buffers)
         self.settled = True
         if self.on_settled is not None:
             self.on_settled(self)

@@ -6,34 +6,43 @@ Version 3: quotas (KIP-599).
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from odradek.broker.parts import HasImage, HasQuotas
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
 from odradek.controller import NewPartitions
+from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import AclOperation, ResourceType
 
 
-class _Broker(Protocol):
+class _Broker(HasImage, HasQuotas, Protocol):
     async def create_partitions(
         self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
     ) -> list[KafkaError | None]: ...
+
+
+_STRICT_FROM: Final = 3
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per topic: INVALID_REQUEST if named twice, INVALID_PARTITIONS if the count is not larger."""
     named = Counter(topic.name for topic in message.topics)
     denied = context.denied(AclOperation.ALTER, ResourceType.TOPIC, named)
-    wanted = [
-        NewPartitions(
-            topic=topic.name,
-            count=topic.count,
-            assignment=None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments],
-        )
-        for topic in message.topics
-        if named[topic.name] == 1 and topic.name not in denied
-    ]
+    wanted = []
+    throttled: dict[str, KafkaError | None] = {}
+    for topic in message.topics:
+        if named[topic.name] == 1 and topic.name not in denied:
+            assignment = None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments]
+            new = NewPartitions(topic=topic.name, count=topic.count, assignment=assignment)
+            try:
+                if not message.validate_only:
+                    count = _added(broker.image, new)
+                    broker.quotas.take_mutations(context, count, strict_from=_STRICT_FROM)
+                wanted.append(new)
+            except KafkaError as error:
+                throttled[topic.name] = error
     twice = KafkaError(ErrorCode.invalid_request, "a topic may come only once in a request")
     results: dict[str, KafkaError | None] = dict.fromkeys(named, twice)
     results |= dict.fromkeys(denied, authorization_error(ResourceType.TOPIC))
@@ -41,7 +50,11 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
         created = await broker.create_partitions(wanted, validate_only=message.validate_only)
     except KafkaError as error:
         created = [error] * len(wanted)
-    results |= {each.topic: error for each, error in zip(wanted, created, strict=True)}
+    failed = [each for each, error in zip(wanted, created, strict=True) if error and not message.validate_only]
+    if failed:
+        count = sum(_added(broker.image, each) for each in failed)
+        broker.quotas.take_mutations(context, -count, strict_from=_STRICT_FROM)
+    results |= throttled | {each.topic: error for each, error in zip(wanted, created, strict=True)}
     return {
         "results": [
             {
@@ -52,3 +65,8 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
             for name, error in results.items()
         ]
     }
+
+
+def _added(image: ClusterImage, new: NewPartitions) -> int:
+    topic = image.topics.get(new.topic)
+    return 0 if topic is None else max(new.count - len(topic.partitions), 0)

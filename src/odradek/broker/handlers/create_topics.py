@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from odradek.broker.cooperation import cooperatively
-from odradek.broker.parts import HasConfig
+from odradek.broker.parts import HasConfig, HasQuotas
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
 from odradek.config import BrokerConfig, describe_topic
@@ -21,13 +21,14 @@ from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
 
-class _Broker(HasConfig, Protocol):
+class _Broker(HasConfig, HasQuotas, Protocol):
     async def create_topics(
         self, wanted: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[TopicCreation]: ...
 
 
 Overrides = tuple[tuple[str, str], ...]
+_STRICT_FROM: Final = 6
 _CONFIGURATIONS: Final = 16
 """How many different configurations of new topics are cached during one request."""
 
@@ -41,20 +42,28 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
     named = Counter(topic.name for topic in message.topics)
     wanted: list[NewTopic] = []
     errors: dict[str, KafkaError] = {}
+    validate_only = optional(message, "validate_only", False)
     async for topic in cooperatively(message.topics):
         try:
             if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.invalid_request, f"the request names the topic {topic.name} twice")
             if topic.name in denied:
                 raise authorization_error(ResourceType.TOPIC)
-            wanted.append(_new_topic(topic))
+            new = _new_topic(topic)
+            if not validate_only:
+                count = _partitions(broker.config, new)
+                broker.quotas.take_mutations(context, count, strict_from=_STRICT_FROM)
+            wanted.append(new)
         except KafkaError as error:
             errors[topic.name] = error
-    validate_only = optional(message, "validate_only", False)
     try:
         created = {each.name: each for each in await broker.create_topics(wanted, validate_only=validate_only)}
     except KafkaError as error:
         created = {each.name: TopicCreation(name=each.name, error=error) for each in wanted}
+    failed = [each for each in wanted if not validate_only and created[each.name].error is not None]
+    if failed:
+        count = sum(_partitions(broker.config, each) for each in failed)
+        broker.quotas.take_mutations(context, -count, strict_from=_STRICT_FROM)
     created |= {name: TopicCreation(name=name, error=error) for name, error in errors.items()}
     # Describing a configuration takes 0.2 ms, and most topics of a request have the same one.
     config = lru_cache(maxsize=_CONFIGURATIONS)(lambda overrides: _configs(broker.config, dict(overrides)))
@@ -90,6 +99,12 @@ def _new_topic(topic: Any) -> NewTopic:
         assignment=assignment,
         config=config,
     )
+
+
+def _partitions(config: BrokerConfig, topic: NewTopic) -> int:
+    """Return how many partitions the topic is to have."""
+    count = len(topic.assignment) or topic.num_partitions
+    return config.num_partitions if count == -1 else max(count, 0)
 
 
 def _result(creation: TopicCreation, config: Callable[[Overrides], list[dict[str, Any]]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any, Protocol
 from uuid import UUID
 
-from odradek.broker.parts import HasController, HasImage
+from odradek.broker.parts import HasController, HasImage, HasQuotas
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
 from odradek.metadata.image import ClusterImage
@@ -16,10 +16,11 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.security import AclOperation, ResourceType
 
 
-class _Broker(HasController, HasImage, Protocol): ...
+class _Broker(HasController, HasImage, HasQuotas, Protocol): ...
 
 
 _TOPIC_IDS_FROM = 6
+_STRICT_FROM = 5
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
@@ -31,12 +32,20 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
     named = Counter(requested)
     errors: dict[int, KafkaError] = {}
     wanted: dict[int, str | UUID] = {}
+    taken: dict[int, int] = {}
     for place, (name, topic_id) in enumerate(requested):
         if named[name, topic_id] > 1 or (name is None) == (topic_id is None):
             errors[place] = KafkaError(ErrorCode.invalid_request, "a topic is named once, by its name or by its id")
         elif (error := _refusal(broker.image, context, name, topic_id)) is not None:
             errors[place] = error
         else:
+            count = _partitions(broker.image, name, topic_id)
+            try:
+                broker.quotas.take_mutations(context, count, strict_from=_STRICT_FROM)
+            except KafkaError as throttled:
+                errors[place] = throttled
+                continue
+            taken[place] = count
             wanted[place] = name if name is not None else topic_id  # type: ignore[assignment]
     results: dict[int, tuple[str | None, UUID | None, KafkaError | None]] = {}
     try:
@@ -45,6 +54,9 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
             results[place] = deletion.name, deletion.topic_id, deletion.error
     except KafkaError as error:
         results = {place: (*requested[place], error) for place in wanted}
+    if failed := [place for place, (_, _, error) in results.items() if error is not None]:
+        count = sum(taken[place] for place in failed)
+        broker.quotas.take_mutations(context, -count, strict_from=_STRICT_FROM)
     results |= {place: (*requested[place], error) for place, error in errors.items()}
     return {"responses": [_response(*results[place]) for place in range(len(requested))]}
 
@@ -62,6 +74,11 @@ def _refusal(
         return None if context.visibility is None else KafkaError(ErrorCode.unknown_topic_id)
     is_allowed = context.allows(AclOperation.DELETE, ResourceType.TOPIC, name)
     return None if is_allowed else authorization_error(ResourceType.TOPIC)
+
+
+def _partitions(image: ClusterImage, name: str | None, topic_id: UUID | None) -> int:
+    topic = image.topic_by_id(topic_id) if name is None and topic_id is not None else image.topics.get(name or "")
+    return 0 if topic is None else len(topic.partitions)
 
 
 def _response(name: str | None, topic_id: UUID | None, error: KafkaError | None) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from odradek.broker.parts import (
     HasImage,
     HasPartitions,
     HasPurgatory,
+    HasQuotas,
     HasRuntime,
     HasServer,
 )
@@ -38,7 +39,7 @@ from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, encode_fetch_response
-from odradek.protocol.messages.fetch_session import FINAL_EPOCH
+from odradek.protocol.messages.fetch_session import FINAL_EPOCH, NO_SESSION
 from odradek.protocol.messages.message_codec import decode_request, milliseconds, optional
 from odradek.protocol.messages.produce import NodeEndpoint
 from odradek.protocol.primitives import Meter
@@ -57,6 +58,7 @@ class _Broker(
     HasImage,
     HasPartitions,
     HasPurgatory,
+    HasQuotas,
     HasRuntime,
     HasServer,
     Protocol,
@@ -137,6 +139,7 @@ class _Fetch(PendingReply):
         self._fetched = fetched
         self.decoded_bytes = decoded_bytes(meter)
         params = _fetch_params(broker, request, context.api_version)
+        self._charge = None if params.is_from_follower else broker.quotas.begin_fetch(context)
         self._is_refused = False
         """Whether the principal may not fetch as a follower."""
         self._denied: frozenset[str] = frozenset()
@@ -147,6 +150,8 @@ class _Fetch(PendingReply):
         self._params = params
         self._reader = PartitionReader(params, broker.server.response_buffers.lend)
         self._most_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, _ENOUGH_BYTES)
+        if self._charge is not None:
+            self._most_bytes = min(self._most_bytes, self._charge.most_fetch_bytes)
         self._partitions: list[Partition | Follower] = []
         self._client: ClientMetadata | None = None
         """The consumer, if it may be redirected to a follower."""
@@ -186,6 +191,8 @@ class _Fetch(PendingReply):
         if self._fetched.session is not None:
             self._fetched.session.waiting = self
         self._broker.purgatory.park(self, wait_ms)
+        if self._charge is not None:
+            self._charge.pause()
         return self
 
     # Waiting
@@ -212,6 +219,8 @@ class _Fetch(PendingReply):
     def expire(self) -> None:
         """Complete with the records that are available."""
         self._unsubscribe()
+        if self._charge is not None:
+            self._charge.resume()
         self.complete(self._encode(self._read(again=True)[0]))
 
     def abandon(self) -> None:
@@ -329,7 +338,14 @@ class _Fetch(PendingReply):
     # Responses
 
     def _encode(self, results: list[tuple[FetchTarget, FetchedPartition]]) -> Buffers:
+        throttle_ms = 0
+        if self._charge is not None:
+            throttle_ms = self._charge.throttle_fetch(sum(len(result.records or b"") for _, result in results))
         session = self._fetched.session
+        if throttle_ms:
+            results = []
+            if not self._fetched.incremental:  # clients forget a session whose first response is empty (KIP-219)
+                self._broker.fetch_sessions.forget(self._fetched.session_id)
         topics: dict[Any, list[FetchedPartition]] = {}
         for target, result in results:
             if self._fetched.incremental and not _has_changed(target, result):
@@ -351,7 +367,8 @@ class _Fetch(PendingReply):
                 else FetchedTopic(topic, None, partitions)
                 for topic, partitions in topics.items()
             ],
-            session_id=self._fetched.session_id,
+            throttle_time_ms=throttle_ms,
+            session_id=self._fetched.session_id if self._fetched.incremental or not throttle_ms else NO_SESSION,
             node_endpoints=self._endpoints(topics.values()) if version >= 16 else (),
         )
         return gathered_frame(self._context.header, pieces)

@@ -1,8 +1,8 @@
-"""Admission of requests: quotas, an asynchronous check, and authorization.
+"""Admission of requests: an asynchronous check, and authorization.
 
 ```
-Dispatcher.serve ─▶ is_due           quotas delay a request, an asynchronous check holds it: meanwhile its connection
-                                     serves nothing, and then calls `is_due` with the same request again
+Dispatcher.serve ─▶ is_due           an asynchronous check holds a request: meanwhile its connection serves nothing,
+                                     and then calls `is_due` with the same request again
                  ─▶ check_request    the API's permission on the whole request (`api_permissions`), the check's error
 handler          ─▶ check, denied    the API's permissions on each topic, group and so on that the request names
 ```
@@ -57,13 +57,6 @@ _ERRORS: Final = {
 }
 
 
-class Quotas(Protocol):
-    """The quotas of clients (KIP-13, KIP-124)."""
-
-    def throttle_time_s(self, context: "RequestContext", cost_bytes: int) -> float:
-        """Charge `cost_bytes` to the client's quota, and return for how many seconds the request must wait, or 0."""
-
-
 class RequestVerifier(Protocol):
     """A check of requests that has to wait for another broker, for instance of a transaction (KIP-890)."""
 
@@ -75,20 +68,17 @@ class RequestVerifier(Protocol):
 
 
 class Admission:
-    """The authorizer, the quotas and the asynchronous check of one broker."""
+    """The authorizer and the asynchronous check of one broker."""
 
-    def __init__(
-        self, authorizer: Authorizer, *, quotas: Quotas | None = None, verifier: RequestVerifier | None = None
-    ) -> None:
+    def __init__(self, authorizer: Authorizer, *, verifier: RequestVerifier | None = None) -> None:
         self.authorizer = authorizer
         self.allows_all = isinstance(authorizer, AllowAllAuthorizer)
         """Whether everything is allowed, so that the authorizer, a large part of a fetch's cost, is not called."""
-        self.may_postpone = quotas is not None or verifier is not None
+        self.may_postpone = verifier is not None
         """Whether `is_due` has to be called."""
         self.may_refuse = not self.allows_all or self.may_postpone
         """Whether methods other than `is_due` can refuse anything. If not, hot paths need not call them."""
         self._refusals = RateLimitedLog(_log, most_lines=_MOST_LINES)
-        self._quotas = quotas
         self._verifier = verifier
         self._tasks: set[asyncio.Task[KafkaError | None]] = set()
 
@@ -100,11 +90,10 @@ class Admission:
         task = session.postponed
         if task is None:
             session.refusal = None
-            delay_s = 0.0 if self._quotas is None else self._quotas.throttle_time_s(context, len(frame))
             check = None if self._verifier is None else self._verifier.verify(context, frame)
-            if delay_s <= 0 and check is None:
+            if check is None:
                 return True
-            task = session.postponed = asyncio.get_running_loop().create_task(_wait(delay_s, check))
+            task = session.postponed = asyncio.get_running_loop().create_task(_wait(check))
             self._tasks.add(task)
             task.add_done_callback(partial(self._resume, session))
         if not task.done():
@@ -117,10 +106,10 @@ class Admission:
     def _resume(self, session: "Session", task: "asyncio.Task[KafkaError | None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            session.connection.resume_writing()
+            session.connection.release()
 
     def stop(self) -> None:
-        """Cancel the delays and checks of waiting requests."""
+        """Cancel the checks of waiting requests."""
         for task in tuple(self._tasks):
             task.cancel()
 
@@ -237,12 +226,9 @@ def _check_declared(context: "RequestContext", permission: Permission) -> None:
     assert permission in PERMISSIONS[ApiKey(context.api_key)].items, permission
 
 
-async def _wait(delay_s: float, check: Awaitable[None] | None) -> KafkaError | None:
-    if delay_s > 0:
-        await asyncio.sleep(delay_s)
+async def _wait(check: Awaitable[None]) -> KafkaError | None:
     try:
-        if check is not None:
-            await check
+        await check
     except KafkaError as error:
         return error
     return None

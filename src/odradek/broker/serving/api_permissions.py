@@ -95,6 +95,8 @@ PERMISSIONS: Final[Mapping[ApiKey, ApiPermissions]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: ApiPermissions(request=(_ALTER_CLUSTER,)),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: ApiPermissions(request=(_DESCRIBE_CLUSTER,)),
     ApiKey.OFFSET_DELETE: ApiPermissions(request=(_DELETE_GROUP,), items=(_READ_TOPIC,)),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: ApiPermissions(request=(Permission(AclOperation.DESCRIBE_CONFIGS, _CLUSTER),)),
+    ApiKey.ALTER_CLIENT_QUOTAS: ApiPermissions(request=(Permission(AclOperation.ALTER_CONFIGS, _CLUSTER),)),
     ApiKey.ALTER_PARTITION: ApiPermissions(request=(_CLUSTER_ACTION,)),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiPermissions(request=(_DESCRIBE_CLUSTER,)),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ApiPermissions(request=(_ALTER_CLUSTER,)),

@@ -35,9 +35,11 @@ class Session(Struct, kw_only=True):
     fast_path: Callable[[memoryview], Reply | None] | None = None
     """Called with a frame before its body is decoded. Returns None if the handler has to serve the frame."""
     postponed: "asyncio.Task[KafkaError | None] | None" = None
-    """The delay or the check that the next request waits for (`Admission.is_due`)."""
+    """The check that the next request waits for (`Admission.is_due`)."""
     refusal: KafkaError | None = None
     """The asynchronous check's error for the current request."""
+    mutation_throttle_s: float = 0.0
+    """The throttle time of the current request for its mutations of topics (`ClientQuotas.take_mutations`)."""
 
 
 class RequestContext(NamedTuple):

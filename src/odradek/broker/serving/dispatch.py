@@ -14,6 +14,7 @@ from odradek.broker.authentication.session_authentication import AUTHENTICATION
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.apis import HANDLERS, PIPELINED, Api, apis
+from odradek.broker.serving.client_quotas import ClientQuotas
 from odradek.broker.serving.context import RequestContext, Session, WhenDone, decoded_bytes
 from odradek.broker.serving.responses import message_frame, refusal
 from odradek.metrics.counters import BrokerCounters
@@ -46,6 +47,7 @@ class Dispatcher:
         metadata: MetadataCache,
         counters: BrokerCounters,
         admission: Admission,
+        quotas: ClientQuotas,
         *,
         is_own_command: Callable[[bytes], bool],
     ) -> None:
@@ -53,6 +55,7 @@ class Dispatcher:
         self._metadata = metadata
         self._counters = counters
         self._admission = admission
+        self._quotas = quotas
         self._is_own_command = is_own_command
         self._serves_controller = False
         self._serves_clients = False
@@ -78,9 +81,9 @@ class Dispatcher:
         assert isinstance(session, Session)
         header: RequestHeader | None = None
         try:
-            may_postpone = self._admission.may_postpone
-            # Here the fast path saves also the header's decoding, a fifth of its time; below it waits for admission.
-            if not may_postpone and session.fast_path is not None and (reply := session.fast_path(frame)) is not None:
+            is_guarded = self._admission.may_postpone or self._quotas.are_set
+            # Here the fast path saves also the header's decoding, a fifth of its time.
+            if not is_guarded and session.fast_path is not None and (reply := session.fast_path(frame)) is not None:
                 return reply
             header = decode_request_header(frame)
             if not alone and header.api_key not in PIPELINED:
@@ -91,13 +94,9 @@ class Dispatcher:
                 connection.hold()
                 return LATER
             context = RequestContext(header, session)
-            if may_postpone:
-                if not self._admission.is_due(context, frame):
-                    return LATER
-                if session.fast_path is not None and not session.refusal and (reply := session.fast_path(frame)):
-                    return reply
-            key = header.api_key, header.api_version
-            handler = self._handlers.get(key) or self._find_handler(header, session)
+            if is_guarded:
+                return self._serve_guarded(context, frame)
+            handler = self._handlers.get((header.api_key, header.api_version)) or self._find_handler(header, session)
             return handler(self._broker, context, frame)
         except KafkaError as error:
             connection.close(f"{_describe(header)}{error}")
@@ -107,6 +106,24 @@ class Dispatcher:
             else:
                 connection.exception(f"{_describe(header)}failed", error)
         return NO_REPLY
+
+    def _serve_guarded(self, context: RequestContext, frame: memoryview) -> Reply:
+        """Serve a request that waits for the end of its connection's throttling and for admission."""
+        session, quotas, size = context.session, self._quotas, len(frame)
+        if quotas.is_muted(session.connection):
+            session.connection.hold()
+            return LATER
+        if self._admission.may_postpone and not self._admission.is_due(context, frame):
+            return LATER
+        charge = quotas.begin(context, size)
+        reply: Reply | None = None
+        if session.fast_path is not None and not session.refusal:
+            reply = session.fast_path(frame)
+        if reply is None:
+            key = context.api_key, context.api_version
+            handler = self._handlers.get(key) or self._find_handler(context.header, session)
+            reply = handler(self._broker, context, frame)
+        return reply if charge is None or reply is LATER else charge.apply(reply)
 
     def answer_later(
         self,
@@ -135,13 +152,13 @@ class Dispatcher:
         return reply
 
     def kill(self) -> None:
-        """Cancel the tasks of unanswered requests, and the delays and checks of `Admission`."""
+        """Cancel the tasks of unanswered requests, and the checks of `Admission`."""
         self._admission.stop()
         for task in tuple(self._tasks):
             task.cancel()
 
     async def stop(self) -> None:
-        """Cancel the tasks of unanswered requests, and the delays and checks of `Admission`; wait for the tasks."""
+        """Cancel the tasks of unanswered requests, and the checks of `Admission`; wait for the tasks."""
         tasks = tuple(self._tasks)
         self.kill()
         await asyncio.gather(*tasks, return_exceptions=True)

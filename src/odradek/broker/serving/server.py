@@ -20,6 +20,7 @@ from odradek.broker.authentication.listener_security import ListenerSecurity, Sc
 from odradek.broker.authentication.session_authentication import SessionAuthentication
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.serving.admission import Admission
+from odradek.broker.serving.client_quotas import ClientQuotas
 from odradek.broker.serving.connection_quotas import ConnectionQuotas
 from odradek.broker.serving.context import Session
 from odradek.broker.serving.dispatch import Dispatcher
@@ -59,6 +60,7 @@ class Server:
         metadata: MetadataCache,
         dispatcher: Dispatcher,
         admission: Admission,
+        quotas: ClientQuotas,
         *,
         most_connections: int,
         scram_credentials: ScramCredentials,
@@ -67,6 +69,7 @@ class Server:
         self._metadata = metadata
         self._dispatcher = dispatcher
         self._admission = admission
+        self._client_quotas = quotas
         self.serve: Serve = dispatcher.serve
         """The function that serves frames; a wrapper replaces it before `open`."""
         self._listeners: list[Listener] = []
@@ -81,7 +84,7 @@ class Server:
         self.meter: RequestMeter | None = None
         """The meter of requests, after `measure_requests`."""
         config = metadata.config
-        self._quotas = ConnectionQuotas(most_connections)
+        self._quotas = ConnectionQuotas(most_connections, config)
         self._scram_credentials = scram_credentials
         self._security: dict[str, ListenerSecurity] = {}
         most_bytes = _most_bytes(config.queued_max_request_bytes)
@@ -232,7 +235,7 @@ class Server:
 
     def _serve_waiting(self) -> None:
         for connection in tuple(self._connections):
-            connection.resume_writing()
+            connection.release()
 
     def close_listeners(self) -> None:
         """Accept no more connections."""
@@ -286,10 +289,16 @@ class Server:
         counters.admitted += 1
         self._connections[connection] = session
         connection.session = session
-        delay_s = self._quotas.delay_s(config, self._runtime.clock.monotonic())
+        now_s, loop = self._runtime.clock.monotonic(), asyncio.get_running_loop()
+        ip_limit = self._client_quotas.ip_limit(connection.peer_host)
+        if ip_limit is not None and (delay_s := self._quotas.ip_delay_s(connection.peer_host, ip_limit, now_s)) > 0:
+            connection.hold()
+            loop.call_later(delay_s, connection.close)
+            return True
+        delay_s = self._quotas.delay_s(config, now_s)
         if delay_s > 0:
             connection.hold()
-            asyncio.get_running_loop().call_later(delay_s, connection.resume_writing)
+            loop.call_later(delay_s, connection.release)
         return True
 
     def _secure(self, session: Session) -> None:
@@ -316,6 +325,7 @@ class Server:
                 session.authentication.close()
             self.counters[session.listener].closed += 1
             self._quotas.dismiss(connection.peer_host)
+            self._client_quotas.forget(connection)
         if not self._connections and self._emptied is not None and not self._emptied.done():
             self._emptied.set_result(None)
 

@@ -1,0 +1,60 @@
+"""AlterClientQuotas: set and remove quotas of users, client ids and IP addresses (KIP-546, KIP-612), on any broker.
+
+When the response is sent, this broker uses the new quotas; other brokers read them from the metadata tree.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from odradek.broker.config_changes import ConfigChange
+from odradek.broker.parts import HasMetadataLoop
+from odradek.broker.serving.context import RequestContext
+from odradek.model import ErrorCode, KafkaError
+from odradek.security.quotas import check_entity, check_key, quota_text
+
+
+async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any) -> dict[str, Any]:
+    """Return one entry per entity, which is altered completely or not at all; INVALID_REQUEST for invalid quotas."""
+    del context
+    results: list[KafkaError | None] = []
+    changes: dict[int, ConfigChange] = {}
+    for place, entry in enumerate(message.entries):
+        try:
+            changes[place] = _change(entry)
+            results.append(None)
+        except KafkaError as error:
+            results.append(error)
+    if changes and not message.validate_only:
+        try:
+            made = await broker.metadata_loop.change_configs(list(changes.values()))
+        except KafkaError as error:
+            made = [error] * len(changes)
+        for place, result in zip(changes, made, strict=True):
+            results[place] = result
+    return {
+        "entries": [
+            {
+                "error_code": ErrorCode.none if error is None else error.code,
+                "error_message": None if error is None else str(error),
+                "entity": [{"entity_type": each.entity_type, "entity_name": each.entity_name} for each in entry.entity],
+            }
+            for entry, error in zip(message.entries, results, strict=True)
+        ]
+    }
+
+
+def _change(entry: Any) -> ConfigChange:
+    entity = check_entity((each.entity_type, each.entity_name) for each in entry.entity)
+    for op in entry.ops:
+        check_key(entity, op.key)
+    quotas = {op.key: None if op.remove else quota_text(op.key, op.value) for op in entry.ops}
+    return ConfigChange(client=entity, change=_altered(quotas))
+
+
+def _altered(quotas: Mapping[str, str | None]) -> Callable[[Mapping[str, str]], Mapping[str, str]]:
+    """Return a function that sets `quotas` and removes those that are None; other keys of a configuration stay."""
+
+    def change(before: Mapping[str, str]) -> Mapping[str, str]:
+        return {key: value for key, value in {**before, **quotas}.items() if value is not None}
+
+    return change

@@ -1,0 +1,70 @@
+"""DescribeClientQuotas: list the quotas of the entities that match a filter (KIP-546), of IP addresses too (KIP-612).
+
+A component of the filter matches the entity's name (0), the default entity (1), or any name (2). A strict filter leaves
+out entities with parts of other types.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from odradek.broker.cooperation import cooperatively
+from odradek.broker.parts import HasImage
+from odradek.broker.serving.context import RequestContext
+from odradek.model import ErrorCode, KafkaError
+from odradek.security.quotas import DEFAULT, QuotaEntity, only_quotas
+
+_EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
+_TYPES: Final = ("user", "client-id", "ip")
+
+
+async def handle(broker: HasImage, context: RequestContext, message: Any) -> dict[str, Any]:
+    """Return the entities and their quotas, or INVALID_REQUEST for an invalid filter."""
+    del context
+    try:
+        wanted = _filter(message.components)
+    except KafkaError as error:
+        return {"error_code": error.code, "error_message": str(error), "entries": None}
+    entries = []
+    async for entity, config in cooperatively(broker.image.quota_configs.items()):
+        parts = entity_parts(entity)
+        if _matches(parts, wanted) and not (message.strict and len(parts) != len(wanted)):
+            values = [{"key": key, "value": value} for key, value in only_quotas(entity, config).items()]
+            entries.append({"entity": entity_message(parts), "values": values})
+    return {"error_code": ErrorCode.none, "error_message": None, "entries": entries}
+
+
+def entity_parts(entity: QuotaEntity) -> dict[str, str]:
+    """Return the names of an entity's parts by type."""
+    return {kind: name for kind, name in zip(_TYPES, entity, strict=True) if name is not None}
+
+
+def entity_message(parts: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return an entity as in a response, where the default has no name."""
+    return [{"entity_type": kind, "entity_name": None if name == DEFAULT else name} for kind, name in parts.items()]
+
+
+def _filter(components: Iterable[Any]) -> dict[str, str | None]:
+    """Return the wanted name of each type, None for any. Raise `KafkaError` INVALID_REQUEST."""
+    wanted: dict[str, str | None] = {}
+    for each in components:
+        kind = each.entity_type
+        if kind not in _TYPES:
+            raise _invalid(f"quotas are of {', '.join(_TYPES)}, not of {kind!r}")
+        if kind in wanted:
+            raise _invalid(f"{kind} is given twice")
+        if each.match_type not in (_EXACT, _DEFAULT, _SPECIFIED):
+            raise _invalid(f"{each.match_type} is no match type")
+        if (each.match_type == _EXACT) != bool(each.match):
+            raise _invalid("an exact match needs a name, and no other match has one")
+        wanted[kind] = {_EXACT: each.match, _DEFAULT: DEFAULT}.get(each.match_type)
+    if "ip" in wanted and len(wanted) > 1:
+        raise _invalid("an ip is not combined with a user or a client-id")
+    return wanted
+
+
+def _matches(parts: Mapping[str, str], wanted: Mapping[str, str | None]) -> bool:
+    return all(kind in parts and name in (None, parts[kind]) for kind, name in wanted.items())
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.invalid_request, message)

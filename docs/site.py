@@ -15,6 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
+from odradek.broker.serving.api_permissions import PERMISSIONS, Permission
 from odradek.cli import main
 from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.producer.settings import ProducerSettings
@@ -175,6 +176,17 @@ def broker_page() -> str:
     )
 
 
+def permissions_page() -> str:
+    """Return the permissions that each request needs."""
+
+    def cell(permissions: Iterable[Permission]) -> str:
+        return ", ".join(f"{each.operation.name} on {each.resource_type.name}" for each in permissions)
+
+    rows = [(each.name, cell(needs.request), cell(needs.items)) for each, needs in sorted(PERMISSIONS.items())]
+    head = "The whole request needs one of the first ones; each resource that it names needs those that concern it.\n"
+    return "\n".join(["# Permissions of requests\n", head, table(["request", "one of", "for each resource"], rows)])
+
+
 def topic_page() -> str:
     """Return every key of a topic and of a group."""
 
@@ -279,6 +291,7 @@ GENERATED: Final[dict[str, Callable[[], str]]] = {
     "reference/broker-keys.md": broker_page,
     "reference/topic-keys.md": topic_page,
     "reference/client-keys.md": client_page,
+    "reference/permissions.md": permissions_page,
     "reference/python.md": python_page,
     "reference/metrics.md": metrics_page,
     "decisions/index.md": decisions_page,

@@ -10,7 +10,7 @@ import pytest
 
 from odradek.clients import blocking
 from odradek.clients.cluster import NoBrokerError
-from odradek.model import AuthenticationError
+from odradek.model import AuthenticationError, KafkaError
 from odradek.runtime.certificates import CertificateAuthority
 from odradek.testing import Cluster
 
@@ -75,6 +75,28 @@ def test_a_killed_broker_of_a_secured_cluster_loses_no_record() -> None:
                 producer.send("t", b"%d" % number).result()
         with cluster.consumer("t") as consumer:
             assert [int(record.value or b"") for record in consumer.poll(10_000)] == list(range(20))
+
+
+@pytest.mark.parametrize("security", ["ssl", "sasl_plaintext"])
+def test_a_user_may_do_what_acls_allow_until_they_are_revoked(security: str) -> None:
+    acls = [("alice", "Write", "topic:ord*"), ("bob", "READ", "topic:*")]
+    with Cluster(2, security=security, users=USERS, acls=acls) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        reader = cluster.settings("bob") | {"enable_idempotence": False}
+        with blocking.Producer(**reader) as producer, pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
+            producer.send("orders", b"x").result()
+        with blocking.Producer(**cluster.settings("alice")) as producer:
+            producer.send("orders", b"x").result()
+            cluster.revoke(*acls[0])
+            for partition in range(2):
+                with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
+                    producer.send("orders", b"y", partition=partition).result()
+            cluster.allow("alice", "All", "topic:orders")
+            producer.send("orders", b"z").result()
+        with pytest.raises(
+            ValueError, match=r"such as Write and a resource such as topic:orders.* not 'write' and 'ord'"
+        ):
+            cluster.allow("alice", "write", "ord")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from typing import Any, Final, Self, TypeVar
 from msgspec.structs import replace
 
 from odradek.broker.lifecycle import Broker
-from odradek.broker.serving.apis import apis
 from odradek.broker.serving.context import Session
 from odradek.clients import blocking
 from odradek.config import BrokerConfig
@@ -27,11 +26,12 @@ from odradek.metadata.image import ClusterImage, PartitionImage
 from odradek.model import ErrorCode, KafkaError, SecurityProtocol, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.runtime import system_runtime
+from odradek.security import AclBinding
 from odradek.testing.conditions import eventually
 from odradek.testing.in_process.broker_thread import LIMIT_S, BrokerThread
-from odradek.testing.in_process.cluster_security import BROKER, ClusterSecurity
+from odradek.testing.in_process.cluster_security import BROKER, ClusterSecurity, exactly
 from odradek.testing.in_process.cut_network import CutNetwork, Cuts
-from odradek.testing.in_process.request_faults import Delay, Failure, RequestFaults
+from odradek.testing.in_process.request_faults import Delay, Failure, RequestFaults, api_named, error_named
 from odradek.testing.servers.ports import HeldPort
 
 T = TypeVar("T")
@@ -54,9 +54,10 @@ class Cluster:
     """Brokers 0 to `brokers` - 1. `config` has Kafka's keys for all brokers; `broker_configs` adds keys by broker id.
 
     `security` is "ssl", "sasl_plaintext" or "sasl_ssl", and `users` has passwords by user name; `settings` returns what
-    a client needs then. `data_dir` is the directory of the brokers' data. `start` raises `ConfigurationError` for an
-    unknown key; calls raise `ValueError` for unknown brokers, APIs, errors and users, `RuntimeError` if the cluster or
-    the broker does not run, and `TimeoutError` after a minute.
+    a client needs then. With `acls`, each what `allow` takes, brokers refuse what no ACL allows. `data_dir` is the
+    directory of the brokers' data. `start` raises `ConfigurationError` for an unknown key; calls raise `ValueError` for
+    unknown brokers, APIs, errors and users, `RuntimeError` if the cluster or the broker does not run, and
+    `TimeoutError` after a minute.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Cluster:
         broker_configs: Mapping[int, Mapping[str, str]] | None = None,
         security: str = "plaintext",
         users: Mapping[str, str] | None = None,
+        acls: Collection[tuple[str, str, str]] | None = None,
         data_dir: str | Path | None = None,
     ) -> None:
         if brokers < 1:
@@ -74,7 +76,7 @@ class Cluster:
         if security.upper() not in SecurityProtocol.__members__:
             raise ValueError(f"security must be ssl, sasl_plaintext, sasl_ssl or plaintext, not {security!r}")
         self._protocol = SecurityProtocol[security.upper()]
-        self._users = dict(users or {})
+        self._users, self._acls = dict(users or {}), acls
         self._security: ClusterSecurity
         self._ids = range(brokers)
         replicas = str(min(brokers, _REPLICAS))
@@ -118,6 +120,8 @@ class Cluster:
                 within_s=LIMIT_S,
                 what="every broker knows all the others and the users",
             )
+            for acl in self._acls or ():
+                self.allow(*acl)
         except BaseException:
             self.stop()
             raise
@@ -294,6 +298,30 @@ class Cluster:
         """
         return self._security.settings(user, client, mechanism, self.bootstrap_servers)
 
+    def allow(self, user: str, operation: str, resource: str) -> None:
+        """Add an ACL: `allow("alice", "Write", "topic:orders")`; `topic:ord*` is a prefix, `topic:*` every topic.
+
+        When this returns, or `revoke`, every broker that serves has the change. The cluster needs `acls`, maybe empty.
+        """
+        self._change_acl(self._security.acl(user, operation, resource), is_allowed=True)
+
+    def revoke(self, user: str, operation: str, resource: str) -> None:
+        """Remove an ACL of `allow`; connections stay open."""
+        self._change_acl(self._security.acl(user, operation, resource), is_allowed=False)
+
+    def _change_acl(self, acl: AclBinding, *, is_allowed: bool) -> None:
+        with self.admin() as admin:
+            if is_allowed:
+                admin.create_acls([acl])
+            else:
+                admin.delete_acls([exactly(acl)])
+
+        def is_known() -> bool:
+            every = [(broker.image.acls or {}).get(acl.pattern, ()) for broker in self._serving()]
+            return all((acl.entry in entries) == is_allowed for entries in every)
+
+        self._until(is_known, LIMIT_S, f"every broker has the change of {acl}")
+
     def producer(self, **settings: Any) -> blocking.Producer:
         """Return a blocking producer for this cluster, for a `with` block; `settings` are those of `Producer`."""
         return blocking.Producer(**{**self.settings(), **settings})
@@ -344,7 +372,7 @@ class Cluster:
         for broker_id in brokers or ():
             self._check_id(broker_id)
         ids = None if brokers is None else frozenset(brokers)
-        self._requests.add(Delay(seconds=seconds, api=None if api is None else _api(api), brokers=ids))
+        self._requests.add(Delay(seconds=seconds, api=None if api is None else api_named(api), brokers=ids))
 
     def fail_next(
         self, api: str | ApiKey, error: str | int | ErrorCode, times: int = 1, broker: int | None = None
@@ -359,7 +387,7 @@ class Cluster:
             raise ValueError(f"times must be at least 1, not {times}")
         if broker is not None:
             self._check_id(broker)
-        self._requests.add(Failure(api=_api(api), error=_error(error), times=times, broker=broker))
+        self._requests.add(Failure(api=api_named(api), error=error_named(error), times=times, broker=broker))
 
     def expire_sessions(self, user: str) -> int:
         """Close the connections of `user` as if their sessions had expired; return how many there were."""
@@ -425,7 +453,7 @@ class Cluster:
             "listeners": f"{self._security.listener}://{self._addresses[broker_id]}",
             "log.dirs": str(self._folder / f"broker-{broker_id}"),
         }
-        secured = self._security.broker_keys() | self._config
+        secured = self._security.broker_keys(authorize=self._acls is not None) | self._config
         config = BrokerConfig.parse({**secured, **self._broker_configs.get(broker_id, {}), **keys})
         network = self._networks[broker_id] = CutNetwork(broker_id, self._cuts, self._requests.from_brokers)
 
@@ -467,23 +495,3 @@ class Cluster:
         found = eventually(condition, within_s=within_s, what=what)
         assert found is not None, "eventually returns what is true"
         return found
-
-
-def _api(name: str | ApiKey) -> ApiKey:
-    """Return an API by its name in any of Kafka's forms: `Produce`, `FindCoordinator`, `FIND_COORDINATOR`."""
-    wanted = name.name if isinstance(name, ApiKey) else str(name)
-    served = {key.name.replace("_", "").lower(): key for key in map(ApiKey, apis())}
-    found = served.get(wanted.replace("_", "").lower())
-    if found is None:
-        raise ValueError(f"there is no API {wanted!r}; there are {', '.join(key.name for key in served.values())}")
-    return found
-
-
-def _error(error: str | int | ErrorCode) -> ErrorCode:
-    if isinstance(error, str):
-        found = ErrorCode.__members__.get(error.lower())
-    else:
-        found = next((each for each in ErrorCode if each == error), None)
-    if found is None or found is ErrorCode.none:
-        raise ValueError(f"Kafka has no error {error!r}; one is NOT_LEADER_OR_FOLLOWER, which is 6")
-    return found

@@ -15,6 +15,17 @@ from odradek.metadata.store import NodeExists, Store
 from odradek.model import SecurityProtocol
 from odradek.runtime import system_entropy
 from odradek.runtime.certificates import CertificateAuthority
+from odradek.security import (
+    CLUSTER_NAME,
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    PatternType,
+    ResourcePattern,
+    ResourceType,
+    by_kafka_name,
+)
 from odradek.security.sasl import encode_credential, jaas_text, scram_credential
 
 BROKER: Final = "broker"
@@ -82,9 +93,12 @@ class ClusterSecurity:
         """The name of the brokers' listener."""
         return self._protocol.value
 
-    def broker_keys(self) -> dict[str, str]:
-        """Return Kafka's keys of every broker."""
+    def broker_keys(self, *, authorize: bool) -> dict[str, str]:
+        """Return Kafka's keys of every broker; `authorize`: whether they refuse what no ACL allows."""
         keys: dict[str, str] = {}
+        if authorize:
+            keys["authorizer.class.name"] = "kafka.security.authorizer.AclAuthorizer"
+            keys["super.users"] = f"User:{self.principal(BROKER)}"
         if self._protocol.uses_tls:
             keys["ssl.keystore.location"] = str(self._broker_file)
             keys["ssl.truststore.location"] = str(self._authority.certificate)
@@ -112,6 +126,22 @@ class ClusterSecurity:
         """Return the name of the user's principal."""
         self._check(user, self._passwords, "user")
         return user if self._protocol.uses_sasl else f"CN={user},OU=cluster,O=Odradek"
+
+    def acl(self, user: str, operation: str, resource: str) -> AclBinding:
+        """Return the ACL that allows an operation on `TYPE:NAME`; `NAME*` is a prefix. Raises `ValueError`."""
+        kind, _, name = resource.partition(":")
+        resource_type, allowed = by_kafka_name(ResourceType, kind), by_kafka_name(AclOperation, operation)
+        if resource_type is None or allowed is None or not name:
+            raise ValueError(
+                f"an ACL has an operation such as Write and a resource such as topic:orders, topic:ord*, group:* or "
+                f"cluster:{CLUSTER_NAME}, not {operation!r} and {resource!r}"
+            )
+        is_prefix = name.endswith("*") and name != "*"
+        pattern_type = PatternType.PREFIXED if is_prefix else PatternType.LITERAL
+        return AclBinding(
+            pattern=ResourcePattern(resource_type, name.removesuffix("*") if is_prefix else name, pattern_type),
+            entry=AclEntry(principal=f"User:{self.principal(user)}", operation=allowed),
+        )
 
     def settings(self, user: str, client: str, mechanism: str, servers: str) -> dict[str, Any]:
         """Return the settings with which the user connects by a client of `_NAMES`. Raises `ValueError`."""
@@ -157,3 +187,17 @@ def _node(password: str) -> ConfigNode:
         each: scram_credential(each, password, salt=entropy.randbytes(16), iterations=4096) for each in _SCRAM
     }
     return ConfigNode(config={each: encode_credential(credential) for each, credential in credentials.items()})
+
+
+def exactly(acl: AclBinding) -> AclFilter:
+    """Return the filter of this ACL alone."""
+    (kind, name, pattern_type), entry = acl.pattern, acl.entry
+    return AclFilter(
+        resource_type=kind,
+        name=name,
+        pattern_type=pattern_type,
+        principal=entry.principal,
+        host=entry.host,
+        operation=entry.operation,
+        permission_type=entry.permission_type,
+    )

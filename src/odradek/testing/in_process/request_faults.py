@@ -147,3 +147,24 @@ def _refusal(connection: Connection, frame: memoryview, error: ErrorCode) -> Rep
         connection.close(SENTENCE)
         return NO_REPLY
     return message_frame(header, error_response(key, version, request, error, SENTENCE))
+
+
+def api_named(name: str | ApiKey) -> ApiKey:
+    """Return an API by its name in any of Kafka's forms: `Produce`, `FindCoordinator`, `FIND_COORDINATOR`."""
+    wanted = name.name if isinstance(name, ApiKey) else str(name)
+    served = {key.name.replace("_", "").lower(): key for key in map(ApiKey, apis())}
+    found = served.get(wanted.replace("_", "").lower())
+    if found is None:
+        raise ValueError(f"there is no API {wanted!r}; there are {', '.join(key.name for key in served.values())}")
+    return found
+
+
+def error_named(error: str | int | ErrorCode) -> ErrorCode:
+    """Return an error by its name, in any case, or its number."""
+    if isinstance(error, str):
+        found = ErrorCode.__members__.get(error.lower())
+    else:
+        found = next((each for each in ErrorCode if each == error), None)
+    if found is None or found is ErrorCode.none:
+        raise ValueError(f"Kafka has no error {error!r}; one is NOT_LEADER_OR_FOLLOWER, which is 6")
+    return found

@@ -177,6 +177,12 @@ def test_a_principal_may_write_some_topic_if_no_deny_covers_its_allows(
     assert by_type(rules), "decisions are not remembered across changes"
 
 
+def test_a_host_may_be_written_as_java_writes_addresses() -> None:
+    rules = authorizer("allow alice read topic t", "deny alice read topic t from 0:0:0:0:0:0:0:1")
+    assert not may(rules, "read", "topic t", host="::1")
+    assert may(rules, "read", "topic t", host="::2")
+
+
 def test_a_decision_names_the_acl_that_decides() -> None:
     rules = authorizer("allow alice read topic t", "deny * write topic t-*", "allow alice write topic *")
     for operation, resource, reason, text in (

@@ -25,13 +25,20 @@ _log = logging.getLogger("odradek.authorizer")
 
 async def write_acls(store: Store, changes: AclChanges) -> dict[ResourcePattern, frozenset[AclEntry]]:
     """Write the changes, and return the ACLs that were added or removed; if it raises, earlier changes are written."""
-    changed = {pattern: await _write(store, pattern, change) for pattern, change in changes.items()}
+    changed: dict[ResourcePattern, frozenset[AclEntry]] = {}
+    for number, (pattern, change) in enumerate(changes.items(), 1):
+        changed[pattern] = await _write(store, pattern, change)
+        if not number % _MOST_NOTIFICATIONS or number == len(changes):
+            await _delete_old_notifications(store)
+    return changed
+
+
+async def _delete_old_notifications(store: Store) -> None:
     for root in paths.ACL_CHANGE_ROOTS:
         names = await store.children(root)
         if len(names) > _MOST_NOTIFICATIONS:
             with suppress(NoNode):  # another broker deletes them
                 await store.multi([Delete(path=f"{root}/{name}") for name in names[: -_MOST_NOTIFICATIONS // 2]])
-    return changed
 
 
 async def _write(

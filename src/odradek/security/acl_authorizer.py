@@ -14,6 +14,7 @@ decision depends on the principal's own ACLs for the resource and on how many le
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from odradek.security.acls import (
@@ -204,6 +205,14 @@ def _rules(pattern: ResourcePattern, entries: tuple[AclEntry, ...]) -> _Rules:
         bits = -1 if entry.operation is AclOperation.ALL else 1 << entry.operation
         if not denies and entry.operation in _IMPLIED:
             bits |= 1 << _IMPLIED[entry.operation]
-        rule = _Rule(denies, bits, entry.host, AclBinding(pattern=pattern, entry=entry))
+        rule = _Rule(denies, bits, _address(entry.host), AclBinding(pattern=pattern, entry=entry))
         rules[entry.principal] = (*rules.get(entry.principal, ()), rule)
     return rules
+
+
+def _address(host: str) -> str:
+    """Return an address as sockets write it: Java writes `0:0:0:0:0:0:0:1` for `::1`."""
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        return host

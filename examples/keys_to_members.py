@@ -57,6 +57,8 @@ async def main(servers: str, topic: str = "keys") -> dict[str, list[list[str]]]:
 
 
 if __name__ == "__main__":
+    if not sys.argv[1:]:
+        sys.exit(__doc__)
     for group, received in asyncio.run(main(*sys.argv[1:])).items():
         for number, keys in enumerate(received, 1):
             print(f"group {group}, member {number}: received {', '.join(sorted(keys))}")

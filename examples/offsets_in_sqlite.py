@@ -83,4 +83,6 @@ async def main(servers: str, topic: str, path: str, group: str = "balances") -> 
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
     asyncio.run(main(*sys.argv[1:]))

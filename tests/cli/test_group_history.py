@@ -35,6 +35,7 @@ def test_the_history_of_a_group_names_causes_and_durations(shell: Any) -> None:
     assert "left" in table
     assert "(empty)" in table
     assert len(table.splitlines()) == 2
+    assert max(map(len, table.splitlines()[1].split()[:2])) <= 16  # a narrow column is folded between date and time
     assert shell.run("groups", "waiting", group).startswith(f"group {group}  state Empty  generation 2  members 0")
     waits = json.loads(shell.run("groups", "waiting", group, "--json"))
     assert (waits["group_type"], waits["epoch"], waits["members"]) == ("classic", 2, [])

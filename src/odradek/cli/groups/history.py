@@ -23,8 +23,8 @@ def history(*, group: str, limit: int, as_json: bool) -> None:
 
     DURATION is the time from the cause until the last member had its assignment. UNOWNED is the time without an owner,
     summed over all partitions, LONGEST the longest of a single partition; --json has each. In a group of the consumer
-    protocol, GENERATION is the epoch, and REVOCATION the member that took longest to give partitions up. Times are in
-    seconds.
+    protocol, GENERATION is the epoch, and REVOCATION the member that took longest to give partitions up. TIME is
+    in this machine's time zone, durations are in seconds.
     """
 
     async def work() -> list[dict[str, Any]]:
@@ -47,7 +47,7 @@ def history(*, group: str, limit: int, as_json: bool) -> None:
 def _row(rebalance: dict[str, Any]) -> tuple[object, ...]:
     outcome = rebalance["outcome"]
     return (
-        datetime.fromtimestamp(rebalance["started_ms"] / 1000).astimezone().isoformat(" ", "milliseconds"),
+        datetime.fromtimestamp(rebalance["started_ms"] / 1000).isoformat(" ", "milliseconds"),
         rebalance["generation"],
         rebalance["members"],
         _seconds(rebalance["duration_ms"]),

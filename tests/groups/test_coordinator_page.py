@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fenced_blocks import blocks
 
 from odradek.broker.coordinators.coordinator_context import CoordinatorState
 from odradek.clients import ConsumerState
@@ -115,7 +116,7 @@ def test_each_transcript_of_a_failover_is_on_the_page_and_each_link_leads_to_a_f
 
 
 def test_the_pages_example_shows_what_a_member_reads(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (code,) = blocks("coordinator.md", "python")
     names: dict[str, Any] = {}
     exec(compile(code, str(PATH), "exec"), names)
     world = World(seed)

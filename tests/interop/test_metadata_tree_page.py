@@ -15,20 +15,20 @@ from typing import Any, Final, Protocol
 import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from fenced_blocks import examples
 
 from odradek.cli import main
 from odradek.testing import eventually
 from odradek.testing.servers.zookeeper import find_zookeeper
 
-PAGE: Final = Path(__file__).parents[2] / "docs/metadata-tree.md"
 OFFSET: Final = "/consumers/readers/offsets/flights/0"
 LIMIT_S: Final = 60
 
 
 def commands(prefix: str) -> list[str]:
     """The lines of the page's examples that begin so, without the prefix and comments."""
-    blocks = "\n".join(PAGE.read_text().split("```")[1::2])
-    return [line.removeprefix(prefix).partition("  #")[0] for line in blocks.splitlines() if line.startswith(prefix)]
+    lines = [line for example in examples("metadata-tree.md") for line in example.text.splitlines()]
+    return [line.removeprefix(prefix).partition("  #")[0] for line in lines if line.startswith(prefix)]
 
 
 class Shell(Protocol):

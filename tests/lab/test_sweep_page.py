@@ -1,17 +1,20 @@
 """The example of docs/lab.md about sweeps prints what the page says."""
 
-import re
 import shlex
 from pathlib import Path
 from typing import Final
 
 import pytest
-from fenced_blocks import examples
+from fenced_blocks import examples, shell_steps
 from lab_commands import lab
 from sweeps import compute_here
 
-PAGE: Final = (Path(__file__).parents[2] / "docs" / "lab.md").read_text()
-EXAMPLES: Final = re.findall(r"\n```\n\$ odradek lab (sweep .*)\n((?:.*\n)*?)```", PAGE)
+EXAMPLES: Final = [
+    (command.removeprefix("odradek lab "), output)
+    for example in examples("lab.md", "console")
+    for command, output in shell_steps(example)
+    if command.startswith("odradek lab sweep ") and "--dry-run" not in command
+]
 
 
 def test_the_tables_of_the_page_are_those_of_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

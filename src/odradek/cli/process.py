@@ -42,6 +42,20 @@ def check_output() -> None:
         raise BrokenPipeError
 
 
+async def started_before(stopping: asyncio.Event, start: Coroutine[Any, Any, None]) -> bool:
+    """Wait for `start`; if `stopping` is set first, cancel `start` and return False."""
+    starting, stopped = asyncio.ensure_future(start), asyncio.ensure_future(stopping.wait())
+    await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not starting.done():
+        starting.cancel()
+    try:
+        await starting
+    except asyncio.CancelledError:
+        return False
+    return True
+
+
 async def chunks_of_stdin(chunk_bytes: int) -> AsyncIterator[bytes]:
     """Yield chunks of standard input as they arrive, without blocking the loop on a terminal or a pipe."""
     descriptor = sys.stdin.fileno()

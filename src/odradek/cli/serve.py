@@ -24,6 +24,7 @@ import click
 
 from odradek.broker.lifecycle import Broker
 from odradek.cli import log_lines
+from odradek.cli.process import started_before
 from odradek.config import BrokerConfig, load, parse_host_port, parse_listener, read_environment
 from odradek.config.listener_settings import listener_settings
 from odradek.log.segments.open_files import DEFAULT_OPEN_FILES
@@ -190,12 +191,14 @@ async def _serve(
         note = f"odradek serve, process {os.getpid()}"
         broker = Broker(config, runtime, store, note=note, most_connections=most_connections)
         async with _monitoring(broker, metrics):
-            if await _started(broker, stopping):
+            if await started_before(stopping, broker.start()):
                 # The objects of the start live as long as the process. With 5,000 partitions, a full garbage collection
                 # would visit them for 90 ms, without serving requests.
                 gc.freeze()
                 print("ready: " + f"{broker.endpoint.host}:{broker.endpoint.port}", flush=True)
                 await _serve_until_stopped(broker, stopping)
+            else:
+                _log.info("Stopped by a signal before the broker was ready")
     finally:
         await store.close()
 
@@ -215,21 +218,6 @@ async def _serve_until_stopped(broker: Broker, stopping: asyncio.Event) -> None:
     broker.kill()
     reasons = "; ".join(map(str, broker.logs.directories.offline.values()))
     raise StorageError(f"broker {broker.broker_id} shuts down because all log dirs have failed: {reasons}")
-
-
-async def _started(broker: Broker, stopping: asyncio.Event) -> bool:
-    """Start the broker; return False if a signal comes first. A recovery may take minutes."""
-    starting, stopped = asyncio.ensure_future(broker.start()), asyncio.ensure_future(stopping.wait())
-    await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if not starting.done():
-        starting.cancel()
-    try:
-        await starting
-    except asyncio.CancelledError:
-        _log.info("Stopped by a signal before the broker was ready")
-        return False
-    return True
 
 
 @asynccontextmanager

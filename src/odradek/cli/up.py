@@ -18,6 +18,7 @@ import click
 
 from odradek.cli import log_lines
 from odradek.cli.common import key_and_value
+from odradek.cli.process import started_before
 from odradek.config import load
 from odradek.model import ConfigurationError, UnavailableError
 from odradek.runtime import SystemClock
@@ -127,15 +128,9 @@ async def _run(supervisor: Supervisor, client_properties: Path | None) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    starting, stopped = asyncio.ensure_future(supervisor.start()), asyncio.ensure_future(stopping.wait())
-    await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if not starting.done():
-        starting.cancel()
     try:
-        await starting
-    except asyncio.CancelledError:
-        return
+        if not await started_before(stopping, supervisor.start()):
+            return
     except UnavailableError as error:
         raise ConfigurationError(str(error)) from error
     addresses = ",".join(supervisor.addresses)

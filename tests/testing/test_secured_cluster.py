@@ -47,7 +47,10 @@ def test_a_user_of_a_cluster_with_certificates_is_known_by_its_own() -> None:
         assert cluster.expire_sessions("alice") >= 1
         anonymous = cluster.settings("alice")
         del anonymous["ssl_keystore_location"]
-        with pytest.raises(NoBrokerError), blocking.Admin(**anonymous, default_api_timeout_ms=200):
+        with (
+            pytest.raises(NoBrokerError, match="requires a client certificate"),
+            blocking.Admin(**anonymous, default_api_timeout_ms=200),
+        ):
             pass
 
 

@@ -6,7 +6,8 @@ broker.pem           the brokers' private key and certificate; removed, another 
 broker.properties    Kafka's keys of every broker, with the users' passwords
 client.properties    the administrator's settings, for Odradek's commands and Kafka's
 ```
-Files that are there stay. The directory and the files are for their owner only.
+Files that are there stay, except that both properties files are new if one is missing: they share a password. The
+directory and the files are for their owner only.
 """
 
 import base64

@@ -108,8 +108,8 @@ class KafkaBroker(ServerProcess):
 
     `format` makes the directory, `start` returns when the broker answers, `stop` and `kill` end it. `with` calls
     `start` and `stop`, and `format` for a new directory. Its output goes to `data_dir` with the suffix `.err`.
-    `options` are properties of `server.properties`. With `short_lived` it starts sooner and runs slower. The node is a
-    cluster of its own, unless `join` is called before `format`.
+    `options` are properties of `server.properties`, `listeners` the names of more listeners. With `short_lived` it
+    starts sooner and runs slower. The node is a cluster of its own, unless `join` is called before `format`.
     """
 
     def __init__(
@@ -120,6 +120,7 @@ class KafkaBroker(ServerProcess):
         heap: str = "1G",
         node_id: int = 0,
         short_lived: bool = False,
+        listeners: Sequence[str] = (),
     ) -> None:
         self.data_dir = data_dir
         self.errors = data_dir.with_name(f"{data_dir.name}.err")
@@ -130,7 +131,8 @@ class KafkaBroker(ServerProcess):
         self._settings = data_dir.with_name(f"{data_dir.name}.properties")
         self._options = dict(options or {})
         self._flags = (f"-Xmx{heap}", f"-Xms{heap}", *(_SHORT_LIVED_FLAGS if short_lived else _BROKER_FLAGS))
-        self._port, self._controller_port = free_ports(2)
+        self._port, self._controller_port, *more = free_ports(2 + len(listeners))
+        self._more_ports = dict(zip(listeners, more, strict=True))
 
     @property
     def voter(self) -> str:
@@ -145,6 +147,10 @@ class KafkaBroker(ServerProcess):
     def bootstrap_servers(self) -> str:
         """`HOST:PORT` for clients."""
         return f"127.0.0.1:{self._port}"
+
+    def address_of(self, listener: str) -> str:
+        """Return `HOST:PORT` of one of `listeners`."""
+        return f"127.0.0.1:{self._more_ports[listener]}"
 
     def format(self) -> None:
         """Format the directory, as `kafka-storage.sh format` does."""
@@ -167,7 +173,8 @@ class KafkaBroker(ServerProcess):
         return _answers(self._port)
 
     def _write_settings(self) -> None:
-        listeners = f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller_port}"
+        ports = {"PLAINTEXT": self._port, "CONTROLLER": self._controller_port, **self._more_ports}
+        listeners = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
         settings = _COMBINED | {
             "node.id": str(self._node_id),
             "listeners": listeners,

@@ -156,7 +156,7 @@ def test_another_event_loop_is_refused_and_so_is_one_that_ended(kafka: Cluster) 
         reader = await SimpleConsumer(kafka.bootstrap_servers).start()
         await reader.end_offsets([("other-loops", 0)])
         for client in (admin, reader):
-            client._cluster.connections.close()
+            await client._cluster.connections.close()
         await asyncio.sleep(0)
         return admin, reader
 

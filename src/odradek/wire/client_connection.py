@@ -77,6 +77,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Whether a response is late and none has arrived since."""
         self._when_late: Callable[[], None] | None = None
         self._reason = ""
+        self.tls_error: ssl.SSLError | None = None
+        """Why TLS ended: with TLS 1.3 a broker refuses the client's certificate after the client's handshake."""
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._max_response_bytes = max_response_bytes
@@ -86,6 +88,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._pending: dict[int, _Pending] = {}
         self._correlation_id = 0
         self._closed: asyncio.Future[None] = self._loop.create_future()
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+        """Done when the socket is closed: after `close`, and with TLS after the broker's answer to it."""
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._filled = 0
         self._large: memoryview | None = None
@@ -307,6 +311,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set_result(None)
+        self.tls_error = exc if isinstance(exc, ssl.SSLError) else None
         reason = f"the connection was lost ({exc})" if exc else "it closed the connection"
         if any(each.api_key == ApiKey.API_VERSIONS for each in self._pending.values()):
             has_tls = self._transport is not None and self._transport.get_extra_info("sslcontext") is not None
@@ -319,9 +325,9 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _is_first(self, correlation_id: int) -> bool:
         return correlation_id <= _FIRST_REQUESTS and self._pending[correlation_id].api_key not in AUTHENTICATION
 
-    def close(self, reason: str = "the client is closed") -> None:
-        """Close the connection now; requests in flight fail with `reason`."""
-        silent = bool(self._pending)
+    def close(self, reason: str = "the client is closed", *, is_refused: bool = False) -> None:
+        """Close the connection now; requests in flight fail with `reason`. If `is_refused`, wait for nothing of TLS."""
+        silent = bool(self._pending) or is_refused
         self._fail(reason)
         if self._transport is not None:
             # With requests in flight, unsent data is dropped, as the broker may never read it; otherwise it is sent.
@@ -425,9 +431,11 @@ async def open_connection(
         if security.tls is not None and isinstance(error, ConnectionResetError | ConnectionAbortedError):
             reason = "it closed the connection in the TLS handshake: security.protocol may be wrong for its port"
         raise UnavailableError(f"broker {address}: {reason}") from error
-    except BaseException:
+    except BaseException as error:
         if connection is not None:
-            connection.close()
+            connection.close(is_refused=True)
+            if connection.tls_error is not None and isinstance(error, UnavailableError):
+                raise AuthenticationError(f"broker {address}: {_tls_reason(connection.tls_error)}") from error
         raise
     return connection
 
@@ -463,6 +471,8 @@ def _tls_reason(error: ssl.SSLError) -> str:
         )
     if error.reason in {"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"}:
         return "it does not speak TLS on this port: set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+    if "ALERT" in (error.reason or ""):
+        return f"it ended TLS ({error.reason}): set ssl.keystore.location to a certificate of the client that it trusts"
     return f"the TLS handshake failed: {error.reason or error}"
 
 

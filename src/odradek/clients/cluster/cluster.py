@@ -61,9 +61,7 @@ class Cluster:
     async def close(self) -> None:
         """Close all connections; requests in flight fail. Raises `UnusableClientError` in the wrong event loop."""
         await self.tasks.close()
-        self.connections.close()
-        # The transports close in the next turn of the event loop.
-        await asyncio.sleep(0)
+        await self.connections.close()
 
     def backoff(self) -> Backoff:
         """Create a backoff with `retry.backoff.ms` and `retry.backoff.max.ms`."""

@@ -60,12 +60,17 @@ class BrokerConnections:
         self._opening: dict[_ConnectionKey, asyncio.Task[ClientConnection]] = {}
         self._backoff = ConnectionBackoff(settings, runtime)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close all connections; requests in flight fail."""
-        for connection in (*self._connections.values(), *self._bootstrap.values()):
+        connections = (*self._connections.values(), *self._bootstrap.values())
+        for connection in connections:
             connection.close()
         self._connections.clear()
         self._bootstrap.clear()
+        # The transports close in the next turn of the event loop, those of TLS when the broker has answered.
+        await asyncio.sleep(0)
+        if self._security.tls is not None and connections:
+            await asyncio.wait([each.lost for each in connections], timeout=LATE_MS / 1000)
 
     def update(self, nodes: Mapping[int, Node]) -> None:
         """Adapt to the brokers of new metadata: give bootstrap connections their broker id, close outdated ones.

@@ -243,7 +243,7 @@ def test_a_broker_forwards_nothing_of_a_principal_that_may_nothing(seed: int, ap
     play(seed, scene, brokers=2)
 
 
-def test_acls_decide_while_the_tree_is_away_and_changes_are_seen_afterwards(seed: int) -> None:
+def test_acls_decide_while_the_session_with_the_tree_is_renewed_and_changes_are_seen_afterwards(seed: int) -> None:
     async def scene(world: World) -> None:
         await world.create_topic(TOPIC)
         await add(world, binding("alice", AclOperation.DESCRIBE))

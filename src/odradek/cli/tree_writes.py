@@ -1,7 +1,7 @@
 """`odradek metadata create|set|delete`: write nodes of the metadata tree, as `zkCli.sh` does.
 
 Without `--force`, only those that tools may write, with a value that brokers can read: requests below `/admin`,
-configurations, ACLs, and offsets of generation 1. The others are written by brokers and consumers.
+configurations, and offsets of generation 1. The others are written by brokers and consumers.
 """
 
 import re
@@ -13,7 +13,6 @@ import click
 from odradek.cli.common import run
 from odradek.cli.tree_view import tree_location, tree_url
 from odradek.metadata import paths
-from odradek.metadata.acl_nodes import decode_acls, decode_change
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import (
     ConfigNode,
@@ -36,8 +35,6 @@ _WRITABLE: Final[dict[str, Callable[[str, bytes], object]]] = {
     paths.DELETE_TOPICS: DeleteTopicsNode.decode,
     f"{paths.DELETE_TOPICS}/[^/]+": lambda path, data: None,
     f"{paths.CONFIG}/(topics|brokers|groups|users)/[^/]+": ConfigNode.decode,
-    f"({paths.ACLS}|{paths.PREFIXED_ACLS})/[^/]+/[^/]+": decode_acls,
-    f"({'|'.join(paths.ACL_CHANGE_ROOTS)})/acl_changes_[0-9]+": decode_change,
     f"{paths.CONSUMERS}/[^/]+(/offsets(/[^/]+)?)?": lambda path, data: None,
     f"{paths.CONSUMERS}/[^/]+/offsets/[^/]+/[0-9]+": decode_integer,
 }

@@ -11,7 +11,7 @@ from odradek.broker.cooperation import cooperatively
 from odradek.broker.parts import HasImage
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
-from odradek.security.quotas import DEFAULT, QuotaEntity, only_quotas
+from odradek.security.quotas import DEFAULT, only_quotas
 
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 _TYPES: Final = ("user", "client-id", "ip")
@@ -26,19 +26,14 @@ async def handle(broker: HasImage, context: RequestContext, message: Any) -> dic
         return {"error_code": error.code, "error_message": str(error), "entries": None}
     entries = []
     async for entity, config in cooperatively(broker.image.quota_configs.items()):
-        parts = entity_parts(entity)
+        parts = entity.parts
         if _matches(parts, wanted) and not (message.strict and len(parts) != len(wanted)):
             values = [{"key": key, "value": value} for key, value in only_quotas(entity, config).items()]
-            entries.append({"entity": entity_message(parts), "values": values})
+            entries.append({"entity": _entity_message(parts), "values": values})
     return {"error_code": ErrorCode.none, "error_message": None, "entries": entries}
 
 
-def entity_parts(entity: QuotaEntity) -> dict[str, str]:
-    """Return the names of an entity's parts by type."""
-    return {kind: name for kind, name in zip(_TYPES, entity, strict=True) if name is not None}
-
-
-def entity_message(parts: Mapping[str, str]) -> list[dict[str, Any]]:
+def _entity_message(parts: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return an entity as in a response, where the default has no name."""
     return [{"entity_type": kind, "entity_name": None if name == DEFAULT else name} for kind, name in parts.items()]
 

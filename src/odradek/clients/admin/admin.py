@@ -30,6 +30,7 @@ from odradek.clients.admin.groups import (
     remove_group_members,
 )
 from odradek.clients.admin.log_dirs import LogDirDescription, describe_log_dirs
+from odradek.clients.admin.quotas import alter_client_quotas, describe_client_quotas
 from odradek.clients.admin.reassignments import (
     ElectionType,
     PartitionReassignment,
@@ -74,6 +75,7 @@ from odradek.config import Alteration
 from odradek.model import KafkaError, TopicPartition
 from odradek.runtime import Runtime, system_runtime
 from odradek.security import ALL_ACLS, AclBinding, AclFilter
+from odradek.security.quotas import QuotaEntity
 
 T = TypeVar("T")
 _TIME: Final = "a time in ms, EARLIEST or LATEST"
@@ -462,6 +464,24 @@ class Admin:
             instances_of(Alteration, alterations),
             validate_only=validate_only,
             timeout_ms=self._timeout_ms,
+        )
+
+    # ---- quotas -------------------------------------------------------------------------------------------------
+
+    async def describe_client_quotas(self) -> dict[QuotaEntity, dict[str, float]]:
+        """Return the quotas of users, client ids and IP addresses by Kafka's keys (KIP-546)."""
+        return await describe_client_quotas(self._cluster, timeout_ms=self._timeout_ms)
+
+    async def alter_client_quotas(
+        self, entity: QuotaEntity, quotas: Mapping[str, float | None], *, validate_only: bool = False
+    ) -> None:
+        """Set quotas of an entity, and remove those that are None. An empty name in it stands for the default.
+
+        If it raises `KafkaError` (INVALID_REQUEST and others), nothing is changed.
+        """
+        (checked,) = instances_of(QuotaEntity, [entity])
+        await alter_client_quotas(
+            self._cluster, checked, quotas, validate_only=validate_only, timeout_ms=self._timeout_ms
         )
 
     # ---- users --------------------------------------------------------------------------------------------------

@@ -49,9 +49,13 @@ class QuotaEntity(NamedTuple):
         """The keys that the entity may have."""
         return USER_KEYS if self.ip is None else IP_KEYS
 
+    @property
+    def parts(self) -> dict[str, str]:
+        """The names by Kafka's types."""
+        return {kind: name for kind, name in zip(("user", "client-id", "ip"), self, strict=True) if name is not None}
+
     def __str__(self) -> str:
-        parts = (("user", self.user), ("client-id", self.client_id), ("ip", self.ip))
-        return ", ".join(f"{kind} {name or '<default>'}" for kind, name in parts if name is not None)
+        return ", ".join(f"{kind} {name or '<default>'}" for kind, name in self.parts.items())
 
 
 SharedBy = tuple[str | None, str | None]

@@ -1,0 +1,131 @@
+"""`odradek quotas`: list, set and remove quotas of users, client ids and IP addresses."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from odradek.cli import CommandGroup
+from odradek.cli.common import admin, cluster_options, key_and_value, print_json, print_table, run, table_options
+from odradek.security.quotas import DEFAULT, QuotaEntity
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _entity_options(function: F) -> F:
+    """Add the options that name an entity."""
+    for option in (
+        click.option("--default-ip", is_flag=True, help="Addresses without a quota of their own."),
+        click.option("--ip", metavar="ADDRESS", help="An IP address."),
+        click.option("--default-client-id", is_flag=True, help="Client ids without a quota of their own."),
+        click.option("--client-id", metavar="ID", help="A client id; with a user, that user's client."),
+        click.option("--default-user", is_flag=True, help="Users without a quota of their own."),
+        click.option("--user", metavar="NAME", help="A user."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.group(name="quotas", cls=CommandGroup)
+def command() -> None:
+    """Limit what users, client ids and IP addresses may use of each broker."""
+
+
+@command.command(name="list")
+@table_options
+@cluster_options
+def list_quotas(*, as_json: bool) -> None:
+    """List all quotas."""
+
+    async def work() -> dict[QuotaEntity, dict[str, float]]:
+        async with admin() as client:
+            return await client.describe_client_quotas()
+
+    found = run(work())
+    if as_json:
+        for entity, quotas in found.items():
+            names = {kind.replace("-", "_"): name or None for kind, name in entity.parts.items()}
+            print_json({"entity": names, "quotas": quotas})
+        return
+    print_table(
+        ("ENTITY", "QUOTA", "VALUE"),
+        sorted(
+            (str(entity), key, f"{value:.15g}") for entity, quotas in found.items() for key, value in quotas.items()
+        ),
+    )
+
+
+@command.command(name="set")
+@click.argument("quotas", nargs=-1, required=True, metavar="KEY=VALUE...")
+@_entity_options
+@click.option("--validate-only", is_flag=True, help="Only check whether it is possible.")
+@cluster_options
+def set_quotas(*, quotas: Sequence[str], validate_only: bool, **names: Any) -> None:
+    """Set quotas of one entity, each per broker and effective at once.
+
+    Users and client ids have producer_byte_rate and consumer_byte_rate (bytes/s), request_percentage (of a broker's
+    time) and controller_mutation_rate (partitions/s); IP addresses have connection_creation_rate (connections/s).
+    """
+    entity = _entity(**names)
+    wanted = {key: _number(key, value) for key, value in map(key_and_value, quotas)}
+
+    async def work() -> None:
+        async with admin() as client:
+            await client.alter_client_quotas(entity, wanted, validate_only=validate_only)
+        click.echo(f"{entity}: {'these quotas are possible' if validate_only else 'quotas set'}")
+
+    run(work())
+
+
+@command.command()
+@click.argument("keys", nargs=-1, metavar="[KEY...]")
+@_entity_options
+@cluster_options
+def remove(*, keys: Sequence[str], **names: Any) -> None:
+    """Remove quotas of one entity, all of them by default."""
+    entity = _entity(**names)
+
+    async def work() -> None:
+        async with admin() as client:
+            present = (await client.describe_client_quotas()).get(entity, {})
+            for key in keys:
+                if key in entity.keys and key not in present:
+                    click.echo(f"odradek: {entity} has no quota {key}, and nothing is removed", err=True)
+            await client.alter_client_quotas(entity, dict.fromkeys(keys or present))
+        click.echo(f"{entity}: {'quotas removed' if keys or present else 'there are no quotas'}")
+
+    run(work())
+
+
+def _entity(
+    *,
+    user: str | None,
+    default_user: bool,
+    client_id: str | None,
+    default_client_id: bool,
+    ip: str | None,
+    default_ip: bool,
+) -> QuotaEntity:
+    """Return the entity that the options name."""
+    for name, is_default, option in (
+        (user, default_user, "user"),
+        (client_id, default_client_id, "client-id"),
+        (ip, default_ip, "ip"),
+    ):
+        if name is not None and is_default:
+            raise click.UsageError(f"give --{option} or --default-{option}, not both")
+        if name == "":
+            raise click.UsageError(f"--{option} must not be empty; the default is --default-{option}")
+    entity = QuotaEntity(
+        DEFAULT if default_user else user, DEFAULT if default_client_id else client_id, DEFAULT if default_ip else ip
+    )
+    if not entity.parts or (entity.ip is not None and len(entity.parts) > 1):
+        raise click.UsageError("give a user, a client id, both, or an IP address alone: --user, --client-id or --ip")
+    return entity
+
+
+def _number(key: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise click.UsageError(f"{key} is a number, not {text!r}") from None

@@ -228,3 +228,18 @@ def test_every_example_is_valid_and_of_its_kind(kind: str) -> None:
     values: dict[str, Any] = tomllib.loads(EXAMPLES[kind])
     pipeline = parse_pipeline(values, directory=Path("/jobs"), default_name="example")
     assert pipeline.kind == kind
+
+
+def test_values_of_kafka_may_refer_to_secrets_which_no_text_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PASSWORD", "geheim")
+    for key, table in (("kafka", "source"), ("options", "sink")):
+        values = tomllib.loads(REAL_TIME)
+        values[table][key] = {"sasl.password": "${env:PASSWORD}"}
+        made = parse_pipeline(values, directory=Path("/"), default_name="p")
+        assert getattr(getattr(made, table), key)["sasl.password"] == "geheim"
+        assert "geheim" not in repr(made)
+        values[table][key] = {"sasl.password": "${env:NOT_SET_ANYWHERE}"}
+        with pytest.raises(
+            ConfigurationError, match=rf"{table}\.{key} can't be used: sasl.password is .*no environment"
+        ):
+            parse_pipeline(values, directory=Path("/"), default_name="p")

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from odradek.broker.authentication.listener_security import ListenerSecurity
 from odradek.clients import Admin
 from odradek.clients.admin.results import RefusedUsersError
 from odradek.clients.admin.user_credentials import (
@@ -13,10 +14,13 @@ from odradek.clients.admin.user_credentials import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from odradek.config import BrokerConfig
+from odradek.config.listener_settings import listener_settings
 from odradek.metadata import paths
 from odradek.metadata.nodes import ConfigNode
 from odradek.model import AuthenticationError, ConfigurationError, ErrorCode, UnavailableError
 from odradek.protocol.api import ApiKey
+from odradek.security import ANONYMOUS
 from odradek.security.sasl import encode_credential, scram_credential
 from odradek.testing.world import Scenario, World
 from odradek.wire.client_authentication import ClientSecurity
@@ -351,3 +355,26 @@ def test_no_client_can_read_the_passwords_of_a_broker(seed: int) -> None:
         assert "hunter" not in str(answer)
 
     play(seed, scene)
+
+
+def test_rules_give_a_certificate_its_principal_or_refuse_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(seed)
+    config = BrokerConfig.parse({"ssl.principal.mapping.rules": "RULE:CN=(.*),OU=dev/$1/U"})
+    settings = listener_settings(config, "PLAINTEXT")
+    security = ListenerSecurity(settings, world.simulation.runtime("broker"), lambda mechanism, user: None)
+    subject = [[("organizationalUnitName", "dev")], [("commonName", "ann")]]
+    assert str(security.principal_of({"subject": subject})) == "User:ANN"
+    assert security.principal_of({}) == ANONYMOUS
+    with pytest.raises(AuthenticationError, match=r"no rule of ssl\.principal\.mapping\.rules matches 'CN=ann'"):
+        security.principal_of({"subject": subject[1:]})
+    principal_of = security.principal_of
+
+    async def scene(world: World) -> None:
+        await world.start()
+        monkeypatch.setattr(ListenerSecurity, "principal_of", lambda *_: principal_of({"subject": subject[1:]}))
+        with pytest.raises(ConnectionResetError):
+            await world.client()
+        counters = world.broker.server.counters["PLAINTEXT"]
+        assert (counters.rejected, counters.admitted, len(world.broker.server.sessions)) == (1, 0, 0)
+
+    world.run(scene)

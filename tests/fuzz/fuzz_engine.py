@@ -37,6 +37,7 @@ MODULES: Final = {
     "group_records": "fuzz_files",
     "small_files": "fuzz_files",
     "nodes": "fuzz_files",
+    "authentication": "fuzz_authentication",
     "fast_path": "fuzz_fast_path",
     "log_directory": "fuzz_directory",
 }

@@ -34,7 +34,7 @@ ENDLESS: Final = re.compile(
     r"odradek (serve|up|bench|groups watch|pipeline (run|check)|lab (generations|sweep (?!.*--dry-run)))"
 )
 """Commands that run until Ctrl-C, need Spark, or take minutes: only their options are checked here."""
-OF_A_CLUSTER: Final = re.compile(r"odradek (topics|groups (?!tree)|configs|partitions|brokers|produce|consume)")
+OF_A_CLUSTER: Final = re.compile(r"odradek (topics|groups (?!tree)|configs|partitions|brokers|produce|consume|quotas)")
 """Commands that connect to `localhost:9092` by default: here, to the broker of the test."""
 
 _FENCE: Final = re.compile(r'^```(\w*)(?: title="([^"]*)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)

@@ -20,7 +20,7 @@ class ClientConfig(TypedDict, total=False):
     ssl_keystore_password: str | None
     ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"]
     ssl_key_password: str | None
-    ssl_endpoint_identification_algorithm: Literal["https", ""]
+    ssl_endpoint_identification_algorithm: Literal["https", "HTTPS", ""]
     ssl_enabled_protocols: str | list[str] | tuple[str, ...]
     sasl_jaas_config: str | None
     client_id: str

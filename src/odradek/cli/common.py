@@ -173,14 +173,14 @@ def check_together(*pairs: tuple[str, object, str, object]) -> None:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine on uvloop. Ctrl-C and SIGTERM cancel it, so that it leaves its group and cleans up."""
-    import uvloop
+    """Run a command's coroutine. Ctrl-C and SIGTERM cancel it, so that it leaves its group and cleans up.
 
+    It runs on asyncio's own loop: uvloop's sometimes waits for ever in `close` for a TLS connection.
+    """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="odradek: %(message)s")
     logging.getLogger("odradek.clients.waiting").setLevel(logging.INFO)
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(until_terminated(work))
+        return asyncio.run(until_terminated(work))
     except NoBrokerError as error:
         raise UnavailableError(
             f"{error} (is a broker running there? choose another address with --bootstrap-server)"

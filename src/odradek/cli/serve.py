@@ -165,7 +165,12 @@ def _new_runner() -> asyncio.Runner:
         import uvloop
     except ImportError:
         return asyncio.Runner()
-    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+    class ServerLoop(uvloop.Loop):
+        def close(self) -> None:
+            """Leave it to the end of the process: uvloop sometimes waits here for ever for a TLS connection."""
+
+    return asyncio.Runner(loop_factory=ServerLoop)
 
 
 async def _serve(

@@ -118,7 +118,9 @@ class BrokerThread:
     # ---- on its own thread --------------------------------------------------------------------------------------
 
     def _main(self) -> None:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        # uvloop's sometimes waits for ever in `close` for a TLS connection.
+        has_tls = self._config.ssl_keystore_location is not None
+        with asyncio.Runner(loop_factory=None if has_tls else uvloop.new_event_loop) as runner:
             runner.run(self._live())
 
     async def _live(self) -> None:

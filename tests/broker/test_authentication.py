@@ -1,6 +1,7 @@
 """Clients and brokers that authenticate by SASL, and those that cannot (X2)."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
 
@@ -372,8 +373,8 @@ def test_rules_give_a_certificate_its_principal_or_refuse_it(seed: int, monkeypa
     async def scene(world: World) -> None:
         await world.start()
         monkeypatch.setattr(ListenerSecurity, "principal_of", lambda *_: principal_of({"subject": subject[1:]}))
-        with pytest.raises(ConnectionResetError):
-            await world.client()
+        with suppress(ConnectionResetError):  # the reset comes before or after the client's own side is open
+            assert await (await world.client()).receive() is None
         counters = world.broker.server.counters["PLAINTEXT"]
         assert (counters.rejected, counters.admitted, len(world.broker.server.sessions)) == (1, 0, 0)
 

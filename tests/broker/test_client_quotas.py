@@ -119,9 +119,9 @@ def test_requests_of_a_muted_connection_are_served_later_and_in_order(play: Play
             answers = [await client.produce_response() for _ in values]
             assert [answer.topics[0].partitions[0].base_offset for answer in answers] == list(range(20))
             assert answers[0].throttle_time_ms == pytest.approx((now() - began) * 1000, abs=100)
+        await alter(await world.client("admin"), {"client-id": None}, producer_byte_rate=None)
         await asyncio.sleep(5)
         assert log.log_end_offset == 20
-        await alter(await world.client("admin"), {"client-id": None}, producer_byte_rate=None)
         assert (await world.read(TOPIC, 1))[0] == values
 
     play(scene)

@@ -101,7 +101,7 @@ def test_a_producer_above_its_quota_is_slowed_to_it_and_another_is_not(play: Pla
 
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
-def test_requests_of_a_muted_connection_are_served_later_and_in_order(play: Play, acks: int) -> None:
+def test_requests_of_a_muted_connection_are_served_later_and_in_order(acks: int) -> None:
     async def scene(world: World) -> None:
         broker = await world.start()
         client = await world.client(SLOW)
@@ -124,7 +124,7 @@ def test_requests_of_a_muted_connection_are_served_later_and_in_order(play: Play
         assert log.log_end_offset == 20
         assert (await world.read(TOPIC, 1))[0] == values
 
-    play(scene)
+    World(13).run(scene)
 
 
 def test_a_quota_that_is_removed_restores_a_muted_connection_at_once_and_a_new_one_counts_at_once(play: Play) -> None:

@@ -90,8 +90,10 @@ class Page:
         (consume,) = commands("odradek consume ")
         self._said = folder / "consumer.err"
         arguments = [url if each.startswith("sqlite:") else each for each in shlex.split(consume)]
-        self._consumer = self._start(["consume", *arguments], self._said)
+        self._consumer = self._start(["consume", *arguments, "-X", "auto.commit.interval.ms=100"], self._said)
         eventually(lambda: b"readers_alpha-0 owns flights-0, flights-1" in self._said.read_bytes(), within_s=LIMIT_S)
+        ls = ["metadata", "ls", "-r", "/consumers/readers", "--metadata", url]
+        eventually(lambda: OFFSET in self.odradek(ls), within_s=LIMIT_S, what="the consumer's first commit")
 
     def _start(self, arguments: list[str], errors: Path, stdout: int | None = None) -> "subprocess.Popen[bytes]":
         with errors.open("wb") as stderr:

@@ -411,7 +411,7 @@ def test_the_log_warns_of_an_offsets_topic_that_cannot_lose_a_broker(
 
     config = {"offsets.topic.replication.factor": str(replicas), "min.insync.replicas": str(in_sync)}
     World(seed, config, brokers=3).play(scenario)
-    assert ("groups are unavailable while a broker is down" in caplog.text) == warns
+    assert ("its coordinators are unavailable while a broker is down" in caplog.text) == warns
 
 
 def test_a_broker_that_does_not_lead_a_groups_partition_is_not_its_coordinator(play: Play) -> None:

@@ -6,7 +6,7 @@ group. `odradek.groups` has the state machine, `broker.coordinators` the runtime
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -14,12 +14,11 @@ from typing import Any, Final
 from odradek.assignors import ASSIGNOR_NAMES, KAFKA_CLASSES, create_assignor
 from odradek.broker.cooperation import cooperatively
 from odradek.broker.coordinators.coordinator_context import CoordinatorState
+from odradek.broker.coordinators.coordinator_topic import CoordinatorTopic, CreateTopic, TopicKind
 from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, LeaderPartitions
 from odradek.broker.groups.rebalance_journal import RebalanceJournal
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.config import BrokerConfig, group_config
-from odradek.controller import NewTopic
-from odradek.coordination import partition_for
 from odradek.groups import (
     GroupCoordinatorMachine,
     GroupRecord,
@@ -42,7 +41,7 @@ from odradek.groups.messages import (
     Request,
 )
 from odradek.metadata.image import BrokerImage, ClusterImage
-from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC
 from odradek.runtime import Clock
 
@@ -55,18 +54,9 @@ _NO_OVERRIDES: Final[Mapping[str, str]] = MappingProxyType({})
 _log = logging.getLogger("odradek.groups")
 
 
-def offsets_topic(config: BrokerConfig) -> NewTopic:
-    """Return the `__consumer_offsets` topic to create, with the configured partitions and replicas."""
-    return NewTopic(
-        name=OFFSETS_TOPIC,
-        num_partitions=config.offsets_topic_num_partitions,
-        replication_factor=config.offsets_topic_replication_factor,
-        config={
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(config.offsets_topic_segment_bytes),
-        },
-    )
+_TOPIC: Final = TopicKind(
+    name=OFFSETS_TOPIC, prefix="offsets.topic", config=lambda config: {"compression.type": "producer"}
+)
 
 
 class GroupCoordinator:
@@ -79,12 +69,12 @@ class GroupCoordinator:
         partitions: LeaderPartitions,
         journal: RebalanceJournal,
         *,
-        create_topic: Callable[[NewTopic], Awaitable[None]],
+        create_topic: CreateTopic,
     ) -> None:
         self._metadata = metadata
         self._partitions = partitions
         self._journal = journal
-        self._create = create_topic
+        self._topic = CoordinatorTopic(_TOPIC, metadata, create_topic)
         self._settings_of = metadata.config
         self._known_settings: dict[str, tuple[Mapping[str, str], ConsumerGroupSettings]] = {}
         """Settings by group id; the empty id is for all groups without a configuration of their own."""
@@ -203,38 +193,8 @@ class GroupCoordinator:
             yield context.machine
 
     async def find_coordinator(self, group_id: str) -> BrokerImage:
-        """Return the coordinator of a group; create `__consumer_offsets` if it does not exist.
-
-        Raises `KafkaError` COORDINATOR_NOT_AVAILABLE if the topic cannot be created, or its partition has no leader.
-        """
-        if OFFSETS_TOPIC not in self._metadata.image.topics:
-            await self._create_topic()
-        image = self._metadata.image
-        topic = image.topics.get(OFFSETS_TOPIC)
-        count = 1 if topic is None else max(len(topic.partitions), 1)
-        partition = image.partition(TopicPartition(OFFSETS_TOPIC, partition_for(group_id, count)))
-        leader = None if partition is None else image.brokers.get(partition.leader)
-        if leader is None:
-            raise KafkaError(
-                ErrorCode.coordinator_not_available,
-                f"the partition of {OFFSETS_TOPIC} for {group_id!r} has no leader",
-            )
-        return leader
-
-    async def _create_topic(self) -> None:
-        """Create `__consumer_offsets`. Raises `KafkaError` COORDINATOR_NOT_AVAILABLE if that fails."""
-        config = self._metadata.config
-        topic = offsets_topic(config)
-        if topic.replication_factor <= config.min_insync_replicas and len(self._metadata.image.brokers) > 1:
-            _log.warning(
-                "Creating %s with offsets.topic.replication.factor=%d and min.insync.replicas=%d: groups are "
-                "unavailable while a broker is down; choose a replication factor above min.insync.replicas",
-                OFFSETS_TOPIC, topic.replication_factor, config.min_insync_replicas,
-            )  # fmt: skip
-        try:
-            await self._create(topic)
-        except (KafkaError, UnavailableError) as error:
-            raise KafkaError(ErrorCode.coordinator_not_available, f"{OFFSETS_TOPIC}: {error}") from error
+        """Return the coordinator of a group (`CoordinatorTopic.find_coordinator`)."""
+        return await self._topic.find_coordinator(group_id)
 
 
 def _check_assignors(names: Sequence[str]) -> None:

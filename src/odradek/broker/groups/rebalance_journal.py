@@ -14,6 +14,7 @@ from heapq import nlargest, nsmallest
 from typing import Any, Final, Protocol
 
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
+from odradek.broker.coordinators.coordinator_topic import replication_factor
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.partition import ACKS_LEADER, Partition
 from odradek.controller import NewTopic
@@ -154,7 +155,9 @@ class RebalanceJournal:
         return NewTopic(
             name=JOURNAL_TOPIC,
             num_partitions=1,
-            replication_factor=self._metadata.config.offsets_topic_replication_factor,
+            replication_factor=replication_factor(
+                self._metadata.config, "offsets.topic.replication.factor", len(self._metadata.image.brokers)
+            ),
             config={"retention.ms": str(_RETENTION_MS), "segment.bytes": str(_SEGMENT_BYTES)},
         )
 

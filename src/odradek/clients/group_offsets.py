@@ -1,4 +1,4 @@
-"""FindCoordinator, OffsetCommit and OffsetFetch: a group's committed offsets, for its members and for other clients.
+"""OffsetCommit and OffsetFetch: a group's committed offsets, for its members and for other clients.
 
 A committed offset is the next offset to read (SPEC 7). The coordinator accepts a commit with generation -1 and without
 member id while the group has no members.
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from odradek.clients.cluster import Cluster
+from odradek.clients.coordinators import find_coordinator
 from odradek.clients.offsets import by_topic
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
@@ -18,8 +19,6 @@ from odradek.wire.client_connection import ClientConnection
 NO_GENERATION: Final = -1
 _TOPIC_IDS_FROM: Final = 10
 """First version of OffsetCommit and OffsetFetch with topic ids (KIP-848); this module uses earlier ones."""
-_MANY_COORDINATORS_FROM: Final = 4
-"""First version of FindCoordinator for several groups (KIP-699)."""
 _MANY_GROUPS_FROM: Final = 8
 """First version of OffsetFetch for several groups (KIP-709)."""
 
@@ -41,37 +40,6 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 NO_MEMBER: Final = ConsumerGroupMetadata()
-
-
-async def find_coordinator(cluster: Cluster, group_id: str) -> int:
-    """Return the coordinator's broker id. Raises `KafkaError`, such as COORDINATOR_NOT_AVAILABLE if there is none."""
-    node_id = (await find_coordinators(cluster, [group_id]))[group_id]
-    if isinstance(node_id, KafkaError):
-        raise node_id
-    return node_id
-
-
-async def find_coordinators(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, int | KafkaError]:
-    """Return each group's coordinator id or error, with a single request if the broker supports it (KIP-699)."""
-    connection = await cluster.connections.least_loaded()
-    if connection.version(ApiKey.FIND_COORDINATOR) < _MANY_COORDINATORS_FROM:
-        requests = {group_id: {"key": group_id, "key_type": 0} for group_id in group_ids}
-        answers = {key: await connection.request(ApiKey.FIND_COORDINATOR, each) for key, each in requests.items()}
-    else:
-        message = {"key_type": 0, "coordinator_keys": list(group_ids)}
-        response = await connection.request(ApiKey.FIND_COORDINATOR, message)
-        answers = {each.key: each for each in response.coordinators}
-    found = {group_id: _coordinator(group_id, answer) for group_id, answer in answers.items()}
-    if any(isinstance(each, int) and each not in cluster.metadata.nodes for each in found.values()):
-        await cluster.refresh()
-    return found
-
-
-def _coordinator(group_id: str, found: Any) -> int | KafkaError:
-    if found.error_code == ErrorCode.none:
-        return int(found.node_id)
-    reason = optional(found, "error_message", None) or explained(found.error_code)
-    return KafkaError(found.error_code, f"group {group_id!r}: {reason}")
 
 
 async def fetch_group_offsets(

@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from odradek.clients.cluster import Cluster
 from odradek.model import ErrorCode, KafkaError, UnavailableError
 from odradek.wire.client_connection import WAITING_LOG_S, waiting_log
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 DEFAULT_API_TIMEOUT_MS: Final = 60_000
@@ -57,3 +58,41 @@ async def retrying(
                 # If no broker responds, the next attempt raises that error.
                 with contextlib.suppress(UnavailableError):
                     await cluster.refresh()
+
+
+async def ask_each(
+    cluster: Cluster,
+    keys: Iterable[K],
+    ask: Callable[[list[K]], Awaitable[Mapping[K, T | KafkaError]]],
+    *,
+    timeout_ms: int,
+) -> dict[K, T | KafkaError]:
+    """Return the results of `ask` by key; for `timeout_ms`, call it again with the keys whose errors are retriable.
+
+    A key without a result gets UNKNOWN_SERVER_ERROR. Raises the errors that `ask` raises.
+    """
+    wanted = list(dict.fromkeys(keys))
+    found: dict[K, T | KafkaError] = {}
+
+    async def attempt() -> None:
+        missing = [key for key in wanted if key not in found or _is_retriable(found[key])]
+        answers = await ask(missing)
+        for key in missing:
+            omitted = KafkaError(ErrorCode.unknown_server_error, f"the broker's response says nothing about {key!r}")
+            found[key] = answers.get(key, omitted)
+        for key in missing:
+            answer = found[key]
+            if isinstance(answer, KafkaError) and answer.retriable:
+                raise answer
+
+    if wanted:
+        try:
+            await retrying(cluster, attempt, timeout_ms=timeout_ms)
+        except KafkaError as error:
+            if not any(error is each for each in found.values()):
+                raise
+    return found
+
+
+def _is_retriable(answer: object) -> bool:
+    return isinstance(answer, KafkaError) and answer.retriable

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from odradek.clients.admin.results import RefusedError, ask_each, errors_of
+from odradek.clients.admin.results import RefusedError, errors_of
 from odradek.clients.admin.topics import answer_error
 from odradek.clients.cluster import Cluster
-from odradek.clients.retry import retrying
+from odradek.clients.retry import ask_each, retrying
 from odradek.model import KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.acls import decoded_binding, entry_fields, filter_fields, pattern_fields

@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from odradek.clients.admin.descriptions import ConfigEntry, ConfigResource, ConfigResourceType, config_entry
-from odradek.clients.admin.results import ask_each
 from odradek.clients.admin.topics import answer_error, topic_error
 from odradek.clients.cluster import Cluster
-from odradek.clients.retry import retrying
+from odradek.clients.retry import ask_each, retrying
 from odradek.config import Alteration
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey

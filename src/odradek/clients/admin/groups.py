@@ -4,7 +4,7 @@ Each coordinator gets one request for all its groups. Reads return errors of sin
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
 from odradek.clients.admin.descriptions import (
@@ -19,21 +19,19 @@ from odradek.clients.admin.results import (
     RefusedGroupsError,
     RefusedMembersError,
     RefusedPartitionsError,
-    ask_each,
     errors_of,
 )
 from odradek.clients.admin.topics import current_metadata
 from odradek.clients.cluster import Cluster
+from odradek.clients.coordinators import ask_coordinators, find_coordinator
 from odradek.clients.group_offsets import (
     NO_MEMBER,
     OffsetAndMetadata,
     commit_each,
     fetch_many,
-    find_coordinator,
-    find_coordinators,
 )
 from odradek.clients.offsets import LATEST, by_topic, list_offsets
-from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
+from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, ask_each, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
@@ -132,7 +130,7 @@ async def describe_groups(
         return found
 
     wanted = list(dict.fromkeys(group_ids))
-    answers = await _ask_coordinators(cluster, wanted, ask, timeout_ms=timeout_ms)
+    answers = await ask_coordinators(cluster, wanted, ask, timeout_ms=timeout_ms)
     described = {group_id: answer for group_id, answer in answers.items() if isinstance(answer, GroupDescription)}
     offsets = await list_group_offsets(cluster, described, timeout_ms=timeout_ms)
     committed = {group_id: each for group_id, each in offsets.items() if not isinstance(each, KafkaError)}
@@ -180,7 +178,7 @@ async def list_group_offsets(
     ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
         return await fetch_many(connection, some, require_stable=require_stable)
 
-    return await _ask_coordinators(cluster, group_ids, ask, timeout_ms=timeout_ms)
+    return await ask_coordinators(cluster, group_ids, ask, timeout_ms=timeout_ms)
 
 
 async def end_offsets(
@@ -236,7 +234,7 @@ async def delete_groups(
             for group in response.results
         }
 
-    results = await _ask_coordinators(cluster, group_ids, ask, timeout_ms=timeout_ms)
+    results = await ask_coordinators(cluster, group_ids, ask, timeout_ms=timeout_ms)
     if errors := errors_of(results):
         raise RefusedGroupsError(errors)
 
@@ -308,37 +306,6 @@ async def delete_group_offsets(
         _raise_refused(group_id, wanted, codes)
 
     await retrying(cluster, attempt, timeout_ms=timeout_ms)
-
-
-# ---- several groups, several coordinators ---------------------------------------------------------------------------
-
-_Ask = Callable[[ClientConnection, int, list[str]], Awaitable[dict[str, T | KafkaError]]]
-
-
-async def _ask_coordinators(
-    cluster: Cluster, group_ids: Iterable[str], ask: _Ask[T], *, timeout_ms: int
-) -> dict[str, T | KafkaError]:
-    """Return the results of `ask`, called for each coordinator with its groups, and again after retriable errors."""
-
-    async def ask_all(missing: list[str]) -> dict[str, T | KafkaError]:
-        found: dict[str, T | KafkaError] = {}
-        by_node: dict[int, list[str]] = {}
-        for group_id, coordinator in (await find_coordinators(cluster, missing)).items():
-            if isinstance(coordinator, KafkaError):
-                found[group_id] = coordinator
-            else:
-                by_node.setdefault(coordinator, []).append(group_id)
-        asked = await asyncio.gather(*(ask_one(*each) for each in by_node.items()), return_exceptions=True)
-        for answer in asked:
-            if isinstance(answer, BaseException):
-                raise answer
-            found |= answer
-        return found
-
-    async def ask_one(node_id: int, some: list[str]) -> dict[str, T | KafkaError]:
-        return await ask(await cluster.connections.to_broker(node_id), node_id, some)
-
-    return await ask_each(cluster, group_ids, ask_all, timeout_ms=timeout_ms)
 
 
 def _error(code: ErrorCode, group_id: str) -> KafkaError:

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from odradek.clients.admin.results import RefusedPartitionsError, ask_each, errors_of
+from odradek.clients.admin.results import RefusedPartitionsError, errors_of
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import by_topic
+from odradek.clients.retry import ask_each
 from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
 from odradek.protocol.api import ApiKey
 

@@ -1,15 +1,12 @@
-"""Retries and errors of admin calls for several resources.
+"""Errors of admin calls for several resources.
 
-A resource is requested again while its error is retriable. A refused change raises a `RefusedError`. A read returns
-errors as results or raises the first one.
+A refused change raises a `RefusedError`. A read returns errors as results or raises the first one.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Generic, TypeVar
 
-from odradek.clients.cluster import Cluster
-from odradek.clients.retry import retrying
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import KafkaError, TopicPartition
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -50,44 +47,6 @@ class RefusedPartitionsError(RefusedError[TopicPartition]):
     """A `RefusedError` with `errors` by partition."""
 
 
-async def ask_each(
-    cluster: Cluster,
-    keys: Iterable[K],
-    ask: Callable[[list[K]], Awaitable[Mapping[K, T | KafkaError]]],
-    *,
-    timeout_ms: int,
-) -> dict[K, T | KafkaError]:
-    """Return the results of `ask` by key; for `timeout_ms`, call it again with the keys whose errors are retriable.
-
-    A key without a result gets UNKNOWN_SERVER_ERROR. Raises the errors that `ask` raises.
-    """
-    wanted = list(dict.fromkeys(keys))
-    found: dict[K, T | KafkaError] = {}
-
-    async def attempt() -> None:
-        missing = [key for key in wanted if key not in found or _is_retriable(found[key])]
-        answers = await ask(missing)
-        for key in missing:
-            omitted = KafkaError(ErrorCode.unknown_server_error, f"the broker's response says nothing about {key!r}")
-            found[key] = answers.get(key, omitted)
-        for key in missing:
-            answer = found[key]
-            if isinstance(answer, KafkaError) and answer.retriable:
-                raise answer
-
-    if wanted:
-        try:
-            await retrying(cluster, attempt, timeout_ms=timeout_ms)
-        except KafkaError as error:
-            if not any(error is each for each in found.values()):
-                raise
-    return found
-
-
 def errors_of(results: Mapping[K, T | KafkaError]) -> dict[K, KafkaError]:
     """Return the results that are errors."""
     return {key: each for key, each in results.items() if isinstance(each, KafkaError)}
-
-
-def _is_retriable(answer: object) -> bool:
-    return isinstance(answer, KafkaError) and answer.retriable

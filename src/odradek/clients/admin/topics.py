@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from odradek.clients.admin.descriptions import NewTopic, TopicDescription, topic_description
-from odradek.clients.admin.results import RefusedTopicsError, ask_each, errors_of
+from odradek.clients.admin.results import RefusedTopicsError, errors_of
 from odradek.clients.cluster import Cluster
 from odradek.clients.metadata import ClusterMetadata, merge, partition_metadata
-from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
+from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, ask_each, retrying
 from odradek.model import ErrorCode, KafkaError, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional

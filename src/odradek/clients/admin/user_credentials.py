@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from odradek.clients.admin.results import RefusedUsersError, ask_each, errors_of
+from odradek.clients.admin.results import RefusedUsersError, errors_of
 from odradek.clients.admin.topics import answer_error
 from odradek.clients.cluster import Cluster
-from odradek.clients.retry import retrying
+from odradek.clients.retry import ask_each, retrying
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.security.sasl import FEWEST_ITERATIONS, MOST_ITERATIONS, SCRAM_MECHANISMS, salted_password

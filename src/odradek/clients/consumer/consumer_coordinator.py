@@ -24,12 +24,12 @@ from odradek.clients.consumer.actions import (
 )
 from odradek.clients.consumer.membership.interface import GroupRequests, Membership
 from odradek.clients.consumer.settings import ConsumerSettings
+from odradek.clients.coordinators import find_coordinator
 from odradek.clients.group_offsets import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
     commit_once,
     fetch_group_offsets,
-    find_coordinator,
 )
 from odradek.model import AuthenticationError, ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.wire.client_connection import ClientConnection

@@ -8,12 +8,12 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from odradek.clients.cluster import Cluster
+from odradek.clients.coordinators import find_coordinator
 from odradek.clients.group_offsets import (
     NO_MEMBER,
     OffsetAndMetadata,
     commit_each,
     fetch_group_offsets,
-    find_coordinator,
 )
 from odradek.clients.retry import retrying
 from odradek.clients.zookeeper_consumer.group_tree import batches, create_persistent, decoded

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.group_offsets import NO_MEMBER, OffsetAndMetadata, commit_once, find_coordinator
+from odradek.clients.coordinators import find_coordinator
+from odradek.clients.group_offsets import NO_MEMBER, OffsetAndMetadata, commit_once
 from odradek.clients.offsets import list_offsets
 from odradek.clients.retry import retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition, explained

@@ -24,7 +24,7 @@ from odradek.clients.consumer.actions import (
 )
 from odradek.clients.consumer.membership.classic_membership_manager import ClassicMembershipManager, MemberState
 from odradek.clients.consumer.settings import ConsumerSettings
-from odradek.clients.group_offsets import find_coordinator
+from odradek.clients.coordinators import find_coordinator
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import (

@@ -51,6 +51,7 @@ from odradek.broker.handlers import (
     sasl_handshake,
     sync_group,
     unregister_broker,
+    update_features,
     update_metadata,
     write_txn_markers,
 )
@@ -105,6 +106,7 @@ HANDLERS: Final[tuple[Callable[[Broker, RequestContext, Any], object], ...]] = (
     sasl_handshake.handle,
     sync_group.handle,
     unregister_broker.handle,
+    update_features.handle,
     update_metadata.handle,
     write_txn_markers.handle,
 )

@@ -42,8 +42,10 @@ def test_api_versions_names_the_features_of_the_cluster(play: Play, version: int
         answer = await (await world.client()).ask(ApiKey.API_VERSIONS, SOFTWARE, version)
         supported = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
         finalized = {each.name: (each.min_version_level, each.max_version_level) for each in answer.finalized_features}
-        assert supported == {"metadata.version": (30, 30)} | ({"group.version": (0, 1)} if version == 4 else {})
-        assert finalized == {"metadata.version": (30, 30), "group.version": (1, 1)}
+        assert supported == {"metadata.version": (30, 30)} | (
+            {"group.version": (0, 1), "transaction.version": (0, 2)} if version == 4 else {}
+        )
+        assert finalized == {"metadata.version": (30, 30), "group.version": (1, 1), "transaction.version": (2, 2)}
         assert answer.finalized_features_epoch == 30
 
     play(scene)

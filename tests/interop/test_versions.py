@@ -278,6 +278,17 @@ def requests(topic_id: uuid.UUID) -> dict[ApiKey, dict[str, Any]]:
             "validate_only": True,
         },
         ApiKey.UNREGISTER_BROKER: {"broker_id": 99},
+        ApiKey.UPDATE_FEATURES: {
+            "feature_updates": [
+                {
+                    "feature": "transaction.version",
+                    "max_version_level": 2,
+                    "upgrade_type": 1,
+                    "allow_downgrade": False,
+                }
+            ],
+            "validate_only": True,
+        },
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: {"users": [{"name": "nobody"}]},
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: {"deletions": [{"name": "nobody", "mechanism": 1}], "upsertions": []},
         ApiKey.LIST_CONFIG_RESOURCES: {"resource_types": []},

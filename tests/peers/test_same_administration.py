@@ -447,7 +447,7 @@ def test_kafkas_tool_describes_the_features_of_both(pair: BrokerPair):
     ]
     # Feature: NAME SupportedMinVersion: N SupportedMaxVersion: N FinalizedVersionLevel: N Epoch: N
     ours, kafkas = ({words[1]: words[7] for words in map(str.split, output.splitlines())} for output in outputs)
-    assert ours.keys() == {"group.version", "metadata.version"}
+    assert ours.keys() == {"group.version", "metadata.version", "transaction.version"}
     assert ours.items() <= kafkas.items()
 
 

@@ -71,9 +71,7 @@ def row(name: str, *commands: str, differs: str = "", reason: str = "") -> Row:
 
 
 ANYTHING: Final = ".*"
-LACKING: Final = (
-    "ApiVersions|Txn|Transaction|DelegationToken|Quorum|Raft|ReplicaLogDirs|Share|Streams|Telemetry|UpdateFeatures"
-)
+LACKING: Final = "ApiVersions|Txn|Transaction|DelegationToken|Quorum|Raft|ReplicaLogDirs|Share|Streams|Telemetry"
 """Parts of the names of APIs that Odradek lacks, and ApiVersions, which it has in version 5 as Kafka 4.4."""
 ROWS: Final = (
     row(
@@ -206,8 +204,12 @@ ROWS: Final = (
     row(
         "features",
         "features upgrade --feature group.version=1",
-        differs=ANYTHING,
-        reason="a release has its features, which no request changes",
+        "features downgrade --feature transaction.version=1",
+        "features upgrade --feature transaction.version=2 --dry-run",
+        "features upgrade --feature transaction.version=2",
+        "features upgrade --feature transaction.version=9",
+        differs=r".*transaction.version=9.*|.*for feature transaction.version.*",
+        reason="the error names the controller's supported levels in other words",
     ),
     row(
         "versions of APIs",

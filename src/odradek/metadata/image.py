@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from odradek.config import ListenerAddress
+from odradek.metadata.feature_node import FinalizedFeatures
 from odradek.metadata.nodes import NO_LEADER, RECOVERED
 from odradek.model import TopicPartition
 from odradek.model.names import INTERNAL_TOPICS
@@ -113,6 +114,8 @@ class ClusterImage(Struct, frozen=True, kw_only=True):
     """The ACLs; None until they are read, and without an authorizer."""
     quota_configs: Mapping[QuotaEntity, Mapping[str, str]] = field(default_factory=dict)
     """Quotas by entity, beside other keys of its configuration."""
+    features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
+    """The finalized levels of features."""
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
         """Return the topic with this id, if known."""

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from odradek.metadata import paths
 from odradek.metadata.acl_nodes import AclNodes
 from odradek.metadata.config_watchers import ConfigNodes, QuotaNodes
+from odradek.metadata.feature_node import FinalizedFeatures
 from odradek.metadata.image import ClusterImage, TopicImage
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import DeleteTopicsNode, decode_integer
@@ -64,6 +65,7 @@ class _BaseTreeWatcher:
         if self._acls is not None:
             self._nodes.append(self._acls)
         self._controller_changed = True
+        self._features_changed = True
 
     def start(self) -> None:
         """Set the permanent watches; the first `refresh` reads everything."""
@@ -73,6 +75,7 @@ class _BaseTreeWatcher:
         self._roots = [
             store.watch_data(paths.CONTROLLER, self._mark_controller),
             store.watch_data(paths.CONTROLLER_EPOCH, self._mark_controller),
+            store.watch_data(paths.FEATURE, self._mark_features),
         ]
 
     def stop(self) -> None:
@@ -88,9 +91,14 @@ class _BaseTreeWatcher:
         self._on_controller()
         self._wake()
 
+    def _mark_features(self) -> None:
+        self._features_changed = True
+        self._wake()
+
     def _mark_common(self, *, configs: bool, controller: bool) -> None:
         for nodes in self._nodes if configs else ():
             nodes.mark_changed()
+        self._features_changed |= configs
         self._controller_changed |= controller
 
     async def _read_common(self) -> dict[str, Any]:
@@ -107,6 +115,9 @@ class _BaseTreeWatcher:
             parts["user_configs"], parts["quota_configs"] = await self._quotas.read()
         if self._acls is not None and self._acls.has_changed:
             parts["acls"] = await self._acls.read()
+        if self._features_changed:
+            self._features_changed = False
+            parts |= await self._read_features()
         if self._controller_changed:
             self._controller_changed = False
             parts["controller_id"] = await read_controller(self._store, self._broken)
@@ -117,6 +128,17 @@ class _BaseTreeWatcher:
                 assert node is not None
                 self._broken.report(error, node)
         return parts
+
+    async def _read_features(self) -> dict[str, Any]:
+        """Return the field of `ClusterImage` for `/feature`; none if the node is broken."""
+        node = await self._store.get(paths.FEATURE)
+        if node is None:
+            return {"features": FinalizedFeatures()}
+        try:
+            return {"features": FinalizedFeatures.decode(paths.FEATURE, node.data, node_version=node.version)}
+        except BrokenNodeError as error:
+            self._broken.report(error, node)
+            return {}
 
 
 class ControllerTreeWatcher(_BaseTreeWatcher):

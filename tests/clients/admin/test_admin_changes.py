@@ -128,7 +128,11 @@ def test_the_versions_of_a_broker_are_described(seed: int) -> None:
     async def scene(admin: Admin, _: World) -> None:
         for found in (await admin.describe_broker_versions(), await admin.describe_broker_versions(0)):
             assert found.api_versions[ApiKey.FETCH] == (4, 18)
-            assert found.supported_features == {"group.version": (0, 1), "metadata.version": (30, 30)}
+            assert found.supported_features == {
+                "group.version": (0, 1),
+                "metadata.version": (30, 30),
+                "transaction.version": (0, 2),
+            }
             assert (found.finalized_features["group.version"], found.finalized_features_epoch) == ((1, 1), 30)
 
     play(seed, scene)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from odradek.broker.parts import HasConfig, HasCounters, HasImage
-from odradek.broker.serving.apis import FEATURES, FEATURES_EPOCH, apis
+from odradek.broker.serving.apis import apis, features_of
 from odradek.broker.serving.context import RequestContext
 from odradek.broker.serving.responses import frame as response_frame
 from odradek.model import ErrorCode, KafkaError
@@ -51,7 +51,8 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     if request.cluster_id is not None and (request.cluster_id, request.node_id) != here:
         return _failure(broker, context, ErrorCode.rebootstrap_required)
     versions = [(api.key, api.advertised.start, api.advertised.stop - 1) for api in apis().values() if api.advertised]
-    body = encode_api_versions_response(version, versions, features=FEATURES, features_epoch=FEATURES_EPOCH)
+    features, epoch = features_of(broker.image.features)
+    body = encode_api_versions_response(version, versions, features=features, features_epoch=epoch)
     return response_frame(header, body)
 
 

@@ -103,6 +103,7 @@ PERMISSIONS: Final[Mapping[ApiKey, ApiPermissions]] = {
     ApiKey.DESCRIBE_CLUSTER: ApiPermissions(items=(_DESCRIBE_CLUSTER,)),
     ApiKey.DESCRIBE_PRODUCERS: ApiPermissions(items=(_READ_TOPIC,)),
     ApiKey.UNREGISTER_BROKER: ApiPermissions(request=(_ALTER_CLUSTER,)),
+    ApiKey.UPDATE_FEATURES: ApiPermissions(request=(_ALTER_CLUSTER,)),
     ApiKey.LIST_CONFIG_RESOURCES: ApiPermissions(request=(Permission(AclOperation.DESCRIBE_CONFIGS, _CLUSTER),)),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ApiPermissions(items=(_DESCRIBE_TOPIC,)),
 }

@@ -9,6 +9,7 @@ import pkgutil
 from functools import cache
 from typing import Final, NamedTuple
 
+from odradek.metadata.feature_node import TRANSACTION_VERSION, FinalizedFeatures
 from odradek.protocol.api import BETWEEN_BROKERS, LAST_API_VERSIONS, ApiKey, schema_versions
 from odradek.protocol.messages.api_versions import Feature
 
@@ -72,6 +73,7 @@ _KEYS: Final = (
     ApiKey.DESCRIBE_CLUSTER,
     ApiKey.DESCRIBE_PRODUCERS,
     ApiKey.UNREGISTER_BROKER,
+    ApiKey.UPDATE_FEATURES,
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
     ApiKey.CONSUMER_GROUP_DESCRIBE,
     ApiKey.LIST_CONFIG_RESOURCES,
@@ -88,13 +90,22 @@ Otherwise some releases of librdkafka silently stop compressing, and others do w
 FEATURES: Final = (
     Feature(name="group.version", lowest=0, highest=1, finalized=1),
     Feature(name="metadata.version", lowest=30, highest=30, finalized=30),
+    Feature(name=TRANSACTION_VERSION, lowest=0, highest=2, finalized=2),
 )
-"""The features that ApiVersions names (KIP-584): groups of the consumer protocol, and 4.3-IV0, whose APIs are served.
-
-The finalized levels are the software's and cannot be set: UpdateFeatures is not served."""
-FEATURES_EPOCH: Final = FEATURES[-1].finalized
-"""The epoch of the finalized features, which has to grow with them: clients keep those of the highest epoch."""
+"""The features that ApiVersions names (KIP-584): groups of the consumer protocol, 4.3-IV0, whose APIs are served, and
+transactions, whose finalized level is in the tree. The other finalized levels are the software's."""
+_METADATA_VERSION: Final = FEATURES[1].finalized
 HANDLERS: Final = "odradek.broker.handlers"
+
+
+def features_of(finalized: FinalizedFeatures) -> tuple[tuple[Feature, ...], int]:
+    """Return the features with the levels of the cluster, and their epoch.
+
+    The epoch grows with each change and each release with a new level: clients keep the levels of the highest epoch.
+    """
+    *others, transactions = FEATURES
+    current = transactions._replace(finalized=min(finalized.transaction_version, transactions.highest))
+    return (*others, current), _METADATA_VERSION + finalized.changes
 
 
 @cache

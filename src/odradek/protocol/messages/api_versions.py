@@ -101,7 +101,7 @@ def _features(version: int, features: Collection[Feature], epoch: int) -> bytes:
         [
             (0, _feature_levels([(each.name, each.lowest, each.highest) for each in supported])),
             (1, _EPOCH.pack(epoch)),
-            (2, _feature_levels([(each.name, each.finalized, each.finalized) for each in features])),
+            (2, _feature_levels([(each.name, each.finalized, each.finalized) for each in features if each.finalized])),
         ]
     )
 

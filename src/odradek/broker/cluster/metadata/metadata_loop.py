@@ -30,6 +30,7 @@ from odradek.broker.cluster.registration.dead_brokers import DeadBrokerDetector
 from odradek.broker.cluster.registration.fencing import Fence
 from odradek.broker.cluster.registration.registration import Endpoints, Prepare, prepare_nothing, unregister
 from odradek.broker.config_changes import ConfigChange, write_changes
+from odradek.broker.feature_changes import FeatureChange, write_features
 from odradek.config import BrokerConfig
 from odradek.controller import next_producer_id_block
 from odradek.metadata import paths
@@ -201,6 +202,18 @@ class MetadataLoop(Generic[ControllerT]):
             return results
 
         return await self.run_in_turn(change)
+
+    async def change_features(self, change: FeatureChange) -> None:
+        """Change the finalized features, on any broker. When this returns, the image has the new ones.
+
+        Raises `KafkaError` of `change`, and if the tree cannot be reached.
+        """
+
+        async def write() -> None:
+            await write_features(self._store, change)
+            self.view.mark_configs(())
+
+        await self.run_in_turn(write)
 
     async def change_acls(self, changes: AclChanges) -> Mapping[ResourcePattern, frozenset[AclEntry]]:
         """Change ACLs, on any broker, and return those of each pattern that were added or removed.

@@ -1,0 +1,92 @@
+"""UpdateFeatures: finalize other levels of features (KIP-584). Any broker serves it.
+
+Only `transaction.version` has several levels: the others are the software's. All updates are made, or none. Versions: 1
+the kind of upgrade in place of `allow_downgrade`, and `validate_only`; 2 no results by feature.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, Final
+
+from odradek.broker.parts import HasMetadataLoop
+from odradek.broker.serving.apis import FEATURES
+from odradek.broker.serving.context import RequestContext
+from odradek.metadata.feature_node import TRANSACTION_VERSION
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.messages.message_codec import optional
+
+_RESULTS_UNTIL: Final = 1
+_SUPPORTED: Final = {each.name: each for each in FEATURES}
+
+
+class _Upgrade(IntEnum):
+    """The kinds of updates."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any) -> dict[str, Any]:
+    """Return the error of the first update that is refused; INVALID_UPDATE_VERSION for a level out of range."""
+    is_dry = optional(message, "validate_only", False)
+
+    def change(before: Mapping[str, int]) -> Mapping[str, int]:
+        after = dict(before)
+        for update in message.feature_updates:
+            level = _level(update, before)
+            if update.feature == TRANSACTION_VERSION:
+                after[TRANSACTION_VERSION] = level
+        return before if is_dry else after
+
+    try:
+        await broker.metadata_loop.change_features(change)
+    except KafkaError as error:
+        text = f"The update failed for all features since the following feature had an error: {error}"
+        return _answer(context, message, error.code, text)
+    return _answer(context, message, ErrorCode.none, None)
+
+
+def refuse(message: Any, error: KafkaError) -> dict[str, Any]:
+    """Return the authorization error."""
+    del message
+    return {"error_code": error.code, "error_message": str(error), "results": []}
+
+
+def _answer(context: RequestContext, message: Any, error: ErrorCode, text: str | None) -> dict[str, Any]:
+    has_results = context.api_version <= _RESULTS_UNTIL and error is ErrorCode.none
+    names = dict.fromkeys(update.feature for update in message.feature_updates) if has_results else ()
+    results = [{"feature": name, "error_code": ErrorCode.none, "error_message": None} for name in names]
+    return {"error_code": error, "error_message": text, "results": results}
+
+
+def _level(update: Any, finalized: Mapping[str, int]) -> int:
+    """Return the new level of a feature. Raises `KafkaError` if the update is not allowed."""
+    name, level = update.feature, update.max_version_level
+    feature = _SUPPORTED.get(name)
+    if feature is None:
+        raise _invalid(name, level, f"The brokers support {', '.join(_SUPPORTED)}.")
+    if name != TRANSACTION_VERSION and level != feature.finalized:
+        raise _invalid(name, level, f"This release has level {feature.finalized}, which cannot be changed.")
+    if not feature.lowest <= level <= feature.highest:
+        raise _invalid(name, level, f"The brokers only support versions {feature.lowest}-{feature.highest}.")
+    kind = optional(update, "upgrade_type", None)
+    if kind is None:
+        kind = _Upgrade.SAFE_DOWNGRADE if update.allow_downgrade else _Upgrade.UPGRADE
+    current = finalized.get(name, 0) if name == TRANSACTION_VERSION else feature.finalized
+    if kind not in set(_Upgrade):
+        raise _invalid(name, level, "The controller does not support the given upgrade type.")
+    if level < current and kind == _Upgrade.UPGRADE:
+        raise _invalid(
+            name,
+            level,
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
+            "downgrade.",
+        )
+    if level > current and kind != _Upgrade.UPGRADE:
+        raise _invalid(name, level, "Can't downgrade to a newer version.")
+    return int(level)
+
+
+def _invalid(name: str, level: int, reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.invalid_update_version, f"Invalid update version {level} for feature {name}. {reason}")

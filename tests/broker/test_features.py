@@ -37,7 +37,7 @@ def test_every_broker_shows_a_new_level_and_a_higher_epoch(seed: int) -> None:
     async def scene(world: World) -> None:
         await world.start(0)
         await world.start(1)
-        clients = [await world.client(each) for each in (0, 1)]
+        clients = [await world.client(broker=each) for each in (0, 1)]
         assert [await finalized(each) for each in clients] == [(2, 30), (2, 30)]
         assert await world.store(0).get(paths.FEATURE) is None
         answer = await update(clients[1], 1, SAFE_DOWNGRADE, version=1)

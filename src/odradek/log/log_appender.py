@@ -21,6 +21,8 @@ from odradek.protocol.batches.record_batch import (
 )
 
 _NO_TIMESTAMP: Final = -1
+RETRIED: Final = frozenset({ErrorCode.not_enough_replicas, ErrorCode.concurrent_transactions})
+"""Errors of verifications after which a producer sends the batch again."""
 
 
 class LogAppender:
@@ -46,14 +48,15 @@ class LogAppender:
         now_ms: int,
         from_client: bool = True,
         transactional: bool = False,
+        needs_verification: bool = False,
     ) -> AppendInfo:
         """Append one batch as the leader: check it, assign the next offset, add it to the pending batches.
 
         `batches` has exactly one batch, is changed in place (copied, if read-only), and must not change until it is
         written. Respond to a client, also for a duplicate, when `written_offset` is beyond `last_offset`.
-        `from_client` is False for the broker's own batches; `transactional` means that the caller has verified the
-        transaction. After a `KafkaError` other than `LogStorageError` the log is unchanged. Rules: `validation` and
-        `producer_state`.
+        `from_client` is False for the broker's own batches; `transactional` allows a client's batch of a transaction.
+        With `needs_verification`, the first batch of a transaction is refused unless it was verified. After a
+        `KafkaError` other than `LogStorageError` the log is unchanged. Rules: `validation` and `producer_state`.
         """
         writer, local = self._writer, self._local
         try:
@@ -77,6 +80,8 @@ class LogAppender:
             known = self._check_producer(header, now_ms, has_sequence=from_client)
             if known is not None:
                 return self._duplicate(known)
+            if needs_verification and header.is_transactional:
+                self._check_verified(header, view, now_ms)
         first = local.log_end_offset
         last = first + header.last_offset_delta
         timestamp, append_time = header.max_timestamp, _NO_TIMESTAMP
@@ -108,6 +113,18 @@ class LogAppender:
         if known is None and header.producer_id not in producers.entries:
             self._refused.check(header, None, now_ms)
         return known
+
+    def _check_verified(self, header: BatchHeader, batch: memoryview, now_ms: int) -> None:
+        """Raise `KafkaError` unless the batch's transaction is known here or verified.
+
+        A retriable refusal is recorded, so that the producer's later batches are not appended before this one.
+        """
+        try:
+            self._local.producers.check_verified(header)
+        except KafkaError as error:
+            if error.code in RETRIED:
+                self._refused.note_batch(batch, error, now_ms)
+            raise
 
     def find_duplicate(self, batch: Buffer) -> AppendInfo | None:
         """Return the first append of an idempotent producer's `batch`, perhaps pending; None if unknown or damaged.

@@ -139,14 +139,22 @@ class Partition:
     # Appending
 
     def append_records(
-        self, records: memoryview, *, acks: int, now_ms: int, from_client: bool = True, transactional: bool = False
+        self,
+        records: memoryview,
+        *,
+        acks: int,
+        now_ms: int,
+        from_client: bool = True,
+        transactional: bool = False,
+        needs_verification: bool = False,
     ) -> AppendInfo:
         """Validate and append `records`, whose memory must not change until they are written, in this turn or later.
 
         `from_client=False` is for the broker's own records; a client's may belong to a transaction only if
-        `transactional` is true. Raises `KafkaError`: the reason of `refuse_appends`, NOT_ENOUGH_REPLICAS for acks=all,
-        the log's error, or NOT_LEADER_OR_FOLLOWER for a sequence gap after an election. A duplicate batch is accepted
-        even without enough replicas, because after an error its producer could send it again as a new one.
+        `transactional` is true. With `needs_verification`, a transaction's first batch must be verified. Raises
+        `KafkaError`: the reason of `refuse_appends`, NOT_ENOUGH_REPLICAS for acks=all, the log's error, or
+        NOT_LEADER_OR_FOLLOWER for a sequence gap after an election. A duplicate batch is accepted even without enough
+        replicas, because after an error its producer could send it again as a new one.
         """
         try:
             self._check_may_append(acks)
@@ -159,7 +167,12 @@ class Partition:
         epoch = self.leader_epoch
         try:
             info = self.log.append_as_leader(
-                records, leader_epoch=epoch, now_ms=now_ms, from_client=from_client, transactional=transactional
+                records,
+                leader_epoch=epoch,
+                now_ms=now_ms,
+                from_client=from_client,
+                transactional=transactional,
+                needs_verification=needs_verification,
             )
         except KafkaError as error:
             self._writer.refused(self.log, error)

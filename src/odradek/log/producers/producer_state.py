@@ -16,6 +16,9 @@ offsets of its first append. The state is rebuilt from a snapshot and the batche
 A transaction begins with a producer's first transactional batch and ends with its coordinator's marker; until then the
 producer's non-transactional batches get INVALID_TXN_STATE.
 
+Before that first batch, the leader asks the transaction's coordinator whether the partition belongs to the transaction
+(KIP-890): else nothing would end the transaction here. A marker that is appended meanwhile voids the `Verification`.
+
 | the marker's producer epoch | and the transaction | result |
 |---|---|---|
 | is older than the producer's | | INVALID_PRODUCER_EPOCH |
@@ -29,6 +32,8 @@ producer's non-transactional batches get INVALID_TXN_STATE.
 from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from odradek.log.segments.transaction_index import AbortedTransaction
 from odradek.model import ErrorCode, KafkaError
@@ -52,6 +57,15 @@ class AppendedBatch(NamedTuple):
     first_offset: int
     last_offset: int
     timestamp: int
+
+
+class Verification(Struct, eq=False):
+    """The question to a coordinator whether a partition belongs to a producer's transaction, and its result."""
+
+    epoch: int
+    begun_ms: int
+    is_verified: bool = False
+    error: KafkaError | None = None
 
 
 class ProducerEntry:
@@ -92,7 +106,7 @@ class ProducerEntry:
 class ProducerState:
     """The producers of one log by their ids."""
 
-    __slots__ = ("_ended", "_open", "entries", "high_watermark")
+    __slots__ = ("_ended", "_open", "_verifications", "entries", "high_watermark")
 
     def __init__(self, entries: dict[int, ProducerEntry] | None = None) -> None:
         self.entries = {} if entries is None else entries
@@ -103,6 +117,8 @@ class ProducerState:
         """The producers with open transactions, the oldest first."""
         self._ended: deque[tuple[int, int]] = deque()
         """`(first offset, marker's offset)` of transactions with a marker beyond the high watermark, by marker."""
+        self._verifications: dict[int, Verification] = {}
+        """By producer id, until the transaction's first batch or a marker is appended."""
 
     # ---- transactions -------------------------------------------------------------------------------------------
 
@@ -125,6 +141,41 @@ class ProducerState:
         self.high_watermark = high_watermark
         while self._ended and self._ended[0][1] < high_watermark:
             self._ended.popleft()
+
+    def has_open_transaction(self, header: BatchHeader) -> bool:
+        """Return whether the batch continues a transaction of its producer and epoch."""
+        entry = self.entries.get(header.producer_id)
+        return entry is not None and entry.transaction_start >= 0 and entry.epoch == header.producer_epoch
+
+    def begin_verification(self, header: BatchHeader, now_ms: int) -> Verification | None:
+        """Return the verification that a transactional batch needs before it is appended; None if it needs none.
+
+        A duplicate and a batch of an older epoch need none.
+        """
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        entry, known = self.entries.get(producer_id), self._verifications.get(producer_id)
+        if self.has_open_transaction(header) or self.find(header) or (entry is not None and epoch < entry.epoch):
+            return None
+        if known is None or known.epoch != epoch or known.error is not None:
+            known = self._verifications[producer_id] = Verification(epoch, now_ms)
+        return None if known.is_verified else known
+
+    def check_verified(self, header: BatchHeader) -> None:
+        """Raise `KafkaError` unless the transactional batch continues a transaction or its partition is verified.
+
+        The error is that of the verification, or INVALID_TXN_STATE.
+        """
+        if self.has_open_transaction(header):
+            return
+        known = self._verifications.get(header.producer_id)
+        if known is not None and known.epoch == header.producer_epoch:
+            if known.is_verified:
+                return
+            if known.error is not None:
+                raise known.error
+        raise KafkaError(
+            ErrorCode.invalid_txn_state, f"producer {header.producer_id} has no transaction that has this partition"
+        )
 
     def check_marker(
         self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, transaction_version: int
@@ -153,6 +204,7 @@ class ProducerState:
         self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, offset: int, timestamp: int
     ) -> AbortedTransaction | None:
         """Record a marker appended at `offset`; return the transaction if the marker aborts it, else None."""
+        self._verifications.pop(producer_id, None)
         entry = self._entry(producer_id, producer_epoch)
         entry.last_timestamp = timestamp
         entry.coordinator_epoch = marker.coordinator_epoch
@@ -230,6 +282,7 @@ class ProducerState:
         if header.is_transactional and entry.transaction_start < 0:
             entry.transaction_start = first_offset
             self._open[producer_id] = entry
+            self._verifications.pop(producer_id, None)
         first, delta = header.base_sequence, header.last_offset_delta
         last = last_sequence(first, delta) if first >= 0 else NO_SEQUENCE
         entry.batches.append(AppendedBatch(first, last, first_offset, first_offset + delta, timestamp))
@@ -261,6 +314,9 @@ class ProducerState:
 
         The age is by timestamp, as in Kafka, or by append time if that is later.
         """
+        self._verifications = {
+            key: each for key, each in self._verifications.items() if each.begun_ms >= now_ms - expiration_ms
+        }
         old = []
         for producer_id, entry in self.entries.items():
             last_ms = max(entry.last_timestamp, entry.last_append_ms)

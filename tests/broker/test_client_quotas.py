@@ -128,6 +128,29 @@ def test_requests_of_a_muted_connection_are_served_later_and_in_order(play: Play
     play(scene)
 
 
+def test_the_fast_path_of_produce_throttles_by_the_quotas_of_the_moment(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
+        admin, slow, fast = [await world.client(name) for name in ("admin", SLOW, FAST)]
+        await admin.create_topic(TOPIC, config={"retention.ms": "-1"})
+        for client in (slow, fast):
+            assert (await client.produce(TOPIC, world.batch(b"first"))).error_code == 0
+        handlers, full_path = broker.dispatcher._handlers, []
+        for key in [each for each in handlers if each[0] == ApiKey.PRODUCE]:
+            handlers[key] = full_path.append  # called with three arguments: an error that closes the connection
+
+        async def throttled(client: WireClient) -> bool:
+            client.send_produce(TOPIC, world.batch(bytes(1000)))
+            return (await client.produce_response()).throttle_time_ms > 0
+
+        for quota in (None, 1.0, None, 1.0):
+            await alter(admin, {"client-id": SLOW}, producer_byte_rate=quota)
+            assert await throttled(slow) == (quota is not None)
+            assert not await throttled(fast)
+
+    play(scene)
+
+
 def test_a_quota_that_is_removed_restores_a_muted_connection_at_once_and_a_new_one_counts_at_once(play: Play) -> None:
     async def scene(world: World) -> None:
         broker = await world.start()
@@ -247,6 +270,7 @@ class Busy(AllowAllAuthorizer):
 
     def authorize(self, context: Any, actions: Any) -> Any:
         self._world.simulation.clock.advance(0.05)
+        self.version += 1  # no decision is remembered
         return super().authorize(context, actions)
 
 

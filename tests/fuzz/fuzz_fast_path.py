@@ -3,6 +3,7 @@
 import random
 import struct
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from fuzz_engine import Target
 
 from odradek.broker.handlers.delayed_produce import Terms
 from odradek.broker.handlers.produce_fast_path import ProduceFastPath
+from odradek.broker.serving.admission import Admission
 from odradek.log import AppendInfo
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import TopicPartition
@@ -67,7 +69,9 @@ def check_fast_path(data: bytes) -> None:
     partition: Any = _Partition()
     clock: Any = _Clock()
     purgatory: Any = None
-    fast_path = ProduceFastPath(ALLOW_ALL, clock)
+    session: Any = SimpleNamespace(admission=Admission(ALLOW_ALL))
+    quotas: Any = SimpleNamespace(are_set=False)
+    fast_path = ProduceFastPath(session, quotas, clock)
     for size in _SIZES:
         learned = memoryview(_frame(version, acks, b"r" * size))
         header = decode_request_header(learned)

@@ -17,7 +17,7 @@ from uuid import UUID
 from odradek.broker.handlers.delayed_produce import DelayedProduce, Place, Terms
 from odradek.broker.handlers.produce_fast_path import ProduceFastPath
 from odradek.broker.handlers.produce_rejections import count_rejection
-from odradek.broker.parts import HasConfig, HasCounters, HasImage, HasPartitions, HasPurgatory, HasRuntime
+from odradek.broker.parts import HasConfig, HasCounters, HasImage, HasPartitions, HasPurgatory, HasQuotas, HasRuntime
 from odradek.broker.replication.partition import Partition
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext, decoded_bytes
@@ -40,7 +40,7 @@ from odradek.security import AclOperation, ResourceType
 from odradek.wire import NO_REPLY, Buffers, Reply
 
 
-class _Broker(HasConfig, HasCounters, HasImage, HasPartitions, HasPurgatory, HasRuntime, Protocol): ...
+class _Broker(HasConfig, HasCounters, HasImage, HasPartitions, HasPurgatory, HasQuotas, HasRuntime, Protocol): ...
 
 
 _ZSTD_FROM: Final = 7
@@ -208,7 +208,7 @@ class _Produce(DelayedProduce):
             fast_path = session.fast_path
             if not isinstance(fast_path, ProduceFastPath):
                 clock = self._broker.runtime.clock
-                fast_path = session.fast_path = ProduceFastPath(session.admission.authorizer, clock)
+                fast_path = session.fast_path = ProduceFastPath(session, self._broker.quotas, clock)
             fast_path.learn(frame, self._context, *self._last, self._terms)
         self._last = None
 

@@ -6,7 +6,8 @@ int32 api key and version | int32 correlation id | everything up to the records'
 ```
 All requests of librdkafka have this form; their version is 7 or later. For a known prefix nothing is decoded, and the
 response is a copy of an encoded response with the numbers replaced; that halves the time of a small request. Other and
-failing requests take the full path (`produce`).
+failing requests take the full path (`produce`), and so do those of a muted connection. A prefix contains the client id,
+so the quotas that apply to it are known as well.
 """
 
 import struct
@@ -14,7 +15,8 @@ from typing import Final
 
 from odradek.broker.handlers.delayed_produce import DelayedProduce, Place, Terms
 from odradek.broker.replication.partition import Partition
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.serving.client_quotas import Charge, ClientLimits, ClientQuotas
+from odradek.broker.serving.context import RequestContext, Session
 from odradek.broker.serving.responses import frame as response_frame
 from odradek.log.log import AppendInfo
 from odradek.model import KafkaError
@@ -22,7 +24,6 @@ from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.messages.produce import FLEXIBLE_FROM, PartitionResponse, TopicResponse, encode_produce_response
 from odradek.protocol.varint import read_unsigned_varint
 from odradek.runtime import Clock
-from odradek.security import Authorizer
 from odradek.wire import Reply
 
 _HEAD: Final = struct.Struct(">ii")
@@ -41,11 +42,13 @@ _LONGEST_PREFIX: Final = 512
 class ProduceFastPath:
     """The known prefixes of one connection."""
 
-    __slots__ = ("_authorizer", "_authorizer_version", "_clock", "_ends", "_prefixes")
+    __slots__ = ("_authorizer", "_authorizer_version", "_clock", "_ends", "_prefixes", "_quotas", "_session")
 
-    def __init__(self, authorizer: Authorizer, clock: Clock) -> None:
-        self._authorizer = authorizer
-        self._authorizer_version = authorizer.version
+    def __init__(self, session: Session, quotas: ClientQuotas, clock: Clock) -> None:
+        self._session = session
+        self._authorizer = session.admission.authorizer
+        self._authorizer_version = self._authorizer.version
+        self._quotas = quotas
         self._clock = clock
         self._ends: list[int] = []
         self._prefixes: dict[bytes, _Prefix] = {}
@@ -64,13 +67,19 @@ class ProduceFastPath:
             records = _records(frame, end, flexible=prefix.is_flexible)
             if records is None:
                 return None
-            partition = prefix.partition
+            partition, charge = prefix.partition, None
+            if (quotas := self._quotas).are_set:
+                if quotas.is_muted(self._session.connection):
+                    return None
+                charge = prefix.begin(self._session, quotas, correlation_id, len(frame))
             try:
                 info = partition.append_records(records, acks=prefix.terms.acks, now_ms=self._clock.now_ms())
             except KafkaError:
                 return None  # nothing was appended; the full path answers with the error
             reply = _DelayedAnswer(prefix, correlation_id, info)
             reply.wait_for(info, partition)
+            if charge is not None:
+                charge.apply(reply)
             return reply
         return None
 
@@ -101,9 +110,19 @@ class ProduceFastPath:
 
 
 class _Prefix:
-    """A known prefix: its partition and the encoded response."""
+    """A known prefix: its partition, the encoded response, and the limits of its client id."""
 
-    __slots__ = ("_place", "_template", "head", "header", "is_flexible", "partition", "terms")
+    __slots__ = (
+        "_limits",
+        "_limits_version",
+        "_place",
+        "_template",
+        "head",
+        "header",
+        "is_flexible",
+        "partition",
+        "terms",
+    )
 
     def __init__(self, header: RequestHeader, partition: Partition, terms: Terms, head: int) -> None:
         self.header = header
@@ -113,6 +132,18 @@ class _Prefix:
         self.terms = terms
         self._template = self.encode(PartitionResponse(partition.topic_partition.partition, 0, _MARK))
         self._place = self._template.index(_MARK.to_bytes(8, "big"))
+        self._limits: ClientLimits | None = None
+        self._limits_version = -1
+
+    def begin(self, session: Session, quotas: ClientQuotas, correlation_id: int, size: int) -> Charge | None:
+        """Return a charge for a request of `size` bytes; None if no quota applies."""
+        if self._limits_version != quotas.version:
+            self._limits = quotas.produce_limits(RequestContext(self.header, session))
+            self._limits_version = quotas.version
+        if self._limits is None:
+            return None
+        header = self.header._replace(correlation_id=correlation_id)
+        return quotas.charge(RequestContext(header, session), self._limits, size)
 
     def encode(self, response: PartitionResponse) -> bytes:
         topic = TopicResponse(self.partition.topic_partition.topic, self.partition.topic_id, [response])

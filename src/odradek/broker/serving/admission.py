@@ -6,8 +6,8 @@ Dispatcher.serve ─▶ is_due           an asynchronous check holds a request: 
                  ─▶ check_request    the API's permission on the whole request (`api_permissions`), the check's error
 handler          ─▶ check, denied    the API's permissions on each topic, group and so on that the request names
 ```
-Two shortcuts reuse decisions: the fast path of Produce, for the same version of the authorizer, and cached responses,
-for the same `RequestContext.visibility`.
+Three shortcuts reuse decisions while `authorizer.version` stays the same: a session remembers what was allowed
+(`Session.allowed`), the fast path of Produce, and cached responses, for the same `RequestContext.visibility`.
 """
 
 import asyncio
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("odradek.authorizer")
 _MOST_LINES: Final = 10
 """Refusals of one principal and operation that are logged in a minute."""
+_MOST_REMEMBERED: Final = 1000
+"""Limit of the names that a session remembers for an API's operation; a client may name topics that do not exist."""
 _NONE: Final[frozenset[str]] = frozenset()
 _OPERATIONS: Final = {
     ResourceType.TOPIC: TOPIC_OPERATIONS,
@@ -170,15 +172,28 @@ class Admission:
         """
         if self.allows_all:
             return _NONE
+        wanted = tuple(dict.fromkeys(names))
+        allowed = self._allowed(context.session, (context.api_key, operation, resource_type))
+        if allowed.issuperset(wanted):
+            return _NONE
         permission = Permission(operation, resource_type)
         _check_declared(context, permission)
-        wanted = tuple(dict.fromkeys(names))
         actions = [_action(permission, name) for name in wanted]
         results = zip(wanted, actions, self._authorize(context, actions), strict=True)
         refused = {name: action for name, action, is_allowed in results if not is_allowed}
         if refused and not quietly:
             self._log_refusals(context, islice(refused.values(), _MOST_LINES))
+        if len(allowed) + len(wanted) <= _MOST_REMEMBERED:
+            allowed.update(name for name in wanted if name not in refused)
         return frozenset(refused)
+
+    def _allowed(self, session: "Session", key: tuple[int, AclOperation, ResourceType]) -> set[str]:
+        """Return the names on which the session's principal may do what `key` says, as far as that was decided."""
+        version = session.principal, self.authorizer.version
+        if session.allowed_version != version:
+            session.allowed_version = version
+            session.allowed.clear()
+        return session.allowed.setdefault(key, set())
 
     def authorized_operations(self, context: "RequestContext", resource_type: ResourceType, name: str) -> int:
         """Return the bit field of the operations that the principal may do on the resource (KIP-430)."""

@@ -66,6 +66,8 @@ class ClientQuotas:
     def __init__(self, config: BrokerConfig, clock: Clock) -> None:
         self.are_set = False
         """Whether any user or client id has a quota."""
+        self.version = 0
+        """A number that changes when limits that were returned before must not be used any more."""
         self._clock = clock.monotonic
         self._samples, self._sample_s = config.quota_window_num, float(config.quota_window_size_seconds)
         self._mutation_window = config.controller_quota_window_num, float(config.controller_quota_window_size_seconds)
@@ -79,7 +81,7 @@ class ClientQuotas:
         """Use these quotas from now on. Muted connections are released, and throttled again if they are still fast."""
         self._limits = limits_by_key(configs)
         self.are_set = any(self._limits[key] for key in USER_KEYS)
-        self._clients.clear()
+        self._forget_clients()
         for connection in tuple(self._muted):
             self._unmute(connection)
         if not self.are_set:
@@ -98,12 +100,21 @@ class ClientQuotas:
         if not self.are_set or context.api_key in _EXEMPT:
             return None
         client = self._client(context)
-        return None if client is None else Charge(self, context, client, size, self._clock)
+        return None if client is None else self.charge(context, client, size)
 
     def begin_fetch(self, context: "RequestContext") -> "Charge | None":
         """Return a charge for a consumer's Fetch whose handler is called now; None if no quota applies."""
         client = self._client(context) if self.are_set else None
-        return None if client is None else Charge(self, context, client, 0, self._clock)
+        return None if client is None else self.charge(context, client, 0)
+
+    def produce_limits(self, context: "RequestContext") -> ClientLimits | None:
+        """Return the limits that apply to a client's Produce until `version` changes; None if none does."""
+        client = self._client(context)
+        return client if client is not None and (client.produce or client.request) else None
+
+    def charge(self, context: "RequestContext", client: ClientLimits, size: int) -> "Charge":
+        """Return a charge for a request of `size` bytes that is served now."""
+        return Charge(self, context, client, size, self._clock)
 
     def take_mutations(self, context: "RequestContext", count: int, *, strict_from: int) -> None:
         """Take tokens for the creation or deletion of `count` partitions; a negative number gives them back.
@@ -160,9 +171,13 @@ class ClientQuotas:
 
     def _forget_idle(self) -> None:
         now_s = self._clock()
-        self._clients.clear()
+        self._forget_clients()
         self._rates = {each: rate for each, rate in self._rates.items() if not rate.is_idle(now_s)}
         self._buckets = {each: bucket for each, bucket in self._buckets.items() if not bucket.is_idle(now_s)}
+
+    def _forget_clients(self) -> None:
+        self._clients.clear()
+        self.version += 1
 
     # ---- muted connections --------------------------------------------------------------------------------------
 

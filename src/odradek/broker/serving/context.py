@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from odradek.broker.authentication.session_authentication import SessionAuthentication
 from odradek.broker.serving.admission import Admission, authorization_error
@@ -34,6 +34,10 @@ class Session(Struct, kw_only=True):
     """Name and version, if the client sent them in ApiVersions (KIP-511)."""
     fast_path: Callable[[memoryview], Reply | None] | None = None
     """Called with a frame before its body is decoded. Returns None if the handler has to serve the frame."""
+    allowed: dict[tuple[int, AclOperation, ResourceType], set[str]] = field(default_factory=dict)
+    """Resources by API, operation and type on which the principal may do the operation (`Admission.denied`)."""
+    allowed_version: tuple[Principal, int] | None = None
+    """The principal and the version of the authorizer that `allowed` is for."""
     postponed: "asyncio.Task[KafkaError | None] | None" = None
     """The check that the next request waits for (`Admission.is_due`)."""
     refusal: KafkaError | None = None

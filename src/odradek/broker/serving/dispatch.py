@@ -81,9 +81,9 @@ class Dispatcher:
         assert isinstance(session, Session)
         header: RequestHeader | None = None
         try:
-            is_guarded = self._admission.may_postpone or self._quotas.are_set
+            may_postpone = self._admission.may_postpone
             # Here the fast path saves also the header's decoding, a fifth of its time.
-            if not is_guarded and session.fast_path is not None and (reply := session.fast_path(frame)) is not None:
+            if not may_postpone and session.fast_path is not None and (reply := session.fast_path(frame)) is not None:
                 return reply
             header = decode_request_header(frame)
             if not alone and header.api_key not in PIPELINED:
@@ -94,7 +94,7 @@ class Dispatcher:
                 connection.hold()
                 return LATER
             context = RequestContext(header, session)
-            if is_guarded:
+            if may_postpone or self._quotas.are_set:
                 return self._serve_guarded(context, frame)
             handler = self._handlers.get((header.api_key, header.api_version)) or self._find_handler(header, session)
             return handler(self._broker, context, frame)
@@ -115,14 +115,13 @@ class Dispatcher:
             return LATER
         if self._admission.may_postpone and not self._admission.is_due(context, frame):
             return LATER
+        is_first_look = self._admission.may_postpone and not session.refusal
+        if is_first_look and session.fast_path is not None and (answer := session.fast_path(frame)) is not None:
+            return answer
         charge = quotas.begin(context, size)
-        reply: Reply | None = None
-        if session.fast_path is not None and not session.refusal:
-            reply = session.fast_path(frame)
-        if reply is None:
-            key = context.api_key, context.api_version
-            handler = self._handlers.get(key) or self._find_handler(context.header, session)
-            reply = handler(self._broker, context, frame)
+        key = context.api_key, context.api_version
+        handler = self._handlers.get(key) or self._find_handler(context.header, session)
+        reply = handler(self._broker, context, frame)
         return reply if charge is None or reply is LATER else charge.apply(reply)
 
     def answer_later(

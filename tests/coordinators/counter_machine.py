@@ -190,7 +190,9 @@ class ControlledPartition:
     def append_error(self) -> KafkaError | None:
         return self.refusal
 
-    def append_records(self, records: memoryview, *, acks: int, now_ms: int, from_client: bool) -> AppendInfo:
+    def append_records(
+        self, records: memoryview, *, acks: int, now_ms: int, from_client: bool, needs_verification: bool
+    ) -> AppendInfo:
         error, self.surprise = self.refusal or self.surprise, None
         if error is not None:
             raise error

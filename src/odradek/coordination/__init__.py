@@ -60,6 +60,8 @@ class CoordinatorResult(Struct, Generic[RecordT], frozen=True, kw_only=True):
     records: Sequence[RecordT] = ()
     replies: Sequence[Reply] = ()
     producer: Producer | None = None
+    needs_verification: bool = False
+    """Whether the partition must have been verified to be in the transaction (`log.producers`)."""
     events: Sequence[object] = ()
     is_atomic: bool = True
     """Whether the records must be in one batch, even if it would be too large."""

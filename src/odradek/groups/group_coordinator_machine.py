@@ -324,6 +324,7 @@ class GroupCoordinatorMachine:
             records=[OffsetCommitRecord(key, partition, value) for partition, value in request.values.items()],
             replies=(Reply(to=to, value=ErrorCode.none),),
             producer=request.producer,
+            needs_verification=request.producer is not None,
             is_only_records=True,
         )
 

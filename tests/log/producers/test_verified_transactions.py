@@ -5,7 +5,6 @@ import pytest
 from odradek.log.log import AppendInfo
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.control_records import ControlType
-from odradek.protocol.batches.record_batch import read_header
 from odradek.protocol.batches.records import encode_batch
 from tests.log.transactional_writer import NOW_MS, Writer
 
@@ -36,28 +35,27 @@ def test_the_first_batch_of_a_transaction_needs_a_verification_and_later_ones_do
 ) -> None:
     producers = writer.log.producers
     assert refusal(writer, batch()) == ErrorCode.invalid_txn_state
-    verification = producers.begin_verification(read_header(batch()), NOW_MS)
+    verification = producers.begin_verification(9, 0, NOW_MS)
     assert verification is not None
     assert refusal(writer, batch()) == ErrorCode.invalid_txn_state, "the coordinator has not answered yet"
     verification.is_verified = True
-    assert producers.begin_verification(read_header(batch()), NOW_MS) is None
+    assert producers.begin_verification(9, 0, NOW_MS) is None
     append(writer, batch())
-    assert producers.begin_verification(read_header(batch(1)), NOW_MS) is None
+    assert producers.begin_verification(9, 0, NOW_MS) is None
     append(writer, batch(1))
     assert append(writer, batch()).duplicate
     writer.end(9)
     assert append(writer, batch()).duplicate, "also when the transaction has ended"
-    assert producers.begin_verification(read_header(batch()), NOW_MS) is None
     assert refusal(writer, batch(2)) == ErrorCode.invalid_txn_state
-    assert producers.begin_verification(read_header(batch(2)), NOW_MS) is not None
+    assert producers.begin_verification(9, 0, NOW_MS) is not None
 
 
 @pytest.mark.parametrize("type_", ControlType)
 def test_a_marker_voids_a_verification_that_it_overtakes(writer: Writer, type_: ControlType) -> None:
     producers = writer.log.producers
-    late = producers.begin_verification(read_header(batch()), NOW_MS)
+    late = producers.begin_verification(9, 0, NOW_MS)
     writer.end(9, type_)
-    again = producers.begin_verification(read_header(batch()), NOW_MS)
+    again = producers.begin_verification(9, 0, NOW_MS)
     assert late is not None
     assert again is not None
     late.is_verified = True
@@ -68,11 +66,11 @@ def test_a_marker_voids_a_verification_that_it_overtakes(writer: Writer, type_: 
 
 def test_a_failed_verification_is_the_error_of_the_batch_and_of_those_behind_it(writer: Writer) -> None:
     producers = writer.log.producers
-    failed = producers.begin_verification(read_header(batch()), NOW_MS)
+    failed = producers.begin_verification(9, 0, NOW_MS)
     assert failed is not None
     failed.error = KafkaError(ErrorCode.not_enough_replicas, "not verified")
     assert refusal(writer, batch()) == ErrorCode.not_enough_replicas
-    second = producers.begin_verification(read_header(batch(1)), NOW_MS)
+    second = producers.begin_verification(9, 0, NOW_MS)
     assert second is not None
     second.is_verified = True
     assert refusal(writer, batch(1)) == ErrorCode.not_enough_replicas, "it would leave a gap"
@@ -83,15 +81,15 @@ def test_a_failed_verification_is_the_error_of_the_batch_and_of_those_behind_it(
 def test_a_verification_is_of_one_epoch_and_expires(writer: Writer) -> None:
     producers = writer.log.producers
     for epoch in (0, 1):
-        verification = producers.begin_verification(read_header(batch(epoch=epoch)), NOW_MS)
+        verification = producers.begin_verification(9, epoch, NOW_MS)
         assert verification is not None
         verification.is_verified = True
     assert refusal(writer, batch(epoch=0)) == ErrorCode.invalid_txn_state
     producers.expire(NOW_MS + 1001, 1000)
     assert refusal(writer, batch(epoch=1)) == ErrorCode.invalid_txn_state
-    append_epoch_1 = producers.begin_verification(read_header(batch(epoch=1)), NOW_MS)
+    append_epoch_1 = producers.begin_verification(9, 1, NOW_MS)
     assert append_epoch_1 is not None
     append_epoch_1.is_verified = True
     append(writer, batch(epoch=1))
-    assert producers.begin_verification(read_header(batch(epoch=0)), NOW_MS) is None, "its append is refused anyway"
+    assert producers.begin_verification(9, 0, NOW_MS) is None, "its append is refused anyway"
     assert refusal(writer, batch(epoch=0)) == ErrorCode.invalid_producer_epoch

@@ -358,7 +358,13 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             return
         batch, now_ms = self._encode(result.producer, records), self._clock.now_ms()
         try:
-            info = self.partition.append_records(memoryview(batch), acks=ACKS_ALL, now_ms=now_ms, from_client=False)
+            info = self.partition.append_records(
+                memoryview(batch),
+                acks=ACKS_ALL,
+                now_ms=now_ms,
+                from_client=False,
+                needs_verification=result.needs_verification,
+            )
         except KafkaError as error:
             if result.is_atomic or error.code not in TOO_LARGE or len(records) == 1:
                 raise

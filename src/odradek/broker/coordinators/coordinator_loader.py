@@ -73,7 +73,9 @@ class LedPartition(Protocol):
     def append_error(self) -> KafkaError | None:
         """Return the error that an append with acks=all would raise now, or None."""
 
-    def append_records(self, records: memoryview, *, acks: int, now_ms: int, from_client: bool) -> AppendInfo:
+    def append_records(
+        self, records: memoryview, *, acks: int, now_ms: int, from_client: bool, needs_verification: bool
+    ) -> AppendInfo:
         """Append a batch. Raises `KafkaError` if the partition refuses it."""
 
     def when_reached(self, offset: int, *, acks: int, waiter: Waiter) -> None:

@@ -12,7 +12,7 @@ Three shortcuts reuse decisions while `authorizer.version` stays the same: a ses
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
@@ -60,7 +60,14 @@ _ERRORS: Final = {
 
 
 class RequestVerifier(Protocol):
-    """A check of requests that has to wait for another broker, for instance of a transaction (KIP-890)."""
+    """A check of requests that has to wait for another broker, for instance of a transaction (KIP-890).
+
+    Produce requests of the fast path, which belong to no transaction, are not checked.
+    """
+
+    @property
+    def apis(self) -> Collection[int]:
+        """The APIs whose requests are checked."""
 
     def verify(self, context: "RequestContext", frame: memoryview) -> Awaitable[None] | None:
         """Return None if there is nothing to wait for, else an awaitable that may refuse by raising `KafkaError`.
@@ -76,10 +83,10 @@ class Admission:
         self.authorizer = authorizer
         self.allows_all = isinstance(authorizer, AllowAllAuthorizer)
         """Whether everything is allowed, so that the authorizer, a large part of a fetch's cost, is not called."""
-        self.may_postpone = verifier is not None
-        """Whether `is_due` has to be called."""
-        self.may_refuse = not self.allows_all or self.may_postpone
-        """Whether methods other than `is_due` can refuse anything. If not, hot paths need not call them."""
+        self.postponed_apis = frozenset(() if verifier is None else verifier.apis)
+        """The APIs for whose requests `is_due` has to be called."""
+        self.may_refuse = not self.allows_all or bool(self.postponed_apis - {ApiKey.PRODUCE})
+        """Whether methods other than `is_due` can refuse anything; if not, only the handler of Produce calls them."""
         self._refusals = RateLimitedLog(_log, most_lines=_MOST_LINES)
         self._verifier = verifier
         self._tasks: set[asyncio.Task[KafkaError | None]] = set()
@@ -119,8 +126,9 @@ class Admission:
 
     def check_request(self, context: "RequestContext", message: object) -> None:
         """Raise `KafkaError` if the asynchronous check refused the request, or its principal may not send it."""
-        if context.session.refusal is not None:
-            raise context.session.refusal
+        refusal, context.session.refusal = context.session.refusal, None
+        if refusal is not None:
+            raise refusal
         if self.allows_all:
             return
         permissions = PERMISSIONS[ApiKey(context.api_key)].request

@@ -81,9 +81,8 @@ class Dispatcher:
         assert isinstance(session, Session)
         header: RequestHeader | None = None
         try:
-            may_postpone = self._admission.may_postpone
             # Here the fast path saves also the header's decoding, a fifth of its time.
-            if not may_postpone and session.fast_path is not None and (reply := session.fast_path(frame)) is not None:
+            if session.fast_path is not None and (reply := session.fast_path(frame)) is not None:
                 return reply
             header = decode_request_header(frame)
             if not alone and header.api_key not in PIPELINED:
@@ -94,7 +93,7 @@ class Dispatcher:
                 connection.hold()
                 return LATER
             context = RequestContext(header, session)
-            if may_postpone or self._quotas.are_set:
+            if header.api_key in self._admission.postponed_apis or self._quotas.are_set:
                 return self._serve_guarded(context, frame)
             handler = self._handlers.get((header.api_key, header.api_version)) or self._find_handler(header, session)
             return handler(self._broker, context, frame)
@@ -113,11 +112,8 @@ class Dispatcher:
         if quotas.is_muted(session.connection):
             session.connection.hold()
             return LATER
-        if self._admission.may_postpone and not self._admission.is_due(context, frame):
+        if context.api_key in self._admission.postponed_apis and not self._admission.is_due(context, frame):
             return LATER
-        is_first_look = self._admission.may_postpone and not session.refusal
-        if is_first_look and session.fast_path is not None and (answer := session.fast_path(frame)) is not None:
-            return answer
         charge = quotas.begin(context, size)
         key = context.api_key, context.api_version
         handler = self._handlers.get(key) or self._find_handler(context.header, session)

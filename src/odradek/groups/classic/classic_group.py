@@ -243,13 +243,19 @@ class ClassicGroup:
         return error
 
     def validate_commit(self, request: CommitRequest, now: Now) -> ErrorCode:
-        """Return an error if the member may not commit offsets now; a valid commit counts as a heartbeat."""
+        """Return an error if the member may not commit offsets now; a valid commit counts as a heartbeat.
+
+        In a transaction, the member may be left out, may commit during a rebalance, and sends heartbeats besides.
+        """
+        is_transactional = request.producer is not None
         member_id, instance_id, generation = request.member_id, request.instance_id, request.generation
         if generation < 0 and self.state is State.EMPTY:
             return ErrorCode.none
         if generation < 0 and not member_id and instance_id is None:
-            return ErrorCode.unknown_member_id
+            return ErrorCode.none if is_transactional else ErrorCode.unknown_member_id
         error = self.validate_member(member_id, instance_id, generation)
+        if is_transactional:
+            return error
         if error is ErrorCode.none and self.state is State.COMPLETING_REBALANCE:
             return ErrorCode.rebalance_in_progress
         if error is ErrorCode.none:

@@ -142,39 +142,38 @@ class ProducerState:
         while self._ended and self._ended[0][1] < high_watermark:
             self._ended.popleft()
 
-    def has_open_transaction(self, header: BatchHeader) -> bool:
-        """Return whether the batch continues a transaction of its producer and epoch."""
-        entry = self.entries.get(header.producer_id)
-        return entry is not None and entry.transaction_start >= 0 and entry.epoch == header.producer_epoch
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Return whether a transaction of the producer in this epoch is open."""
+        entry = self.entries.get(producer_id)
+        return entry is not None and entry.transaction_start >= 0 and entry.epoch == epoch
 
-    def begin_verification(self, header: BatchHeader, now_ms: int) -> Verification | None:
-        """Return the verification that a transactional batch needs before it is appended; None if it needs none.
+    def begin_verification(self, producer_id: int, epoch: int, now_ms: int) -> Verification | None:
+        """Return the verification that a producer's next transactional batch waits for; None if it needs none.
 
-        A duplicate and a batch of an older epoch need none.
+        A batch of an older epoch needs none: it is refused anyway.
         """
-        producer_id, epoch = header.producer_id, header.producer_epoch
         entry, known = self.entries.get(producer_id), self._verifications.get(producer_id)
-        if self.has_open_transaction(header) or self.find(header) or (entry is not None and epoch < entry.epoch):
+        if self.has_open_transaction(producer_id, epoch) or (entry is not None and epoch < entry.epoch):
             return None
         if known is None or known.epoch != epoch or known.error is not None:
             known = self._verifications[producer_id] = Verification(epoch, now_ms)
         return None if known.is_verified else known
 
-    def check_verified(self, header: BatchHeader) -> None:
-        """Raise `KafkaError` unless the transactional batch continues a transaction or its partition is verified.
+    def check_verified(self, producer_id: int, epoch: int) -> None:
+        """Raise `KafkaError` unless the producer's transaction is open or the partition is verified to be in it.
 
         The error is that of the verification, or INVALID_TXN_STATE.
         """
-        if self.has_open_transaction(header):
+        if self.has_open_transaction(producer_id, epoch):
             return
-        known = self._verifications.get(header.producer_id)
-        if known is not None and known.epoch == header.producer_epoch:
+        known = self._verifications.get(producer_id)
+        if known is not None and known.epoch == epoch:
             if known.is_verified:
                 return
             if known.error is not None:
                 raise known.error
         raise KafkaError(
-            ErrorCode.invalid_txn_state, f"producer {header.producer_id} has no transaction that has this partition"
+            ErrorCode.invalid_txn_state, f"producer {producer_id} has no transaction that has this partition"
         )
 
     def check_marker(

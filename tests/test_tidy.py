@@ -70,7 +70,10 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
 
 
 STANDARD_DATACLASSES: Final = {
-    *(f"config/{name}.py" for name in ("broker", "definition", "group", "network", "security", "topic")),
+    *(
+        f"config/{name}.py"
+        for name in ("broker", "definition", "group", "network", "security", "topic", "transactions")
+    ),
     "clients/settings.py",
     *(f"clients/{name}/settings.py" for name in ("consumer", "producer", "zookeeper_consumer")),
     "spark/settings.py",

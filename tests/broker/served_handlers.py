@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from odradek.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_client_quotas,
     alter_configs,
     alter_partition,
@@ -28,8 +30,10 @@ from odradek.broker.handlers import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_transactions,
     describe_user_scram_credentials,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -41,6 +45,7 @@ from odradek.broker.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -59,6 +64,8 @@ from odradek.broker.lifecycle import Broker
 from odradek.broker.serving.context import RequestContext
 
 HANDLERS: Final[tuple[Callable[[Broker, RequestContext, Any], object], ...]] = (
+    add_offsets_to_txn.handle,
+    add_partitions_to_txn.handle,
     alter_client_quotas.handle,
     alter_configs.handle,
     alter_partition.handle,
@@ -83,8 +90,10 @@ HANDLERS: Final[tuple[Callable[[Broker, RequestContext, Any], object], ...]] = (
     describe_log_dirs.handle,
     describe_producers.handle,
     describe_topic_partitions.handle,
+    describe_transactions.handle,
     describe_user_scram_credentials.handle,
     elect_leaders.handle,
+    end_txn.handle,
     fetch.handle,
     find_coordinator.handle,
     heartbeat.handle,
@@ -96,6 +105,7 @@ HANDLERS: Final[tuple[Callable[[Broker, RequestContext, Any], object], ...]] = (
     list_groups.handle,
     list_offsets.handle,
     list_partition_reassignments.handle,
+    list_transactions.handle,
     metadata.handle,
     offset_commit.handle,
     offset_delete.handle,

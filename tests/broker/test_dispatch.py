@@ -26,7 +26,7 @@ def test_api_versions_lists_the_served_requests(play: Play, version: int) -> Non
         assert told[ApiKey.PRODUCE] == (0, 13)
         assert told[ApiKey.FETCH] == (4, 18)
         assert told[ApiKey.METADATA] == (0, 13)
-        assert told[ApiKey.INIT_PRODUCER_ID] == (0, 5)
+        assert told[ApiKey.INIT_PRODUCER_ID] == (0, 6)
         assert set(told) == set(apis()) - BETWEEN_BROKERS
         assert ApiKey.ALTER_PARTITION not in told
 

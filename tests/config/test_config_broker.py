@@ -138,8 +138,6 @@ def test_a_broker_starts_with_kafka_s_zookeeper_properties_but_for_the_address_o
     assert {line.split()[0] for line in caplog.messages} == {
         "num.network.threads",
         "num.io.threads",
-        "transaction.state.log.replication.factor",
-        "transaction.state.log.min.isr",
     }
 
 

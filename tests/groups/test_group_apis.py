@@ -372,20 +372,15 @@ def test_many_clients_find_the_coordinator_at_once_and_the_topic_is_created_once
     play(scenario)
 
 
-def test_transaction_and_share_coordinators_are_refused_with_an_error_that_is_not_retriable(play: Play) -> None:
+def test_share_coordinators_are_refused_with_an_error_that_is_not_retriable(play: Play) -> None:
     async def scenario(world: Any) -> None:
         client = await world.client()
-        for key_type, error in [(1, ErrorCode.transactional_id_authorization_failed), (2, ErrorCode.invalid_request)]:
-            for version in (1, 6):
-                message = {"key": "x", "key_type": key_type, "coordinator_keys": ["x"]}
-                answer = await client.ask(ApiKey.FIND_COORDINATOR, message, version)
-                found = answer.coordinators[0] if version == 6 else answer
-                assert (found.error_code, found.node_id) == (error, -1)
-                assert found.error_message
-        software = {"client_software_name": "apache-kafka-java", "client_software_version": "4.3.1"}
-        await client.ask(ApiKey.API_VERSIONS, software, 3)
-        answer = await client.ask(ApiKey.FIND_COORDINATOR, {"key": "x", "key_type": 1}, 1)
-        assert answer.error_code == ErrorCode.unsupported_version, "Java shows its message"
+        for version in (1, 6):
+            message = {"key": "x", "key_type": 2, "coordinator_keys": ["x"]}
+            answer = await client.ask(ApiKey.FIND_COORDINATOR, message, version)
+            found = answer.coordinators[0] if version == 6 else answer
+            assert (found.error_code, found.node_id) == (ErrorCode.invalid_request, -1)
+            assert found.error_message
 
     play(scenario)
 

@@ -37,6 +37,7 @@ MEMBER: Final = {"member_id": "nobody", "group_instance_id": None, "reason": "te
 CONFIG: Final = {"name": "retention.ms", "value": "1000", "config_operation": 0}
 
 
+TRANSACTION: Final = {"transactional_id": "test", "producer_id": 1, "producer_epoch": 0}
 STATE: Final = {
     "partition_index": 0,
     "controller_epoch": 1,
@@ -137,6 +138,19 @@ def requests(topic_id: uuid.UUID) -> dict[ApiKey, dict[str, Any]]:
             "groups": [{"group_id": GROUP, "member_epoch": -1, "topics": [{**named, "partition_indexes": [0]}]}],
             "require_stable": False,
         },
+        ApiKey.ADD_PARTITIONS_TO_TXN: {
+            "v3_and_below_transactional_id": TRANSACTION["transactional_id"],
+            "v3_and_below_producer_id": 1,
+            "v3_and_below_producer_epoch": 0,
+            "v3_and_below_topics": [{"name": TOPIC, "partitions": [0]}],
+            "transactions": [
+                {**TRANSACTION, "verify_only": False, "topics": [{"name": TOPIC, "partitions": [0]}]},
+            ],
+        },
+        ApiKey.ADD_OFFSETS_TO_TXN: {**TRANSACTION, "group_id": GROUP},
+        ApiKey.END_TXN: {**TRANSACTION, "committed": True},
+        ApiKey.DESCRIBE_TRANSACTIONS: {"transactional_ids": [TRANSACTION["transactional_id"]]},
+        ApiKey.LIST_TRANSACTIONS: {"state_filters": [], "producer_id_filters": []},
         ApiKey.FIND_COORDINATOR: {"key": GROUP, "key_type": 0, "coordinator_keys": [GROUP]},
         ApiKey.JOIN_GROUP: {
             "group_id": GROUP,

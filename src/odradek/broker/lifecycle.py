@@ -2,10 +2,10 @@
 
 ```
 start   lock the data directories · open the ports (clients wait) · prepare the tree · load the logs ·
-        check the directories · join the cluster, which gives the first image and the partitions · start the groups ·
-        serve clients
-stop    controlled shutdown · close the ports · answer waiting requests · stop the groups · write pending records ·
-        leave the cluster · close the logs
+        check the directories · join the cluster, which gives the first image and the partitions ·
+        start the coordinators · serve clients
+stop    controlled shutdown · close the ports · answer waiting requests · stop the coordinators ·
+        write pending records · leave the cluster · close the logs
 kill    none of this: the broker stops as after kill -9, but the process continues
 ```
 A broker runs on any event loop, including the simulator's: it uses only its `Runtime` and its `Store`.
@@ -53,6 +53,7 @@ from odradek.broker.serving.fetch_sessions import FetchSessions
 from odradek.broker.serving.purgatory import Purgatory
 from odradek.broker.serving.response_cache import ResponseCache
 from odradek.broker.serving.server import Server
+from odradek.broker.transactions.transaction_coordinator import TransactionCoordinator
 from odradek.config import BrokerConfig, ListenerAddress, broker_config_in_force
 from odradek.config.listener_settings import inter_broker_listener
 from odradek.controller import NewPartitions, NewTopic, TopicCreation
@@ -151,10 +152,10 @@ class Broker:
             self.metadata, self.controller_requests, lambda: loop.broker_epoch, has_session=loop.has_session
         )
         self.journal_connections = BrokerConnections(runtime, ADMIN_CLIENT_ID, security)
-        self._make_groups()
+        self._make_coordinators()
 
-    def _make_groups(self) -> None:
-        """Create the group coordinator, its journal, and the creation of their topics."""
+    def _make_coordinators(self) -> None:
+        """Create the coordinators of groups and transactions, the journal, and the creation of their topics."""
         runtime = self.runtime
         self.auto_topic_creation_manager = AutoTopicCreationManager(
             self.metadata, self.controller_requests, wait_until_applied=self.partitions.wait_until_applied
@@ -165,6 +166,15 @@ class Broker:
         )
         self.groups = GroupCoordinator(
             self.metadata, runtime.clock, self.partitions, self.rebalance_journal, create_topic=create_topic
+        )
+        self.transactions = TransactionCoordinator(
+            self.metadata,
+            runtime.clock,
+            self.partitions,
+            self.broker_connections,
+            self.producer_ids,
+            create_topic=create_topic,
+            marker_appended=self.groups.marker_appended,
         )
 
     def _make_replicas(self, note: str) -> None:
@@ -280,6 +290,7 @@ class Broker:
             await self.metadata_loop.start(prepare=self._prepare_registration)
             await self.partitions.wait_until_applied()
             self.groups.start()
+            self.transactions.start()
         except BaseException:
             self.kill()
             raise
@@ -345,6 +356,7 @@ class Broker:
         self.server.close_listeners()
         self.purgatory.expire_all()
         self.groups.stop()
+        self.transactions.stop()
         self.rebalance_journal.stop()
         await self.cleaning.stop()
         self.fetchers.stop()
@@ -370,6 +382,7 @@ class Broker:
         self.broker_connections.close()
         self.journal_connections.close()
         self.groups.kill()
+        self.transactions.kill()
         self.rebalance_journal.stop()
         self.cleaning.kill()
         self.fetchers.stop()
@@ -407,6 +420,7 @@ class Broker:
             self.quotas.update(new.quota_configs)
         self.partitions.apply(delta)
         self.groups.image_changed(old, new)
+        self.transactions.image_changed(old, new)
         self.auto_topic_creation_manager.image_changed()
 
     def _update_config(self, image: ClusterImage) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from odradek.broker.serving.fetch_sessions import FetchSessions
     from odradek.broker.serving.purgatory import Purgatory
     from odradek.broker.serving.server import Server
+    from odradek.broker.transactions.transaction_coordinator import TransactionCoordinator
     from odradek.config import BrokerConfig
     from odradek.log.directories.log_manager import LogManager
     from odradek.metadata.image import ClusterImage
@@ -143,3 +144,11 @@ class HasServer(Protocol):
     @property
     def server(self) -> "Server":
         """The ports, the connections, and the memory of requests and responses."""
+
+
+class HasTransactions(Protocol):
+    """A broker's transactions."""
+
+    @property
+    def transactions(self) -> "TransactionCoordinator":
+        """The coordinator of the transactional ids on this broker's partitions of `__transaction_state`."""

@@ -26,7 +26,7 @@ from odradek.supervisor import BrokerCommand, Supervisor
 from odradek.supervisor.security_files import PROTOCOL, security_files
 
 _HIGHEST_PORT = 65_535
-_INTERNAL_REPLICATION: Final = ("offsets.topic.replication.factor",)
+_INTERNAL_REPLICATION: Final = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
 _REPLICAS: Final = 3
 """Replication factor of internal topics, as in Kafka, if there are enough brokers."""
 

@@ -10,6 +10,8 @@ Deliberate deviations:
 | `log.segment.bytes` | at least 1 MiB | at least 14 | as Kafka until 4.0, for tests and small topics |
 | `offsets.topic.num.partitions` | 50 | 16 | each costs a directory and three open files at every start |
 | `offsets.topic.replication.factor` | 3 | 1 | most users begin with one broker; `odradek up` sets min(3, brokers) |
+| `transaction.state.log.num.partitions` | 50 | 16 | as `offsets.topic.num.partitions` |
+| `transaction.state.log.replication.factor` | 3 | 3, if there are 3 brokers | one broker has to suffice |
 | `queued.max.request.bytes` | -1, no limit | 256 MiB | memory is bounded by configuration |
 | `socket.{send,receive}.buffer.bytes` | 100 KiB | -1 | the kernel sizes its buffers by what a connection needs |
 | `socket.listen.backlog.size` | 50 | 1024 | clients of a restarted broker connect all at once |
@@ -45,8 +47,8 @@ from odradek.config.definition import (
     text,
 )
 from odradek.config.listener_settings import PREFIX, check_listener_keys
-from odradek.config.network import NetworkConfig
 from odradek.config.replaced_keys import check_not_replaced
+from odradek.config.transactions import TransactionConfig
 from odradek.config.unimplemented_keys import check_static, divided
 
 COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -60,7 +62,7 @@ _MIGRATIONS: Final = ("disabled", "upgrade", "downgrade", "bidirectional")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(NetworkConfig):
+class BrokerConfig(TransactionConfig):
     """One broker's configuration. Raises `ConfigurationError` if a value is outside its limits."""
 
     # Identity
@@ -374,12 +376,6 @@ class BrokerConfig(NetworkConfig):
     )
     producer_id_expiration_ms: int = integer(
         "producer.id.expiration.ms", 86_400_000, "How long an idle producer's sequence is kept.", minimum=1
-    )
-    transaction_partition_verification_enable: bool = boolean(
-        "transaction.partition.verification.enable", True, "Whether a transactional batch needs its transaction."
-    )
-    transaction_max_timeout_ms: int = integer(
-        "transaction.max.timeout.ms", 900_000, "How long a transaction may be open; later ones are counted.", minimum=1
     )
 
     listener_overrides: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -17,7 +17,6 @@ from msgspec import Struct
 from odradek.config.definition import ConfigType, Definition, Value, unknown_key
 from odradek.model import ConfigurationError
 
-_NO_TRANSACTIONS: Final = "there is no transaction coordinator"
 _NO_MECHANISM: Final = "this broker has no such mechanism"
 
 IGNORED_KEYS: Final[Mapping[str, str]] = MappingProxyType(
@@ -31,13 +30,8 @@ IGNORED_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "producer.id.expiration.check.interval.ms": "idle producers are removed at log.retention.check.interval.ms",
         "num.io.threads": "one event loop serves all requests of a broker; start more brokers to use more cores",
         "num.network.threads": "one event loop serves all connections of a broker",
+        "transaction.state.log.load.buffer.size": "a coordinator reads its log in pieces of 1 MiB",
         "queued.max.requests": "a request is served as it is read; queued.max.request.bytes bounds the unanswered ones",
-        "transaction.state.log.load.buffer.size": _NO_TRANSACTIONS,
-        "transaction.state.log.min.isr": _NO_TRANSACTIONS,
-        "transaction.state.log.num.partitions": _NO_TRANSACTIONS,
-        "transaction.state.log.replication.factor": _NO_TRANSACTIONS,
-        "transaction.state.log.segment.bytes": _NO_TRANSACTIONS,
-        "transactional.id.expiration.ms": _NO_TRANSACTIONS,
     }
 )
 """Common keys of a `server.properties` that have no effect here, with the reason that is logged as a warning."""
@@ -241,15 +235,7 @@ ssl.provider string null any per-broker
 ssl.secure.random.implementation string null any per-broker
 ssl.trustmanager.algorithm string PKIX any per-broker
 telemetry.max.bytes int 1048576 1.. read-only
-transaction.abort.timed.out.transaction.cleanup.interval.ms int 10000 1.. read-only
-transaction.remove.expired.transaction.cleanup.interval.ms int 3600000 1.. read-only
 transaction.state.log.load.buffer.size int 5242880 1.. read-only
-transaction.state.log.min.isr int 2 1.. read-only
-transaction.state.log.num.partitions int 50 1.. read-only
-transaction.state.log.replication.factor short 3 1.. read-only
-transaction.state.log.segment.bytes int 104857600 1.. read-only
-transaction.two.phase.commit.enable boolean false any read-only
-transactional.id.expiration.ms int 604800000 1.. read-only
 """
 """Name, type, default, limits and update mode of each key; `""` means an empty text or list."""
 

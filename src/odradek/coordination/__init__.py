@@ -43,9 +43,12 @@ class Producer(Struct, frozen=True, kw_only=True):
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """The reply to the request that `handle` got with `to`. If `value` is a `KafkaError`, the request fails with it."""
+    """The reply to the request that `handle` got with `to`. If `value` is a `KafkaError`, the request fails with it.
 
-    to: object
+    The runtime's own replies to `None` are the events to report when the records before them are committed.
+    """
+
+    to: object | None
     value: object
 
 
@@ -53,7 +56,8 @@ class CoordinatorResult(Struct, Generic[RecordT], frozen=True, kw_only=True):
     """Records to append for one `key`, such as a group id, and replies to send when they are committed.
 
     If the records belong to a transaction, `producer` is set, and they are pending until the transaction's marker.
-    `events` report what happened, for logs, metrics and journals.
+    `events` report what happened, for logs, metrics and journals. `committed_events` are reported when the records are
+    committed, for what may be done only then; another coordinator may have to do it again.
     """
 
     key: str
@@ -63,6 +67,7 @@ class CoordinatorResult(Struct, Generic[RecordT], frozen=True, kw_only=True):
     needs_verification: bool = False
     """Whether the partition must have been verified to be in the transaction (`log.producers`)."""
     events: Sequence[object] = ()
+    committed_events: Sequence[object] = ()
     is_atomic: bool = True
     """Whether the records must be in one batch, even if it would be too large."""
     is_only_records: bool = False

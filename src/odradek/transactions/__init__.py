@@ -1,1 +1,21 @@
-"""The transaction coordinator's state machine. Empty until it is implemented: a transactional id gets a fatal error."""
+"""The transaction coordinator as a pure state machine (KIP-98, KIP-360, KIP-890, KIP-939).
+
+`TransactionMachine` is the state machine of one `__transaction_state` partition; `odradek.broker.coordinators` runs it.
+`states` has the states of a transaction and its transitions, `transaction` the metadata of one transactional id and how
+each request changes it, `messages` the requests, replies and events, `records` the codec.
+"""
+
+from odradek.transactions.records import TransactionRecord, TransactionRecordCodec
+from odradek.transactions.states import TRANSITIONS, TransactionState
+from odradek.transactions.transaction import TransactionMetadata
+from odradek.transactions.transaction_machine import TransactionMachine, TransactionSettings
+
+__all__ = [
+    "TRANSITIONS",
+    "TransactionMachine",
+    "TransactionMetadata",
+    "TransactionRecord",
+    "TransactionRecordCodec",
+    "TransactionSettings",
+    "TransactionState",
+]

@@ -335,8 +335,9 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
                 self._append(result, result.records)
         for event in result.events:
             self._report(event)
-        if result.replies:
-            self._replies.add(result.replies)
+        replies = [*result.replies, *(Reply(to=None, value=event) for event in result.committed_events)]
+        if replies:
+            self._replies.add(replies)
 
     def _report(self, event: object) -> None:
         """Pass an event to `on_event`, whose exceptions are only logged."""
@@ -400,6 +401,9 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
     def _send(self, replies: Sequence[Reply]) -> None:
         for reply in replies:
             future = reply.to
+            if future is None:
+                self._report(reply.value)
+                continue
             assert isinstance(future, asyncio.Future)
             self._requests.pop(future, None)
             if future.done():

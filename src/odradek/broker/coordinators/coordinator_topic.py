@@ -68,18 +68,25 @@ class CoordinatorTopic:
 
         Raises `KafkaError` COORDINATOR_NOT_AVAILABLE if the topic cannot be created, or its partition has no leader.
         """
+        topic_partition, image = await self.partition(key), self._metadata.image
+        partition = image.partition(topic_partition)
+        leader = None if partition is None else image.brokers.get(partition.leader)
+        if leader is None:
+            text = f"{topic_partition}, the partition for {key!r}, has no leader"
+            raise KafkaError(ErrorCode.coordinator_not_available, text)
+        return leader
+
+    async def partition(self, key: str) -> TopicPartition:
+        """Return the partition of a key; create the topic if it does not exist.
+
+        Raises `KafkaError` COORDINATOR_NOT_AVAILABLE if the topic cannot be created.
+        """
         name = self._kind.name
         if name not in self._metadata.image.topics:
             await self._create()
-        image = self._metadata.image
-        topic = image.topics.get(name)
+        topic = self._metadata.image.topics.get(name)
         count = 1 if topic is None else max(len(topic.partitions), 1)
-        partition = image.partition(TopicPartition(name, partition_for(key, count)))
-        leader = None if partition is None else image.brokers.get(partition.leader)
-        if leader is None:
-            text = f"the partition of {name} for {key!r} has no leader"
-            raise KafkaError(ErrorCode.coordinator_not_available, text)
-        return leader
+        return TopicPartition(name, partition_for(key, count))
 
     async def _create(self) -> None:
         kind, config, broker_count = self._kind, self._metadata.config, len(self._metadata.image.brokers)

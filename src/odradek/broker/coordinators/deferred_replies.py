@@ -99,7 +99,8 @@ class DeferredReplies:
 
     def _fail(self, pending: _Pending, error: KafkaError) -> None:
         pending.cancel_timer()
-        replies, pending.replies = pending.replies, []
+        replies = [each for each in pending.replies if each.to is not None]
+        pending.replies = [each for each in pending.replies if each.to is None]  # events are reported when committed
         if replies:
             text = "Failed requests whose records were appended to %s: %s"
             self._refusal_log.log("late", logging.WARNING, text, self._partition.topic_partition, error)

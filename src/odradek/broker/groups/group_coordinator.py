@@ -196,6 +196,10 @@ class GroupCoordinator:
         """Return the coordinator of a group (`CoordinatorTopic.find_coordinator`)."""
         return await self._topic.find_coordinator(group_id)
 
+    async def offsets_partition(self, group_id: str) -> TopicPartition:
+        """Return the partition of `__consumer_offsets` for a group (`CoordinatorTopic.partition`)."""
+        return await self._topic.partition(group_id)
+
 
 def _check_assignors(names: Sequence[str]) -> None:
     """Raise `ConfigurationError` if there is no assignor or an unknown one. Built-in ones are not imported yet."""

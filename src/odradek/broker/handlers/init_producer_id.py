@@ -1,42 +1,40 @@
-"""InitProducerId: an id for an idempotent producer, with epoch 0 (KIP-98).
+"""InitProducerId: a producer id and epoch for an idempotent (KIP-98) or transactional producer.
 
-A null transactional id always gets a new producer id (KIP-360). Transactions are not supported yet: a transactional id
-gets UNSUPPORTED_VERSION, which clients treat as fatal. Versions: 3 the producer's old id, 4 PRODUCER_FENCED, 5
-TRANSACTION_ABORTABLE (KIP-890); 6 is two-phase commit and not served.
+A null transactional id always gets a new producer id, with epoch 0. A transactional id keeps its producer id and gets
+the next epoch, which fences its former producer; a transaction of that producer is aborted, and the client has to try
+again (CONCURRENT_TRANSACTIONS). Versions: 3 the producer's old id and epoch (KIP-360), 4 PRODUCER_FENCED, 5
+TRANSACTION_ABORTABLE (KIP-890), 6 two-phase commit (KIP-939), which may keep the transaction.
 """
 
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from odradek.broker.parts import HasTransactions
 from odradek.broker.serving.context import RequestContext
-from odradek.model import ErrorCode, OdradekError
+from odradek.broker.transactions.response_errors import response_code
+from odradek.coordination import Producer
+from odradek.model import ErrorCode, KafkaError, OdradekError
+from odradek.protocol.messages.message_codec import milliseconds, optional
 from odradek.security import AclOperation, ResourceType
+from odradek.transactions.messages import InitProducerIdReply, InitProducerIdRequest
 
 if TYPE_CHECKING:
     from odradek.broker.producer_ids import ProducerIds
 
 
-class _Broker(Protocol):
+class _Broker(HasTransactions, Protocol):
     @property
     def producer_ids(self) -> "ProducerIds": ...
 
 
+_FENCED_FROM: Final = 4
 _log = logging.getLogger("odradek.broker")
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return a producer id; COORDINATOR_NOT_AVAILABLE, which clients retry, if none can be allocated."""
     if message.transactional_id is not None:
-        if not message.transactional_id:
-            return _failure(ErrorCode.invalid_request)
-        if not context.allows(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id):
-            return _failure(ErrorCode.transactional_id_authorization_failed)
-        _log.info(
-            "Refusing the transactional id %r of client %s: transactions are not supported",
-            message.transactional_id,
-            context.client_id,
-        )
-        return _failure(ErrorCode.unsupported_version)
+        return await _of_transactional_id(broker, context, message)
     if not context.allows(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, quietly=True) and not context.allows_any(
         AclOperation.WRITE, ResourceType.TOPIC
     ):
@@ -47,6 +45,37 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
         _log.warning("Failed to allocate a producer id: %s", error)
         return _failure(ErrorCode.coordinator_not_available)
     return {"producer_id": producer_id, "producer_epoch": 0}
+
+
+async def _of_transactional_id(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+    transactional_id, two_phase = message.transactional_id, optional(message, "enable2_pc", False)
+    try:
+        context.check(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        if two_phase:
+            context.check(AclOperation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        request = InitProducerIdRequest(
+            timeout_ms=milliseconds(message.transaction_timeout),
+            producer=_expected(message),
+            enable_two_phase_commit=two_phase,
+            keep_prepared=optional(message, "keep_prepared_txn", False),
+        )
+        reply: InitProducerIdReply = await broker.transactions.submit(transactional_id, request)
+    except KafkaError as error:
+        return _failure(response_code(error, knows_fencing=context.api_version >= _FENCED_FROM))
+    return {
+        "producer_id": reply.producer.producer_id,
+        "producer_epoch": reply.producer.epoch,
+        "ongoing_txn_producer_id": reply.ongoing.producer_id,
+        "ongoing_txn_producer_epoch": reply.ongoing.epoch,
+    }
+
+
+def _expected(message: Any) -> Producer | None:
+    """Return the client's producer id and epoch. Raises `KafkaError` INVALID_REQUEST if it names only one of them."""
+    producer_id, epoch = optional(message, "producer_id", -1), optional(message, "producer_epoch", -1)
+    if (producer_id < 0) != (epoch < 0):
+        raise KafkaError(ErrorCode.invalid_request, "a producer that recovers names its producer id and its epoch")
+    return None if producer_id < 0 else Producer(producer_id=producer_id, epoch=epoch)
 
 
 def _failure(error: ErrorCode) -> dict[str, Any]:

@@ -45,6 +45,7 @@ _READ_GROUP: Final = Permission(AclOperation.READ, _GROUP)
 _DESCRIBE_GROUP: Final = Permission(AclOperation.DESCRIBE, _GROUP)
 _DELETE_GROUP: Final = Permission(AclOperation.DELETE, _GROUP)
 _WRITE_TRANSACTIONAL_ID: Final = Permission(AclOperation.WRITE, _TRANSACTIONAL_ID)
+_DESCRIBE_TRANSACTIONAL_ID: Final = Permission(AclOperation.DESCRIBE, _TRANSACTIONAL_ID)
 
 
 def _on_config_resources(operation: AclOperation) -> tuple[Permission, ...]:
@@ -60,9 +61,7 @@ PERMISSIONS: Final[Mapping[ApiKey, ApiPermissions]] = {
     ApiKey.CONTROLLED_SHUTDOWN: ApiPermissions(request=(_CLUSTER_ACTION,)),
     ApiKey.OFFSET_COMMIT: ApiPermissions(items=(_READ_GROUP, _READ_TOPIC)),
     ApiKey.OFFSET_FETCH: ApiPermissions(items=(_DESCRIBE_GROUP, _DESCRIBE_TOPIC)),
-    ApiKey.FIND_COORDINATOR: ApiPermissions(
-        items=(_DESCRIBE_GROUP, Permission(AclOperation.DESCRIBE, _TRANSACTIONAL_ID))
-    ),
+    ApiKey.FIND_COORDINATOR: ApiPermissions(items=(_DESCRIBE_GROUP, _DESCRIBE_TRANSACTIONAL_ID)),
     ApiKey.JOIN_GROUP: ApiPermissions(request=(_READ_GROUP,)),
     ApiKey.HEARTBEAT: ApiPermissions(request=(_READ_GROUP,)),
     ApiKey.LEAVE_GROUP: ApiPermissions(request=(_READ_GROUP,)),
@@ -78,8 +77,18 @@ PERMISSIONS: Final[Mapping[ApiKey, ApiPermissions]] = {
     ApiKey.DELETE_TOPICS: ApiPermissions(items=(_DELETE_TOPIC,)),
     ApiKey.DELETE_RECORDS: ApiPermissions(items=(_DELETE_TOPIC,)),
     ApiKey.INIT_PRODUCER_ID: ApiPermissions(
-        items=(_WRITE_TRANSACTIONAL_ID, Permission(AclOperation.IDEMPOTENT_WRITE, _CLUSTER), _WRITE_TOPIC)
+        items=(
+            _WRITE_TRANSACTIONAL_ID,
+            Permission(AclOperation.TWO_PHASE_COMMIT, _TRANSACTIONAL_ID),
+            Permission(AclOperation.IDEMPOTENT_WRITE, _CLUSTER),
+            _WRITE_TOPIC,
+        )
     ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: ApiPermissions(items=(_WRITE_TRANSACTIONAL_ID, _WRITE_TOPIC, _CLUSTER_ACTION)),
+    ApiKey.ADD_OFFSETS_TO_TXN: ApiPermissions(items=(_WRITE_TRANSACTIONAL_ID, _READ_GROUP)),
+    ApiKey.END_TXN: ApiPermissions(items=(_WRITE_TRANSACTIONAL_ID,)),
+    ApiKey.DESCRIBE_TRANSACTIONS: ApiPermissions(items=(_DESCRIBE_TRANSACTIONAL_ID, _DESCRIBE_TOPIC)),
+    ApiKey.LIST_TRANSACTIONS: ApiPermissions(items=(_DESCRIBE_TRANSACTIONAL_ID,)),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: ApiPermissions(items=(_CLUSTER_ACTION, _DESCRIBE_TOPIC)),
     ApiKey.WRITE_TXN_MARKERS: ApiPermissions(request=(_ALTER_CLUSTER, _CLUSTER_ACTION)),
     ApiKey.DESCRIBE_ACLS: ApiPermissions(request=(_DESCRIBE_CLUSTER,)),

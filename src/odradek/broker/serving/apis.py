@@ -50,6 +50,9 @@ _KEYS: Final = (
     ApiKey.DELETE_RECORDS,
     ApiKey.INIT_PRODUCER_ID,
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
     ApiKey.WRITE_TXN_MARKERS,
     ApiKey.DESCRIBE_CONFIGS,
     ApiKey.ALTER_CONFIGS,
@@ -74,14 +77,15 @@ _KEYS: Final = (
     ApiKey.DESCRIBE_PRODUCERS,
     ApiKey.UNREGISTER_BROKER,
     ApiKey.UPDATE_FEATURES,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    ApiKey.LIST_TRANSACTIONS,
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
     ApiKey.CONSUMER_GROUP_DESCRIBE,
     ApiKey.LIST_CONFIG_RESOURCES,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
 )
-_LAST_VERSION: Final = {ApiKey.INIT_PRODUCER_ID: 5, ApiKey.API_VERSIONS: LAST_API_VERSIONS}
-"""Last served versions of APIs whose schemas end elsewhere: later for two-phase commit (KIP-939), which Kafka does not
-advertise either, earlier for ApiVersions (Kafka 4.4)."""
+_LAST_VERSION: Final = {ApiKey.API_VERSIONS: LAST_API_VERSIONS}
+"""Last served versions of APIs whose schemas end elsewhere: earlier for ApiVersions (Kafka 4.4)."""
 _FROM_ZERO: Final = frozenset({ApiKey.PRODUCE, ApiKey.SASL_HANDSHAKE})
 """APIs that are advertised from version 0, though earlier versions than the served ones are refused.
 

@@ -40,6 +40,7 @@ T = TypeVar("T")
 _QUICK: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
     "zookeeper.session.timeout.ms": "6000",
     "controlled.shutdown.retry.backoff.ms": "100",
 }
@@ -82,7 +83,8 @@ class Cluster:
         self._security: ClusterSecurity
         self._ids = range(brokers)
         replicas = str(min(brokers, _REPLICAS))
-        replicated = dict.fromkeys(("default.replication.factor", "offsets.topic.replication.factor"), replicas)
+        factors = "default", "offsets.topic", "transaction.state.log"
+        replicated = {f"{each}.replication.factor": replicas for each in factors}
         self._config = {**_QUICK, **replicated, **(config or {})}
         self._broker_configs = dict(broker_configs or {})
         for broker_id in self._broker_configs:

@@ -1,0 +1,35 @@
+"""AddOffsetsToTxn: add a group's partition of `__consumer_offsets` to a transaction, before TxnOffsetCommit (KIP-98).
+
+Clients of transaction version 2 do not send it. Versions: 2 PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE (KIP-890).
+"""
+
+from typing import Any, Final, Protocol
+
+from odradek.broker.parts import HasGroups, HasTransactions
+from odradek.broker.serving.context import RequestContext
+from odradek.broker.transactions.response_errors import response_code
+from odradek.coordination import Producer
+from odradek.model import KafkaError
+from odradek.security import AclOperation, ResourceType
+from odradek.transactions.messages import AddPartitionsRequest
+
+
+class _Broker(HasGroups, HasTransactions, Protocol): ...
+
+
+_FENCED_FROM: Final = 2
+
+
+async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+    """Return an error code."""
+    try:
+        context.check(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id)
+        context.check(AclOperation.READ, ResourceType.GROUP, message.group_id)
+        request = AddPartitionsRequest(
+            producer=Producer(producer_id=message.producer_id, epoch=message.producer_epoch),
+            partitions=frozenset({await broker.groups.offsets_partition(message.group_id)}),
+        )
+        await broker.transactions.submit(message.transactional_id, request)
+    except KafkaError as error:
+        return {"error_code": response_code(error, knows_fencing=context.api_version >= _FENCED_FROM)}
+    return {}

@@ -1,0 +1,54 @@
+"""DescribeTransactions: state, producer and partitions of transactional ids that this broker coordinates (KIP-664).
+
+Partitions of topics that the client may not describe are left out.
+"""
+
+from typing import Any
+
+from odradek.broker.cooperation import cooperatively
+from odradek.broker.parts import HasTransactions
+from odradek.broker.serving.context import RequestContext
+from odradek.model import KafkaError
+from odradek.security import AclOperation, ResourceType
+from odradek.transactions import TransactionMetadata
+from odradek.transactions.messages import DescribeTransactionRequest
+
+
+async def handle(broker: HasTransactions, context: RequestContext, message: Any) -> dict[str, Any]:
+    """Return one description per id; TRANSACTIONAL_ID_NOT_FOUND for an unknown one."""
+    return {
+        "transaction_states": [
+            await _describe(broker, context, transactional_id)
+            async for transactional_id in cooperatively(message.transactional_ids)
+        ]
+    }
+
+
+async def _describe(broker: HasTransactions, context: RequestContext, transactional_id: str) -> dict[str, Any]:
+    try:
+        context.check(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        found: TransactionMetadata = await broker.transactions.submit(transactional_id, DescribeTransactionRequest())
+    except KafkaError as error:
+        return {
+            "error_code": error.code,
+            "transactional_id": transactional_id,
+            "transaction_state": "",
+            "transaction_timeout": 0,
+            "transaction_start_time": 0,
+            "producer_id": 0,
+            "producer_epoch": 0,
+            "topics": [],
+        }
+    topics: dict[str, list[int]] = {}
+    for topic, number in sorted(found.partitions):
+        topics.setdefault(topic, []).append(number)
+    denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, topics, quietly=True)
+    return {
+        "transactional_id": transactional_id,
+        "transaction_state": found.state.text,
+        "transaction_timeout": found.timeout_ms,
+        "transaction_start_time": found.start_ms,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "topics": [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items() if topic not in denied],
+    }

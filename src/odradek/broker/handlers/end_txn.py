@@ -1,0 +1,34 @@
+"""EndTxn: commit or abort a transaction (KIP-98).
+
+The response is sent when the decision is committed to `__transaction_state`; the markers follow. Versions: 2
+PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE, 5 transaction version 2 (KIP-890): the epoch is bumped, and the response has
+the producer id and epoch of the next transaction.
+"""
+
+from typing import Any, Final
+
+from odradek.broker.parts import HasTransactions
+from odradek.broker.serving.context import RequestContext
+from odradek.broker.transactions.response_errors import response_code
+from odradek.coordination import Producer
+from odradek.model import KafkaError
+from odradek.security import AclOperation, ResourceType
+from odradek.transactions.messages import EndTransactionRequest
+
+_FENCED_FROM: Final = 2
+_EPOCH_PER_TRANSACTION_FROM: Final = 5
+
+
+async def handle(broker: HasTransactions, context: RequestContext, message: Any) -> dict[str, Any]:
+    """Return an error code, or the next producer id and epoch."""
+    try:
+        context.check(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id)
+        request = EndTransactionRequest(
+            producer=Producer(producer_id=message.producer_id, epoch=message.producer_epoch),
+            is_commit=message.committed,
+            transaction_version=2 if context.api_version >= _EPOCH_PER_TRANSACTION_FROM else 0,
+        )
+        client: Producer = await broker.transactions.submit(message.transactional_id, request)
+    except KafkaError as error:
+        return {"error_code": response_code(error, knows_fencing=context.api_version >= _FENCED_FROM)}
+    return {"producer_id": client.producer_id, "producer_epoch": client.epoch}

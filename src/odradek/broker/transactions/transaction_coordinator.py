@@ -1,0 +1,185 @@
+"""Kafka's `TransactionCoordinator`: requests for transactional ids, their configuration, and their log lines.
+
+A transactional id belongs to the partition of `__transaction_state` that it hashes to; the partition's leader
+coordinates its transactions. `odradek.transactions` has the state machine, `broker.coordinators` the runtime.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from odradek.broker.cluster.requests.broker_connections import BrokerConnections
+from odradek.broker.coordinators.coordinator_topic import CoordinatorTopic, CreateTopic, TopicKind
+from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime
+from odradek.broker.metadata_cache import MetadataCache
+from odradek.broker.producer_ids import ProducerIds
+from odradek.broker.replication.replica_manager import ReplicaManager
+from odradek.broker.transactions.marker_writes import MarkerWriter, WhenAppended
+from odradek.broker.transactions.transaction_markers import TransactionMarkers
+from odradek.config import BrokerConfig
+from odradek.metadata.image import BrokerImage, ClusterImage
+from odradek.model import ErrorCode, KafkaError, OdradekError
+from odradek.model.names import TRANSACTIONS_TOPIC
+from odradek.runtime import Clock
+from odradek.transactions import (
+    TransactionMachine,
+    TransactionMetadata,
+    TransactionRecord,
+    TransactionRecordCodec,
+    TransactionSettings,
+)
+from odradek.transactions.messages import (
+    EndTransactionRequest,
+    InitProducerIdRequest,
+    MarkersWrittenRequest,
+    ProducerIdNeeded,
+    ProducerInitialised,
+    Request,
+    SendMarkers,
+    TransactionTimedOut,
+)
+
+_COMMIT_TIMEOUT_MS: Final = 30_000
+"""How long a request waits for its record to be committed; Kafka's `request.timeout.ms`."""
+_log = logging.getLogger("odradek.transactions")
+
+
+def _topic_config(config: BrokerConfig) -> dict[str, str]:
+    return {
+        "compression.type": "uncompressed",
+        "unclean.leader.election.enable": "false",
+        "min.insync.replicas": str(config.transaction_state_log_min_isr),
+    }
+
+
+_TOPIC: Final = TopicKind(name=TRANSACTIONS_TOPIC, prefix="transaction.state.log", config=_topic_config)
+
+
+class TransactionCoordinator:
+    """The coordinators of one broker.
+
+    `marker_appended` is called for each marker that is appended here.
+    """
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        clock: Clock,
+        partitions: ReplicaManager,
+        connections: BrokerConnections,
+        producer_ids: ProducerIds,
+        *,
+        create_topic: CreateTopic,
+        marker_appended: WhenAppended,
+    ) -> None:
+        self._metadata = metadata
+        self._partitions = partitions
+        self._producer_ids = producer_ids
+        self._topic = CoordinatorTopic(_TOPIC, metadata, create_topic)
+        self.marker_writer = MarkerWriter(partitions, clock, marker_appended)
+        self.markers = TransactionMarkers(
+            metadata,
+            connections,
+            self.marker_writer,
+            coordinator_epoch=self._coordinator_epoch,
+            completed=self._complete,
+        )
+        kind = CoordinatorKind[Request, TransactionRecord](
+            topic=TRANSACTIONS_TOPIC,
+            new_machine=lambda _: TransactionMachine(self._settings),
+            codec=TransactionRecordCodec(),
+            on_event=self._on_event,
+        )
+        self.runtime = CoordinatorRuntime(kind, clock, commit_timeout_ms=_COMMIT_TIMEOUT_MS)
+
+    def _settings(self) -> TransactionSettings:
+        config = self._metadata.config
+        return TransactionSettings(
+            max_timeout_ms=config.transaction_max_timeout_ms,
+            id_expiration_ms=config.transactional_id_expiration_ms,
+            abort_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            removal_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            has_two_phase_commit=config.transaction_two_phase_commit_enable,
+            transaction_version=self._metadata.image.features.transaction_version,
+        )
+
+    # -- start, stop, images, events -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Load the ids of every partition that this broker leads now or later. Does not wait for the loads."""
+        self.runtime.start(self._partitions, self._metadata.image)
+
+    def stop(self) -> None:
+        """Unload all ids; waiting requests get NOT_COORDINATOR, and the next coordinators send the markers."""
+        self.markers.stop()
+        self.runtime.stop()
+
+    def kill(self) -> None:
+        """Stop without responses, as if the process were killed."""
+        self.markers.stop()
+        self.runtime.kill()
+
+    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Pass the changed number of partitions to the runtime."""
+        self.runtime.on_image(old, new)
+
+    def _on_event(self, event: object) -> None:
+        if isinstance(event, SendMarkers):
+            self.markers.send(event)
+        elif isinstance(event, TransactionTimedOut):
+            _log.info(
+                "Aborted the transaction of %r, which was open for longer than %d ms",
+                event.transactional_id, event.timeout_ms,
+            )  # fmt: skip
+        elif isinstance(event, ProducerInitialised):
+            _log.info(
+                "Initialized transactional id %r with producer id %d and epoch %d",
+                event.transactional_id, event.producer.producer_id, event.producer.epoch,
+            )  # fmt: skip
+
+    def _coordinator_epoch(self, transactional_id: str) -> int | None:
+        context = self.runtime.context(transactional_id)
+        led = None if context is None else self._partitions.get(context.partition.topic_partition)
+        return None if led is None else led.leader_epoch
+
+    async def _complete(self, end: SendMarkers) -> None:
+        await self.runtime.submit(end.transactional_id, MarkersWrittenRequest(producer=end.producer))
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    async def submit(self, transactional_id: str, request: Request) -> Any:
+        """Handle a request of `odradek.transactions.messages`, and return its reply.
+
+        Raises `KafkaError`: INVALID_REQUEST for an empty id, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE if no producer id can be allocated, or an error of the request.
+        """
+        if not transactional_id:
+            raise KafkaError(ErrorCode.invalid_request, "the transactional id is empty")
+        reply = await self.runtime.submit(transactional_id, request)
+        if isinstance(reply, ProducerIdNeeded):
+            assert isinstance(request, InitProducerIdRequest | EndTransactionRequest)
+            request = replace(request, new_producer_id=await self._new_producer_id())
+            reply = await self.runtime.submit(transactional_id, request)
+        return reply
+
+    async def _new_producer_id(self) -> int:
+        try:
+            return await self._producer_ids.take()
+        except OdradekError as error:
+            _log.warning("Failed to allocate a producer id: %s", error)
+            raise KafkaError(ErrorCode.coordinator_not_available, str(error)) from error
+
+    def transactions(self) -> Iterator[TransactionMetadata]:
+        """Yield the metadata of all ids that this broker coordinates.
+
+        Raises `KafkaError` COORDINATOR_LOAD_IN_PROGRESS while a partition loads.
+        """
+        for context in self.runtime.contexts():
+            assert isinstance(context.machine, TransactionMachine)
+            yield from context.machine.transactions.values()
+
+    async def find_coordinator(self, transactional_id: str) -> BrokerImage:
+        """Return the coordinator of a transactional id (`CoordinatorTopic.find_coordinator`)."""
+        return await self._topic.find_coordinator(transactional_id)

@@ -1,0 +1,263 @@
+"""Kafka's `TransactionMarkerChannelManager`: writes the markers of ended transactions to their partitions' leaders.
+
+```
+SendMarkers ─▶ by leader: one WriteTxnMarkers in flight per broker, with the markers that have gathered meanwhile;
+               this broker's own partitions are written without a connection
+errors      ─▶ again after a back-off, to the leader of that time; a deleted partition is dropped
+all written ─▶ MarkersWrittenRequest to the state machine
+```
+A transaction is dropped when this broker no longer coordinates it: the new coordinator sends its markers again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from typing import Any, Final
+
+from msgspec import Struct
+
+from odradek.broker.cluster.requests.broker_connections import BrokerConnections
+from odradek.broker.metadata_cache import MetadataCache
+from odradek.broker.transactions.marker_writes import Marker, MarkerWriter, Results
+from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.protocol.api import ApiKey
+from odradek.runtime.rate_limited_log import RateLimitedLog
+from odradek.transactions.messages import SendMarkers
+
+_FIRST_BACKOFF_S: Final = 0.05
+_MAX_BACKOFF_S: Final = 1.0
+_PURPOSE: Final = "transaction markers"
+_DROPPED: Final = frozenset({ErrorCode.unsupported_for_message_format, ErrorCode.unsupported_version})
+"""Errors of partitions that cannot have records of a transaction."""
+_FENCED: Final = frozenset({ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced})
+"""Errors that end the transaction's markers: a later epoch of the producer or coordinator is known."""
+_EXPECTED: Final = frozenset(
+    {
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.not_enough_replicas,
+        ErrorCode.not_enough_replicas_after_append,
+        ErrorCode.request_timed_out,
+        ErrorCode.kafka_storage_error,
+    }
+)
+_log = logging.getLogger("odradek.transactions")
+
+
+class _Ending(Struct, eq=False, kw_only=True):
+    """An ended transaction whose markers are being written; `waiting` are the partitions without one."""
+
+    end: SendMarkers
+    coordinator_epoch: int
+    waiting: set[TopicPartition]
+    backoff_s: float = _FIRST_BACKOFF_S
+
+
+class TransactionMarkers:
+    """The markers that one broker's coordinators send.
+
+    `coordinator_epoch` returns the leader epoch of a transactional id's partition if this broker leads it, else None.
+    `completed` reports a transaction to the state machine; raises `KafkaError` if its record cannot be written.
+    """
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        connections: BrokerConnections,
+        writer: MarkerWriter,
+        *,
+        coordinator_epoch: Callable[[str], int | None],
+        completed: Callable[[SendMarkers], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._metadata = metadata
+        self._connections = connections
+        self._writer = writer
+        self._coordinator_epoch = coordinator_epoch
+        self._completed = completed
+        self._endings: dict[str, _Ending] = {}
+        self._queues: dict[int, list[tuple[_Ending, list[TopicPartition]]]] = {}
+        """Markers to send by broker; a broker that has an entry has a task that sends them."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._has_stopped = False
+        self._error_log = RateLimitedLog(_log)
+
+    def send(self, end: SendMarkers) -> None:
+        """Write the markers of an ended transaction, and report it when all are written."""
+        epoch = self._coordinator_epoch(end.transactional_id)
+        if epoch is None or self._has_stopped:
+            return
+        ending = _Ending(end=end, coordinator_epoch=epoch, waiting=set(end.partitions))
+        self._endings[end.transactional_id] = ending
+        self._route(ending, end.partitions)
+
+    @property
+    def pending(self) -> int:
+        """The number of transactions whose markers are being written."""
+        return len(self._endings)
+
+    def stop(self) -> None:
+        """Cancel all tasks; the next coordinators send the markers again."""
+        self._has_stopped = True
+        self._endings.clear()
+        self._queues.clear()
+        for task in tuple(self._tasks):
+            task.cancel()
+
+    def _is_current(self, ending: _Ending) -> bool:
+        """Return whether this broker still coordinates the transaction at the same epoch; else forget it."""
+        key = ending.end.transactional_id
+        if self._endings.get(key) is not ending:
+            return False
+        if self._coordinator_epoch(key) == ending.coordinator_epoch:
+            return True
+        del self._endings[key]
+        return False
+
+    def _route(self, ending: _Ending, partitions: Collection[TopicPartition]) -> None:
+        """Queue the markers for the current leaders of `partitions`; drop deleted ones."""
+        if not self._is_current(ending):
+            return
+        image, by_leader = self._metadata.image, dict[int, list[TopicPartition]]()
+        homeless = []
+        for partition in partitions:
+            known = image.partition(partition)
+            if known is None:
+                ending.waiting.discard(partition)
+            elif known.leader in image.brokers:
+                by_leader.setdefault(known.leader, []).append(partition)
+            else:
+                homeless.append(partition)
+        for broker_id, some in by_leader.items():
+            if broker_id in self._queues:
+                self._queues[broker_id].append((ending, some))
+            else:
+                self._queues[broker_id] = [(ending, some)]
+                self._run(self._send_to(broker_id), f"transaction markers to broker {broker_id}")
+        if homeless:
+            self._try_again(ending, homeless)
+        self._complete_if_written(ending)
+
+    def _try_again(self, ending: _Ending, partitions: Collection[TopicPartition]) -> None:
+        backoff_s = ending.backoff_s
+        ending.backoff_s = min(backoff_s * 2, _MAX_BACKOFF_S)
+        asyncio.get_running_loop().call_later(backoff_s, self._route, ending, partitions)
+
+    async def _send_to(self, broker_id: int) -> None:
+        """Send the queued markers of a broker, one request after the other, until there are none."""
+        while queue := self._queues[broker_id]:
+            self._queues[broker_id] = []
+            current = [(ending, some) for ending, some in queue if self._is_current(ending)]
+            if not current:
+                continue
+            try:
+                results = await self._write(broker_id, [_marker(ending, some) for ending, some in current])
+            except (KafkaError, UnavailableError) as error:
+                self._error_log.log(str(broker_id), logging.INFO, "Markers for broker %d: %s", broker_id, error)
+                results = {}
+            for ending, some in current:
+                self._settle(ending, some, results.get(ending.end.producer.producer_id, {}))
+        del self._queues[broker_id]
+
+    async def _write(self, broker_id: int, markers: list[Marker]) -> Results:
+        if broker_id == self._metadata.broker_id:
+            return await self._writer.write(markers)
+        message = {"markers": [_message(each) for each in markers]}
+        brokers = self._metadata.image.brokers
+        answer = await self._connections.request(
+            brokers, broker_id, ApiKey.WRITE_TXN_MARKERS, message, purpose=_PURPOSE
+        )
+        return {
+            marker.producer_id: {
+                TopicPartition(topic.name, each.partition_index): each.error_code
+                for topic in marker.topics
+                for each in topic.partitions
+            }
+            for marker in answer.markers
+        }
+
+    def _settle(
+        self, ending: _Ending, partitions: list[TopicPartition], errors: dict[TopicPartition, ErrorCode]
+    ) -> None:
+        """Forget the partitions whose markers are written, and try the others again."""
+        again = []
+        for partition in partitions:
+            error = errors.get(partition, ErrorCode.request_timed_out)
+            if error is ErrorCode.none or error in _DROPPED:
+                ending.waiting.discard(partition)
+            elif error in _FENCED:
+                self._drop(ending, partition, error)
+                return
+            else:
+                again.append(partition)
+                level = logging.INFO if error in _EXPECTED else logging.ERROR
+                text = "The marker of %r for %s failed: %s; trying again"
+                self._error_log.log(
+                    f"{partition} {error}", level, text, ending.end.transactional_id, partition, error.name
+                )
+        if again:
+            self._try_again(ending, again)
+        self._complete_if_written(ending)
+
+    def _drop(self, ending: _Ending, partition: TopicPartition, error: ErrorCode) -> None:
+        """Give up the markers of a transaction: its partition knows a later epoch."""
+        if self._is_current(ending):
+            del self._endings[ending.end.transactional_id]
+            _log.warning(
+                "Gave up the markers of %r: %s answers %s, so another coordinator or producer has replaced it",
+                ending.end.transactional_id, partition, error.name,
+            )  # fmt: skip
+
+    def _complete_if_written(self, ending: _Ending) -> None:
+        if not ending.waiting and self._is_current(ending):
+            self._run(self._complete(ending), f"completing {ending.end.transactional_id}")
+
+    async def _complete(self, ending: _Ending) -> None:
+        while self._is_current(ending):
+            try:
+                await self._completed(ending.end)
+            except KafkaError as error:
+                if error.code in (ErrorCode.not_coordinator, ErrorCode.coordinator_load_in_progress):
+                    break
+                self._error_log.log("completion", logging.INFO, "A completed transaction is not recorded: %s", error)
+                await asyncio.sleep(ending.backoff_s)
+                ending.backoff_s = min(ending.backoff_s * 2, _MAX_BACKOFF_S)
+            else:
+                break
+        if self._endings.get(ending.end.transactional_id) is ending:
+            del self._endings[ending.end.transactional_id]
+
+    def _run(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s failed", task.get_name(), exc_info=error)
+
+
+def _marker(ending: _Ending, partitions: Iterable[TopicPartition]) -> Marker:
+    end = ending.end
+    return Marker(
+        producer_id=end.producer.producer_id,
+        producer_epoch=end.producer.epoch,
+        is_commit=end.is_commit,
+        coordinator_epoch=ending.coordinator_epoch,
+        transaction_version=end.transaction_version,
+        partitions=partitions,
+    )
+
+
+def _message(marker: Marker) -> dict[str, Any]:
+    topics: dict[str, list[int]] = {}
+    for topic, number in marker.partitions:
+        topics.setdefault(topic, []).append(number)
+    return {
+        "producer_id": marker.producer_id,
+        "producer_epoch": marker.producer_epoch,
+        "transaction_result": marker.is_commit,
+        "coordinator_epoch": marker.coordinator_epoch,
+        "transaction_version": marker.transaction_version,
+        "topics": [{"name": topic, "partition_indexes": numbers} for topic, numbers in topics.items()],
+    }

@@ -6,6 +6,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from odradek.clients import blocking
@@ -15,6 +16,8 @@ from odradek.runtime.certificates import CertificateAuthority
 from odradek.testing import Cluster
 
 USERS = {"alice": 'se"c\\ret', "bob": "x"}
+ROTATIONS = 4
+"""Each takes a second: brokers look at their files that often."""
 
 
 @pytest.fixture(scope="module")
@@ -54,16 +57,33 @@ def test_a_user_of_a_cluster_with_certificates_is_known_by_its_own() -> None:
             pass
 
 
-def test_a_new_certificate_disturbs_no_producer(secured: Cluster) -> None:
+def test_producers_lose_no_record_while_certificates_change(secured: Cluster) -> None:
+    """Every connection opens after a change, because each change ends the sessions of before."""
     host, _, port = secured.address(0).rpartition(":")
-    before = ssl.get_server_certificate((host, int(port)))
-    with secured.producer(**secured.settings("alice"), linger_ms=0) as producer:
-        sent = [producer.send("rotation", b"%d" % number) for number in range(200)]
-        secured.rotate_certificate()
-        assert ssl.get_server_certificate((host, int(port))) != before
-        secured.expire_sessions("alice")
-        sent += [producer.send("rotation", b"%d" % number) for number in range(200, 400)]
-        assert [each.result().offset for each in sent] == list(range(400))
+    seen, failures, sent = set[str](), list[object](), 0
+    existing = confluent_kafka.Producer(secured.settings("bob", "confluent-kafka"))
+    secured.create_topic("rotation", partitions=2)
+    with secured.producer(**secured.settings("alice"), linger_ms=0) as ours:
+        for _ in range(ROTATIONS):
+            answers = []
+            for _ in range(50):
+                answers.append(ours.send("rotation", b"%d" % sent, partition=0))
+                existing.produce(
+                    "rotation", b"%d" % sent, partition=1, on_delivery=lambda error, _: failures.append(error)
+                )
+                sent += 1
+            existing.poll(0)
+            seen.add(ssl.get_server_certificate((host, int(port))))
+            secured.rotate_certificate()
+            assert secured.expire_sessions("alice") > 0
+            secured.expire_sessions("bob")
+            assert [each.result().offset for each in answers] == list(range(sent - 50, sent))
+        assert existing.flush(30) == 0
+    assert len(seen) == ROTATIONS
+    assert failures == [None] * sent
+    with secured.simple_consumer() as reader:
+        ends = reader.end_offsets([("rotation", 0), ("rotation", 1)])
+    assert list(ends.values()) == [sent, sent]
 
 
 def test_a_killed_broker_of_a_secured_cluster_loses_no_record() -> None:

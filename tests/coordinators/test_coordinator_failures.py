@@ -299,3 +299,24 @@ def test_an_observer_that_fails_does_not_disturb_the_machine(caplog: pytest.LogC
 
     play(scene)
     assert "Failed to report an event of __toys-0: 'something'" in caplog.text
+
+
+def test_an_event_of_a_commit_waits_for_it_even_if_the_request_has_failed() -> None:
+    async def scene(at: Scene) -> None:
+        told: list[object] = []
+        at.context = at.new_context(told.append)
+        await at.start()
+        handle = at.machine.handle
+        at.machine.handle = lambda *each: replace(handle(*each), committed_events=("committed",))  # type: ignore[method-assign]
+        assert await code_of(at.context.submit("a", Add(1))) is ErrorCode.coordinator_not_available
+        assert told == []
+        at.partition.commit()
+        await asyncio.sleep(1)
+        assert told == ["committed"]
+        lost = at.context.submit("a", Add(1))
+        at.partition.lose()
+        await asyncio.sleep(1)
+        assert lost.exception() is not None
+        assert told == ["committed"]
+
+    play(scene)

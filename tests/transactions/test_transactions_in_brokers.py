@@ -1,0 +1,301 @@
+"""Transactions through brokers: markers, failover of the coordinator, and what requests are refused."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from transactional_client import TransactionalClient, stable
+
+from odradek.broker.transactions import transaction_markers
+from odradek.controller import NewTopic
+from odradek.model import ErrorCode, TopicPartition
+from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from odradek.protocol.api import ApiKey
+from odradek.testing.world import World, until
+
+Play = Callable[..., None]
+REPLICATED = {"transaction_state_log_replication_factor": "3", "transaction_state_log_min_isr": "1"}
+
+
+async def started(world: World, **topics: int) -> TransactionalClient:
+    for name, partitions in topics.items():
+        controller = world.running[world.broker.image.controller_id]
+        (created,) = await controller.create_topics([NewTopic(name=name, num_partitions=partitions)])
+        assert created.error is None
+    client = TransactionalClient(world)
+    assert (await client.init()).error_code == ErrorCode.none
+    return client
+
+
+def test_transactions_on_one_broker_are_committed_and_aborted(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        client = await started(world, t=2)
+        assert world.broker.image.topics[TRANSACTIONS_TOPIC].partitions[0].replicas == (0,)
+        places = [("t", 0), ("t", 1)]
+        for is_commit, version, epoch in [(True, 4, 0), (False, 4, 0), (True, 5, 1), (False, 5, 2)]:
+            await client.write(*places)
+            described = await client.describe()
+            assert (described.transaction_state, described.topics[0].partitions) == ("Ongoing", (0, 1))
+            assert not stable(world, *places)
+            assert await client.end(is_commit=is_commit, version=version) is ErrorCode.none
+            await client.until_state("CompleteCommit" if is_commit else "CompleteAbort")
+            assert stable(world, *places)
+            assert client.epoch == epoch
+        async with world.consumer("reader", isolation_level="read_committed") as reader:
+            reader.assign([TopicPartition("t", 0), TopicPartition("t", 1)])
+            read = []
+            while len(read) < 4:
+                read += [(record.partition, record.offset) for record in await reader.poll(1000)]
+        assert sorted(read) == [(0, 0), (0, 4), (1, 0), (1, 4)]
+
+    play(scenario)
+
+
+def test_markers_go_to_the_leaders_on_all_brokers(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        client = await started(world, t=6)
+        places = [("t", number) for number in range(6)]
+        await client.write(*places)
+        assert {each.leader for each in world.broker.image.topics["t"].partitions.values()} == {0, 1, 2}
+        assert await client.end() is ErrorCode.none
+        await client.until_state("CompleteCommit")
+        assert stable(world, *places)
+        assert not any(broker.transactions.markers.pending for broker in world.running.values())
+
+    play(scenario, brokers=3)
+
+
+def coordinator(world: World) -> int:
+    image = next(iter(world.running.values())).image.partition(TopicPartition(TRANSACTIONS_TOPIC, 0))
+    assert image is not None
+    return image.leader
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_coordinator_that_dies_before_it_sends_markers_is_replaced(
+    play: Play, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    async def scenario(world: World) -> None:
+        client = await started(world, t=6)
+        first = coordinator(world)
+        places = [("t", number) for number in range(6)]
+        places = [each for each in places if world.broker.image.topics["t"].partitions[each[1]].leader != first]
+        await client.write(*places)
+        send = transaction_markers.TransactionMarkers.send
+        monkeypatch.setattr(transaction_markers.TransactionMarkers, "send", lambda *_: None)
+        assert await client.end(version=version) is ErrorCode.none
+        await world.pass_time(5)
+        assert not stable(world, *places)
+        monkeypatch.setattr(transaction_markers.TransactionMarkers, "send", send)
+        await world.kill(first)
+        await until(lambda: coordinator(world) in world.running)
+        await client.until_state("CompleteCommit")
+        assert stable(world, *places)
+        assert (await client.init()).producer_epoch == version - 3
+        await world.start(first)
+
+    play(scenario, brokers=3, **REPLICATED)
+
+
+def test_a_marker_waits_for_its_partitions_leader(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        client = await started(world, t=6)
+        first = coordinator(world)
+        places = [("t", number) for number in range(6)]
+        await client.write(*places)
+        away = next(number for number in range(3) if number != first)
+        await world.kill(away)
+        assert await client.end(is_commit=False) is ErrorCode.none
+        await world.pass_time(10)
+        assert (await client.describe()).transaction_state == "PrepareAbort"
+        await world.start(away)
+        await client.until_state("CompleteAbort")
+        assert stable(world, *places)
+
+    play(scenario, brokers=3, **REPLICATED)
+
+
+def test_a_topic_that_is_deleted_in_a_transaction_needs_no_marker(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        client = await started(world, t=1, gone=1)
+        await client.write(("t", 0), ("gone", 0))
+        deleted = {"topics": [{"name": "gone", "topic_id": None}], "topic_names": ["gone"], "timeout": 1000}
+        await (await world.client()).ask(ApiKey.DELETE_TOPICS, deleted, 5)
+        await until(lambda: "gone" not in world.broker.image.topics)
+        assert await client.end() is ErrorCode.none
+        await client.until_state("CompleteCommit")
+        assert stable(world, ("t", 0))
+
+    play(scenario)
+
+
+def test_a_transaction_that_is_open_for_too_long_is_aborted(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: World) -> None:
+        client = await started(world, t=1)
+        await client.init(timeout_ms=5000)
+        await client.write(("t", 0))
+        await world.pass_time(4)
+        assert not stable(world, ("t", 0))
+        await client.until_state("CompleteAbort")
+        assert stable(world, ("t", 0))
+        assert await client.end(version=1) is ErrorCode.invalid_producer_epoch
+        assert await client.end(version=2) is ErrorCode.producer_fenced
+
+    with caplog.at_level(logging.INFO):
+        play(scenario)
+    assert "Aborted the transaction of 'tx', which was open for longer than 5000 ms" in caplog.text
+
+
+def test_a_zombie_is_fenced_by_every_request_with_the_error_of_its_version(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        zombie = await started(world, t=1)
+        client = TransactionalClient(world, host="other")
+        await client.init()
+        group = {**zombie.fields, "group_id": "g"}
+        recovering = {"producer_id": zombie.producer_id, "producer_epoch": zombie.epoch}
+        for version, error in [(1, ErrorCode.invalid_producer_epoch), (2, ErrorCode.producer_fenced)]:
+            assert await zombie.add(("t", 0), version=version) == [error]
+            assert (await zombie.ask(ApiKey.ADD_OFFSETS_TO_TXN, group, version)).error_code == error
+            assert await zombie.end(version=version) is error
+            assert (await zombie.init(version=version + 2, **recovering)).error_code == error
+        assert await zombie.end(version=5) is ErrorCode.producer_fenced
+        await client.write(("t", 0))
+        assert await client.end() is ErrorCode.none
+
+    play(scenario)
+
+
+def test_requests_that_make_no_sense_are_refused(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        client = await started(world, t=1)
+        refused = [ErrorCode.unknown_topic_or_partition, ErrorCode.operation_not_attempted]
+        assert await client.add(("none", 0), ("t", 0)) == refused
+        assert await client.add(("t", 0), ("t", 9)) == refused[::-1]
+        assert await client.add((TRANSACTIONS_TOPIC, 0)) == [ErrorCode.topic_authorization_failed]
+        assert (await client.describe()).transaction_state == "Empty"
+        assert (await client.init(timeout_ms=900_001)).error_code == ErrorCode.invalid_transaction_timeout
+        assert (await client.init(producer_id=5)).error_code == ErrorCode.invalid_request
+        assert (await client.init(version=6, enable2_pc=True)).error_code == (
+            ErrorCode.transactional_id_authorization_failed
+        )
+        foreign = TransactionalClient(world)
+        foreign.producer_id, foreign.epoch = 123_456, 0
+        assert await foreign.add(("t", 0)) == [ErrorCode.invalid_producer_id_mapping]
+        assert await foreign.end() is ErrorCode.invalid_producer_id_mapping
+        unknown = TransactionalClient(world, "unknown")
+        assert (await unknown.describe()).error_code == ErrorCode.transactional_id_not_found
+        assert await unknown.end() is ErrorCode.invalid_producer_id_mapping
+        empty = TransactionalClient(world, "")
+        assert (await empty.init()).error_code == ErrorCode.invalid_request
+        assert await empty.add(("t", 0)) == [ErrorCode.invalid_request]
+        assert await empty.end() is ErrorCode.invalid_request
+        assert (await empty.describe()).error_code == ErrorCode.invalid_request
+
+    play(scenario)
+
+
+def test_a_prepared_transaction_is_kept_and_ended_by_the_next_producer(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        client = await started(world, t=1)
+        await client.init(version=6, enable2_pc=True, timeout_ms=1)
+        await client.write(("t", 0))
+        ongoing = client.producer_id, client.epoch
+        await world.pass_time(2000)
+        answer = await client.init(version=6, enable2_pc=True, keep_prepared_txn=True)
+        assert (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) == ongoing
+        assert not stable(world, ("t", 0))
+        assert await client.end() is ErrorCode.none
+        await client.until_state("CompleteCommit")
+        assert stable(world, ("t", 0))
+        await client.write(("t", 0))
+        assert await client.end(is_commit=False) is ErrorCode.none
+
+    play(scenario, transaction_two_phase_commit_enable="true")
+
+
+def test_transactions_are_listed_by_state_producer_duration_and_pattern(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        client = await started(world, t=1)
+        other = TransactionalClient(world, "other")
+        await other.init()
+        await other.write(("t", 0))
+        await world.pass_time(10)
+
+        async def listed(**filters: Any) -> list[str]:
+            message = {"state_filters": [], "producer_id_filters": [], **filters}
+            answer = await client.ask(ApiKey.LIST_TRANSACTIONS, message, 2)
+            assert answer.error_code == ErrorCode.none
+            return sorted(each.transactional_id for each in answer.transaction_states)
+
+        assert await listed() == ["other", "tx"]
+        assert await listed(state_filters=["Ongoing"]) == ["other"]
+        assert await listed(producer_id_filters=[client.producer_id]) == ["tx"]
+        assert await listed(duration_filter=60_000, state_filters=["Ongoing"]) == []
+        assert await listed(duration_filter=5_000, state_filters=["Ongoing"]) == ["other"]
+        assert await listed(transactional_id_pattern="o.*r") == ["other"]
+        assert await listed(transactional_id_pattern="the") == []
+        message = {"state_filters": ["Open"], "producer_id_filters": [], "transactional_id_pattern": "("}
+        answer = await client.ask(ApiKey.LIST_TRANSACTIONS, message, 2)
+        assert answer.error_code == ErrorCode.invalid_regular_expression
+        answer = await client.ask(ApiKey.LIST_TRANSACTIONS, message, 1)
+        assert (answer.unknown_state_filters, answer.transaction_states) == (("Open",), ())
+
+    play(scenario)
+
+
+def test_offsets_may_be_added_before_there_is_a_group(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        client = await started(world)
+        assert OFFSETS_TOPIC not in world.broker.image.topics
+        answer = await client.ask(ApiKey.ADD_OFFSETS_TO_TXN, {**client.fields, "group_id": "g"})
+        assert answer.error_code == ErrorCode.none
+        assert (await client.describe()).topics[0].topic == OFFSETS_TOPIC
+        assert await client.end() is ErrorCode.none
+        await client.until_state("CompleteCommit")
+
+    play(scenario)
+
+
+def test_brokers_verify_and_add_partitions_of_many_transactions(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        client = await started(world, t=2)
+        await client.add(("t", 0))
+        topics = [{"name": "t", "partitions": [0, 1]}]
+        transactions = [
+            {**client.fields, "verify_only": True, "topics": topics},
+            {**client.fields, "transactional_id": "unknown", "verify_only": True, "topics": topics},
+        ]
+
+        async def errors(version: int) -> list[list[int]]:
+            answer = await client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, {"transactions": transactions}, version)
+            return [
+                [each.partition_error_code for topic in result.topic_results for each in topic.results_by_partition]
+                for result in answer.results_by_transaction
+            ]
+
+        unknown = [ErrorCode.invalid_producer_id_mapping] * 2
+        assert await errors(4) == [[ErrorCode.none, ErrorCode.transaction_abortable], unknown]
+        transactions[0]["verify_only"] = False
+        assert await errors(5) == [[ErrorCode.none, ErrorCode.none], unknown]
+        assert (await client.describe()).topics[0].partitions == (0, 1)
+
+    play(scenario)
+
+
+def test_a_corrupt_record_of_the_coordinator_is_skipped(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: World) -> None:
+        client = await started(world, t=1)
+        await client.write(("t", 0))
+        partition = world.broker.partitions.leader(TRANSACTIONS_TOPIC, 0)
+        garbage = world.batch(b"\x00\x01not a transaction", b"\x00\x09")
+        partition.append_records(memoryview(garbage), acks=-1, now_ms=0, from_client=False)
+        await asyncio.sleep(1)
+        await world.restart()
+        assert (await client.describe()).transaction_state == "Ongoing"
+        assert await client.end() is ErrorCode.none
+        await client.until_state("CompleteCommit")
+
+    play(scenario)
+    assert "Skipped" in caplog.text

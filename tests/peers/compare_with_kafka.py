@@ -167,7 +167,7 @@ class BrokerPair:
             return CLOSED
         start = decode_response_header(request.api, request.version, frame)[1]
         answer = comparable(decode_response(request.api, request.version, frame, start))
-        return _sorted(answer) if request.is_unordered else answer
+        return sorted_answer(answer) if request.is_unordered else answer
 
     def _hang_up(self) -> None:
         while self._connections:
@@ -218,10 +218,11 @@ def _has_leaders(answer: Any) -> bool:
     return all(partition["error_code"] == "none" for partition in partitions)
 
 
-def _sorted(value: Any) -> Any:
+def sorted_answer(value: Any) -> Any:
+    """Return an answer with every list sorted."""
     if isinstance(value, dict):
-        return {name: _sorted(each) for name, each in value.items()}
-    return sorted(map(_sorted, value), key=repr) if isinstance(value, list) else value
+        return {name: sorted_answer(each) for name, each in value.items()}
+    return sorted(map(sorted_answer, value), key=repr) if isinstance(value, list) else value
 
 
 def check(pair: BrokerPair, case: Case) -> None:

@@ -105,6 +105,8 @@ async def alter(
         try:
             if named[resource.type, resource.name] > 1:
                 raise KafkaError(ErrorCode.invalid_request, "a resource may come only once in a request")
+            if resource.replaces and resource.type == ConfigResourceType.BROKER_LOGGER:
+                raise KafkaError(ErrorCode.invalid_request, "IncrementalAlterConfigs alters the levels of loggers")
             context.check(AclOperation.ALTER_CONFIGS, *acl_resource(resource.type, resource.name))
             check_alterations(resource.alterations)
             if resource.type == ConfigResourceType.BROKER_LOGGER:
@@ -136,8 +138,6 @@ async def alter(
 
 def _alter_loggers(config: BrokerConfig, resource: AlterResource, *, validate_only: bool) -> None:
     _broker_id(config, resource.type, resource.name)
-    if resource.replaces:
-        raise KafkaError(ErrorCode.invalid_request, "levels of loggers are altered by IncrementalAlterConfigs only")
     alter_loggers(resource.alterations, validate_only=validate_only)
 
 

@@ -3,7 +3,7 @@
 When the response is sent, this broker uses the new quotas; other brokers read them from the metadata tree.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from odradek.broker.config_changes import ConfigChange
@@ -31,6 +31,15 @@ async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any)
             made = [error] * len(changes)
         for place, result in zip(changes, made, strict=True):
             results[place] = result
+    return _response(message, results)
+
+
+def refuse(message: Any, error: KafkaError) -> dict[str, Any]:
+    """Return the response of a refused request: clients look up their entities in it."""
+    return _response(message, [error] * len(message.entries))
+
+
+def _response(message: Any, results: Sequence[KafkaError | None]) -> dict[str, Any]:
     return {
         "entries": [
             {

@@ -69,8 +69,9 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
     config = lru_cache(maxsize=_CONFIGURATIONS)(lambda overrides: _configs(broker.config, dict(overrides)))
     return {
         "topics": [
-            _without_config(_result(created[name], config)) if name in hidden else _result(created[name], config)
+            _without_config(result) if name in hidden and created[name].error is None else result
             async for name in cooperatively(named)
+            for result in (_result(created[name], config),)
         ]
     }
 

@@ -305,7 +305,7 @@ class _Fetch(PendingReply):
 
         Raises `KafkaError` if it does neither, or the principal may not read.
         """
-        topic = self._topic_name(key)
+        topic = "" if self._is_refused else self._topic_name(key)
         if self._is_refused or topic in self._denied:
             raise authorization_error(ResourceType.TOPIC)
         partitions = self._broker.partitions

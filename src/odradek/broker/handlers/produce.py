@@ -26,6 +26,7 @@ from odradek.log.batch_contents import InvalidRecordsError
 from odradek.model import ErrorCode, KafkaError
 from odradek.model.names import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import TRANSACTIONAL
 from odradek.protocol.messages.produce import (
     TOPIC_IDS_FROM,
     NodeEndpoint,
@@ -89,12 +90,18 @@ def _refusal(broker: HasConfig, context: RequestContext, request: ProduceRequest
     """Return the error of the whole request, which the response has for every partition, or None."""
     try:
         context.check_request(request)
-        if request.transactional_id is not None:
+        if request.transactional_id is not None and _has_transactional_records(request):
             context.check(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     except KafkaError as error:
         return error
     is_unverified = request.transactional_id is not None and broker.config.transaction_partition_verification_enable
     return _NO_COORDINATOR if is_unverified else None
+
+
+def _has_transactional_records(request: ProduceRequest) -> bool:
+    """Return whether a batch is transactional: as in Kafka, only these need rights on the transactional id."""
+    partitions = (partition for *_, partitions in request.topics for partition in partitions)
+    return any(records and records[22:23] and records[22] & TRANSACTIONAL for _, records in partitions)
 
 
 def _topic_refusal(

@@ -41,6 +41,9 @@ _NAMES: Final = (
 )
 """Fields that identify an entry of a request or response; the names on one line are synonyms."""
 _WITHIN: Final = frozenset({ApiKey.FETCH, ApiKey.METADATA})
+_EVERYWHERE: Final = frozenset({ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS})
+"""APIs whose partitions are in the response, too: Kafka's Admin reads the error only with them."""
+_ZERO: Final = frozenset({"member_epoch"})
 _OF_THE_SESSION: Final = frozenset(
     {
         ErrorCode.fetch_session_id_not_found,
@@ -64,7 +67,7 @@ _BLANK: Final[dict[str, Any]] = {
 def error_response(api_key: ApiKey, version: int, request: Any, error: ErrorCode, sentence: str) -> dict[str, Any]:
     """Return the response to a decoded `request` with `error`, and `sentence` in its `error_message` field, if any."""
     response_type = load_response_schema(api_key, version)
-    response = _Response(error, sentence)
+    response = _Response(error, sentence, is_complete=api_key in _EVERYWHERE)
     if api_key not in _WITHIN or error in _OF_THE_SESSION:
         return response.struct(response_type, request, named=False)
     message = response.struct(response_type, request, named=False, passed_over=True)
@@ -73,10 +76,11 @@ def error_response(api_key: ApiKey, version: int, request: Any, error: ErrorCode
 
 
 class _Response:
-    """Builds a response. `has_error_code`: whether the response has the error code."""
+    """Builds a response. `has_error_code`: whether it has the error code; `is_complete`: it has all inner structs."""
 
-    def __init__(self, error: ErrorCode, sentence: str) -> None:
+    def __init__(self, error: ErrorCode, sentence: str, *, is_complete: bool) -> None:
         self.has_error_code = False
+        self._is_complete = is_complete
         self._error = error
         self._sentence = sentence
 
@@ -96,9 +100,10 @@ class _Response:
             message |= dict.fromkeys(codes, int(self._error))
             if any(field.name == "error_message" for field in fields(entity_type)):
                 message["error_message"] = self._sentence
-            return message
+            if not self._is_complete:
+                return message
         for field, item_type in _lists(entity_type):
-            if _has_codes(item_type):
+            if self._is_complete or _has_codes(item_type):
                 message[field.name] = [self.struct(item_type, each) for each in _counterpart(request, field.name)]
         return message
 
@@ -152,6 +157,8 @@ def _has_codes(entity_type: Any) -> bool:
 def _blank(field: Field[Any]) -> Any:
     """Return the value of a field that the request does not determine."""
     kind = classify_field(field)
+    if field.name in _ZERO:
+        return 0
     if isinstance(kind, EntityTupleField | PrimitiveTupleField):
         return ()
     if is_optional(field) and get_field_tag(field) is None:

@@ -14,7 +14,6 @@ import kafka
 import pytest
 from existing_clients import BROKER_OPTIONS, DEADLINE_S
 from kafka.admin import AbortTransactionSpec, KafkaAdminClient
-from transactions import Partition
 
 from odradek.clients import Admin, Consumer
 from odradek.clients.cluster import open_cluster
@@ -24,6 +23,7 @@ from odradek.columns import decode_batches
 from odradek.model import KafkaError, TopicPartition
 from odradek.protocol.batches.records import encode_batch
 from odradek.testing.servers.odradek_process import ServedBroker
+from transactions import Partition
 
 OPTIONS: Final = {**BROKER_OPTIONS, "transaction.partition.verification.enable": "false"}
 

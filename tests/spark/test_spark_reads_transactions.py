@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from transactions import Partition
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.timeout(240)]

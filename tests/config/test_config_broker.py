@@ -79,7 +79,6 @@ def test_overrides_beat_the_file(tmp_path) -> None:
         ("log.cleaner.threads", "128", "more than 1 MiB for each cleaner thread"),
         ("log.cleaner.min.cleanable.ratio", "1.5", "at most 1"),
         ("zookeeper.connect", "localhost:2181", "--metadata"),
-        ("zookeeper.set.acl", "true", "do not log in to ZooKeeper"),
         ("listeners", "PLAINTEXT//nowhere", "HOST:PORT"),
         ("listeners", "PLAIN TEXT://localhost:9092", "NAME://HOST:PORT, not 'PLAIN TEXT"),
         ("listeners", "", "listeners needs a value"),

@@ -24,7 +24,9 @@ from odradek.clients import Admin
 from odradek.clients.cluster import NoBrokerError
 from odradek.clients.settings import ClientSettings, settings_of_properties
 from odradek.config import parse_properties
+from odradek.config.definition import definitions, parse_all
 from odradek.config.secrets import resolved
+from odradek.config.zookeeper import ZookeeperKeys
 from odradek.model import ConfigurationError, UnavailableError
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ _BOOTSTRAP_SERVER: Final = "odradek.bootstrap_server"
 _COMMAND_CONFIG: Final = "odradek.command_config"
 _PROFILE: Final = "odradek.profile"
 _TIMEOUT: Final = "odradek.timeout"
+_ZOOKEEPER_CONFIG: Final = "odradek.zookeeper_config"
 _DEFAULT_TIMEOUT_S: Final = 10.0
 _MOST_CONNECTING_S: Final = 10.0
 """Kafka's `socket.connection.setup.timeout.ms`."""
@@ -75,6 +78,10 @@ def cluster_options(function: F) -> F:
     return function
 
 
+zookeeper_config_option = click.option(
+    "--zookeeper-config", metavar="FILE", envvar="ODRADEK_ZOOKEEPER_CONFIG", expose_value=False,
+    callback=_remember(_ZOOKEEPER_CONFIG), help="TLS and login of ZooKeeper: the keys zookeeper.* in a broker's file.",
+)  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 _WIDE: Final = "odradek.wide"
 wide_option = click.option(
@@ -129,6 +136,13 @@ def _limits(found: dict[str, Any], *, is_admin: bool) -> dict[str, Any]:
     connecting_ms = max(1, round(min(_MOST_CONNECTING_S * 1000, limit_ms) / addresses))
     limits = {"default_api_timeout_ms": limit_ms, "socket_connection_setup_timeout_ms": connecting_ms}
     return limits | ({"request_timeout_ms": limit_ms} if is_admin else {})
+
+
+def zookeeper_keys() -> ZookeeperKeys:
+    """Return the keys in the file of `--zookeeper-config`; other keys of a broker are ignored."""
+    found, known = _read(_chosen(_ZOOKEEPER_CONFIG), "--zookeeper-config"), definitions(ZookeeperKeys)
+    meant = resolved({key: text for key, text in found.items() if key in known})
+    return ZookeeperKeys(**parse_all(known, meant))  # type: ignore[arg-type]
 
 
 def _chosen(key: str) -> Any:
@@ -256,15 +270,15 @@ def progress(description: str, total: int | None, *, unit: str, wanted: bool = T
         yield lambda amount: bar.advance(task, amount)
 
 
-def _read(path: str | None) -> Mapping[str, str]:
+def _read(path: str | None, option: str = "--command-config") -> Mapping[str, str]:
     if path is None:
         return {}
     try:
         return parse_properties(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigurationError(f"can't read --command-config {path}: {error.strerror}") from None
+        raise ConfigurationError(f"can't read {option} {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ConfigurationError(f"--command-config {path} is not UTF-8 text") from None
+        raise ConfigurationError(f"{option} {path} is not UTF-8 text") from None
 
 
 def _plain(value: object) -> object:

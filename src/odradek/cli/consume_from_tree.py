@@ -7,18 +7,20 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from msgspec import Struct
 
-from odradek.cli.common import client_settings
+from odradek.cli.common import client_settings, zookeeper_config_option, zookeeper_keys
 from odradek.cli.formats import Formatter
 from odradek.metadata import paths
 from odradek.runtime import system_runtime
 
 if TYPE_CHECKING:
     from odradek.clients.zookeeper_consumer import KafkaStream
+    from odradek.config.zookeeper import ZookeeperKeys
     from odradek.groups.zookeeper.view import Ownership
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,6 +30,7 @@ _OPTIONS: Final = (
     click.option("--whitelist", metavar="REGEX", help="With --zookeeper: all topics with such names, also later ones."),
     click.option("--blacklist", metavar="REGEX", help="With --zookeeper: all topics but those with such names."),
     click.option("--verbose", "-v", is_flag=True, help="With --zookeeper: each step of a rebalance, to stderr."),
+    zookeeper_config_option,
 )
 
 
@@ -52,7 +55,7 @@ def tree_settings(properties: Sequence[str], *, group: str | None, from_beginnin
     """Return keyword arguments for a `ZookeeperConsumer`."""
     from odradek.clients.zookeeper_consumer.settings import ZookeeperConsumerSettings
 
-    settings = client_settings(ZookeeperConsumerSettings, properties)
+    settings = asdict(zookeeper_keys()) | client_settings(ZookeeperConsumerSettings, properties)
     settings.pop("bootstrap_servers", None)  # of a profile or the environment: the brokers are in the tree
     settings |= {"auto_offset_reset": "smallest"} if from_beginning else {}
     return settings | ({} if group is None else {"group_id": group})
@@ -91,12 +94,12 @@ async def consume_from_tree(
 ) -> None:
     """Read until the wanted count, the time-out of all streams, or cancellation; say what the consumer owns."""
     from odradek.clients.zookeeper_consumer import TopicFilter, ZookeeperConsumer
-    from odradek.clients.zookeeper_consumer.settings import tree_url
+    from odradek.clients.zookeeper_consumer.settings import tree_url, zookeeper_consumer_settings
 
     if selection.verbose:
         logging.getLogger("odradek.clients").setLevel(logging.INFO)
     url, threads, writer = tree_url(selection.zookeeper), selection.threads or 1, _Writer(render, count)
-    await _check_tree(url)
+    await _check_tree(url, zookeeper_consumer_settings(settings))
     async with ZookeeperConsumer(url, **settings) as consumer:
         consumer.set_consumer_rebalance_listener(
             before_starting_fetchers=lambda owned: click.echo(_owned(consumer.consumer_id, owned), err=True)
@@ -119,11 +122,11 @@ async def consume_from_tree(
             await asyncio.gather(*writing, return_exceptions=True)
 
 
-async def _check_tree(url: str) -> None:
+async def _check_tree(url: str, keys: "ZookeeperKeys") -> None:
     """Raise an error unless a cluster uses the tree: a consumer would create it, and wait for ever."""
     from odradek.stores import open_reader
 
-    tree = open_reader(url, system_runtime())
+    tree = open_reader(url, system_runtime(), zookeeper=keys)
     try:
         await tree.children(paths.BROKER_IDS)
     finally:

@@ -12,7 +12,7 @@ import click
 from odradek.broker.adoption import AdoptedTopic, Adoption, adopt, identity
 from odradek.broker.cluster.registration.directories import accept_losses, forget_directories
 from odradek.cli import CommandGroup, tree_view, tree_writes
-from odradek.cli.common import json_line, json_option
+from odradek.cli.common import json_line, json_option, zookeeper_config_option, zookeeper_keys
 from odradek.log.names import parse_folder
 from odradek.metadata.nodes import encode_topic_id
 from odradek.metadata.store import Store
@@ -37,6 +37,7 @@ for _each in (tree_view.ls, tree_view.get, tree_view.watch, *_WRITES):
 @command.command(name="forget-directory")
 @click.argument("ids", nargs=-1, required=True, metavar="DIRECTORY_ID...")
 @click.option("--metadata", metavar="URL", required=True, help="The tree: the URL of the broker's --metadata.")
+@zookeeper_config_option
 @click.option(
     "--broker-id", type=click.IntRange(min=0), metavar="N", required=True, help="The broker that had the directories."
 )
@@ -54,6 +55,7 @@ def forget_directory(*, ids: Sequence[str], metadata: str, broker_id: int) -> No
 @command.command(name="accept-loss")
 @click.argument("partitions", nargs=-1, required=True, metavar="TOPIC-PARTITION...")
 @click.option("--metadata", metavar="URL", required=True, help="The tree: the URL of the broker's --metadata.")
+@zookeeper_config_option
 @click.option(
     "--broker-id", type=click.IntRange(min=0), metavar="N", required=True, help="The broker that has the logs."
 )
@@ -74,7 +76,7 @@ def accept_loss(*, partitions: Sequence[str], metadata: str, broker_id: int) -> 
 
 async def _with_store(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
     runtime = Runtime(clock=SystemClock(), entropy=system_entropy(), disk=SystemDisk(), network=SystemNetwork())
-    store = open_store(url, runtime, must_exist=True)
+    store = open_store(url, runtime, must_exist=True, zookeeper=zookeeper_keys())
     try:
         return await work(store)
     finally:
@@ -84,6 +86,7 @@ async def _with_store(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
 @command.command(name="adopt")
 @click.argument("directories", nargs=-1, required=True, metavar="DIR...")
 @click.option("--metadata", metavar="URL", required=True, help="The tree: sqlite:///PATH outside of DIR, for instance.")
+@zookeeper_config_option
 @json_option
 def adopt_command(*, directories: Sequence[str], metadata: str, as_json: bool) -> None:
     """Write the topics of a stopped Kafka broker's data directories DIR into a metadata tree, to be served from there.
@@ -120,7 +123,7 @@ def _check_place(directories: Sequence[str], metadata: str) -> None:
 async def _adopt(directories: Sequence[str], url: str) -> Adoption:
     runtime = Runtime(clock=SystemClock(), entropy=system_entropy(), disk=SystemDisk(), network=SystemNetwork())
     identity(runtime.disk, directories[0])  # before a new tree is created
-    store = open_store(url, runtime)
+    store = open_store(url, runtime, zookeeper=zookeeper_keys())
     try:
         return await adopt(runtime.disk, directories, store, runtime.entropy)
     finally:

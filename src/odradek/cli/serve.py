@@ -191,6 +191,7 @@ async def _serve(
         runtime,
         session_timeout_ms=config.zookeeper_session_timeout_ms,
         connection_timeout_ms=config.zookeeper_connection_timeout_ms,
+        zookeeper=config,
     )
     try:
         note = f"odradek serve, process {os.getpid()}"

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from odradek.cli.common import json_option, print_json, run
+from odradek.cli.common import json_option, print_json, run, zookeeper_config_option, zookeeper_keys
 from odradek.cli.tree_changes import TreeChange, TreeChanges
 from odradek.metadata.reading import read_subtree
 from odradek.metadata.store import Node, NoNode, Reader
@@ -25,16 +25,16 @@ _PERSISTENT: Final = 0
 
 
 def tree_options(function: F) -> F:
-    """Add `--metadata`, `--data-dir` and `--json`."""
+    """Add the options of `tree_location`, and `--json`."""
     return tree_location(json_option(function))
 
 
 def tree_location(function: F) -> F:
-    """Add `--metadata` and `--data-dir`."""
+    """Add `--metadata`, `--zookeeper-config` and `--data-dir`."""
     function = click.option(
         "--data-dir", default="odradek-data", show_default=True, metavar="DIR",
         help="The data directory of `serve` or `up`, whose tree is used without --metadata.",
-    )(function)  # fmt: skip
+    )(zookeeper_config_option(function))  # fmt: skip
     return click.option("--metadata", metavar="URL", help="sqlite:///PATH or zookeeper://HOST:PORT[,…]/CHROOT.")(
         function
     )
@@ -107,7 +107,7 @@ def look_at_tree(metadata: str | None, data_dir: str, work: Callable[[Reader], A
     """Open the tree that the options name, run `work` on it and close it."""
 
     async def open_and_work() -> T:
-        tree = open_reader(tree_url(metadata, data_dir), system_runtime())
+        tree = open_reader(tree_url(metadata, data_dir), system_runtime(), zookeeper=zookeeper_keys())
         try:
             return await work(tree)
         finally:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from odradek.cli.common import run
+from odradek.cli.common import run, zookeeper_keys
 from odradek.cli.tree_view import tree_location, tree_url
 from odradek.metadata import paths
 from odradek.metadata.node_fields import BrokenNodeError
@@ -110,13 +110,13 @@ def _checked(path: str, value: str | None, *, force: bool) -> bytes:
 
 def _change(url: str, work: Callable[[Store], Awaitable[object]]) -> None:
     async def do() -> None:
-        runtime = system_runtime()
-        reader = open_reader(url, runtime)
+        runtime, keys = system_runtime(), zookeeper_keys()
+        reader = open_reader(url, runtime, zookeeper=keys)
         try:
             await reader.children("/")  # a store would create the tree
         finally:
             await reader.close()
-        store = open_store(url, runtime, connection_timeout_ms=READER_CONNECTION_TIMEOUT_MS)
+        store = open_store(url, runtime, connection_timeout_ms=READER_CONNECTION_TIMEOUT_MS, zookeeper=keys)
         try:
             await work(store)
         finally:

@@ -10,7 +10,16 @@ import click
 from odradek.broker.cluster.registration.broker_session import prepare_tree
 from odradek.broker.config_changes import ConfigChange, write_changes
 from odradek.cli import CommandGroup
-from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
+from odradek.cli.common import (
+    admin,
+    cluster_options,
+    print_json,
+    print_table,
+    run,
+    table_options,
+    zookeeper_config_option,
+    zookeeper_keys,
+)
 from odradek.clients.admin.user_credentials import (
     ScramCredentialInfo,
     UserScramCredentialDeletion,
@@ -56,6 +65,7 @@ def command() -> None:
 @click.option(
     "--metadata", metavar="URL", help="Write to this metadata tree, without a broker: for the first users of a cluster."
 )
+@zookeeper_config_option
 @cluster_options
 def add(
     *,
@@ -152,7 +162,7 @@ async def _write(url: str, user: str, password: str, mechanisms: Sequence[str], 
         )
         for each in mechanisms
     }
-    store = open_store(url, runtime, connection_timeout_ms=READER_CONNECTION_TIMEOUT_MS)
+    store = open_store(url, runtime, connection_timeout_ms=READER_CONNECTION_TIMEOUT_MS, zookeeper=zookeeper_keys())
     try:
         await prepare_tree(store, runtime.entropy)
         (error,) = await write_changes(store, [ConfigChange(user=user, change=lambda before: {**before, **made})])

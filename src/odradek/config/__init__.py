@@ -10,7 +10,8 @@ tree. If logs use it, add a field to `log.log_config`.
 `unimplemented_keys` has Kafka's keys without effect here, and `replaced_keys` those that are refused with a
 replacement. `consistency` checks keys against each other. `altering` and `describe` serve AlterConfigs and
 DescribeConfigs. `load` reads a file with `properties`, `environment` the variables of a container, and `listeners`
-parses addresses. `secrets` replaces references to secrets in the settings of clients. `toml_table` reads the TOML files
+parses addresses. `secrets` replaces references to secrets. `zookeeper` has the
+keys of TLS and login there. `toml_table` reads the TOML files
 of pipelines and of the lab.
 """
 

@@ -50,6 +50,7 @@ from odradek.config.listener_settings import PREFIX, check_listener_keys
 from odradek.config.replaced_keys import check_not_replaced
 from odradek.config.transactions import TransactionConfig
 from odradek.config.unimplemented_keys import check_static, divided
+from odradek.config.zookeeper import ZookeeperKeys
 
 COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 CLEANUP_POLICIES: Final = ("compact", "delete")
@@ -62,7 +63,7 @@ _MIGRATIONS: Final = ("disabled", "upgrade", "downgrade", "bidirectional")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(TransactionConfig):
+class BrokerConfig(TransactionConfig, ZookeeperKeys):
     """One broker's configuration. Raises `ConfigurationError` if a value is outside its limits."""
 
     # Identity

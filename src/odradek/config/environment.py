@@ -24,7 +24,7 @@ from odradek.model import ConfigurationError
 _PREFIXES: Final = ("KAFKA_CFG_", "KAFKA_")
 _UNDERSCORES: Final = {"_": ".", "__": "_", "___": "-"}
 _CLUSTER_IDS: Final = ("CLUSTER_ID", "KAFKA_CLUSTER_ID", "KAFKA_KRAFT_CLUSTER_ID")
-_PROTECTION: Final = ("authorizer.", "listener.", "sasl.", "security.", "ssl.", "super.")
+_PROTECTION: Final = ("authorizer.", "listener.", "sasl.", "security.", "ssl.", "super.", "zookeeper.")
 """Prefixes of keys that protect a cluster: an unknown one is refused as in a file."""
 _QUORUM: Final = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from odradek.config.broker import BrokerConfig
 from odradek.config.properties import parse_properties
+from odradek.config.secrets import resolved
 from odradek.config.unimplemented_keys import why_ignored
 from odradek.model import ConfigurationError
 
@@ -15,12 +16,12 @@ _log = logging.getLogger("odradek.config")
 def load(properties_file: str | None, overrides: Mapping[str, str]) -> BrokerConfig:
     """Return the configuration in a Java properties file, overridden by `overrides` (Kafka's names and texts).
 
-    Raises `ConfigurationError` for invalid content or an unreadable file. Logs a warning for Kafka's keys that are
-    ignored.
+    Values may refer to secrets (`secrets`). Raises `ConfigurationError` for invalid content or an unreadable file. Logs
+    a warning for Kafka's keys that are ignored.
     """
     properties = _read(properties_file) if properties_file is not None else {}
     properties.update(overrides)
-    config = BrokerConfig.parse(properties)
+    config = BrokerConfig.parse(resolved(properties))
     for name, text in sorted(config.unimplemented.items()):
         if (reason := why_ignored(name, text)) is not None:
             _log.warning("%s is ignored: %s", name, reason)

@@ -12,8 +12,6 @@ REPLACED_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "node.id": "use broker.id, or --broker-id",
         "process.roles": "there is no KRaft here: metadata lives in the tree named with --metadata",
         "zookeeper.connect": "use --metadata zookeeper://HOST:PORT/CHROOT",
-        "zookeeper.set.acl": "brokers do not log in to ZooKeeper; let only brokers and administrators reach its port",
-        "zookeeper.ssl.client.enable": "connections to ZooKeeper have no TLS; let only brokers reach its port",
     }
 )
 """Refused key → what to use instead."""

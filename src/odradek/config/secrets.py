@@ -1,4 +1,4 @@
-"""Secrets in the settings of clients: references to them, as of Kafka's config providers, and texts without them.
+"""Secrets in settings: references to them, as of Kafka's config providers, and texts without them.
 
 | in a file of settings | is replaced by |
 |---|---|
@@ -21,7 +21,7 @@ _REFERENCE: Final = re.compile(r"\$\{(env|dir|file):([^}]*)\}")
 
 
 class ClientOptions(dict[str, str]):
-    """Keys and values of a client's settings. The text of the object has no values, which may be secrets."""
+    """Keys and values of settings. The text of the object has no values, which may be secrets."""
 
     def __repr__(self) -> str:
         return f"<{', '.join(self)}>"

@@ -16,7 +16,7 @@ from odradek.model import SecurityProtocol
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 """The SASL mechanisms of clients and brokers."""
 PROTOCOLS: Final = tuple(SecurityProtocol.__members__)
-_STORES: Final = ("PEM", "PKCS12", "JKS")
+STORES: Final = ("PEM", "PKCS12", "JKS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class ConnectionSecurity:
     )
     ssl_truststore_password: str | None = password("ssl.truststore.password", "The password of a PKCS12 file.")
     ssl_truststore_type: str = text(
-        "ssl.truststore.type", "PEM", "Not needed: the file shows it.", choices=_STORES, kafka="JKS by default"
+        "ssl.truststore.type", "PEM", "Not needed: the file shows it.", choices=STORES, kafka="JKS by default"
     )
     ssl_keystore_location: str | None = text(
         "ssl.keystore.location", None, "A file with the own private key and certificate chain.", nullable=True
@@ -42,7 +42,7 @@ class ConnectionSecurity:
     ssl_keystore_key: str | None = password("ssl.keystore.key", "The own private key, as PEM text (PKCS #8).")
     ssl_keystore_password: str | None = password("ssl.keystore.password", "The password of a PKCS12 file.")
     ssl_keystore_type: str = text(
-        "ssl.keystore.type", "PEM", "Not needed: the file shows it.", choices=_STORES, kafka="JKS by default"
+        "ssl.keystore.type", "PEM", "Not needed: the file shows it.", choices=STORES, kafka="JKS by default"
     )
     ssl_key_password: str | None = password("ssl.key.password", "The password of the private key.")
     ssl_endpoint_identification_algorithm: str = text(

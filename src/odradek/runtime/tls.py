@@ -40,6 +40,8 @@ class TlsSettings(Struct, frozen=True, kw_only=True):
     own_password: str | None = None
     key_password: str | None = None
     versions: Sequence[str] = ("TLSv1.2", "TLSv1.3")
+    keys: str = "ssl"
+    """The beginning of the keys of the files, for errors."""
 
     def __repr__(self) -> str:
         return f"TlsSettings(files={self.files}, versions={self.versions})"
@@ -134,13 +136,13 @@ def _context(protocol: int, settings: TlsSettings) -> ssl.SSLContext:
     versions = [_VERSIONS[each] for each in settings.versions]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     if settings.trusted_file is not None:
-        trusted = _pem(settings.trusted_file, "ssl.truststore", settings.trusted_password)
+        trusted = _pem(settings.trusted_file, f"{settings.keys}.truststore", settings.trusted_password)
         _trust(context, trusted, settings.trusted_file)
     if settings.trusted is not None:
         _trust(context, settings.trusted, "ssl.truststore.certificates")
     if settings.own_file is not None:
         password = settings.own_password
-        pem = _pem(settings.own_file, "ssl.keystore", password)
+        pem = _pem(settings.own_file, f"{settings.keys}.keystore", password)
         _present(context, pem, settings.key_password or password, settings.own_file)
     elif settings.own_chain is not None or settings.own_key is not None:
         if settings.own_chain is None or settings.own_key is None:

@@ -5,6 +5,7 @@ import os
 import sqlite3
 from typing import Final
 
+from odradek.config.zookeeper import ZookeeperKeys
 from odradek.metadata.store import Reader, Store
 from odradek.model import ConfigurationError, StorageError, packages_of
 from odradek.runtime import Runtime
@@ -25,13 +26,15 @@ def open_store(
     session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
     connection_timeout_ms: int | None = None,
     must_exist: bool = False,
+    zookeeper: ZookeeperKeys | None = None,
 ) -> Store:
     """Begin a session with the tree at `url`.
 
     `url` is `sqlite:///PATH` (four slashes: absolute), `zookeeper://HOST:PORT[,…]/CHROOT`, or `memory:`, a new tree. A
     session without contact keeps its ephemeral nodes for `session_timeout_ms`. A call waits `connection_timeout_ms`
-    (None: the session time-out) for a ZooKeeper server. Raises `ConfigurationError` for another URL or without
-    kazoo, `StorageError` if the file is not a tree or cannot be opened, and, if it `must_exist`, without a file.
+    (None: the session time-out) for a ZooKeeper server. `zookeeper` has the keys of TLS and login. Raises
+    `ConfigurationError` for another URL or without kazoo, `StorageError` if the file is not a tree or cannot be opened,
+    and, if it `must_exist`, without a file.
     """
     if url == "memory:":
         return MemoryStore(MemoryTree())
@@ -41,18 +44,19 @@ def open_store(
         if not url.startswith("sqlite:////"):
             _log.info("%s is relative to the working directory: the tree is in %s", url, path)
         return SqliteStore(path, runtime, session_timeout_ms=session_timeout_ms)
-    return _zookeeper_store(url, runtime, session_timeout_ms, connection_timeout_ms)
+    return _zookeeper_store(url, runtime, session_timeout_ms, connection_timeout_ms, zookeeper)
 
 
-def open_reader(url: str, runtime: Runtime) -> Reader:
-    """Open the tree at `url` for reading. Creates nothing, except a session in ZooKeeper.
+def open_reader(url: str, runtime: Runtime, *, zookeeper: ZookeeperKeys | None = None) -> Reader:
+    """Open the tree at `url` for reading. Creates nothing, except a session in ZooKeeper, with the keys `zookeeper`.
 
     Raises `ConfigurationError` for `memory:`, an invalid URL or without kazoo, `StorageError` for an unreadable tree.
     """
     if url == "memory:":
         raise ConfigurationError("a tree in memory cannot be read by another process")
     if (path := _sqlite_path(url)) is None:
-        return _zookeeper_store(url, runtime, DEFAULT_SESSION_TIMEOUT_MS, READER_CONNECTION_TIMEOUT_MS, reads_only=True)
+        limits = DEFAULT_SESSION_TIMEOUT_MS, READER_CONNECTION_TIMEOUT_MS
+        return _zookeeper_store(url, runtime, *limits, zookeeper, reads_only=True)
     tree = SqliteTree(path, reads_only=True)
     try:
         reader = SqliteReader(tree, runtime.clock)
@@ -74,6 +78,7 @@ def _zookeeper_store(
     runtime: Runtime,
     session_timeout_ms: int,
     connection_timeout_ms: int | None,
+    keys: ZookeeperKeys | None,
     *,
     reads_only: bool = False,
 ) -> Store:
@@ -82,7 +87,8 @@ def _zookeeper_store(
             f"the metadata URL must be sqlite:///PATH, zookeeper://HOST:PORT[,…]/CHROOT or memory:, not {url!r}"
         )
     with packages_of("zookeeper", "trees in ZooKeeper"):
-        from odradek.stores.zookeeper import ZookeeperStore, parse_zookeeper_url
+        from odradek.stores.zookeeper import ZookeeperStore
+        from odradek.stores.zookeeper_connecting import parse_zookeeper_url
     hosts, chroot = parse_zookeeper_url(url)
     return ZookeeperStore(
         hosts,
@@ -91,4 +97,5 @@ def _zookeeper_store(
         session_timeout_ms=session_timeout_ms,
         connection_timeout_ms=connection_timeout_ms,
         reads_only=reads_only,
+        keys=keys,
     )

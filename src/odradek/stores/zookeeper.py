@@ -25,6 +25,7 @@ from kazoo.client import KazooClient, KazooState
 from kazoo.protocol.states import EventType
 from kazoo.retry import KazooRetry
 
+from odradek.config.zookeeper import ZookeeperKeys
 from odradek.metadata.paths import parent
 from odradek.metadata.store import (
     BadVersion,
@@ -41,49 +42,28 @@ from odradek.metadata.store import (
     SessionExpired,
     SetData,
     SingleOperations,
-    StoreError,
     Watch,
 )
-from odradek.model import ConfigurationError, StorageError, UnavailableError
+from odradek.model import AuthenticationError, StorageError, UnavailableError
 from odradek.runtime import Runtime
 from odradek.stores.semantics import ROOT, Change, check_path
 from odradek.stores.watches import Watches
 from odradek.stores.zookeeper_connecting import drop_late_connections, limit_connect_time, retry_unexpected_errors
 from odradek.stores.zookeeper_heartbeat import Heartbeat
+from odradek.stores.zookeeper_security import ZookeeperSecurity
 
-DEFAULT_PORT: Final = 2181
 _WARN_AFTER_S: Final = 1.0
 _LOST_CONNECTION: Final = (kazoo.ConnectionLoss, kazoo.ConnectionClosedError, kazoo.OperationTimeoutError)
+_DENIED: Final = (kazoo.NoAuthError, kazoo.SessionClosedRequireSaslError)
 _log = logging.getLogger("odradek.stores")
-
-
-def parse_zookeeper_url(url: str) -> tuple[str, str]:
-    """Parse `zookeeper://HOST[:PORT][,HOST[:PORT]…][/CHROOT]` into `(hosts, chroot)`; the chroot may be "".
-
-    Raises `ConfigurationError` for another text.
-    """
-    servers, slash, chroot = url.removeprefix("zookeeper://").partition("/")
-    hosts = []
-    for server in servers.split(","):
-        host, colon, port = server.strip().rpartition(":")
-        if not colon or port.endswith("]"):
-            host, port = server.strip(), str(DEFAULT_PORT)
-        if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-            raise ConfigurationError(f"{server!r} in {url} is not HOST or HOST:PORT of a ZooKeeper server")
-        hosts.append(f"{host}:{port}")
-    chroot = f"/{chroot.rstrip('/')}" if slash and chroot.rstrip("/") else ""
-    try:
-        check_path(chroot or ROOT)
-    except StoreError:
-        raise ConfigurationError(f"{chroot!r} in {url} is not a path of a ZooKeeper tree") from None
-    return ",".join(hosts), chroot
 
 
 class ZookeeperStore(SingleOperations):
     """One session with the tree below `chroot` of the ensemble `hosts` ("host:port,host:port").
 
     The first call connects and, unless `reads_only`, creates a missing chroot. A call raises `UnavailableError` after
-    `connection_timeout_ms` (None: the session time-out) without a connection, a write also if it loses its connection.
+    `connection_timeout_ms` (None: the session time-out) without a connection, a write also if it loses its connection,
+    and `AuthenticationError` if the servers refuse TLS or the login of `keys`.
     """
 
     def __init__(
@@ -95,7 +75,9 @@ class ZookeeperStore(SingleOperations):
         session_timeout_ms: int,
         connection_timeout_ms: int | None = None,
         reads_only: bool = False,
+        keys: ZookeeperKeys | None = None,
     ) -> None:
+        self._security = ZookeeperSecurity(keys or ZookeeperKeys())
         self._reads_only = reads_only
         self._hosts = hosts
         self._chroot = chroot
@@ -106,7 +88,9 @@ class ZookeeperStore(SingleOperations):
             timeout=session_timeout_ms / 1000,
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=2.0, max_jitter=0.5),
             logger=_quiet_logger(),
+            auth_data=self._security.auth_data,
         )
+        self._security.secure(self._client, lambda reason: self._call_soon(self._refuse, reason))
         limit_connect_time(self._client)
         retry_unexpected_errors(self._client)
         drop_late_connections(self._client)
@@ -119,6 +103,7 @@ class ZookeeperStore(SingleOperations):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session = 0
         self._is_connected = asyncio.Event()
+        self._refusal: str | None = None
         self._has_chroot = False
         self._has_warned = False
         self._closed = False
@@ -146,6 +131,8 @@ class ZookeeperStore(SingleOperations):
             data, stat = await self._read(lambda: self._client.get_async(path))
         except kazoo.NoNodeError:
             return None
+        except _DENIED:
+            raise self._denied(path) from None
         return Node(data, stat.version, stat.ephemeralOwner, stat.czxid)
 
     async def children(self, path: str) -> list[str]:
@@ -154,6 +141,8 @@ class ZookeeperStore(SingleOperations):
             return sorted(await self._read(lambda: self._client.get_children_async(path)))
         except kazoo.NoNodeError:
             raise NoNode(path) from None
+        except _DENIED:
+            raise self._denied(path) from None
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         for operation in operations:
@@ -182,6 +171,7 @@ class ZookeeperStore(SingleOperations):
                     transaction.create(
                         operation.path,
                         bytes(operation.data),
+                        acl=self._security.acl(operation.path),
                         ephemeral=operation.ephemeral,
                         sequence=operation.sequence,
                     )
@@ -217,7 +207,12 @@ class ZookeeperStore(SingleOperations):
                 # kazoo's error lacks the actual version: read it for the message.
                 node = await self.get(path)
                 return NoNode(path) if node is None else BadVersion(path, operation.version, node.version)
+        if isinstance(error, _DENIED):
+            return self._denied(path)
         return StorageError(f"ZooKeeper refused an operation on {path}: {_describe(error)}")
+
+    def _denied(self, path: str) -> StorageError:
+        return self._security.denied(f"{self._chroot}{path}", self._hosts)
 
     # ---- watches ------------------------------------------------------------------------------------------------
 
@@ -341,12 +336,17 @@ class ZookeeperStore(SingleOperations):
             await (self._find_chroot() if self._reads_only else self._make_chroot())
 
     async def _make_chroot(self) -> None:
-        if self._chroot:
-            parts = self._chroot.split("/")[1:]
-            for count in range(1, len(parts) + 1):
-                path = "/" + "/".join(parts[:count])
-                with suppress(kazoo.NodeExistsError):
-                    await self._attempt(lambda path=path: self._client.create_async(path))  # type: ignore[misc]
+        parts = self._chroot.split("/")
+        for path in ("/".join(parts[:count]) for count in range(2, len(parts) + 1)):
+            acl = self._security.acl(path)
+            try:
+                # A node that is there may be in one that this login may not change.
+                if await self._attempt(lambda path=path: self._client.exists_async(path)) is None:  # type: ignore[misc]
+                    await self._attempt(lambda path=path, acl=acl: self._client.create_async(path, acl=acl))  # type: ignore[misc]
+            except kazoo.NodeExistsError:
+                continue
+            except _DENIED:
+                raise self._denied("") from None
         self._enter_chroot()
 
     async def _wait_for_connection(self) -> None:
@@ -356,6 +356,8 @@ class ZookeeperStore(SingleOperations):
         try:
             async with asyncio.timeout(self._connection_timeout_s):
                 while not self._is_connected.is_set():
+                    if self._refusal is not None:
+                        raise AuthenticationError(self._refusal)
                     await self._is_connected.wait()
         except TimeoutError:
             raise UnavailableError(f"no ZooKeeper server answers at {self._hosts}") from None
@@ -427,6 +429,12 @@ class ZookeeperStore(SingleOperations):
     def _state_changed(self, state: str) -> None:
         """Pass on kazoo's connection state, from its thread."""
         self._call_soon(self._connection_changed, state == KazooState.CONNECTED)
+
+    def _refuse(self, reason: str) -> None:
+        """End the calls that wait for a connection, and all later ones."""
+        self._refusal = reason
+        self._is_connected.set()  # wakes those that wait
+        self._is_connected.clear()
 
     def _connection_changed(self, is_connected: bool) -> None:  # noqa: FBT001
         if self._closed:

@@ -1,4 +1,4 @@
-"""Corrections to how kazoo connects: a time-out per server, endless retries, and no connection after a stop.
+"""Addresses of servers; corrections to how kazoo connects: a time-out per server, retries, none after a stop.
 
 kazoo waits a whole session time-out for one server, so the session expires if a machine is down, or if a starting
 server accepts the connection but never answers (as ZooKeeper's sometimes do). Here every server gets a share of the
@@ -12,11 +12,38 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionDropped
 from kazoo.retry import ForceRetryError, KazooRetry
 
+from odradek.metadata.store import StoreError
+from odradek.model import ConfigurationError
+from odradek.stores.semantics import ROOT, check_path
+
+DEFAULT_PORT: Final = 2181
 _MIN_CONNECT_S: Final = 2.0
 """The minimum for any number of servers: a busy server takes a moment to answer."""
 _MAX_CONNECT_S: Final = 5.0
 """The maximum for any session time-out: a healthy server answers within it."""
 _log = logging.getLogger("odradek.stores")
+
+
+def parse_zookeeper_url(url: str) -> tuple[str, str]:
+    """Parse `zookeeper://HOST[:PORT][,HOST[:PORT]…][/CHROOT]` into `(hosts, chroot)`; the chroot may be "".
+
+    Raises `ConfigurationError` for another text.
+    """
+    servers, slash, chroot = url.removeprefix("zookeeper://").partition("/")
+    hosts = []
+    for server in servers.split(","):
+        host, colon, port = server.strip().rpartition(":")
+        if not colon or port.endswith("]"):
+            host, port = server.strip(), str(DEFAULT_PORT)
+        if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            raise ConfigurationError(f"{server!r} in {url} is not HOST or HOST:PORT of a ZooKeeper server")
+        hosts.append(f"{host}:{port}")
+    chroot = f"/{chroot.rstrip('/')}" if slash and chroot.rstrip("/") else ""
+    try:
+        check_path(chroot or ROOT)
+    except StoreError:
+        raise ConfigurationError(f"{chroot!r} in {url} is not a path of a ZooKeeper tree") from None
+    return ",".join(hosts), chroot
 
 
 def limit_connect_time(client: KazooClient) -> None:
@@ -28,8 +55,8 @@ def limit_connect_time(client: KazooClient) -> None:
     def create_connection(*arguments: Any, timeout: float, **options: Any) -> Any:
         return create(*arguments, timeout=min(timeout, share_s), **options)
 
-    def invoke_in_time(timeout: float, *request: Any) -> Any:
-        return invoke(min(timeout, share_s), *request)
+    def invoke_in_time(timeout: float, *request: Any, **options: Any) -> Any:
+        return invoke(min(timeout, share_s), *request, **options)
 
     client.handler.create_connection = create_connection
     client._connection._invoke = invoke_in_time

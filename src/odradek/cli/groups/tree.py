@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from odradek.cli.common import admin, cluster_options, print_json, print_table, run, wide_option
+from odradek.cli.common import admin, cluster_options, print_json, print_table, run, wide_option, zookeeper_keys
 from odradek.cli.tree_view import look_at_tree, tree_options
 from odradek.clients.admin import Admin
 from odradek.clients.group_offsets import OffsetAndMetadata
@@ -137,7 +137,7 @@ async def _group_in_tree(url: str, group_id: str) -> TreeGroup:
     an invalid group id.
     """
     validate_node_name("GROUP", group_id)
-    reader = open_reader(url, system_runtime())
+    reader = open_reader(url, system_runtime(), zookeeper=zookeeper_keys())
     try:
         found = await describe_group(reader, group_id)
     finally:
@@ -175,7 +175,7 @@ async def _of_existing_partitions(client: Admin, offsets: Mapping[TopicPartition
 
 
 async def _write_offsets(url: str, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-    store = open_store(url, system_runtime())
+    store = open_store(url, system_runtime(), zookeeper=zookeeper_keys())
     try:
         await set_offsets(store, group_id, offsets)
     finally:

@@ -72,6 +72,7 @@ class ZookeeperConsumer:
                 self._runtime,
                 session_timeout_ms=self._settings.zookeeper_session_timeout_ms,
                 connection_timeout_ms=self._settings.zookeeper_connection_timeout_ms,
+                zookeeper=self._settings,
             )
         return self
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config.definition import boolean, integer, text
+from odradek.config.zookeeper import ZookeeperKeys
 from odradek.groups.zookeeper.registration import validate_node_name
 from odradek.model import ConfigurationError
 
@@ -13,7 +14,7 @@ _RESETS: Final = {"smallest": "earliest", "largest": "latest", "earliest": "earl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ZookeeperConsumerSettings(ClientSettings):
+class ZookeeperConsumerSettings(ClientSettings, ZookeeperKeys):
     """The consumer's configuration keys, in addition to those of `ClientSettings`."""
 
     group_id: str = text("group.id", "default", "The group, which shares its topics' partitions.", kafka="no default")

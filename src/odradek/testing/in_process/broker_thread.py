@@ -136,7 +136,7 @@ class BrokerThread:
 
     async def _start(self) -> None:
         timeout_ms = self._config.zookeeper_session_timeout_ms
-        self._store = open_store(self._metadata, self._runtime, session_timeout_ms=timeout_ms)
+        self._store = open_store(self._metadata, self._runtime, session_timeout_ms=timeout_ms, zookeeper=self._config)
         try:
             self.broker = Broker(self._config, self._runtime, self._store, note="a Cluster's broker")
             self._prepare(self.broker)

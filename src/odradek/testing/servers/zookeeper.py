@@ -23,6 +23,10 @@ _INIT_LIMIT_TICKS: Final = 100
 _SYNC_LIMIT_TICKS: Final = 30
 """Limits for an ensemble's server to connect to the leader, and to answer it, long enough for a busy machine."""
 _ANSWER_S: Final = 1.0
+_WITH_TLS: Final = "-cp /etc/zookeeper/conf" + "".join(
+    f":/usr/share/java/{each}.jar" for each in ("zookeeper", "netty-codec", "netty-resolver")
+)
+"""Debian's package leaves parts of Netty, which serves TLS, out of its class path."""
 
 
 def find_zookeeper() -> str | None:
@@ -48,12 +52,18 @@ class ZookeeperServer(ServerProcess):
         self._heap = heap
         self._server_id = 0
         self._ensemble = ""
-        self.port, self._quorum_port, self._election_port = free_ports(3)
+        self._tls = ""
+        self.port, self.secure_port, self._quorum_port, self._election_port = free_ports(4)
 
     @property
     def address(self) -> str:
         """`HOST:PORT` for clients."""
         return f"{self._host}:{self.port}"
+
+    @property
+    def secure_address(self) -> str:
+        """`HOST:PORT` for clients with TLS, after `use_tls`."""
+        return f"{self._host}:{self.secure_port}"
 
     @property
     def quorum_address(self) -> str:
@@ -73,6 +83,18 @@ class ZookeeperServer(ServerProcess):
         _, found, rest = answer.partition(b"Mode: ")
         return rest.split()[0].decode() if found else None
 
+    def use_tls(self, keystore: Path, truststore: Path, *, client_auth: str = "none") -> None:
+        """Configure the next start to serve TLS at `secure_address`, by PEM files; `client_auth` is none or need."""
+        stores = "".join(
+            f"ssl.{name}.location={path}\nssl.{name}.type=PEM\n"
+            for name, path in (("keyStore", keystore), ("trustStore", truststore))
+        )
+        self._tls = (
+            f"secureClientPort={self.secure_port}\nsecureClientPortAddress={self._host}\n{stores}"
+            f"ssl.clientAuth={client_auth}\nserverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"
+            "authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider\n"
+        )
+
     def join_ensemble(self, server_id: int, quorum_addresses: Mapping[int, str]) -> None:
         """Configure the next start to join an ensemble; `quorum_addresses` are by server id."""
         self._server_id = server_id
@@ -90,7 +112,7 @@ class ZookeeperServer(ServerProcess):
         configuration.write_text(
             f"dataDir={data}\nclientPort={self.port}\nclientPortAddress={self._host}\ntickTime={_TICK_MS}\n"
             "forceSync=no\nmaxSessionTimeout=60000\nadmin.enableServer=false\nmaxClientCnxns=0\n"
-            "4lw.commands.whitelist=srvr\n" + self._ensemble
+            "4lw.commands.whitelist=srvr\n" + self._tls + self._ensemble
         )
         if self._ensemble:
             (data / "myid").write_text(f"{self._server_id}\n")
@@ -102,7 +124,7 @@ class ZookeeperServer(ServerProcess):
             "ZOOPIDFILE": str(self.directory / "zookeeper.pid"),
             "ZOO_LOG4J_PROP": "WARN,CONSOLE",
             "JMXDISABLE": "true",
-            "JVMFLAGS": f"-Xmx{self._heap} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "JVMFLAGS": f"-Xmx{self._heap} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_WITH_TLS if self._tls else ''}",
         }
 
     def _is_ready(self) -> bool:

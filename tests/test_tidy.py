@@ -72,7 +72,7 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
 STANDARD_DATACLASSES: Final = {
     *(
         f"config/{name}.py"
-        for name in ("broker", "definition", "group", "network", "security", "topic", "transactions")
+        for name in ("broker", "definition", "group", "network", "security", "topic", "transactions", "zookeeper")
     ),
     "clients/settings.py",
     *(f"clients/{name}/settings.py" for name in ("consumer", "producer", "zookeeper_consumer")),

@@ -21,6 +21,7 @@ from odradek.metadata import paths
 from odradek.metadata.nodes import ConfigNode
 from odradek.model import AuthenticationError, ConfigurationError, ErrorCode, UnavailableError
 from odradek.protocol.api import ApiKey
+from odradek.runtime import pending_connections
 from odradek.security import ANONYMOUS
 from odradek.security.sasl import encode_credential, scram_credential
 from odradek.testing.world import Scenario, World
@@ -114,6 +115,23 @@ def test_a_refused_client_gets_an_error_with_the_mechanism_and_the_broker_at_onc
         assert world.now_s - began_s < 1
         await asyncio.sleep(1)
         assert not world.broker.server.sessions
+
+    play(seed, scene)
+
+
+def test_silent_clients_do_not_keep_others_out(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending_connections, "MOST_PENDING", 3)
+
+    async def scene(world: World) -> None:
+        await start(world)
+        known = await connect(world, "alice")
+        silent = [await world.client() for _ in range(3)]
+        began_s = world.now_s
+        connection = await connect(world, "alice")
+        assert world.now_s - began_s < 1
+        assert await silent[0].receive() is None, "the oldest one is closed"
+        assert len(world.broker.server.sessions) == 4
+        assert await topics_of(connection) == await topics_of(known) == [], "the authenticated ones stay"
 
     play(seed, scene)
 

@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from odradek.model import AuthenticationError, ConfigurationError, UnavailableError
-from odradek.runtime import listening, system_runtime
+from odradek.runtime import pending_connections, system_runtime
 from odradek.runtime.tls import ServerTls, TlsSettings, client_context, server_context
 from odradek.wire.client_authentication import ClientSecurity
 from odradek.wire.client_connection import ClientConnection, open_connection
@@ -139,8 +139,7 @@ def test_a_file_with_a_new_certificate_is_used_by_the_next_connection(tmp_path: 
 
 
 def test_silent_clients_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "_MOST_HANDSHAKES", 3)
-    monkeypatch.setattr(listening, "_SHORT_HANDSHAKE_S", 0.0)
+    monkeypatch.setattr(pending_connections, "MOST_PENDING", 3)
 
     async def scene() -> None:
         runtime = system_runtime()

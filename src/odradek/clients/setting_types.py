@@ -102,21 +102,21 @@ class ConsumerConfig(FetchConfig, total=False):
 class ZookeeperConsumerConfig(ClientConfig, total=False):
     """Settings of `ZookeeperConsumer`."""
 
+    zookeeper_ssl_client_enable: bool
+    zookeeper_ssl_truststore_location: str | None
+    zookeeper_ssl_truststore_password: str | None
+    zookeeper_ssl_truststore_type: Literal["PEM", "PKCS12", "JKS"]
+    zookeeper_ssl_keystore_location: str | None
+    zookeeper_ssl_keystore_password: str | None
+    zookeeper_ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"]
+    zookeeper_ssl_endpoint_identification_algorithm: Literal["https", "HTTPS", ""]
+    zookeeper_digest_user: str | None
+    zookeeper_digest_password: str | None
+    zookeeper_set_acl: bool
     group_id: str
     consumer_id: str | None
     zookeeper_session_timeout_ms: int
     zookeeper_connection_timeout_ms: int
-    zookeeper_ssl_client_enable: bool
-    zookeeper_ssl_truststore_location: str | None
-    zookeeper_ssl_truststore_password: str | None
-    zookeeper_ssl_truststore_type: str
-    zookeeper_ssl_keystore_location: str | None
-    zookeeper_ssl_keystore_password: str | None
-    zookeeper_ssl_keystore_type: str
-    zookeeper_ssl_endpoint_identification_algorithm: str
-    zookeeper_digest_user: str | None
-    zookeeper_digest_password: str | None
-    zookeeper_set_acl: bool
     rebalance_max_retries: int
     rebalance_backoff_ms: int
     auto_offset_reset: Literal["smallest", "largest", "earliest", "latest"]

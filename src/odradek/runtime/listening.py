@@ -4,8 +4,8 @@ If memory runs out while uvloop's own server opens a connection, libuv never acc
 logs a traceback for each connection while the process has no descriptor. Here a connection that cannot be opened is
 closed, and the listener goes on.
 
-A client whose TLS handshake fails, or takes longer than ten seconds, is closed with a log line. If many clients are in
-their handshakes, the oldest ones are closed after a second, so that silent clients cannot keep others out.
+A client whose TLS handshake fails, or takes longer than ten seconds, is closed with a log line. Their number
+is limited, with that of other connections whose clients have not authenticated yet (`pending_connections`).
 """
 
 import asyncio
@@ -18,6 +18,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
+from odradek.runtime.pending_connections import PendingConnections
 from odradek.runtime.rate_limited_log import RateLimitedLog
 
 _MOST_PER_TURN: Final = 64
@@ -28,10 +29,6 @@ _QUIET_S: Final = 60.0
 """The shortest time between two log lines about shortages."""
 _HANDSHAKE_S: Final = 10.0
 """Limit of a TLS handshake, and of the end of a TLS connection."""
-_MOST_HANDSHAKES: Final = 512
-"""Limit of TLS handshakes at once: more connections wait in the kernel's queue."""
-_SHORT_HANDSHAKE_S: Final = 1.0
-"""The time that a handshake has while others wait for it."""
 _SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _log = logging.getLogger("odradek.runtime")
 
@@ -39,7 +36,7 @@ _log = logging.getLogger("odradek.runtime")
 class SystemListener:
     """The listening sockets of one host, which have the same port; `factory` makes the protocols of connections.
 
-    `tls`, if any, returns the context of a new connection's TLS.
+    `tls`, if any, returns the context of a new connection's TLS; `pending` counts its handshakes.
     """
 
     def __init__(
@@ -47,6 +44,7 @@ class SystemListener:
         sockets: list[socket.socket],
         factory: Callable[[], asyncio.BaseProtocol],
         tls: Callable[[], ssl.SSLContext] | None = None,
+        pending: PendingConnections | None = None,
     ) -> None:
         self.port: int = sockets[0].getsockname()[1]
         self._sockets = sockets
@@ -54,8 +52,8 @@ class SystemListener:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._resuming: asyncio.TimerHandle | None = None
-        self._opening: dict[asyncio.Task[object], float] = {}  # with the time at which it began; the oldest first
-        self._is_full = False
+        self._opening = set[asyncio.Task[object]]()
+        self._pending = pending or PendingConnections(f"port {self.port}")
         self._quiet_until_s = 0.0
         self._rate_limited_log = RateLimitedLog(_log)
         self._resume()
@@ -78,10 +76,6 @@ class SystemListener:
     def _accept(self, listening: socket.socket) -> None:
         try:
             for _ in range(_MOST_PER_TURN):
-                if self._tls is not None and not self._may_shake_hands():
-                    self._is_full = True
-                    self._pause_accepting()
-                    return
                 accepted, address = listening.accept()
                 accepted.setblocking(False)
                 self._open(accepted, address[0])
@@ -93,17 +87,6 @@ class SystemListener:
             self._wait(error)
         except MemoryError as error:
             self._wait(error)
-
-    def _may_shake_hands(self) -> bool:
-        """Return whether one more TLS handshake may begin; at the limit, end the oldest one if it is slow."""
-        if len(self._opening) < _MOST_HANDSHAKES:
-            return True
-        oldest, began_s = next(iter(self._opening.items()))
-        if self._loop.time() - began_s < _SHORT_HANDSHAKE_S:
-            return False
-        del self._opening[oldest]
-        oldest.cancel()
-        return True
 
     def _open(self, accepted: socket.socket, host: str) -> None:
         """Open a connection on an accepted socket; close the socket if that fails."""
@@ -120,18 +103,17 @@ class SystemListener:
                     ssl_shutdown_timeout=limit_s,
                 )
             )
-            self._opening[opening] = self._loop.time()
+            self._opening.add(opening)
+            if context is not None:
+                self._pending.add(opening, host, opening.cancel)
             opening.add_done_callback(lambda task: self._opened(task, accepted, inode, host))
         except BaseException:
             accepted.close()
             raise
 
     def _opened(self, opening: asyncio.Task[object], accepted: socket.socket, inode: int, host: str) -> None:
-        self._opening.pop(opening, None)
-        if self._is_full and self._resuming is not None:
-            self._is_full = False
-            self._resuming.cancel()
-            self._resume()
+        self._opening.discard(opening)
+        self._pending.remove(opening, host)
         error = None if opening.cancelled() else opening.exception()
         if error is None and not opening.cancelled():
             return

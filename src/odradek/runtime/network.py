@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from odradek.runtime.listening import SystemListener, bind
+from odradek.runtime.pending_connections import PendingConnections
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -20,6 +21,8 @@ class ListenOptions(Struct, frozen=True, kw_only=True):
     """Limit of connections that the kernel queues until they are accepted."""
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
+    pending: PendingConnections | None = None
+    """Counts the TLS handshakes; None: on their own."""
 
 
 class Listener(Protocol):
@@ -86,7 +89,7 @@ class SystemNetwork:
             send_buffer_bytes=options.send_buffer_bytes,
             receive_buffer_bytes=options.receive_buffer_bytes,
         )
-        return SystemListener(sockets, factory, tls)
+        return SystemListener(sockets, factory, tls, options.pending)
 
     async def connect(
         self, factory: Callable[[], P], host: str, port: int, *, tls: ssl.SSLContext | None = None

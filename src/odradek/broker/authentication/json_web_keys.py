@@ -24,8 +24,8 @@ _PAUSE_S: Final = 10.0
 class JsonWebKeys:
     """The keys at the URL of a listener. When reading them again fails, the last ones stay.
 
-    For `https`, options `ssl.*` of the listener's `sasl.jaas.config` for OAUTHBEARER hold, as in Kafka. Blocks while it
-    reads the keys for the first time; raises `ConfigurationError` if it cannot, as Kafka does. Needs a running loop.
+    For `https`, options `ssl.*` of the listener's `sasl.jaas.config` for OAUTHBEARER hold, as in Kafka. Raises
+    `ConfigurationError` for an invalid URL. There are no keys before `open`.
     """
 
     def __init__(self, settings: ListenerSettings, runtime: Runtime) -> None:
@@ -43,15 +43,22 @@ class JsonWebKeys:
         self._tls = client_tls(SecurityProtocol.SSL, tls) if url.startswith("https:") else None
         self._runtime = runtime
         self._refresh_s = max(keys.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000, 1.0)
+        self._listener = settings.name
+        self._keys: list[JsonWebKey] = []
+        self._read_s = 0.0
         self._reading: asyncio.Future[list[JsonWebKey]] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def open(self) -> None:
+        """Read the keys for the first time; raise `ConfigurationError` if that fails, as Kafka does."""
         try:
-            self._keys = self._read()
+            self._keys = await self._runtime.disk.submit(self._read, background=True)
         except (HttpError, ValueError) as error:
             raise ConfigurationError(
-                f"OAUTHBEARER on the listener {settings.name}: can't read the keys at {url}: {error}"
+                f"OAUTHBEARER on the listener {self._listener}: can't read the keys at {self._url}: {error}"
             ) from None
-        self._read_s = runtime.clock.monotonic()
-        self._timer = asyncio.get_running_loop().call_later(self._refresh_s, self.refresh)
+        self._read_s = self._runtime.clock.monotonic()
+        self._restart_timer(self._refresh_s)
 
     def find(self, kid: str | None) -> Sequence[JsonWebKey]:
         """Return the keys with this id, all of them for None. For an unknown id, read the keys again in background."""
@@ -63,13 +70,13 @@ class JsonWebKeys:
     def refresh(self) -> None:
         """Begin to read the keys again, unless that is going on."""
         if self._reading is None:
-            self._timer.cancel()
+            self._stop_timer()
             self._reading = self._runtime.disk.submit(self._read, background=True)
             self._reading.add_done_callback(self._finish)
 
     def close(self) -> None:
         """Read the keys no more."""
-        self._timer.cancel()
+        self._stop_timer()
         if self._reading is not None:
             self._reading.remove_done_callback(self._finish)
 
@@ -86,4 +93,11 @@ class JsonWebKeys:
         else:
             pause_s = min(pause_s, _PAUSE_S)
             _log.warning("Can't read the keys of tokens at %s; the last ones stay in use: %s", self._url, error)
-        self._timer = asyncio.get_running_loop().call_later(pause_s, self.refresh)
+        self._restart_timer(pause_s)
+
+    def _restart_timer(self, delay_s: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self.refresh)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()

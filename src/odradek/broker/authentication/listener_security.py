@@ -28,7 +28,10 @@ ScramCredentials = Callable[[str, str], ScramCredential | None]
 
 
 class ListenerSecurity:
-    """The security of one listener. Raises `ConfigurationError` if its keys are invalid or a file is unreadable."""
+    """The security of one listener. Raises `ConfigurationError` if its keys are invalid or a file is unreadable.
+
+    Before it checks tokens, `read_keys` has to be awaited.
+    """
 
     def __init__(self, settings: ListenerSettings, runtime: Runtime, scram_credentials: ScramCredentials) -> None:
         self.settings = settings
@@ -65,6 +68,11 @@ class ListenerSecurity:
                 f"{self.settings.name}"
             )
         return Principal("User", mapped)
+
+    async def read_keys(self) -> None:
+        """Read the keys that sign tokens, if the listener uses any. Raises `ConfigurationError` if it cannot."""
+        if self._json_web_keys is not None:
+            await self._json_web_keys.open()
 
     def close(self) -> None:
         """Stop what runs in the background."""

@@ -44,7 +44,7 @@ class SessionAuthentication:
     """The exchange of one connection. `servers` make the server's side of each enabled mechanism.
 
     `max_session_ms` is `connections.max.reauth.ms`, 0 for no limit. `suspend` is called when a session ends or its
-    renewal begins, `close` with the reason when an authentication takes too long.
+    renewal begins, `authenticated` when it ends well, `close` with the reason when an authentication takes too long.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class SessionAuthentication:
         max_session_ms: int,
         suspend: Callable[[], object],
         close: Callable[[str], object],
+        authenticated: Callable[[], object] = lambda: None,
     ) -> None:
         self.state = State.HANDSHAKE
         self.user = ""
@@ -63,6 +64,7 @@ class SessionAuthentication:
         self._max_session_ms = max_session_ms
         self._suspend = suspend
         self._close = close
+        self._authenticated = authenticated
         self._exchange: SaslServer | None = None
         self._timer = asyncio.get_running_loop().call_later(_LOGIN_S, close, _TOO_SLOW)
 
@@ -112,6 +114,7 @@ class SessionAuthentication:
         if not exchange.user:
             return response, 0
         self._exchange, self.state, self.user = None, State.AUTHENTICATED, exchange.user
+        self._authenticated()
         return response, self._limit_session(exchange.expires_ms)
 
     def close(self) -> None:

@@ -30,6 +30,7 @@ from odradek.config.listener_settings import listener_settings
 from odradek.metrics.counters import ListenerCounters
 from odradek.model import AuthenticationError, ConfigurationError
 from odradek.runtime import Listener, ListenOptions, Runtime
+from odradek.runtime.pending_connections import PendingConnections
 from odradek.wire import (
     BufferPool,
     Connection,
@@ -87,6 +88,7 @@ class Server:
         self._quotas = ConnectionQuotas(most_connections, config)
         self._scram_credentials = scram_credentials
         self._security: dict[str, ListenerSecurity] = {}
+        self._pending: dict[str, PendingConnections] = {}
         most_bytes = _most_bytes(config.queued_max_request_bytes)
         self._group = ConnectionGroup(
             limits=ConnectionLimits(
@@ -145,7 +147,9 @@ class Server:
         for text in self._metadata.config.listeners:
             wanted = parse_listener(text)
             settings = listener_settings(self._metadata.config, wanted.name)
-            self._security[wanted.name] = ListenerSecurity(settings, self._runtime, self._scram_credentials)
+            security = ListenerSecurity(settings, self._runtime, self._scram_credentials)
+            self._security[wanted.name] = security
+            await security.read_keys()
             try:
                 port = await self._listen(wanted, remembered.get(wanted.name, 0))
             except OSError as error:
@@ -159,12 +163,14 @@ class Server:
         """Open one listener and return its port, one for IPv4 and IPv6. For port 0, try `remembered_port` first."""
         self.counters.setdefault(wanted.name, ListenerCounters())
         service = _ListenerService(self, wanted.name)
+        pending = self._pending[wanted.name] = PendingConnections(f"the listener {wanted.name}")
         tls = self._security[wanted.name].tls
         network, config = self._runtime.network, self._metadata.config
         options = ListenOptions(
             backlog=config.socket_listen_backlog_size,
             send_buffer_bytes=config.socket_send_buffer_bytes,
             receive_buffer_bytes=config.socket_receive_buffer_bytes,
+            pending=pending,
         )
 
         def factory() -> Connection:
@@ -315,7 +321,12 @@ class Server:
             max_session_ms=keys.connections_max_reauth_ms,
             suspend=partial(setattr, session, "fast_path", None),
             close=connection.close,
+            authenticated=partial(self._forget_pending, session),
         )
+        self._pending[session.listener].add(connection, connection.peer_host, connection.abort)
+
+    def _forget_pending(self, session: Session) -> None:
+        self._pending[session.listener].remove(session.connection, session.client_host)
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove a closed connection."""
@@ -323,6 +334,7 @@ class Server:
         if session is not None:
             if session.authentication is not None:
                 session.authentication.close()
+                self._forget_pending(session)
             self.counters[session.listener].closed += 1
             self._quotas.dismiss(connection.peer_host)
             self._client_quotas.forget(connection)

@@ -20,10 +20,13 @@ CLASSES: Final = {
     "Admin": "odradek.clients.admin.admin",
     "Consumer": "odradek.clients.consumer.consumer",
     "Producer": "odradek.clients.producer.producer",
+    "Transaction": "odradek.clients.producer.transactions.transactions",
     "SimpleConsumer": "odradek.clients.simple_consumer",
     "KafkaStream": "odradek.clients.zookeeper_consumer.streams",
     "ZookeeperConsumer": "odradek.clients.zookeeper_consumer.consumer",
 }
+INNER: Final = {"GenerationReader", "KafkaStream", "Transaction"}
+"""Classes that methods of the clients return."""
 VALUES: Final = {"SentRows": "odradek.clients.producer.arrow"}
 """Named tuples with futures."""
 SPECIAL: Final = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
@@ -63,7 +66,7 @@ def stub() -> str:
     """Return the file's text."""
     imports: dict[str, str] = {}
     bodies = [_class(name, module, imports) for name, module in (VALUES | CLASSES).items()]
-    names = sorted(set(CLASSES) - {"GenerationReader", "KafkaStream"})
+    names = sorted(set(CLASSES) - INNER)
     text = "\n".join([_HEAD, *sorted(set(imports.values())), "", *bodies, f"__all__ = {names!r}"])
     for arguments in (["check", "--select", "I,F401", "--fix", "--quiet"], ["format", "--quiet"]):
         ruff = [str(Path(sys.executable).with_name("ruff")), *arguments, "--stdin-filename", str(PATH), "-"]

@@ -5,6 +5,8 @@ There is no transaction coordinator yet, so that the batches and markers come fr
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -142,7 +144,13 @@ def our_reader_of_ranges(servers: str, topic: str, count: int) -> list[bytes]:
     return asyncio.run(read())
 
 
-READERS: Final = (confluent, kafka_python, aiokafkas, ours, ours_in_columns, our_reader_of_ranges)
+def our_command(servers: str, topic: str, count: int) -> list[bytes]:
+    options = ["--isolation-level", "read_committed", "--offset", "beginning", "--count", str(count)]
+    command = [sys.executable, "-m", "odradek", "consume", topic, "--bootstrap-server", servers, *options]
+    return subprocess.run(command, capture_output=True, check=True, timeout=DEADLINE_S).stdout.splitlines()
+
+
+READERS: Final = (confluent, kafka_python, aiokafkas, ours, ours_in_columns, our_reader_of_ranges, our_command)
 
 
 @pytest.mark.parametrize("read", READERS, ids=lambda read: read.__name__)

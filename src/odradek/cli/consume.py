@@ -17,6 +17,7 @@ from odradek.cli.process import check_output
 from odradek.cli.value_formats import FORMATS, Show, Shown, shower
 from odradek.clients import Consumer, ConsumerRecord
 from odradek.clients.consumer import ConsumerSettings
+from odradek.clients.offsets import ISOLATION_LEVELS
 from odradek.model import ErrorCode, KafkaError, TopicPartition, validate_topic_name
 
 _METADATA_TIMEOUT_MS = 2_000
@@ -82,6 +83,11 @@ Range:      FROM..TO, without the record at TO and with either end missing, or 5
 )
 @click.option("--count", "-c", type=click.IntRange(min=1), help="Exit after this number of records.")
 @click.option("--exit-eof", "-e", is_flag=True, help="Exit when everything has been read.")
+@click.option(
+    "--isolation-level",
+    type=click.Choice(ISOLATION_LEVELS),
+    help="With read_committed, only records of committed transactions and of none.  [default: read_uncommitted]",
+)
 @click.option("--format", "-f", "template", metavar="TEXT", help=r"For instance '%t %p %o %k %s\n'; see below.")
 @click.option("--key-delimiter", "-K", metavar="TEXT", help="Print keys, and this text between key and value.")
 @click.option("--delimiter", "-D", metavar="TEXT", help=r"The end of a record.  [default: \n]")
@@ -105,6 +111,7 @@ def command(
     wanted: tuple[Position, Position | None] | None,
     count: int | None,
     exit_eof: bool,
+    isolation_level: str | None,
     template: str | None,
     key_delimiter: str | None,
     delimiter: str | None,
@@ -124,6 +131,7 @@ def command(
     check_together(
         ("--zookeeper", tree.zookeeper, "--bootstrap-server", chosen_address()),
         ("--zookeeper", tree.zookeeper, "--exit-eof", exit_eof),
+        ("--zookeeper", tree.zookeeper, "--isolation-level", isolation_level),
         ("--from-beginning", from_beginning, "--offset", wanted),
         ("--json", as_json, "--format", template),
         ("--json", as_json, "--key-delimiter", key_delimiter),
@@ -154,6 +162,8 @@ def command(
     settings = {"max_poll_records": 10_000, "allow_auto_create_topics": False} | wait_ms | settings
     if from_beginning:
         settings["auto_offset_reset"] = "earliest"
+    if isolation_level is not None:
+        settings["isolation_level"] = isolation_level
     start, stop = wanted or (BEGINNING if from_beginning else END, None)
     selection = _Selection(
         topics=chosen, group=group, start=start, stop=stop, count=count, exit_at_end=exit_eof,

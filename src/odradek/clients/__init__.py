@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     )
     from odradek.clients.group_offsets import OffsetAndMetadata
     from odradek.clients.producer import Producer, RecordMetadata
+    from odradek.clients.producer.transactions.errors import ProducerFencedError, TransactionAbortedError
+    from odradek.clients.producer.transactions.prepared_transaction import PreparedTransaction
     from odradek.clients.simple_consumer import Fetched, PartitionLeader, SimpleConsumer
     from odradek.clients.zookeeper_consumer import TopicFilter, ZookeeperConsumer
 
@@ -38,11 +40,14 @@ _HOMES: Final = {
     "NewTopic": "odradek.clients.admin",
     "OffsetAndMetadata": "odradek.clients.group_offsets",
     "PartitionLeader": "odradek.clients.simple_consumer",
+    "PreparedTransaction": "odradek.clients.producer.transactions.prepared_transaction",
     "Producer": "odradek.clients.producer",
+    "ProducerFencedError": "odradek.clients.producer.transactions.errors",
     "RecordDeserializationError": "odradek.clients.consumer",
     "RecordMetadata": "odradek.clients.producer",
     "SimpleConsumer": "odradek.clients.simple_consumer",
     "TopicFilter": "odradek.clients.zookeeper_consumer",
+    "TransactionAbortedError": "odradek.clients.producer.transactions.errors",
     "ZookeeperConsumer": "odradek.clients.zookeeper_consumer",
 }
 
@@ -64,10 +69,13 @@ __all__ = [
     "NewTopic",
     "OffsetAndMetadata",
     "PartitionLeader",
+    "PreparedTransaction",
     "Producer",
+    "ProducerFencedError",
     "RecordDeserializationError",
     "RecordMetadata",
     "SimpleConsumer",
     "TopicFilter",
+    "TransactionAbortedError",
     "ZookeeperConsumer",
 ]

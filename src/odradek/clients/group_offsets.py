@@ -7,6 +7,7 @@ member id while the group has no members.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from odradek.clients.arguments import PartitionT, by_partition
 from odradek.clients.cluster import Cluster
 from odradek.clients.coordinators import find_coordinator
 from odradek.clients.offsets import by_topic
@@ -37,9 +38,21 @@ class ConsumerGroupMetadata(NamedTuple):
     generation_id: int = NO_GENERATION
     member_id: str = ""
     group_instance_id: str | None = None
+    group_id: str = ""
+    """Only for offsets in transactions (`Producer.send_offsets`)."""
 
 
 NO_MEMBER: Final = ConsumerGroupMetadata()
+
+
+def offsets_by_partition(
+    offsets: Mapping[PartitionT, int | OffsetAndMetadata],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Convert keys to partitions and numbers to `OffsetAndMetadata`. Raises `TypeError` for other keys."""
+    return {
+        partition: each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
+        for partition, each in by_partition(offsets).items()
+    }
 
 
 async def fetch_group_offsets(
@@ -77,7 +90,25 @@ async def commit_each(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> dict[TopicPartition, ErrorCode]:
     """Send one OffsetCommit to the coordinator; return the error code of each partition."""
-    topics = [
+    message = {
+        "group_id": group_id,
+        "generation_id_or_member_epoch": committer.generation_id,
+        "member_id": committer.member_id,
+        "group_instance_id": committer.group_instance_id,
+        "retention_time": -1,
+        "topics": offset_topics(offsets),
+    }
+    response = await connection.request(ApiKey.OFFSET_COMMIT, message, at_most=_TOPIC_IDS_FROM - 1)
+    return {
+        TopicPartition(topic.name, each.partition_index): each.error_code
+        for topic in response.topics
+        for each in topic.partitions
+    }
+
+
+def offset_topics(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[dict[str, Any]]:
+    """Return the topics of an OffsetCommit or TxnOffsetCommit request."""
+    return [
         {
             "name": name,
             "partitions": [
@@ -92,20 +123,6 @@ async def commit_each(
         }
         for name, some in by_topic(offsets)
     ]
-    message = {
-        "group_id": group_id,
-        "generation_id_or_member_epoch": committer.generation_id,
-        "member_id": committer.member_id,
-        "group_instance_id": committer.group_instance_id,
-        "retention_time": -1,
-        "topics": topics,
-    }
-    response = await connection.request(ApiKey.OFFSET_COMMIT, message, at_most=_TOPIC_IDS_FROM - 1)
-    return {
-        TopicPartition(topic.name, each.partition_index): each.error_code
-        for topic in response.topics
-        for each in topic.partitions
-    }
 
 
 async def fetch_once(

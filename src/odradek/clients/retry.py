@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
+from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import Cluster
 from odradek.model import ErrorCode, KafkaError, UnavailableError
 from odradek.wire.client_connection import WAITING_LOG_S, waiting_log
@@ -33,7 +34,11 @@ INVALID_METADATA_ERRORS: Final = {
 
 
 async def retrying(
-    cluster: Cluster, attempt: Callable[[], Awaitable[T]], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
+    cluster: Cluster,
+    attempt: Callable[[], Awaitable[T]],
+    *,
+    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+    backoff: Backoff | None = None,
 ) -> T:
     """Return the result of `attempt`, retrying after retriable errors with backoff, and a metadata refresh if needed.
 
@@ -42,7 +47,7 @@ async def retrying(
     clock = cluster.runtime.clock
     started, is_logged = clock.monotonic(), False
     deadline = started + timeout_ms / 1000
-    backoff = cluster.backoff()
+    backoff = backoff or cluster.backoff()
     while True:
         try:
             return await attempt()

@@ -78,6 +78,9 @@ class ProducerConfig(ClientConfig, total=False):
     partitioner_ignore_keys: bool
     partitioner_adaptive_partitioning_enable: bool
     partitioner_availability_timeout_ms: int
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    transaction_two_phase_commit_enable: bool
 
 
 class ConsumerConfig(FetchConfig, total=False):

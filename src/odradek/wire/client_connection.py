@@ -22,7 +22,7 @@ from odradek import __version__
 from odradek.model import AuthenticationError, Buffer, ErrorCode, KafkaError, UnavailableError
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.protocol.messages.headers import decode_response_header, encode_request_header
-from odradek.protocol.messages.message_codec import decode_response, encode_request
+from odradek.protocol.messages.message_codec import decode_response, encode_request, optional
 from odradek.protocol.messages.schemas import Message
 from odradek.runtime import Runtime
 from odradek.runtime.shortages import is_out_of_descriptors
@@ -85,6 +85,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._versions: dict[int, tuple[int, int]] = {}
+        self.finalized_features: dict[str, int] = {}
+        """The level of each feature that the cluster has finalized (KIP-584)."""
         self._pending: dict[int, _Pending] = {}
         self._correlation_id = 0
         self._closed: asyncio.Future[None] = self._loop.create_future()
@@ -223,6 +225,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             raise self._unavailable()
         self._versions = {each: (schema_versions(each)[0], schema_versions(each)[-1]) for each in unlisted}
         self._versions |= {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+        finalized: Sequence[Any] = optional(response, "finalized_features", ())
+        self.finalized_features = {each.name: each.max_version_level for each in finalized}
 
     @staticmethod
     def _lower_version(refusal: RawResponse) -> int:

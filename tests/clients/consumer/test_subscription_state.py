@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from odradek.clients.consumer.subscription_state import ConsumerRecord, SubscriptionState, TopicPartitionState
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import read_header, write_header
 from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.protocol.messages.fetch import FetchedPartition
 
@@ -71,13 +72,16 @@ def test_compacted_offsets_are_skipped() -> None:
     assert state.position == 17
 
 
-def test_markers_and_aborted_transactions_are_not_returned() -> None:
+def test_markers_and_aborted_transactions_are_not_returned_nor_decoded() -> None:
     """`read_committed`: producer 9's transaction from offset 2 on was aborted, up to its marker at 6."""
+    undecodable = bytearray(batch(2, 2, producer_id=9, is_transactional=True))
+    header = read_header(undecodable)
+    write_header(undecodable, header._replace(attributes=header.attributes | Codec.ZSTD))
     state = state_at(
         0,
         fetched(
             batch(0, 2, producer_id=9, is_transactional=True),
-            batch(2, 2, producer_id=9, is_transactional=True),
+            bytes(undecodable),
             batch(4, 2, producer_id=8, is_transactional=True),
             batch(6, 1, producer_id=9, is_transactional=True, is_control=True),
             batch(7, 1, producer_id=9, is_transactional=True),

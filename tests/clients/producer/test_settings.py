@@ -32,6 +32,9 @@ KAFKA_DEFAULTS: Mapping[str, Any] = {
     "reconnect.backoff.max.ms": 1_000,
     "reconnect.backoff.ms": 50,
     "request.timeout.ms": 30_000,
+    "transaction.timeout.ms": 60_000,
+    "transaction.two.phase.commit.enable": False,
+    "transactional.id": None,
     "retries": 2_147_483_647,
     "retry.backoff.max.ms": 1_000,
     "retry.backoff.ms": 100,
@@ -76,9 +79,6 @@ ABSENT = [
     "socket.connection.setup.timeout.max.ms",
     "ssl.ca.location",
     "ssl.protocol",
-    "transaction.timeout.ms",
-    "transaction.two.phase.commit.enable",
-    "transactional.id",
     "value.serializer",
 ]
 
@@ -106,6 +106,14 @@ def test_a_key_of_kafkas_that_is_absent_is_refused_with_the_reason(key: str) -> 
         ({"compression_zstd_level": 23}, "at most 22"),
         ({"partitioner": "sticky", "partitioner_class": "sticky"}, "the same: give one of them"),
         ({"partitioner": "roundrobin"}, "unknown partitioner 'roundrobin': use one of classic, sticky, adaptive"),
+        ({"transactional_id": ""}, "transactional_id is empty"),
+        ({"transactional_id": "x", "acks": 1}, "transactional_id needs acks=all, not 1"),
+        ({"transactional_id": "x", "enable_idempotence": False}, "transactional_id needs enable_idempotence"),
+        ({"transaction_two_phase_commit_enable": True}, "needs a transactional_id"),
+        (
+            {"transactional_id": "x", "transaction_two_phase_commit_enable": True, "transaction_timeout_ms": 1_000},
+            "prepared transactions have no timeout",
+        ),
         ({"security_protocol": "TLS"}, "security.protocol is one of PLAINTEXT"),
     ],
 )

@@ -70,6 +70,18 @@ class BlockingClient:
         return f"<blocking {self._client!r}>"
 
 
+class BlockingBlock(BlockingClient):
+    """A blocking `with` block of an asynchronous one that is no client, such as a transaction."""
+
+    def __enter__(self) -> Any:
+        return self._run(self._client.__aenter__)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._run(self._client.__aexit__, kind, error, traceback)
+
+
 class IteratingBlockingClient(BlockingClient):
     """A blocking client that is an iterator.
 
@@ -134,6 +146,8 @@ def blocking_class(asynchronous: type) -> type[BlockingClient]:
     for name, member in inspect.getmembers(asynchronous, lambda each: isinstance(each, property)):
         members[name] = property(partial(_read, name), doc=member.__doc__)
     base = IteratingBlockingClient if hasattr(asynchronous, "__anext__") else BlockingClient
+    if hasattr(asynchronous, "__aenter__") and not hasattr(asynchronous, "start"):
+        base = BlockingBlock
     return type(asynchronous.__name__, (base,), members)
 
 

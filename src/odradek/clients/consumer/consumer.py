@@ -14,7 +14,6 @@ from odradek.clients.arguments import (
     Partition,
     PartitionT,
     addresses_of,
-    by_partition,
     names_of,
     numbers_by_partition,
     partition_of,
@@ -36,7 +35,7 @@ from odradek.clients.consumer.metrics import ConsumerMetrics
 from odradek.clients.consumer.settings import consumer_settings
 from odradek.clients.consumer.subscription import Callback, Subscription, SubscriptionType, create_subscription
 from odradek.clients.consumer.subscription_state import ConsumerRecord, SubscriptionState
-from odradek.clients.group_offsets import OffsetAndMetadata
+from odradek.clients.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata, offsets_by_partition
 from odradek.clients.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from odradek.clients.setting_types import ConsumerConfig
 from odradek.model import ConfigurationError, TopicPartition, UnavailableError
@@ -380,12 +379,7 @@ class Consumer:
         commits = self._commits
         if commits is None:
             raise ConfigurationError(_NO_GROUP)
-        wanted = commits.all_consumed()
-        if offsets is not None:
-            wanted = {
-                partition: each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
-                for partition, each in by_partition(offsets).items()
-            }
+        wanted = commits.all_consumed() if offsets is None else offsets_by_partition(offsets)
         await commits.commit(wanted, timeout_ms=self._settings.default_api_timeout_ms)
 
     async def committed(self, *partitions: Partition) -> dict[TopicPartition, OffsetAndMetadata | None]:
@@ -395,6 +389,12 @@ class Consumer:
             raise ConfigurationError(_NO_GROUP)
         found = await self._group.committed(wanted, timeout_ms=self._settings.default_api_timeout_ms)
         return {partition: found.get(partition) for partition in wanted}
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Return this member of the group, for `Producer.send_offsets`; read it after the `poll` of the records."""
+        if self._group is None:
+            raise ConfigurationError(_NO_GROUP)
+        return self._group.group_metadata()
 
     def metrics(self) -> dict[str, float]:
         """Return metrics by name, mostly Kafka's in snake_case. Averages and maxima are since the start, not of 30 s.

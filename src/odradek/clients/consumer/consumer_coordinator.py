@@ -124,7 +124,7 @@ class ConsumerCoordinator:
         """
         deadline = self._clock.monotonic() + timeout_ms / 1000
         backoff, lost_memberships = self._cluster.backoff(), self._lost_memberships
-        member_id = self._group_metadata().member_id
+        member_id = self.group_metadata().member_id
         while True:
             sent: ConsumerGroupMetadata | None = None
             try:
@@ -133,7 +133,7 @@ class ConsumerCoordinator:
                 assert self._node_id is not None
                 # The coordinator connection may be blocked by a JoinGroup for the whole rebalance.
                 connection = await self._cluster.connections.to_broker(self._node_id)
-                membership = self._group_metadata()
+                membership = self.group_metadata()
                 is_other_member = bool(member_id) and membership.member_id != member_id
                 has_left = self._has_joined and self.member.is_subscribed and membership.generation_id < 0
                 if self._lost_memberships != lost_memberships or is_other_member or has_left:
@@ -144,7 +144,7 @@ class ConsumerCoordinator:
             except (KafkaError, UnavailableError) as error:
                 code = error.code if isinstance(error, KafkaError) else None
                 # A refusal of an earlier generation, or by this method, says nothing of the present generation.
-                if code is not None and self._lost_memberships == lost_memberships and sent == self._group_metadata():
+                if code is not None and self._lost_memberships == lost_memberships and sent == self.group_metadata():
                     self._perform(self.member.commit_refused(code, self._clock.monotonic()))
                 if code == ErrorCode.rebalance_in_progress:
                     raise
@@ -274,7 +274,9 @@ class ConsumerCoordinator:
     def _on_metadata(self) -> None:
         self._perform(self._requests.metadata_updated(self._clock.monotonic()))
 
-    def _group_metadata(self) -> ConsumerGroupMetadata:
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Return the present membership; without one, only the group."""
         if not self.member.is_subscribed:
-            return ConsumerGroupMetadata()
-        return ConsumerGroupMetadata(self.member.generation_id, self.member.member_id, self._settings.group_instance_id)
+            return ConsumerGroupMetadata(group_id=self.group_id)
+        instance_id = self._settings.group_instance_id
+        return ConsumerGroupMetadata(self.member.generation_id, self.member.member_id, instance_id, self.group_id)

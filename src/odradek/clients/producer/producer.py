@@ -5,19 +5,25 @@ import logging
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from odradek.clients.arguments import addresses_of, whole_number
+from odradek.clients.arguments import PartitionT, addresses_of, whole_number
 from odradek.clients.cluster import Cluster
+from odradek.clients.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata, offsets_by_partition
 from odradek.clients.producer.compression_ratio import CompressionRatioEstimator
 from odradek.clients.producer.interceptors import Interceptors, ProducerInterceptor, ProducerRecord
 from odradek.clients.producer.metrics import ProducerMetrics
 from odradek.clients.producer.placement import RecordPlacer
-from odradek.clients.producer.producer_batch import ProducerBatch, RecordMetadata
+from odradek.clients.producer.producer_batch import RecordMetadata
 from odradek.clients.producer.record_accumulator import RecordAccumulator
+from odradek.clients.producer.record_appender import RecordAppender
+from odradek.clients.producer.record_checks import checked_size, valid_timestamp
 from odradek.clients.producer.sender import Sender
 from odradek.clients.producer.serializers import Serializer, checked_serializer, serialized
 from odradek.clients.producer.settings import producer_settings
+from odradek.clients.producer.transactions.prepared_transaction import PreparedTransaction
+from odradek.clients.producer.transactions.start import start_sender
+from odradek.clients.producer.transactions.transactions import Transaction, Transactions
 from odradek.clients.setting_types import ProducerConfig
 from odradek.model import (
     ConfigurationError,
@@ -29,15 +35,13 @@ from odradek.model import (
 )
 from odradek.partitioners import Partitioner, create_partitioner
 from odradek.protocol.batches.compression import Codec
-from odradek.protocol.batches.records import Headers, record_size_bound
+from odradek.protocol.batches.records import Headers
 from odradek.runtime import Runtime, system_runtime
 
 if TYPE_CHECKING:
     from odradek.clients.producer.arrow import ArrowRows, SentRows
 
 _log = logging.getLogger("odradek.clients")
-_BYTES: Final[tuple[type[Any], ...]] = (bytes, bytearray, memoryview)
-_LATEST_MS: Final = (1 << 63) - 1
 
 
 class Producer:
@@ -92,7 +96,11 @@ class Producer:
             estimator=None if self._settings.codec == Codec.NONE else self._estimator,
             on_acknowledgement=self._interceptors.on_acknowledgement if self._interceptors else None,
         )
+        ignore_keys = self._settings.partitioner_ignore_keys
+        self._appender = RecordAppender(self._accumulator, self._placer, ignore_keys=ignore_keys)
         self._sender: Sender | None = None
+        self._transactions: Transactions | None = None
+        self._starting = asyncio.Lock()
         self._is_closed = False
         self._flushes = 0
 
@@ -104,19 +112,15 @@ class Producer:
         """
         if self._is_closed:
             raise UnavailableError("the producer is closed: create another one")
-        if self._sender is None:
-            try:
-                settings = self._settings
-                await self._cluster.start(timeout_ms=min(settings.max_block_ms, settings.default_api_timeout_ms))
-            except BaseException:
-                await self._cluster.close()
-                self._cluster = self._new_cluster()
-                raise
-        # A concurrent call of this method may have created the sender.
-        if self._sender is None:
-            self._sender = Sender(
-                self._cluster, self._settings, self._accumulator, self._placer, self._metrics, self._estimator
-            )
+        async with self._starting:
+            if self._sender is None:
+                try:
+                    parts = self._accumulator, self._placer, self._metrics, self._estimator, self.flush
+                    self._sender, self._transactions = await start_sender(self._cluster, self._settings, *parts)
+                except BaseException:
+                    await self._cluster.close()
+                    self._cluster = self._new_cluster()
+                    raise
         return self
 
     def __del__(self) -> None:
@@ -185,7 +189,7 @@ class Producer:
         if max_batch_bytes is not None and max_batch_bytes < 1:
             raise ValueError(f"max_batch_bytes is at least 1, not {max_batch_bytes}")
         sender = self._running_sender()
-        now_ms = self._runtime.clock.now_ms() if timestamp_ms is None else _valid_timestamp(timestamp_ms)
+        now_ms = self._runtime.clock.now_ms() if timestamp_ms is None else valid_timestamp(timestamp_ms)
         sources = checked_rows(data, partition, max_record_bytes=self._settings.max_request_size)
         deadline = self._block_deadline()
         await self._wait_on_metadata(topic, None, deadline)
@@ -206,6 +210,61 @@ class Producer:
         while rows.next_bytes:
             sent.append(await self._append_rows(sender, rows, topic))
         return sent
+
+    def transaction(self) -> Transaction:
+        """Return a block that is one transaction: `async with producer.transaction():`.
+
+        Its end commits; an error in it aborts. Needs a `transactional_id`. Raises `TransactionAbortedError` if it was
+        not committed (repeat it), `ProducerFencedError` if another producer has the id (close this one).
+        """
+        return Transaction(self._running_transactions)
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction."""
+        await self._running_transactions().begin()
+
+    async def commit_transaction(self) -> None:
+        """Flush, and commit the transaction. Raises `TransactionAbortedError` if it can only be aborted.
+
+        `UnavailableError` after `max_block_ms` says nothing of the outcome: call it again.
+        """
+        await self._running_transactions().commit()
+
+    async def abort_transaction(self) -> None:
+        """Drop the records that are not sent, and abort the transaction."""
+        await self._running_transactions().abort()
+
+    async def send_offsets(
+        self, offsets: Mapping[PartitionT, int | OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
+        """Commit a group's `offsets` (the next to read) with the transaction; `group` is `consumer.group_metadata()`.
+
+        Raises `TransactionAbortedError` if the group has rebalanced: other members may own the partitions.
+        """
+        if not group.group_id:
+            raise ConfigurationError(
+                "offsets belong to a group: give the group_metadata() of a consumer with a group_id"
+            )
+        await self._running_transactions().send_offsets(offsets_by_partition(offsets), group)
+
+    async def prepare(self) -> PreparedTransaction:
+        """Flush, and return the name of the transaction, which stays open until `complete`, also after a crash.
+
+        Store `str()` of it with the results in a database, then call `complete` (KIP-939). Needs
+        `transaction_two_phase_commit_enable`.
+        """
+        if not self._settings.transaction_two_phase_commit_enable:
+            raise ConfigurationError("prepare needs a producer with transaction_two_phase_commit_enable=True")
+        return await self._running_transactions().prepare()
+
+    async def complete(self, state: PreparedTransaction | str | None) -> bool:
+        """Commit the prepared transaction if it is `state`, else abort it; return whether it was committed.
+
+        After a crash, call it with the last stored `state` (None without one) before anything else. Without a prepared
+        transaction, returns False: it was completed before.
+        """
+        wanted = PreparedTransaction.parse(state) if isinstance(state, str) else state
+        return await self._running_transactions().complete(wanted)
 
     async def flush(self) -> None:
         """Wait until every record sent so far is delivered or has failed."""
@@ -228,12 +287,17 @@ class Producer:
             sender.flushing = self._flushes > 0
 
     async def close(self, *, timeout_ms: int | None = None) -> None:
-        """Flush for at most `timeout_ms` (None: without limit) and close all connections. Undelivered records fail."""
+        """Flush for at most `timeout_ms` (None: without limit) and close all connections. Undelivered records fail.
+
+        An open transaction is aborted, unless it is prepared.
+        """
         if self._sender is None:
             return
         sender = _on_open_loop(self._sender)
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                if self._transactions is not None:
+                    await self._transactions.close()
                 await self.flush()
         except TimeoutError:
             pass
@@ -283,6 +347,7 @@ class Producer:
         headers: Headers,
     ) -> asyncio.Future[RecordMetadata]:
         sender = self._running_sender()
+        self._check_transaction()
         blocked_until: float | None = None
         known = self._cluster.metadata.topics.get(topic)
         if partition is not None and type(partition) is not int:
@@ -294,16 +359,19 @@ class Producer:
             key = serialized("key_serializer", self._key_serializer, topic, key)
         if self._value_serializer is not None and value is not None:
             value = serialized("value_serializer", self._value_serializer, topic, value)
-        size = self._ensure_valid_record_size(topic, key, value, headers)
-        timestamp = self._runtime.clock.now_ms() if timestamp_ms is None else _valid_timestamp(timestamp_ms)
+        size = checked_size(topic, key, value, headers, self._settings.max_request_size)
+        timestamp = self._runtime.clock.now_ms() if timestamp_ms is None else valid_timestamp(timestamp_ms)
         if not self._accumulator.has_memory(size):
             await self._wait_for_memory(size, blocked_until or self._block_deadline())
             self._ensure_still_exists(topic, partition)
         if self._sender is not sender:
             raise _closed()
+        self._check_transaction()  # it may have ended during the waits
         future: asyncio.Future[RecordMetadata] = sender.loop.create_future()
         try:
-            batch = self._append(topic, partition, timestamp, key, value, headers, future)
+            metadata, now = self._cluster.metadata, self._runtime.clock.monotonic()
+            # No await between the choice of the partition and the append.
+            batch = self._appender.append(topic, partition, timestamp, key, value, headers, future, metadata, now)
         except Exception:
             # This record does not use its memory: grant it to a waiting call.
             self._accumulator.grant_memory()
@@ -316,39 +384,6 @@ class Producer:
                 await asyncio.sleep(0)
         return future
 
-    def _append(
-        self,
-        topic: str,
-        partition: int | None,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        future: asyncio.Future[RecordMetadata],
-    ) -> ProducerBatch:
-        """Choose the partition if it is None, and append, without an await in between."""
-        metadata, accumulator, now = self._cluster.metadata, self._accumulator, self._runtime.clock.monotonic()
-        if partition is not None:
-            placed = TopicPartition(topic, partition)
-            return _appended(accumulator.append(placed, timestamp, key, value, headers, future, now))
-        placer, new = self._placer, tuple.__new__
-        # A call of the named tuple's constructor takes a tenth of a short `send`.
-        placed = new(TopicPartition, (topic, placer.partition(topic, key, value, metadata)))
-        if placer.is_batch_aware:
-            batch = accumulator.append(placed, timestamp, key, value, headers, future, now, allow_new_batch=False)
-            if batch is not None:
-                return batch
-            # The batch is full: sticky partitioners choose another partition now (KIP-480).
-            placer.on_new_batch(topic, metadata, placed.partition)
-            placed = TopicPartition(topic, placer.partition(topic, key, value, metadata))
-        before = accumulator.used_bytes
-        batch = _appended(accumulator.append(placed, timestamp, key, value, headers, future, now))
-        if placer.is_load_aware and (key is None or self._settings.partitioner_ignore_keys):
-            grown = round((accumulator.used_bytes - before) * batch.ratio)
-            is_ready = accumulator.is_full(accumulator.queues[placed])
-            placer.on_appended(topic, placed.partition, grown, metadata, batch_ready=is_ready)
-        return batch
-
     async def _append_rows(self, sender: Sender, rows: "ArrowRows", topic: str) -> "SentRows":
         from odradek.clients.producer.arrow import RowOffsets, SentRows
 
@@ -357,6 +392,7 @@ class Producer:
             await self._wait_for_memory(rows.next_bytes, self._block_deadline())
         if self._sender is not sender:
             raise _closed()
+        self._check_transaction()
         partition, encoded, numbers = rows.encode(self._settings.codec, self._settings.compression_level)
         placed = TopicPartition(topic, partition)
         offsets = RowOffsets(encoded.record_count)
@@ -373,22 +409,6 @@ class Producer:
         await asyncio.sleep(0)
         return SentRows(placed, numbers, offsets.future)
 
-    def _ensure_valid_record_size(self, topic: str, key: Any, value: Any, headers: Headers) -> int:
-        if not (value is None or isinstance(value, _BYTES)) or not (key is None or isinstance(key, _BYTES)):
-            parts = (part for part in (key, value) if not (part is None or isinstance(part, _BYTES)))
-            kinds = " and ".join(type(part).__name__ for part in parts)
-            raise TypeError(f"keys and values are bytes or None, not {kinds}: encode them, or give a serializer")
-        if headers:
-            _check_headers(headers)
-        size = record_size_bound(key, value, headers)
-        if size > self._settings.max_request_size:
-            raise KafkaError(
-                ErrorCode.message_too_large,
-                f"a record of {size:,} bytes for topic {topic!r} is over max_request_size "
-                f"({self._settings.max_request_size:,})",
-            )
-        return size
-
     # ---- waits --------------------------------------------------------------------------------------------------
 
     def _running_sender(self) -> Sender:
@@ -402,6 +422,17 @@ class Producer:
         if self._sender.fatal is not None:
             raise self._sender.fatal
         return _on_open_loop(self._sender)
+
+    def _running_transactions(self) -> Transactions:
+        if self._settings.transactional_id is None:
+            raise ConfigurationError("transactions need a Producer with a transactional_id")
+        self._running_sender()
+        assert self._transactions is not None
+        return self._transactions
+
+    def _check_transaction(self) -> None:
+        if self._transactions is not None:
+            self._transactions.machine.check_open()
 
     def _block_deadline(self) -> float:
         return self._runtime.clock.monotonic() + self._settings.max_block_ms / 1000
@@ -456,11 +487,6 @@ class Producer:
         accumulator.use_reservation(size)
 
 
-def _appended(batch: ProducerBatch | None) -> ProducerBatch:
-    assert batch is not None
-    return batch
-
-
 def _on_open_loop(sender: Sender) -> Sender:
     if sender.loop.is_closed():
         raise UnavailableError("the producer's event loop is closed: create a producer in the running one")
@@ -469,21 +495,6 @@ def _on_open_loop(sender: Sender) -> Sender:
 
 def _closed() -> UnavailableError:
     return UnavailableError("the producer was closed before the record was delivered")
-
-
-def _valid_timestamp(timestamp_ms: int) -> int:
-    timestamp = whole_number("timestamp_ms", timestamp_ms)
-    if not 0 <= timestamp <= _LATEST_MS:
-        raise KafkaError(ErrorCode.invalid_timestamp, f"timestamp_ms is milliseconds since 1970, not {timestamp:,}")
-    return timestamp
-
-
-def _check_headers(headers: Headers) -> None:
-    for header in headers:
-        match header:
-            case (str(), None) | (str(), bytes() | bytearray() | memoryview()):
-                continue
-        raise TypeError(f"a header is a pair of a str and bytes or None, not {header!r}")
 
 
 __all__ = ["Producer", "RecordMetadata", "Serializer"]

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from odradek.clients.backoff import Backoff
 from odradek.model import OdradekError, TopicPartition
 from odradek.protocol.batches.compression import Codec
-from odradek.protocol.batches.record_batch import HEADER_SIZE, read_header, write_header
+from odradek.protocol.batches.record_batch import HEADER_SIZE, TRANSACTIONAL, read_header, write_header
 from odradek.protocol.batches.records import BatchBuilder, decode_records
 
 
@@ -59,6 +59,7 @@ class ProducerBatch(Struct, eq=False):
     producer_id: int = -1
     producer_epoch: int = -1
     base_sequence: int = -1
+    is_transactional: bool = False
     records: bytearray | None = None
     is_done: bool = False
     finished: asyncio.Future[None] | None = None
@@ -92,6 +93,7 @@ class ProducerBatch(Struct, eq=False):
                 producer_id=self.producer_id,
                 producer_epoch=self.producer_epoch,
                 base_sequence=self.base_sequence,
+                is_transactional=self.is_transactional,
             )
             self.builder = None
         return self.records
@@ -100,10 +102,16 @@ class ProducerBatch(Struct, eq=False):
         """Change producer id, epoch and base sequence, also in an encoded batch."""
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
         if self.records is not None:
-            header = read_header(self.records)._replace(
-                producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
+            header = read_header(self.records)
+            write_header(
+                self.records,
+                header._replace(
+                    attributes=header.attributes | (TRANSACTIONAL if self.is_transactional else 0),
+                    producer_id=producer_id,
+                    producer_epoch=producer_epoch,
+                    base_sequence=base_sequence,
+                ),
             )
-            write_header(self.records, header)
 
     def split(self, max_bytes: int) -> "tuple[ProducerBatch, ...]":
         """Return batches of at most `max_bytes`, and at most half of this one, with its records, futures and sequences.
@@ -177,6 +185,7 @@ class ProducerBatch(Struct, eq=False):
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             base_sequence=sequence,
+            is_transactional=self.is_transactional,
         )
 
     def _finish(self) -> None:

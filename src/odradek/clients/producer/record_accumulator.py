@@ -50,6 +50,13 @@ class PartitionQueue:
         """Return whether no batch is in flight or waits for a retry."""
         return not self.in_flight and not self.retrying
 
+    def take_undrained(self) -> list[ProducerBatch]:
+        """Remove and return the batches that are not in flight."""
+        batches = [*self.retrying, *self.waiting]
+        self.retrying.clear()
+        self.waiting.clear()
+        return batches
+
     def reenqueue(self, batch: ProducerBatch) -> None:
         """Queue a batch for a retry, ordered by `number`, which is the order of sequences."""
         self.retrying.append(batch)

@@ -6,13 +6,13 @@ Background tasks find missing leaders, connections and producer ids, then wake t
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from math import inf
 from uuid import UUID
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.producer.broker_readiness import BrokerReadiness
+from odradek.clients.producer.broker_readiness import BrokerReadiness, update_load
 from odradek.clients.producer.compression_ratio import CompressionRatioEstimator
 from odradek.clients.producer.metrics import ProducerMetrics
 from odradek.clients.producer.placement import RecordPlacer
@@ -20,6 +20,8 @@ from odradek.clients.producer.producer_batch import ProducerBatch
 from odradek.clients.producer.record_accumulator import TIMER_SLACK_S, PartitionQueue, RecordAccumulator
 from odradek.clients.producer.settings import ProducerSettings
 from odradek.clients.producer.transaction_manager import ProducerIdAndEpoch, TransactionManager
+from odradek.clients.producer.transactions.coordinator_requests import LAST_PRODUCE_OF_VERSION_1, CoordinatorRequests
+from odradek.clients.producer.transactions.transaction_machine import TransactionState
 from odradek.clients.retry import INVALID_METADATA_ERRORS, retrying
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError, explained
 from odradek.protocol.api import ApiKey
@@ -49,6 +51,8 @@ class Sender:
         placer: RecordPlacer,
         metrics: ProducerMetrics,
         estimator: CompressionRatioEstimator,
+        transaction_manager: TransactionManager | None,
+        coordinator: CoordinatorRequests | None = None,
     ) -> None:
         self.flushing = False
         self.fatal: OdradekError | None = None
@@ -61,7 +65,10 @@ class Sender:
         self._metrics = metrics
         self._estimator = estimator
         self._readiness = BrokerReadiness(settings.partitioner_availability_timeout_ms / 1000)
-        self._transaction_manager = TransactionManager() if settings.enable_idempotence else None
+        self._transaction_manager = transaction_manager
+        self._coordinator = coordinator
+        self._machine = None if coordinator is None else coordinator.machine
+        self._adding_partitions: asyncio.Task[None] | None = None
         self._delivery_timeout_s = settings.delivery_timeout_ms / 1000
         self.loop = asyncio.get_running_loop()
         self._scheduled: asyncio.Handle | None = None
@@ -105,7 +112,7 @@ class Sender:
             self._fail_batch(batch, self._delivery_timeout_error(batch))
         self._set_timer(now, self._send_producer_data(now) if self._has_producer_id() else inf)
         if self._placer.is_load_aware:
-            self._update_partition_load_stats()
+            update_load(self._placer, self._accumulator, self._cluster.metadata, self._readiness)
 
     def _send_producer_data(self, now: float) -> float:
         """Send the batches that are due; return the monotonic second when the next one is due."""
@@ -113,7 +120,7 @@ class Sender:
         next_at = inf
         by_leader: dict[int, list[PartitionQueue]] = {}
         for queue in self._accumulator.queues.values():
-            if not self._has_usable_sequences(queue):
+            if not (self._has_usable_sequences(queue) and self._is_in_transaction(queue)):
                 continue
             due_at = self._accumulator.due_at(queue, immediate=immediate)
             if due_at > now + TIMER_SLACK_S:
@@ -124,6 +131,8 @@ class Sender:
                 self._cluster.request_refresh()
             else:
                 by_leader.setdefault(leader, []).append(queue)
+        if self._machine is not None and self._machine.has_new_partitions and self._adding_partitions is None:
+            self._adding_partitions = self._cluster.tasks.spawn(self._add_partitions(), "partitions of a transaction")
         for leader, queues in by_leader.items():
             connection = self._cluster.connections.existing(leader)
             self._readiness.update(leader, now, is_ready=connection is not None and self._has_capacity(connection))
@@ -185,6 +194,7 @@ class Sender:
         batch = self._accumulator.drain(queue, connection)
         if self._transaction_manager is not None and batch.base_sequence < 0:
             identity, base = self._transaction_manager.assign_sequence(queue.partition, batch.count, is_idle=is_idle)
+            batch.is_transactional = self._machine is not None
             batch.reset_producer_state(identity.producer_id, identity.epoch, base)
         batch.attempts += 1
         return batch
@@ -199,11 +209,13 @@ class Sender:
             records = self._encode(batch)
             by_topic.setdefault(batch.partition.topic, []).append((batch.partition.partition, records))
         topics = [ProduceTopic(topic, topic_ids[topic], partitions) for topic, partitions in by_topic.items()]
+        at_most = None if all(topic_ids.values()) else TOPIC_IDS_FROM - 1
+        if self._machine is not None and not self._machine.uses_version_2:
+            at_most = LAST_PRODUCE_OF_VERSION_1
         try:
-            version = connection.version(
-                ApiKey.PRODUCE, at_most=None if all(topic_ids.values()) else TOPIC_IDS_FROM - 1
-            )
-            body = encode_produce_request(version, topics, acks=acks, timeout_ms=self._settings.request_timeout_ms)
+            version = connection.version(ApiKey.PRODUCE, at_most=at_most)
+            timeout_ms, name = self._settings.request_timeout_ms, self._settings.transactional_id
+            body = encode_produce_request(version, topics, acks=acks, timeout_ms=timeout_ms, transactional_id=name)
             now = self._clock.monotonic()
             self._metrics.request_sent(batches, now)
             if acks == 0:
@@ -304,7 +316,8 @@ class Sender:
         if batch.is_done:
             return
         batch.last_error = error
-        if not self._can_retry(batch, error) or batch.attempts > self._settings.retries:
+        is_aborting = self._machine is not None and self._machine.is_aborting
+        if is_aborting or not self._can_retry(batch, error) or batch.attempts > self._settings.retries:
             self._fail_batch(batch, error)
             return
         self._metrics.record_retry_total += batch.count
@@ -320,18 +333,28 @@ class Sender:
         if code == ErrorCode.out_of_order_sequence_number:
             # The broker did not append this batch: an earlier batch must be retried first, or, if this is the next
             # sequence, the broker lost acknowledged records.
-            if self._transaction_manager.is_next_sequence(batch.partition, batch.base_sequence):
-                self._transaction_manager.request_epoch_bump(batch.partition)
-            return True
-        if code in _UNKNOWN_PRODUCER_ERRORS:
-            self._transaction_manager.request_epoch_bump(batch.partition)
-            return True
-        return error.retriable
+            if not self._transaction_manager.is_next_sequence(batch.partition, batch.base_sequence):
+                return True
+        elif code not in _UNKNOWN_PRODUCER_ERRORS:
+            return error.retriable
+        self._transaction_manager.request_epoch_bump(batch.partition)
+        return self._machine is None  # only the coordinator gives a transactional producer a new epoch
 
     def _fail_batch(self, batch: ProducerBatch, error: OdradekError) -> None:
+        if batch.is_done:  # with the transaction
+            return
         _log.warning("Failed to deliver %d records to partition %s: %s", batch.count, batch.partition, error)
-        if self._transaction_manager is not None and batch.base_sequence >= 0:
-            self._transaction_manager.request_epoch_bump(batch.partition)
+        self._drop_batch(batch, error)
+        if self._machine is not None:
+            self._machine.batch_failed(error, self._clock.monotonic())
+            self._transaction_failed()
+
+    def _drop_batch(self, batch: ProducerBatch, error: OdradekError) -> None:
+        if batch.base_sequence >= 0:
+            if self._transaction_manager is not None:
+                self._transaction_manager.request_epoch_bump(batch.partition)
+            if self._machine is not None:
+                self._machine.needs_new_epoch = True
         self._metrics.record_error_total += batch.count
         batch.complete_exceptionally(error)
         self._accumulator.deallocate(batch)
@@ -343,10 +366,8 @@ class Sender:
         for queue in self._accumulator.queues.values():
             leader = metadata.leader(queue.partition)
             if leader is None or self._cluster.connections.existing(leader) is None:
-                for batch in (*queue.retrying, *queue.waiting):
+                for batch in queue.take_undrained():
                     self._fail_batch(batch, error)
-                queue.retrying.clear()
-                queue.waiting.clear()
 
     def _abort_batches(self, error: OdradekError) -> None:
         self._accumulator.abort_waiters(error)
@@ -357,6 +378,52 @@ class Sender:
         for queue in self._accumulator.queues.values():
             queue.waiting.clear()
             queue.retrying.clear()
+
+    # ---- transactions -------------------------------------------------------------------------------------------
+
+    def abort_undrained(self, error: OdradekError) -> None:
+        """Fail all batches that are not in flight."""
+        self._accumulator.abort_waiters(error)
+        for queue in self._accumulator.queues.values():
+            for batch in queue.take_undrained():
+                self._drop_batch(batch, error)
+
+    def coordinator_failed(self, error: OdradekError, *, is_end: bool = False) -> None:
+        """Handle a coordinator's error that is not to be retried; `is_end` if it is about EndTxn."""
+        assert self._machine is not None
+        self._machine.coordinator_failed(error, self._clock.monotonic(), is_end=is_end)
+        self._transaction_failed()
+
+    async def partitions_added(self) -> None:
+        """Wait for an AddPartitionsToTxn request in flight."""
+        if self._adding_partitions is not None:
+            await asyncio.wait([self._adding_partitions])
+
+    def _transaction_failed(self) -> None:
+        """Fail the batches that cannot be part of a committed transaction."""
+        assert self._machine is not None
+        if self._machine.error is None or self.fatal is not None:
+            return
+        if self._machine.state is TransactionState.FATAL_ERROR:
+            self.fatal = self._machine.error
+            self._abort_batches(self.fatal)
+        elif self._machine.is_aborting:
+            self.abort_undrained(self._machine.error)
+
+    def _is_in_transaction(self, queue: PartitionQueue) -> bool:
+        """Return whether batches of the partition can be sent, which AddPartitionsToTxn may have to precede."""
+        if self._machine is None or not (queue.waiting or queue.retrying):
+            return True
+        return self._machine.may_send(queue.partition)
+
+    async def _add_partitions(self) -> None:
+        try:
+            await self._coordinator.add_partitions()  # type: ignore[union-attr]
+        except OdradekError as error:
+            self.coordinator_failed(error)
+        finally:
+            self._adding_partitions = None
+            self.wake()
 
     def _delivery_timeout_error(self, batch: ProducerBatch) -> KafkaError:
         limit_ms = self._settings.delivery_timeout_ms
@@ -424,19 +491,6 @@ class Sender:
             self._timer = None
         if due_at < inf:
             self._timer = self.loop.call_later(max(due_at - now, 0), self.wake)
-
-    def _update_partition_load_stats(self) -> None:
-        """Pass to the partitioner the queue length of each partition whose broker is available."""
-        queues, metadata = self._accumulator.queues, self._cluster.metadata
-        for topic in {partition.topic for partition in queues}:
-            available: Sequence[int] = metadata.available_partitions_for_topic(topic)
-            sizes: dict[int, int] = {}
-            for number in available:
-                partition = TopicPartition(topic, number)
-                if self._readiness.is_available(metadata.leader(partition)):
-                    queue = queues.get(partition)
-                    sizes[number] = 0 if queue is None else len(queue.waiting) + len(queue.retrying)
-            self._placer.update_load(topic, sizes, partition_count=len(available))
 
 
 def _error_message(partition: TopicPartition, code: ErrorCode, answer: PartitionResponse) -> str:

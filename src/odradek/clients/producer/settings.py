@@ -11,15 +11,11 @@ from odradek.protocol.batches.compression import Codec
 _MAX_IN_FLIGHT = 5
 """Brokers detect duplicates only of the last five batches of an idempotent producer per partition."""
 
-_TRANSACTIONS = "this producer has no transactions yet"
 _ABSENT_KEYS = {
     "key.serializer": "pass a function as Producer(key_serializer=...)",
     "value.serializer": "pass a function as Producer(value_serializer=...)",
     "interceptor.classes": "pass objects as Producer(interceptors=...)",
     "metadata.max.idle.ms": "topics stay in the metadata until the producer is closed",
-    "transactional.id": _TRANSACTIONS,
-    "transaction.timeout.ms": _TRANSACTIONS,
-    "transaction.two.phase.commit.enable": _TRANSACTIONS,
 }
 
 
@@ -90,6 +86,20 @@ class ProducerSettings(ClientSettings):
         "How long a broker may take no batches before `adaptive` skips its partitions; 0 is forever.",
         minimum=0,
     )
+    transactional_id: str | None = text(
+        "transactional.id",
+        None,
+        "The name under which transactions are kept: the same after a restart, of one producer at a time.",
+        nullable=True,
+    )
+    transaction_timeout_ms: int = integer(
+        "transaction.timeout.ms", 60_000, "The time after which the coordinator aborts a transaction.", minimum=1
+    )
+    transaction_two_phase_commit_enable: bool = boolean(
+        "transaction.two.phase.commit.enable",
+        False,
+        "Whether transactions can be prepared, and have no timeout: see `prepare`.",
+    )
 
     @classmethod
     def absent_keys(cls) -> Mapping[str, str]:
@@ -137,7 +147,23 @@ def producer_settings(values: Mapping[str, object]) -> ProducerSettings:
                 f"not {settings.delivery_timeout_ms:,}"
             )
         settings = replace(settings, delivery_timeout_ms=shortest_ms)
+    if conflict := _transaction_conflict(settings, values):
+        raise ConfigurationError(conflict)
     return settings
+
+
+def _transaction_conflict(settings: ProducerSettings, values: Mapping[str, object]) -> str | None:
+    """Return what is wrong with the settings of transactions, as a sentence; None if they are valid."""
+    two_phase = settings.transaction_two_phase_commit_enable
+    if values.get("transactional_id") == "":
+        return "transactional_id is empty: give a name that no other producer has"
+    if settings.transactional_id is None:
+        return "transaction_two_phase_commit_enable needs a transactional_id" if two_phase else None
+    if not settings.enable_idempotence:
+        return f"transactional_id needs {_idempotence_conflict(settings) or 'enable_idempotence'}"
+    if two_phase and "transaction_timeout_ms" in values:
+        return "prepared transactions have no timeout: give no transaction_timeout_ms"
+    return None
 
 
 def _idempotence_conflict(settings: ProducerSettings) -> str | None:

@@ -1,4 +1,4 @@
-"""Producer id, epoch and sequences of an idempotent producer (KIP-98, KIP-360).
+"""Producer id, epoch and sequences of an idempotent or transactional producer (KIP-98, KIP-360).
 
 Sequences count a partition's records without gaps. After a gap (a failed batch, a broker that lost its state) the
 partition restarts from 0 in the next producer epoch, when none of its batches is in flight. Other partitions change to
@@ -30,9 +30,13 @@ class _PartitionSequence(Struct):
 
 
 class TransactionManager:
-    """The sequences of an idempotent producer. `producer_id_and_epoch` is None when InitProducerId must be sent."""
+    """The sequences of an idempotent producer. `producer_id_and_epoch` is None when InitProducerId must be sent.
 
-    def __init__(self) -> None:
+    Only the coordinator gives a transactional producer its epochs, so `request_epoch_bump` leaves them unchanged.
+    """
+
+    def __init__(self, *, is_transactional: bool = False) -> None:
+        self._is_transactional = is_transactional
         self.producer_id_and_epoch: ProducerIdAndEpoch | None = None
         self._sequences: dict[TopicPartition, _PartitionSequence] = {}
 
@@ -48,7 +52,7 @@ class TransactionManager:
     def request_epoch_bump(self, partition: TopicPartition) -> None:
         """Make the partition restart its sequences in the next epoch, after a gap or an unknown producer id."""
         sequence = self._sequences.get(partition)
-        if sequence is None or sequence.needs_new_epoch:
+        if sequence is None or sequence.needs_new_epoch or self._is_transactional:
             return
         sequence.needs_new_epoch = True
         if sequence.producer_id_and_epoch == self.producer_id_and_epoch:

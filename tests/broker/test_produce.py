@@ -179,17 +179,6 @@ def test_acks_all_needs_no_more_in_sync_replicas_than_there_are_replicas(play: P
     play(scene)
 
 
-def test_a_transactional_id_is_refused(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        await client.create_topic("t")
-        response = await client.produce("t", world.batch(b"a"), transactional_id="x")
-        assert response.error_code == ErrorCode.transactional_id_authorization_failed
-
-    play(scene)
-
-
 def test_zstd_needs_version_7(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start()

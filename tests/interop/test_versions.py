@@ -149,6 +149,27 @@ def requests(topic_id: uuid.UUID) -> dict[ApiKey, dict[str, Any]]:
         },
         ApiKey.ADD_OFFSETS_TO_TXN: {**TRANSACTION, "group_id": GROUP},
         ApiKey.END_TXN: {**TRANSACTION, "committed": True},
+        ApiKey.TXN_OFFSET_COMMIT: {
+            **TRANSACTION,
+            "group_id": GROUP,
+            "generation_id": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": [
+                {
+                    "name": TOPIC,
+                    "partitions": [
+                        {
+                            **PLACE,
+                            "partition_index": 0,
+                            "committed_offset": 1,
+                            "committed_leader_epoch": -1,
+                            "committed_metadata": "",
+                        }
+                    ],
+                }
+            ],
+        },
         ApiKey.DESCRIBE_TRANSACTIONS: {"transactional_ids": [TRANSACTION["transactional_id"]]},
         ApiKey.LIST_TRANSACTIONS: {"state_filters": [], "producer_id_filters": []},
         ApiKey.FIND_COORDINATOR: {"key": GROUP, "key_type": 0, "coordinator_keys": [GROUP]},

@@ -53,6 +53,8 @@ from odradek.broker.serving.fetch_sessions import FetchSessions
 from odradek.broker.serving.purgatory import Purgatory
 from odradek.broker.serving.response_cache import ResponseCache
 from odradek.broker.serving.server import Server
+from odradek.broker.transactions.add_partitions_to_txn_manager import AddPartitionsToTxnManager
+from odradek.broker.transactions.partition_verification import PartitionVerification
 from odradek.broker.transactions.transaction_coordinator import TransactionCoordinator
 from odradek.config import BrokerConfig, ListenerAddress, broker_config_in_force
 from odradek.config.listener_settings import inter_broker_listener
@@ -68,6 +70,7 @@ from odradek.model.names import ADMIN_CLIENT_ID
 from odradek.runtime import Runtime
 from odradek.security import ALLOW_ALL
 from odradek.security.sasl import ScramCredential, decode_credential
+from odradek.wire.client_authentication import ClientSecurity
 
 _log = logging.getLogger("odradek.broker")
 _TREE_RETRY_S: Final = 1.0
@@ -106,7 +109,8 @@ class Broker:
             entropy=runtime.entropy,
         )
         self.authorizer = create_authorizer(config)
-        self.admission = admission or Admission(self.authorizer or ALLOW_ALL)
+        self.verification = self._make_verification()
+        self.admission = admission or Admission(self.authorizer or ALLOW_ALL, verifier=self.verification)
         self.quotas = ClientQuotas(config, runtime.clock)
         self.dispatcher = Dispatcher(
             self,
@@ -151,16 +155,24 @@ class Broker:
         self.controlled_shutdown = ControlledShutdown(
             self.metadata, self.controller_requests, lambda: loop.broker_epoch, has_session=loop.has_session
         )
-        self.journal_connections = BrokerConnections(runtime, ADMIN_CLIENT_ID, security)
-        self._make_coordinators()
+        self._make_coordinators(security)
 
-    def _make_coordinators(self) -> None:
+    def _make_verification(self) -> PartitionVerification:
+        return PartitionVerification(
+            self.metadata,
+            self.runtime.clock,
+            partitions=lambda: self.partitions,
+            manager=lambda: self.add_partitions_to_txn_manager,
+        )
+
+    def _make_coordinators(self, security: ClientSecurity) -> None:
         """Create the coordinators of groups and transactions, the journal, and the creation of their topics."""
         runtime = self.runtime
         self.auto_topic_creation_manager = AutoTopicCreationManager(
             self.metadata, self.controller_requests, wait_until_applied=self.partitions.wait_until_applied
         )
         create_topic = self.auto_topic_creation_manager.ensure
+        self.journal_connections = BrokerConnections(runtime, ADMIN_CLIENT_ID, security)
         self.rebalance_journal = RebalanceJournal(
             self.metadata, runtime.clock, self.partitions, self.journal_connections, create_topic=create_topic
         )
@@ -175,6 +187,9 @@ class Broker:
             self.producer_ids,
             create_topic=create_topic,
             marker_appended=self.groups.marker_appended,
+        )
+        self.add_partitions_to_txn_manager = AddPartitionsToTxnManager(
+            self.metadata, self.broker_connections, self.transactions.submit
         )
 
     def _make_replicas(self, note: str) -> None:
@@ -357,6 +372,7 @@ class Broker:
         self.purgatory.expire_all()
         self.groups.stop()
         self.transactions.stop()
+        self.add_partitions_to_txn_manager.stop()
         self.rebalance_journal.stop()
         await self.cleaning.stop()
         self.fetchers.stop()
@@ -383,6 +399,7 @@ class Broker:
         self.journal_connections.close()
         self.groups.kill()
         self.transactions.kill()
+        self.add_partitions_to_txn_manager.stop()
         self.rebalance_journal.stop()
         self.cleaning.kill()
         self.fetchers.stop()

@@ -13,6 +13,12 @@ class TransactionConfig(NetworkConfig):
     transaction_partition_verification_enable: bool = boolean(
         "transaction.partition.verification.enable", True, "Whether a transactional batch needs its transaction."
     )
+    add_partitions_to_txn_retry_backoff_ms: int = integer(
+        "add.partitions.to.txn.retry.backoff.ms", 20, "Pause before a partition is added again.", minimum=1
+    )
+    add_partitions_to_txn_retry_backoff_max_ms: int = integer(
+        "add.partitions.to.txn.retry.backoff.max.ms", 100, "How long a partition is added again.", minimum=0
+    )
     transaction_max_timeout_ms: int = integer(
         "transaction.max.timeout.ms", 900_000, "Limit of a producer's transaction.timeout.ms.", minimum=1
     )

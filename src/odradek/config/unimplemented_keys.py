@@ -37,8 +37,6 @@ IGNORED_KEYS: Final[Mapping[str, str]] = MappingProxyType(
 """Common keys of a `server.properties` that have no effect here, with the reason that is logged as a warning."""
 
 _TABLE: Final = """
-add.partitions.to.txn.retry.backoff.max.ms int 100 0.. read-only
-add.partitions.to.txn.retry.backoff.ms int 20 1.. read-only
 alter.config.policy.class.name class null any read-only
 alter.log.dirs.replication.quota.window.num int 11 1.. read-only
 alter.log.dirs.replication.quota.window.size.seconds int 1 1.. read-only

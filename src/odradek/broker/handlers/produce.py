@@ -6,8 +6,8 @@ waits for followers longer than its timeout gets REQUEST_TIMED_OUT, though its r
 Versions: 3 record batches only, 5 log start offset, 7 zstd, 8 record errors (KIP-467), 10 the new leader (KIP-951), 12
 transactions that a Produce begins (KIP-890), 13 topic ids (KIP-516). 0 to 2 are refused (KIP-896).
 
-A transactional id is refused unless `transaction.partition.verification.enable` is false (KIP-890): there is no
-transaction coordinator yet that would commit or abort the batch.
+The first batch of a transaction in a partition has been verified before the handler is called
+(`broker.transactions.partition_verification`).
 """
 
 from collections.abc import Container
@@ -22,6 +22,7 @@ from odradek.broker.replication.partition import Partition
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext, decoded_bytes
 from odradek.broker.serving.responses import frame as response_frame
+from odradek.broker.transactions.partition_verification import ADDS_FROM
 from odradek.log.batch_contents import InvalidRecordsError
 from odradek.model import ErrorCode, KafkaError
 from odradek.model.names import ADMIN_CLIENT_ID, INTERNAL_TOPICS
@@ -54,10 +55,6 @@ _NOT_LED: Final = frozenset(
     }
 )
 """Errors for a partition that this broker does not lead, and may lead soon."""
-_NO_COORDINATOR: Final = KafkaError(
-    ErrorCode.transactional_id_authorization_failed,
-    "this release has no coordinator that knows of the transaction; see transaction.partition.verification.enable",
-)
 
 
 def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
@@ -68,7 +65,7 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     transactional = request.transactional_id is not None
     produce = _Produce(broker, context, request.acks, request.timeout_ms, transactional=transactional)
     produce.decoded_bytes = decoded_bytes(meter)
-    refusal = _refusal(broker, context, request)
+    refusal = _refusal(context, request)
     named = (_topic_name(broker, context, name, topic_id) for name, topic_id, _ in request.topics)
     denied = context.denied(AclOperation.WRITE, ResourceType.TOPIC, (name for name in named if name is not None))
     for name, topic_id, partitions in request.topics:
@@ -86,7 +83,7 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     return produce.begin()
 
 
-def _refusal(broker: HasConfig, context: RequestContext, request: ProduceRequest) -> KafkaError | None:
+def _refusal(context: RequestContext, request: ProduceRequest) -> KafkaError | None:
     """Return the error of the whole request, which the response has for every partition, or None."""
     try:
         context.check_request(request)
@@ -94,8 +91,7 @@ def _refusal(broker: HasConfig, context: RequestContext, request: ProduceRequest
             context.check(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     except KafkaError as error:
         return error
-    is_unverified = request.transactional_id is not None and broker.config.transaction_partition_verification_enable
-    return _NO_COORDINATOR if is_unverified else None
+    return None
 
 
 def _has_transactional_records(request: ProduceRequest) -> bool:
@@ -135,6 +131,8 @@ class _Produce(DelayedProduce):
         self._broker = broker
         self._context = context
         self._transactional = transactional
+        must_verify = broker.config.transaction_partition_verification_enable or context.api_version >= ADDS_FROM
+        self._needs_verification = transactional and must_verify
         self._now_ms = broker.runtime.clock.now_ms()
         self._last: tuple[Partition, memoryview] | None = None
         self._topics: list[TopicResponse] = []
@@ -152,7 +150,11 @@ class _Produce(DelayedProduce):
         if self._context.header.api_version < _ZSTD_FROM and records[22:23] and records[22] & 7 == Codec.ZSTD:
             raise KafkaError(ErrorCode.unsupported_compression_type, "zstd needs Produce version 7")
         info = partition.append_records(
-            records, acks=self._terms.acks, now_ms=self._now_ms, transactional=self._transactional
+            records,
+            acks=self._terms.acks,
+            now_ms=self._now_ms,
+            transactional=self._transactional,
+            needs_verification=self._needs_verification,
         )
         responses = self._topics[-1].partitions
         responses.append(PartitionResponse(number, 0, info.first_offset, info.log_append_time, info.log_start_offset))

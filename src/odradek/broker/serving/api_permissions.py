@@ -90,6 +90,7 @@ PERMISSIONS: Final[Mapping[ApiKey, ApiPermissions]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: ApiPermissions(items=(_DESCRIBE_TRANSACTIONAL_ID, _DESCRIBE_TOPIC)),
     ApiKey.LIST_TRANSACTIONS: ApiPermissions(items=(_DESCRIBE_TRANSACTIONAL_ID,)),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: ApiPermissions(items=(_CLUSTER_ACTION, _DESCRIBE_TOPIC)),
+    ApiKey.TXN_OFFSET_COMMIT: ApiPermissions(items=(_WRITE_TRANSACTIONAL_ID, _READ_GROUP, _READ_TOPIC)),
     ApiKey.WRITE_TXN_MARKERS: ApiPermissions(request=(_ALTER_CLUSTER, _CLUSTER_ACTION)),
     ApiKey.DESCRIBE_ACLS: ApiPermissions(request=(_DESCRIBE_CLUSTER,)),
     ApiKey.CREATE_ACLS: ApiPermissions(request=(_ALTER_CLUSTER,)),

@@ -54,6 +54,7 @@ _KEYS: Final = (
     ApiKey.ADD_OFFSETS_TO_TXN,
     ApiKey.END_TXN,
     ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.TXN_OFFSET_COMMIT,
     ApiKey.DESCRIBE_CONFIGS,
     ApiKey.ALTER_CONFIGS,
     ApiKey.DESCRIBE_LOG_DIRS,

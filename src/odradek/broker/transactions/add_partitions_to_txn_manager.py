@@ -1,0 +1,155 @@
+"""Kafka's `AddPartitionsToTxnManager`: asks the coordinators of transactions whether partitions belong to them.
+
+```
+add_or_verify ─▶ this broker coordinates it: the state machine, without a connection
+              ─▶ another does: one AddPartitionsToTxn in flight per broker, with the questions gathered meanwhile
+```
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from odradek.broker.cluster.requests.broker_connections import BrokerConnections
+from odradek.broker.metadata_cache import MetadataCache
+from odradek.coordination import Producer, partition_for
+from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.model.names import TRANSACTIONS_TOPIC
+from odradek.protocol.api import ApiKey
+from odradek.transactions.messages import AddPartitionsRequest, Request, VerifyPartitionsRequest
+from odradek.transactions.transaction import EPOCH_PER_TRANSACTION
+
+Errors = Mapping[TopicPartition, ErrorCode]
+_PURPOSE: Final = "partitions of transactions"
+
+
+class _Question(Struct, eq=False, kw_only=True):
+    """The partitions of one transaction, and the future of their errors."""
+
+    transactional_id: str
+    producer: Producer
+    partitions: Collection[TopicPartition]
+    adds: bool
+    answer: "asyncio.Future[Errors]"
+
+    def fail(self, error: ErrorCode) -> None:
+        if not self.answer.done():
+            self.answer.set_result(dict.fromkeys(self.partitions, error))
+
+    def message(self) -> dict[str, Any]:
+        topics: dict[str, list[int]] = {}
+        for topic, number in sorted(self.partitions):
+            topics.setdefault(topic, []).append(number)
+        return {
+            "transactional_id": self.transactional_id,
+            "producer_id": self.producer.producer_id,
+            "producer_epoch": self.producer.epoch,
+            "verify_only": not self.adds,
+            "topics": [{"name": name, "partitions": numbers} for name, numbers in topics.items()],
+        }
+
+
+class AddPartitionsToTxnManager:
+    """The questions of one broker. `submit` passes a request to this broker's transaction coordinator."""
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        connections: BrokerConnections,
+        submit: Callable[[str, Request], Awaitable[Any]],
+    ) -> None:
+        self._metadata = metadata
+        self._connections = connections
+        self._submit = submit
+        self._waiting: dict[int, list[_Question]] = {}
+        self._senders: dict[int, asyncio.Task[None]] = {}
+
+    async def add_or_verify(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition], *, adds: bool
+    ) -> Errors:
+        """Return an error, or `none`, per partition: whether it is in the transaction, or was added to it."""
+        image = self._metadata.image
+        topic = image.topics.get(TRANSACTIONS_TOPIC)
+        count = 1 if topic is None else max(len(topic.partitions), 1)
+        partition = image.partition(TopicPartition(TRANSACTIONS_TOPIC, partition_for(transactional_id, count)))
+        if partition is None or partition.leader not in image.brokers:
+            return dict.fromkeys(partitions, ErrorCode.coordinator_not_available)
+        if partition.leader == self._metadata.broker_id:
+            return await self._ask_here(transactional_id, producer, frozenset(partitions), adds=adds)
+        question = _Question(
+            transactional_id=transactional_id,
+            producer=producer,
+            partitions=partitions,
+            adds=adds,
+            answer=asyncio.get_running_loop().create_future(),
+        )
+        self._waiting.setdefault(partition.leader, []).append(question)
+        if partition.leader not in self._senders:
+            self._senders[partition.leader] = asyncio.get_running_loop().create_task(self._send(partition.leader))
+        return await question.answer
+
+    def stop(self) -> None:
+        """Ask nothing more."""
+        for sender in tuple(self._senders.values()):
+            sender.cancel()
+
+    async def _ask_here(
+        self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition], *, adds: bool
+    ) -> Errors:
+        try:
+            if adds:
+                request = AddPartitionsRequest(
+                    producer=producer, partitions=partitions, transaction_version=EPOCH_PER_TRANSACTION
+                )
+                await self._submit(transactional_id, request)
+                known = partitions
+            else:
+                known = await self._submit(
+                    transactional_id, VerifyPartitionsRequest(producer=producer, partitions=partitions)
+                )
+        except KafkaError as error:
+            return dict.fromkeys(partitions, error.code)
+        return {each: ErrorCode.none if each in known else ErrorCode.transaction_abortable for each in partitions}
+
+    async def _send(self, broker_id: int) -> None:
+        """Send the questions that wait for a broker, until there are none."""
+        questions: dict[str, _Question] = {}
+        try:
+            while waiting := self._waiting.pop(broker_id, None):
+                questions = {}
+                for each in waiting:  # a request names each transactional id once
+                    if each.transactional_id in questions:
+                        self._waiting.setdefault(broker_id, []).append(each)
+                    else:
+                        questions[each.transactional_id] = each
+                await self._exchange(broker_id, questions)
+        finally:
+            del self._senders[broker_id]
+            for each in (*questions.values(), *self._waiting.pop(broker_id, ())):
+                each.fail(ErrorCode.network_exception)
+
+    async def _exchange(self, broker_id: int, questions: Mapping[str, _Question]) -> None:
+        message = {"transactions": [each.message() for each in questions.values()]}
+        try:
+            response = await self._connections.request(
+                self._metadata.image.brokers, broker_id, ApiKey.ADD_PARTITIONS_TO_TXN, message, purpose=_PURPOSE
+            )
+        except UnavailableError:
+            for each in questions.values():
+                each.fail(ErrorCode.network_exception)
+            return
+        for result in response.results_by_transaction:
+            question = questions.get(result.transactional_id)
+            if question is not None and not question.answer.done():
+                question.answer.set_result(
+                    {
+                        TopicPartition(topic.name, each.partition_index): each.partition_error_code
+                        for topic in result.topic_results
+                        for each in topic.results_by_partition
+                    }
+                )
+        is_denied = response.error_code is ErrorCode.cluster_authorization_failed
+        for each in questions.values():  # those without a result
+            each.fail(ErrorCode.invalid_txn_state if is_denied else response.error_code or ErrorCode.network_exception)

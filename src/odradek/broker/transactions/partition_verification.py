@@ -1,0 +1,207 @@
+"""The verification of transactional appends (KIP-890): no batch is appended outside a transaction of its coordinator.
+
+```
+Produce 3 to 11, TxnOffsetCommit 0 to 4   the coordinator is asked whether the client has added the partition
+Produce 12, TxnOffsetCommit 5             the coordinator is asked to add the partition
+```
+Only a transaction's first batch in a partition is verified. Its request waits, and its connection with it, in
+`serving.admission`; the log has the result (`log.producers`), and refuses the batch if it was not verified. Requests
+without a transactional id are not decoded here.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.metadata_cache import MetadataCache
+from odradek.broker.replication.replica_manager import ReplicaManager
+from odradek.broker.transactions.add_partitions_to_txn_manager import AddPartitionsToTxnManager, Errors
+from odradek.coordination import Producer
+from odradek.log.log import Log
+from odradek.log.producers.producer_state import Verification
+from odradek.model import Buffer, ErrorCode, KafkaError, TopicPartition
+from odradek.model.names import INTERNAL_TOPICS
+from odradek.protocol.api import ApiKey
+from odradek.protocol.batches.record_batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
+from odradek.protocol.messages.produce import (
+    FLEXIBLE_FROM,
+    TOPIC_IDS_FROM,
+    ProduceRequest,
+    decode_produce_request,
+)
+from odradek.protocol.primitives import Meter
+from odradek.runtime import Clock
+from odradek.security import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from odradek.broker.serving.context import RequestContext
+
+ADDS_FROM: Final = 12
+"""The first version of Produce that adds partitions to the transaction."""
+_ABORTABLE_FROM: Final = 11
+_OFFSETS_ADD_FROM: Final = 5
+_OFFSETS_ABORTABLE_FROM: Final = 4
+_NULL: Final = {True: 0, False: 0xFF}
+"""The first byte of a string that is null, by whether the version is flexible."""
+_TRANSIENT: Final = frozenset(
+    {
+        ErrorCode.network_exception,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.coordinator_not_available,
+        ErrorCode.not_coordinator,
+    }
+)
+
+
+class PartitionVerification:
+    """The verifications of one broker. `partitions` and `manager` are functions, as the broker makes them later."""
+
+    apis: Final = frozenset({ApiKey.PRODUCE})
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        clock: Clock,
+        *,
+        partitions: Callable[[], ReplicaManager],
+        manager: Callable[[], AddPartitionsToTxnManager],
+    ) -> None:
+        self._metadata = metadata
+        self._clock = clock
+        self._partitions = partitions
+        self._manager = manager
+
+    # ---- Produce ------------------------------------------------------------------------------------------------
+
+    def verify(self, context: "RequestContext", frame: memoryview) -> Awaitable[None] | None:
+        version, offset = context.api_version, context.header.body_offset
+        if len(frame) <= offset or frame[offset] == _NULL[version >= FLEXIBLE_FROM]:
+            return None
+        adds, config = version >= ADDS_FROM, self._metadata.config
+        if not adds and not config.transaction_partition_verification_enable:
+            return None
+        request = decode_produce_request(version, frame, offset, meter=Meter(config.most_request_entries))
+        transactional_id = request.transactional_id
+        if not transactional_id or not context.allows(
+            AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id, quietly=True
+        ):
+            return None
+        begun: dict[TopicPartition, Verification] = {}
+        producers: set[Producer] = set()
+        for key, log, header in self._batches(context, request):
+            producer_id, epoch = header.producer_id, header.producer_epoch
+            verification = None
+            if log.producers.find(header) is None:
+                verification = log.producers.begin_verification(producer_id, epoch, self._clock.now_ms())
+            if verification is not None:
+                begun[key] = verification
+                producers.add(Producer(producer_id=producer_id, epoch=epoch))
+        if len(producers) > 1:
+            return _refused(
+                ErrorCode.invalid_producer_id_mapping, "Transactional records contained more than one producer ID"
+            )
+        knows_abortable = version >= _ABORTABLE_FROM
+        for producer in producers:
+            return self._ask(transactional_id, producer, begun, adds=adds, knows_abortable=knows_abortable)
+        return None
+
+    def _batches(
+        self, context: "RequestContext", request: ProduceRequest
+    ) -> Iterator[tuple[TopicPartition, Log, BatchHeader]]:
+        """Yield the transactional batches that the request may append on this broker."""
+        image, partitions = self._metadata.image, self._partitions()
+        for name, topic_id, batches in request.topics:
+            topic = name if context.api_version < TOPIC_IDS_FROM else image.topic_names.get(topic_id)  # type: ignore[arg-type]
+            if topic is None or topic in INTERNAL_TOPICS:
+                continue
+            if not context.allows(AclOperation.WRITE, ResourceType.TOPIC, topic, quietly=True):
+                continue
+            for number, records in batches:
+                led = partitions.leader_or_none(topic, number)
+                header = None if led is None else _transactional(records)
+                if led is not None and header is not None:
+                    yield led.topic_partition, led.log, header
+
+    async def _ask(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        begun: Mapping[TopicPartition, Verification],
+        *,
+        adds: bool,
+        knows_abortable: bool,
+    ) -> None:
+        """Wait for the coordinator, and store its answers in the verifications."""
+        errors = await self._add_or_verify(transactional_id, producer, begun, adds=adds)
+        for key, verification in begun.items():
+            error = _shown(errors.get(key, ErrorCode.network_exception), knows_abortable=knows_abortable)
+            if error is ErrorCode.none:
+                verification.is_verified = True
+            elif error in _TRANSIENT or (error is ErrorCode.concurrent_transactions and not adds):
+                text = f"Unable to verify the partition has been added to the transaction: {error.name.upper()}"
+                verification.error = KafkaError(ErrorCode.not_enough_replicas, text)
+            else:
+                verification.error = KafkaError(
+                    error, f"{key} was not added to the transaction of {transactional_id!r}"
+                )
+
+    async def _add_or_verify(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        begun: Mapping[TopicPartition, Verification],
+        *,
+        adds: bool,
+    ) -> Errors:
+        """Return the coordinator's errors; an addition waits a little while the last transaction is being completed."""
+        config = self._metadata.config
+        until_s = self._clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
+        while True:
+            errors = await self._manager().add_or_verify(transactional_id, producer, begun.keys(), adds=adds)
+            is_concurrent = adds and ErrorCode.concurrent_transactions in errors.values()
+            if not is_concurrent or self._clock.monotonic() >= until_s:
+                return errors
+            await asyncio.sleep(config.add_partitions_to_txn_retry_backoff_ms / 1000)
+
+    # ---- TxnOffsetCommit ----------------------------------------------------------------------------------------
+
+    async def verify_offsets(
+        self, key: TopicPartition, transactional_id: str, producer: Producer, *, version: int
+    ) -> ErrorCode:
+        """Verify the partition `key` of `__consumer_offsets`, or add it to the transaction; return the error."""
+        adds, led = version >= _OFFSETS_ADD_FROM, self._partitions().get(key)
+        if led is None:
+            return ErrorCode.not_coordinator
+        begun = led.log.producers.begin_verification(producer.producer_id, producer.epoch, self._clock.now_ms())
+        if begun is None:
+            return ErrorCode.none
+        if not adds and not self._metadata.config.transaction_partition_verification_enable:
+            begun.is_verified = True
+            return ErrorCode.none
+        errors = await self._add_or_verify(transactional_id, producer, {key: begun}, adds=adds)
+        error = errors.get(key, ErrorCode.network_exception)
+        begun.is_verified = error is ErrorCode.none
+        if error is ErrorCode.network_exception:
+            return ErrorCode.coordinator_load_in_progress  # which a client repeats without looking for a coordinator
+        return _shown(error, knows_abortable=version >= _OFFSETS_ABORTABLE_FROM)
+
+
+def _transactional(records: Buffer | None) -> BatchHeader | None:
+    """Return the header of a transactional batch, None for other and malformed ones."""
+    if not records or len(records) < HEADER_SIZE:
+        return None
+    header = read_header(records)
+    return header if header.magic == MAGIC and header.is_transactional and header.producer_id >= 0 else None
+
+
+def _shown(error: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
+    """Return a coordinator's error as producers expect it."""
+    if error is ErrorCode.producer_fenced:
+        return ErrorCode.invalid_producer_epoch
+    if error is ErrorCode.transaction_abortable and not knows_abortable:
+        return ErrorCode.invalid_txn_state
+    return error
+
+
+async def _refused(error: ErrorCode, text: str) -> None:
+    raise KafkaError(error, text)

@@ -299,3 +299,25 @@ def test_a_corrupt_record_of_the_coordinator_is_skipped(play: Play, caplog: pyte
 
     play(scenario)
     assert "Skipped" in caplog.text
+
+
+def test_markers_are_written_although_the_coordinators_epoch_changes_meanwhile(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        client = await started(world, t=6)
+        first = coordinator(world)
+        places = [("t", number) for number in range(6)]
+        await client.write(*places)
+        away = next(number for number in range(3) if number != first)
+        await world.kill(away)
+        assert await client.end() is ErrorCode.none
+        await world.pass_time(2)
+        led = world.running[first].partitions.leader(TRANSACTIONS_TOPIC, 0)
+        epoch = led.leader_epoch
+        led.leader_epoch += 5  # as after an election that it has won again
+        assert world.running[first].transactions.markers.pending == 1
+        await world.start(away)
+        await client.until_state("CompleteCommit")
+        assert stable(world, *places)
+        led.leader_epoch = epoch
+
+    play(scenario, brokers=3, **REPLICATED)

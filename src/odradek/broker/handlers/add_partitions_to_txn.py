@@ -6,9 +6,9 @@ gets TRANSACTION_ABORTABLE; without it, the partition is added for a client of t
 is refused, the transaction gets none, and the others get OPERATION_NOT_ATTEMPTED. Version 2: PRODUCER_FENCED.
 """
 
+import asyncio
 from typing import Any, Final, Protocol
 
-from odradek.broker.cooperation import cooperatively
 from odradek.broker.parts import HasImage, HasTransactions
 from odradek.broker.serving.context import RequestContext
 from odradek.broker.transactions.response_errors import response_code
@@ -37,13 +37,11 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
         return {"results_by_topic_v3_and_below": _by_topic(errors)}
     if not context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
         return {"error_code": ErrorCode.cluster_authorization_failed, "results_by_transaction": []}
+    results = await asyncio.gather(*(_of_broker(broker, context, each) for each in message.transactions))
     return {
         "results_by_transaction": [
-            {
-                "transactional_id": each.transactional_id,
-                "topic_results": _by_topic(await _of_broker(broker, context, each)),
-            }
-            async for each in cooperatively(message.transactions)
+            {"transactional_id": each.transactional_id, "topic_results": _by_topic(errors)}
+            for each, errors in zip(message.transactions, results, strict=True)
         ]
     }
 

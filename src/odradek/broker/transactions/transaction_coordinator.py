@@ -43,6 +43,8 @@ from odradek.transactions.messages import (
 
 _COMMIT_TIMEOUT_MS: Final = 30_000
 """How long a request waits for its record to be committed; Kafka's `request.timeout.ms`."""
+_MOST_ID_CHARACTERS: Final = 200
+"""Limit of a transactional id's characters in a log line."""
 _log = logging.getLogger("odradek.transactions")
 
 
@@ -131,12 +133,12 @@ class TransactionCoordinator:
         elif isinstance(event, TransactionTimedOut):
             _log.info(
                 "Aborted the transaction of %r, which was open for longer than %d ms",
-                event.transactional_id, event.timeout_ms,
+                event.transactional_id[:_MOST_ID_CHARACTERS], event.timeout_ms,
             )  # fmt: skip
         elif isinstance(event, ProducerInitialised):
             _log.info(
                 "Initialized transactional id %r with producer id %d and epoch %d",
-                event.transactional_id, event.producer.producer_id, event.producer.epoch,
+                event.transactional_id[:_MOST_ID_CHARACTERS], event.producer.producer_id, event.producer.epoch,
             )  # fmt: skip
 
     def _coordinator_epoch(self, transactional_id: str) -> int | None:

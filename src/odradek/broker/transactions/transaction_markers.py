@@ -104,14 +104,16 @@ class TransactionMarkers:
             task.cancel()
 
     def _is_current(self, ending: _Ending) -> bool:
-        """Return whether this broker still coordinates the transaction at the same epoch; else forget it."""
+        """Return whether this broker still coordinates the transaction, perhaps in a later epoch; else forget it."""
         key = ending.end.transactional_id
         if self._endings.get(key) is not ending:
             return False
-        if self._coordinator_epoch(key) == ending.coordinator_epoch:
-            return True
-        del self._endings[key]
-        return False
+        epoch = self._coordinator_epoch(key)
+        if epoch is None:
+            del self._endings[key]
+            return False
+        ending.coordinator_epoch = epoch
+        return True
 
     def _route(self, ending: _Ending, partitions: Collection[TopicPartition]) -> None:
         """Queue the markers for the current leaders of `partitions`; drop deleted ones."""
@@ -215,9 +217,7 @@ class TransactionMarkers:
         while self._is_current(ending):
             try:
                 await self._completed(ending.end)
-            except KafkaError as error:
-                if error.code in (ErrorCode.not_coordinator, ErrorCode.coordinator_load_in_progress):
-                    break
+            except KafkaError as error:  # also while the coordinator loads
                 self._error_log.log("completion", logging.INFO, "A completed transaction is not recorded: %s", error)
                 await asyncio.sleep(ending.backoff_s)
                 ending.backoff_s = min(ending.backoff_s * 2, _MAX_BACKOFF_S)

@@ -54,7 +54,7 @@ _SET_BY_UP: Final = {
 @click.option("--metadata", metavar="URL", help="sqlite:///PATH or zookeeper://HOST:PORT/CHROOT; else a file in DIR.")
 @click.option("--config", metavar="FILE", help="Java properties for every broker, as Kafka's server.properties.")
 @click.option(
-    "--secure", metavar="DIR",
+    "--secure", metavar="DIR", type=click.Path(file_okay=False),
     help="Use TLS and passwords. DIR gets certificates and client.properties, the administrator's login.",
 )  # fmt: skip
 @click.option("-o", "options", multiple=True, metavar="KEY=VALUE", help="A key for every broker; may be repeated.")

@@ -1,6 +1,7 @@
 """Clients and brokers that authenticate by SASL, and those that cannot (X2)."""
 
 import asyncio
+import logging
 from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
@@ -291,7 +292,11 @@ def test_scram_users_are_in_the_tree_and_a_new_one_is_known_at_once(seed: int) -
     play(seed, scene)
 
 
-def test_a_deleted_user_cannot_log_in_and_a_session_ends_when_it_has_to_be_renewed(seed: int) -> None:
+def test_a_deleted_user_cannot_log_in_and_a_session_ends_when_it_has_to_be_renewed(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "odradek.authorizer")
+
     async def scene(world: World) -> None:
         await world.start(**keys(world), connections_max_reauth_ms="10000")
         admin = Admin(
@@ -317,6 +322,14 @@ def test_a_deleted_user_cannot_log_in_and_a_session_ends_when_it_has_to_be_renew
             await admin.alter_user_scram_credentials(
                 [UserScramCredentialDeletion(user="carol", mechanism="SCRAM-SHA-256")]
             )
+            audit = [each.getMessage() for each in caplog.records if " has changed " in each.getMessage()]
+            assert [text.partition(" has changed ")[2].partition(" by ")[0] for text in audit] == [
+                "user 'carol': set SCRAM-SHA-256",
+                "user 'carol': set SCRAM-SHA-512",
+                "user 'carol': removed SCRAM-SHA-256",
+            ]
+            assert all(text.startswith("Principal = User:") and " from host = " in text for text in audit)
+            assert "geheim" not in caplog.text
             assert await topics_of(connection) == []
             with pytest.raises(AuthenticationError):
                 await connect(world, "carol", "geheim", "SCRAM-SHA-256")

@@ -15,7 +15,6 @@ from odradek.security.quotas import check_entity, check_key, quota_text
 
 async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one entry per entity, which is altered completely or not at all; INVALID_REQUEST for invalid quotas."""
-    del context
     results: list[KafkaError | None] = []
     changes: dict[int, ConfigChange] = {}
     for place, entry in enumerate(message.entries):
@@ -31,6 +30,11 @@ async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any)
             made = [error] * len(changes)
         for place, result in zip(changes, made, strict=True):
             results[place] = result
+            if result is None:
+                ops = message.entries[place].ops
+                texts = (f"removed {op.key}" if op.remove else f"set {op.key}={op.value:g}" for op in ops)
+                names = (f"{each.entity_type} {each.entity_name!r}" for each in message.entries[place].entity)
+                context.log_change(f"quotas of {', '.join(names)}: {', '.join(texts)}")
     return _response(message, results)
 
 

@@ -27,7 +27,6 @@ _LONGEST_SALT: Final = 1024
 
 async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per user, whose alterations are made completely or not at all."""
-    del context
     alterations: dict[str, dict[str, str | None]] = {}
     errors: dict[str, KafkaError] = {}
     async for each in cooperatively((*message.deletions, *message.upsertions)):
@@ -51,6 +50,9 @@ async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any)
         errors |= {user: error for user, error in zip(changes, made, strict=True) if error is not None}
     except KafkaError as error:
         errors |= dict.fromkeys(changes, error)
+    for user in changes.keys() - errors.keys():
+        made_of = (f"{'removed' if text is None else 'set'} {name}" for name, text in alterations[user].items())
+        context.log_change(f"user {user!r}: {', '.join(made_of)}")
     return {"results": [_result(user, errors.get(user)) for user in alterations]}
 
 

@@ -45,6 +45,8 @@ _MOST_LINES: Final = 10
 """Refusals of one principal and operation that are logged in a minute."""
 _MOST_REMEMBERED: Final = 1000
 """Limit of the names that a session remembers for an API's operation; a client may name topics that do not exist."""
+_MOST_CHANGES: Final = 100
+"""Changes of users and quotas by one principal that are logged in a minute."""
 _NONE: Final[frozenset[str]] = frozenset()
 _OPERATIONS: Final = {
     ResourceType.TOPIC: TOPIC_OPERATIONS,
@@ -88,6 +90,7 @@ class Admission:
         self.may_refuse = not self.allows_all or bool(self.postponed_apis - {ApiKey.PRODUCE})
         """Whether methods other than `is_due` can refuse anything; if not, only the handler of Produce calls them."""
         self._refusals = RateLimitedLog(_log, most_lines=_MOST_LINES)
+        self._changes = RateLimitedLog(_log, most_lines=_MOST_CHANGES)
         self._verifier = verifier
         self._tasks: set[asyncio.Task[KafkaError | None]] = set()
 
@@ -211,6 +214,12 @@ class Admission:
         operations = [each for each in AclOperation if every >> each & 1]
         results = self._authorize(context, [_action(Permission(each, resource_type), name) for each in operations])
         return sum(1 << each for each, allowed in zip(operations, results, strict=True) if allowed)
+
+    def log_change(self, context: "RequestContext", what: str) -> None:
+        """Log a change of users or quotas for audits; `what` has no secrets."""
+        text = "Principal = %s from host = %s has changed %s by request = %s"
+        api = kafka_name(ApiKey(context.api_key))
+        self._changes.log(context.principal, logging.INFO, text, context.principal, context.client_host, what, api)
 
     def _log_refusals(self, context: "RequestContext", actions: Iterable[Action]) -> None:
         """Log refused actions in Kafka's words; and what to do if the client is a broker."""

@@ -84,6 +84,10 @@ class RequestContext(NamedTuple):
 
     # ---- what the principal may do; see `Admission` -------------------------------------------------------------
 
+    def log_change(self, what: str) -> None:
+        """Log that the principal has changed `what`, which has no secrets."""
+        self.session.admission.log_change(self, what)
+
     def check_request(self, message: object) -> None:
         """Raise `KafkaError` if the request as a whole is refused."""
         self.session.admission.check_request(self, message)

@@ -5,7 +5,9 @@
 
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import click
@@ -13,17 +15,19 @@ import click
 from bench import comparisons, storage_comparisons
 from bench.comparisons import Bench
 from bench.measure import Row, print_rows
+from bench.peers.security import BenchSecurity
 from bench.peers.sides import kafka_side, odradek_side
 from bench.progress import progress
 from odradek.cli.common import key_and_value
+from odradek.model import SecurityProtocol
 
-PEERS = {"kafka": kafka_side}
 COMPARISONS: Final[Mapping[str, Callable[[Bench], Iterator[Row]]]] = {
     "start": comparisons.start,
     "memory": comparisons.memory,
     "produce": comparisons.produce,
     "fetch": comparisons.fetch,
     "requests": comparisons.requests,
+    "logins": comparisons.logins,
     "latency": comparisons.latency,
     "recovery": storage_comparisons.recovery,
     "compaction": storage_comparisons.compaction,
@@ -32,7 +36,7 @@ COMPARISONS: Final[Mapping[str, Callable[[Bench], Iterator[Row]]]] = {
 
 
 @click.command(name="compare")
-@click.option("--peer", type=click.Choice(list(PEERS)), default="kafka", show_default=True, help="The other side.")
+@click.option("--peer", default="kafka", show_default=True, help="The other side: kafka, or another source tree.")
 @click.option("--only", metavar="NAMES", help=f"Some of {', '.join(COMPARISONS)}; separated by commas.")
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Times each side runs.")
 @click.option("--mib", type=click.IntRange(8), default=256, show_default=True, help="What a throughput round moves.")
@@ -48,6 +52,12 @@ COMPARISONS: Final[Mapping[str, Callable[[Bench], Iterator[Row]]]] = {
 @click.option(
     "-o", "options", multiple=True, metavar="KEY=VALUE", help="Of our broker's configuration; may be repeated."
 )
+@click.option(
+    "--security",
+    type=click.Choice([each.value.lower() for each in SecurityProtocol], case_sensitive=False),
+    help="Of the clients' connections, on both sides; users log in by PLAIN.",
+)
+@click.option("--acls", type=click.IntRange(0), help="ACLs of other users, on both sides; needs a sasl protocol.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per row.")
 def command(
     *,
@@ -59,6 +69,8 @@ def command(
     seconds: float,
     warm_up: float,
     options: Sequence[str],
+    security: str | None,
+    acls: int | None,
     as_json: bool,
 ) -> None:
     """Compare with a peer on this machine, by the same client: figures of both, their ratio, the aim.
@@ -67,12 +79,21 @@ def command(
     since a JVM needs one; start, memory, recovery and compaction are taken without.
     """
     names = _chosen(only)
+    protocol = None if security is None else SecurityProtocol(security.upper())
+    if acls is not None and (protocol is None or not protocol.uses_sasl):
+        raise click.BadParameter("needs --security sasl_plaintext or sasl_ssl", param_hint="--acls")
+    if peer != "kafka" and not Path(peer, "src", "odradek").is_dir():
+        raise click.BadParameter(f"{peer!r} is neither kafka nor a source tree of Odradek", param_hint="--peer")
     # On SIGTERM the `finally` stops the brokers.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with progress() as say:
+    with progress() as say, tempfile.TemporaryDirectory(prefix="odradek-bench-keys-") as keys:
+        secured = None if protocol is None else BenchSecurity(protocol=protocol, directory=Path(keys), acls=acls)
+        if secured is not None:
+            secured.use()
+        own = dict(map(key_and_value, options))
         bench = Bench(
-            ours=odradek_side(dict(map(key_and_value, options))),
-            peer=PEERS[peer](),
+            ours=odradek_side(own, secured),
+            peer=kafka_side(secured) if peer == "kafka" else odradek_side(own, secured, tree=Path(peer).resolve()),
             rounds=rounds,
             mib=mib,
             scale=scale,

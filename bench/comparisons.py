@@ -197,9 +197,23 @@ def requests(bench: Bench) -> Iterator[Row]:
         server.name: with_cpu(server, "requests", {"count": _REQUESTS, "partitions": 1}) for server in bench.servers()
     }
     figures = bench.measure(what, runs)
-    per_core = {side: {"rate": by["requests"] / by["cpu_seconds"]} for side, by in figures.items()}
+    per_core = {
+        side: {"rate": by["requests"] / by["cpu_seconds"], "client": by["requests"] / by["client_s"]}
+        for side, by in figures.items()
+    }
     yield bench.row(what, "requests/s", figures, "requests_per_second", PER_CORE)
     yield bench.row(what, "requests per s of broker CPU", per_core, "rate", PER_CORE)
+    yield bench.row(what, "requests per s of client CPU", per_core, "client")
+
+
+def logins(bench: Bench) -> Iterator[Row]:
+    """Connect and log in, again and again. The rate is that of the client, which is Python."""
+    what = "connections and logins"
+    runs = {server.name: with_cpu(server, "logins", {"seconds": bench.seconds}) for server in bench.servers()}
+    figures = bench.measure(what, runs)
+    per_core = {side: {"rate": by["connections"] / by["cpu_seconds"]} for side, by in figures.items()}
+    yield bench.row(what, "connections/s", figures, "connections_per_second", PER_CORE)
+    yield bench.row(what, "connections per s of broker CPU", per_core, "rate", PER_CORE)
 
 
 def latency(bench: Bench) -> Iterator[Row]:

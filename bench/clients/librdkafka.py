@@ -6,10 +6,14 @@ library is the one in confluent-kafka; its documentation is `rdkafka.h`.
 
 import ctypes
 import functools
+import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+CLIENT_SETTINGS: Final = "ODRADEK_BENCH_CLIENT"
+"""The environment variable with more settings of librdkafka, as a JSON object: those of security."""
 _PRODUCER: Final = 0
 _CONSUMER: Final = 1
 _BLOCK: Final = 4
@@ -17,6 +21,11 @@ _BLOCK: Final = 4
 _ERROR_BYTES: Final = 512
 _ANSWER_MS: Final = 10_000
 _LEADER_S: Final = 30.0
+
+
+def settings_of(bootstrap_servers: str) -> dict[str, object]:
+    """Return a client's settings of its connections."""
+    return {"bootstrap.servers": bootstrap_servers, **json.loads(os.environ.get(CLIENT_SETTINGS, "{}"))}
 
 
 class _Message(ctypes.Structure):

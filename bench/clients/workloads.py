@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from bench.clients.librdkafka import CConsumer, CProducer, Messages
+from bench.clients.librdkafka import CConsumer, CProducer, Messages, settings_of
 
 Figures = dict[str, float]
 DEADLINE_SECONDS = 300
@@ -50,7 +50,7 @@ def produce(
     random keys, and a random value.
     """
     settings = {
-        "bootstrap.servers": bootstrap_servers,
+        **settings_of(bootstrap_servers),
         "acks": acks,
         "batch.size": batch_bytes,
         "batch.num.messages": 1_000_000,
@@ -87,7 +87,7 @@ def _keyed(record_bytes: int, keys: int, seed: int) -> Messages:
 def requests(bootstrap_servers: str, *, count: int, partitions: int = 0) -> Figures:
     """Produce one record per request, with many requests in flight; return requests per second."""
     settings = {
-        "bootstrap.servers": bootstrap_servers,
+        **settings_of(bootstrap_servers),
         "acks": "1",
         "batch.num.messages": 1,
         "linger.ms": 0,
@@ -98,19 +98,20 @@ def requests(bootstrap_servers: str, *, count: int, partitions: int = 0) -> Figu
     with _topic(bootstrap_servers, "", partitions) as name:
         producer = CProducer(settings)
         producer.end_offset(name, 0)
-        started = time.perf_counter()
+        started, used = time.perf_counter(), time.process_time()
         for _ in range(count // messages.count):
             producer.produce(name, 0, messages)
         producer.flush(DEADLINE_SECONDS)
-        seconds = time.perf_counter() - started
+        seconds, client_s = time.perf_counter() - started, time.process_time() - used
         _check_all_arrived(producer, name, 1, count // messages.count * messages.count)
         producer.close()
-    return {"requests": float(count), "seconds": seconds, "requests_per_second": count / seconds}
+    rate = count / seconds
+    return {"requests": float(count), "seconds": seconds, "requests_per_second": rate, "client_s": client_s}
 
 
 def fetch(bootstrap_servers: str, *, topic: str, partitions: int, records: int, record_bytes: int) -> Figures:
     """Read `records` records of a topic from its beginning; measure from the first received records to the last."""
-    consumer = CConsumer({"bootstrap.servers": bootstrap_servers, **_FETCH_QUEUE})
+    consumer = CConsumer({**settings_of(bootstrap_servers), **_FETCH_QUEUE})
     for partition in range(partitions):
         consumer.start(topic, partition)
     received = first = 0
@@ -135,10 +136,10 @@ def latency(bootstrap_servers: str, *, per_second: int, seconds: float, partitio
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     with _topic(bootstrap_servers, "", partitions) as topic:
-        producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "1", "linger.ms": 0})
+        producer = Producer({**settings_of(bootstrap_servers), "acks": "1", "linger.ms": 0})
         consumer = Consumer(
             {
-                "bootstrap.servers": bootstrap_servers,
+                **settings_of(bootstrap_servers),
                 "group.id": topic,
                 "fetch.wait.max.ms": 100,
                 "enable.auto.commit": False,
@@ -174,7 +175,7 @@ def percentiles(waits: list[float]) -> Figures:
 
 def saturate(bootstrap_servers: str, *, partitions: int = 0) -> Figures:
     """Produce 1 KiB records until SIGTERM, or for `DEADLINE_SECONDS`. Return no figures."""
-    settings = {"bootstrap.servers": bootstrap_servers, "acks": "1", "batch.size": 1_000_000, "linger.ms": 5}
+    settings = {**settings_of(bootstrap_servers), "acks": "1", "batch.size": 1_000_000, "linger.ms": 5}
     messages = Messages([b"x" * 1024] * _MESSAGES_AT_ONCE)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -195,7 +196,7 @@ def first_record(bootstrap_servers: str) -> Figures:
     from confluent_kafka import Producer
 
     started = time.perf_counter()
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 0})
+    producer = Producer({**settings_of(bootstrap_servers), "linger.ms": 0})
     producer.produce("bench-first", b"x")
     assert producer.flush(60) == 0
     return {"seconds": time.perf_counter() - started}
@@ -206,7 +207,7 @@ def fill(bootstrap_servers: str, *, topic: str, count: int, record_bytes: int, c
     chance = random.Random(1)
     values = [chance.randbytes(record_bytes // 2).hex().encode() for _ in range(_MESSAGES_AT_ONCE)]
     messages = Messages(values, keys=[b"%08d" % number for number in range(_MESSAGES_AT_ONCE)])
-    settings = {"bootstrap.servers": bootstrap_servers, "compression.type": compression, "linger.ms": 50}
+    settings = {**settings_of(bootstrap_servers), "compression.type": compression, "linger.ms": 50}
     with _topic(bootstrap_servers, topic, 0) as name:
         producer = CProducer(settings)
         for _ in range(count // messages.count):
@@ -228,7 +229,7 @@ def create_topic(
     """Create a topic and wait until every partition has a leader, and all replicas are in sync."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin = AdminClient(settings_of(bootstrap_servers))
     wanted = NewTopic(topic, partitions, replicas, config=dict(config or {}))
     for future in admin.create_topics([wanted], operation_timeout=_LEADER_SECONDS).values():
         future.result()
@@ -241,7 +242,7 @@ def alter_topic(bootstrap_servers: str, *, topic: str, config: Mapping[str, str]
     from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
     entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()]
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin = AdminClient(settings_of(bootstrap_servers))
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     admin.list_topics(timeout=_LEADER_SECONDS)  # connect before the clock starts
     asked_at = time.time()
@@ -254,7 +255,7 @@ def delete_topic(bootstrap_servers: str, *, topic: str) -> Figures:
     """Delete a topic; the server may remove its files later."""
     from confluent_kafka.admin import AdminClient
 
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin = AdminClient(settings_of(bootstrap_servers))
     for future in admin.delete_topics([topic]).values():
         future.result()
     return {}
@@ -272,7 +273,7 @@ def _topic(bootstrap_servers: str, topic: str, partitions: int, replicas: int = 
 
     name = topic or f"bench-{uuid.uuid4().hex[:8]}"
     if topic or not partitions:
-        await_leaders(AdminClient({"bootstrap.servers": bootstrap_servers}), name)
+        await_leaders(AdminClient(settings_of(bootstrap_servers)), name)
         yield name
         return
     create_topic(bootstrap_servers, topic=name, partitions=partitions, replicas=replicas)

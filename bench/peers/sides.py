@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from bench.peers.kafka_peer import KafkaBroker, kafka_home
+from bench.peers.security import SECURED, BenchSecurity, SecuredKafka
 from bench.peers.servers import Server
 from odradek.model import UnavailableError
 from odradek.testing.servers.odradek_process import ServedBroker
@@ -49,6 +50,7 @@ class Side(Struct, frozen=True, kw_only=True):
 
     name: str
     make: Callable[[Path, Mapping[str, str]], BrokerProcess]
+    security: BenchSecurity | None = None
 
     @contextmanager
     def broker(self, options: Mapping[str, str] | None = None) -> Iterator[BrokerProcess]:
@@ -60,6 +62,8 @@ class Side(Struct, frozen=True, kw_only=True):
     def server(self, options: Mapping[str, str] | None = None) -> Iterator[Server]:
         """Yield a running server on a temporary directory."""
         with self.broker(options) as broker, running(broker):
+            if self.security is not None:
+                self.security.create_acls(broker.bootstrap_servers)
             yield Server(name=self.name, bootstrap_servers=broker.bootstrap_servers, pid=broker.pid)
 
 
@@ -76,20 +80,29 @@ def running(broker: BrokerProcess) -> Iterator[None]:
         broker.kill()
 
 
-def odradek_side(own: Mapping[str, str] | None = None) -> Side:
-    """Return Odradek's side; `own` is its additional configuration."""
+def odradek_side(
+    own: Mapping[str, str] | None = None, security: BenchSecurity | None = None, *, tree: Path | None = None
+) -> Side:
+    """Return Odradek's side; `own` is its additional configuration. With `tree`, the code is that of a source tree."""
+    keys = {**({} if security is None else security.broker_keys("PLAINTEXT")), **(own or {})}
+    launcher = () if tree is None else ("env", f"PYTHONPATH={tree / 'src'}")
     return Side(
-        name="odradek", make=lambda data_dir, options: ServedBroker(data_dir, options={**options, **(own or {})})
+        name="odradek" if tree is None else tree.name,
+        make=lambda data_dir, options: ServedBroker(data_dir, options={**options, **keys}, launcher=launcher),
+        security=security,
     )
 
 
-def kafka_side() -> Side:
+def kafka_side(security: BenchSecurity | None = None) -> Side:
     """Return Apache Kafka's side: one node, broker and controller. Raises `UnavailableError` without Kafka."""
     kafka_home()
-    return Side(name="kafka", make=_kafka)
 
+    def make(data_dir: Path, options: Mapping[str, str]) -> BrokerProcess:
+        if security is None:
+            broker = KafkaBroker(data_dir, options=options)
+        else:
+            broker = SecuredKafka(data_dir, {**options, **security.broker_keys(SECURED)})
+        broker.format()
+        return broker
 
-def _kafka(data_dir: Path, options: Mapping[str, str]) -> BrokerProcess:
-    broker = KafkaBroker(data_dir, options=options)
-    broker.format()
-    return broker
+    return Side(name="kafka", make=make, security=security)

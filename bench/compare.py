@@ -13,6 +13,7 @@ from typing import Final
 import click
 
 from bench import comparisons, storage_comparisons
+from bench.clients.librdkafka import CLIENT_SETTINGS
 from bench.comparisons import Bench
 from bench.measure import Row, print_rows
 from bench.peers.security import BenchSecurity
@@ -114,6 +115,7 @@ def command(
                     print_rows(title, rows, as_json=as_json)
         finally:
             bench.close()
+            os.environ.pop(CLIENT_SETTINGS, None)
 
 
 def _chosen(only: str | None) -> list[str]:

@@ -8,12 +8,13 @@ import pytest
 from click.testing import CliRunner
 
 from bench import compare, comparisons
-from bench.clients.librdkafka import CConsumer, CProducer, Messages
+from bench.clients.librdkafka import CLIENT_SETTINGS, CConsumer, CProducer, Messages
 from bench.clients.workloads import create_topic
 from bench.measure import Aim, Row, cpu_seconds, print_rows, rounds, turns
+from bench.peers.security import BenchSecurity
 from bench.peers.sides import Side, odradek_side
 from odradek.cli import main
-from odradek.model import UnavailableError
+from odradek.model import SecurityProtocol, UnavailableError
 from odradek.testing import Cluster
 
 
@@ -140,12 +141,48 @@ def test_an_unknown_comparison_is_refused_with_the_list_of_known_ones():
 
 
 def test_an_unavailable_peer_is_reported_in_one_sentence(monkeypatch):
-    def unreachable() -> Side:
+    def unreachable(security: object) -> Side:
         raise UnavailableError("there is no peer today")
 
-    monkeypatch.setitem(compare.PEERS, "kafka", unreachable)
+    monkeypatch.setattr(compare, "kafka_side", unreachable)
     result = CliRunner().invoke(main, ["bench", "compare"])
     assert (result.exit_code, result.output.splitlines()[-1]) == (1, "odradek: there is no peer today")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--acls", "3", "--security", "ssl"], "--security sasl_plaintext or sasl_ssl"),
+        (["--acls", "3"], "--security sasl_plaintext or sasl_ssl"),
+        (["--peer", "kafak"], "neither kafka nor a source tree"),
+    ],
+)
+def test_options_of_a_comparison_that_do_not_fit_are_refused(options, said):
+    result = CliRunner().invoke(main, ["bench", "compare", *options])
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.replace("│", " ").split())
+
+
+def test_a_comparison_with_security_logs_in_and_has_acls_on_both_sides(monkeypatch, tmp_path):
+    pytest.importorskip("confluent_kafka")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(comparisons, "_REQUESTS", 200)
+    monkeypatch.setattr(comparisons, "_SETTLE_S", 0.0)
+    made = []
+
+    def other_side(security: BenchSecurity) -> Side:
+        made.append(security)
+        return Side(name="other", make=odradek_side(None, security).make, security=security)
+
+    monkeypatch.setattr(compare, "kafka_side", other_side)
+    asked = ["--only", "requests,logins", "--security", "sasl_ssl", "--acls", "3", "--seconds", "1", "--rounds", "1"]
+    result = CliRunner().invoke(main, ["bench", "compare", *asked, "--warm-up", "0", "--json"], catch_exceptions=False)
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [row["what"] for row in rows] == ["one record a request"] * 3 + ["connections and logins"] * 2
+    assert all(row["odradek"] > 0 and row["other"] > 0 for row in rows)
+    assert (made[0].protocol, made[0].acls) == (SecurityProtocol.SASL_SSL, 3)
+    assert CLIENT_SETTINGS not in os.environ
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_comparison_runs_both_sides_and_leaves_nothing(monkeypatch, tmp_path):
@@ -157,7 +194,7 @@ def test_a_comparison_runs_both_sides_and_leaves_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(comparisons, "_PARTITIONS", (3,))
     monkeypatch.setattr(comparisons, "_SETTLE_S", 0.0)
     other = Side(name="other", make=odradek_side().make)
-    monkeypatch.setitem(compare.PEERS, "kafka", lambda: other)
+    monkeypatch.setattr(compare, "kafka_side", lambda security: other)
     asked = ["--only", "fetch,start", "--rounds", "1", "--mib", "8", "--warm-up", "0", "--json"]
     result = CliRunner().invoke(main, ["bench", "compare", *asked], catch_exceptions=False)
     rows = [json.loads(line) for line in result.stdout.splitlines()]

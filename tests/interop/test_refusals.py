@@ -1,42 +1,10 @@
 """Unsupported features are refused with Kafka's errors, so that existing clients report them and continue."""
 
-import asyncio
-
-import aiokafka
 import confluent_kafka
-import kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from existing_clients import CLIENTS, DEADLINE_S
-
-
-def test_a_transactional_id_gets_a_fatal_error_with_the_reason(servers: str):
-    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "transactional.id": "t", "log_level": 0})
-    with pytest.raises(KafkaException) as caught:
-        producer.init_transactions(DEADLINE_S)
-    error = caught.value.args[0]
-    assert error.fatal()
-    assert "this release of Odradek has no transactions; remove transactional.id" in error.str()
-
-
-def test_kafka_python_reports_no_authorization_that_failed(servers: str):
-    producer = kafka.KafkaProducer(bootstrap_servers=servers, transactional_id="t")
-    with pytest.raises(kafka.errors.KafkaError, match="UnsupportedVersionError"):
-        producer.init_transactions()
-    producer.close()
-
-
-def test_aiokafka_takes_that_error_as_fatal_too(servers: str):
-    async def begin() -> None:
-        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=servers, transactional_id="t")
-        try:
-            await asyncio.wait_for(producer.start(), DEADLINE_S)
-        finally:
-            await producer.stop()
-
-    with pytest.raises(aiokafka.errors.TransactionalIdAuthorizationFailed):
-        asyncio.run(begin())
 
 
 def test_more_replicas_than_there_are_brokers_are_refused(servers: str, topic: str):

@@ -1,6 +1,6 @@
 """Transactions seen by existing clients (M1): reading committed records, and ending hanging transactions.
 
-There is no transaction coordinator yet, so that the batches and markers come from a bare connection.
+The batches and markers come from a bare connection, without a coordinator, so that transactions can hang.
 """
 
 import asyncio

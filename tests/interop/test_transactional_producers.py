@@ -8,6 +8,7 @@ import pytest
 from odradek.testing import Cluster
 
 TIMEOUT_S = 60
+TOPIC = "t"
 
 
 def producer(cluster: Cluster, transactional_id: str) -> Any:
@@ -18,45 +19,61 @@ def producer(cluster: Cluster, transactional_id: str) -> Any:
     return made
 
 
-def read_committed(cluster: Cluster, topic: str, count: int) -> list[bytes]:
-    consumer = confluent_kafka.Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap_servers,
-            "group.id": "readers",
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-        }
-    )
-    consumer.subscribe([topic])
-    read = []
-    while len(read) < count:
-        message = consumer.poll(TIMEOUT_S)
-        assert message is not None, read
+def consumer(cluster: Cluster, group: str) -> Any:
+    config = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "log_level": 0,
+    }
+    made = confluent_kafka.Consumer(config)
+    made.subscribe([TOPIC])
+    return made
+
+
+def read(reader: Any, count: int) -> list[bytes]:
+    values = []
+    while len(values) < count:
+        message = reader.poll(TIMEOUT_S)
+        assert message is not None, values
         assert message.error() is None, message.error()
-        read.append(message.value())
-    consumer.close()
-    return sorted(read)
+        values.append(message.value())
+    return sorted(values)
 
 
 @pytest.mark.parametrize("brokers", [1, 3])
-def test_consumers_read_the_committed_transactions_of_producers_that_were_not_fenced(brokers: int) -> None:
-    config = {"transaction.partition.verification.enable": "false"}
-    with Cluster(brokers=brokers, config=config) as cluster:
-        cluster.create_topic("t", partitions=3)
+def test_committed_records_and_offsets_are_seen_and_fenced_producers_are_not(brokers: int) -> None:
+    with Cluster(brokers=brokers) as cluster:
+        cluster.create_topic(TOPIC, partitions=3)
         first = producer(cluster, "tx")
         for number, end in enumerate((first.commit_transaction, first.abort_transaction, first.commit_transaction)):
             first.begin_transaction()
             for partition in range(3):
-                first.produce("t", f"{number}-{partition}", partition=partition)
+                first.produce(TOPIC, f"{number}-{partition}", partition=partition)
             end(TIMEOUT_S)
         first.begin_transaction()
-        first.produce("t", "open")
+        first.produce(TOPIC, "open")
         first.flush(TIMEOUT_S)
         second = producer(cluster, "tx")
         with pytest.raises(confluent_kafka.KafkaException) as fenced:
             first.commit_transaction(TIMEOUT_S)
         assert fenced.value.args[0].fatal()
-        second.begin_transaction()
-        second.produce("t", "last")
-        second.commit_transaction(TIMEOUT_S)
-        assert read_committed(cluster, "t", 7) == [b"0-0", b"0-1", b"0-2", b"2-0", b"2-1", b"2-2", b"last"]
+
+        committed = [b"0-0", b"0-1", b"0-2", b"2-0", b"2-1", b"2-2"]
+        worker = consumer(cluster, "workers")
+        for end, more in ((second.abort_transaction, []), (second.commit_transaction, [b"last"])):
+            assert read(worker, 6) == committed
+            second.begin_transaction()
+            second.produce(TOPIC, "last")
+            places = worker.position(worker.assignment())
+            second.send_offsets_to_transaction(places, worker.consumer_group_metadata(), TIMEOUT_S)
+            end(TIMEOUT_S)
+            worker.close()
+            reader = consumer(cluster, f"readers-{len(more)}")
+            assert read(reader, 6 + len(more)) == sorted(committed + more)
+            reader.close()
+            worker = consumer(cluster, "workers")
+        assert read(worker, 1) == [b"last"]
+        worker.close()

@@ -321,3 +321,28 @@ def test_markers_are_written_although_the_coordinators_epoch_changes_meanwhile(p
         led.leader_epoch = epoch
 
     play(scenario, brokers=3, **REPLICATED)
+
+
+def test_transactions_go_on_with_the_next_coordinator(play: Play) -> None:
+    """The coordinator dies before the end of a transaction, and after its completion."""
+
+    async def scenario(world: World) -> None:
+        client = await started(world, t=3)
+        places = [("t", number) for number in range(3)]
+        await client.write(*places)
+        first = coordinator(world)
+        await world.kill(first)
+        assert await client.end(is_commit=False) is ErrorCode.none
+        await client.until_state("CompleteAbort")
+        assert stable(world, *places)
+        await world.start(first)
+        await world.pass_time(10)
+        await world.kill(coordinator(world))
+        await until(lambda: coordinator(world) in world.running)
+        assert (await client.describe()).transaction_state == "CompleteAbort"
+        assert set(await client.add(*places)) == {ErrorCode.none}
+        assert await client.end() is ErrorCode.none
+        await client.until_state("CompleteCommit")
+        assert client.epoch == 2
+
+    play(scenario, brokers=3, default_replication_factor="3", **REPLICATED)

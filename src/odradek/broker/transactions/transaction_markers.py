@@ -151,11 +151,13 @@ class TransactionMarkers:
             current = [(ending, some) for ending, some in queue if self._is_current(ending)]
             if not current:
                 continue
+            results: Results = {}
             try:
                 results = await self._write(broker_id, [_marker(ending, some) for ending, some in current])
             except (KafkaError, UnavailableError) as error:
                 self._error_log.log(str(broker_id), logging.INFO, "Markers for broker %d: %s", broker_id, error)
-                results = {}
+            except Exception:  # the queue of this broker must not stop
+                _log.exception("Failed to write transaction markers on broker %d; trying again", broker_id)
             for ending, some in current:
                 self._settle(ending, some, results.get(ending.end.producer.producer_id, {}))
         del self._queues[broker_id]

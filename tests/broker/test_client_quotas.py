@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 from test_versions import TOPIC, requests
 
+from odradek.broker.lifecycle import Broker
+from odradek.broker.observing.observation import observe
 from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.apis import apis
 from odradek.broker.serving.throttle_times import throttle_time_offset
 from odradek.metadata import paths
 from odradek.metadata.nodes import ConfigNode
+from odradek.metrics import catalog
 from odradek.model import ErrorCode
 from odradek.protocol.api import BETWEEN_BROKERS, ApiKey
 from odradek.security import AllowAllAuthorizer
@@ -65,6 +68,10 @@ async def describe(client: WireClient, *components: tuple[str, int, str | None],
         }
         for entry in answer.entries
     }
+
+
+def muted_connections(broker: Broker) -> float:
+    return next(each.samples[0][1] for each in observe(broker) if each.metric is catalog.CONNECTIONS_THROTTLED)
 
 
 def now() -> float:
@@ -179,10 +186,10 @@ def test_a_client_that_disconnects_while_it_is_muted_leaves_nothing_behind(play:
         await client.create_topic(TOPIC)
         await alter(client, {"client-id": SLOW}, producer_byte_rate=1)
         await client.produce(TOPIC, world.batch(bytes(1000)))
-        assert broker.quotas._muted
+        assert muted_connections(broker) == 1
         client.close()
         await asyncio.sleep(1)
-        assert not broker.quotas._muted
+        assert muted_connections(broker) == 0
 
     play(scene)
 

@@ -133,6 +133,18 @@ def test_an_endpoint_that_is_away_is_unavailable(seed: int) -> None:
     World(seed).run(scene)
 
 
+def test_an_answer_that_is_not_http_is_unavailable(
+    seed: int, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Handler, "do_POST", lambda handler: handler.wfile.write(b"not http\r\n\r\n"))
+
+    async def scene(world: World) -> None:
+        with pytest.raises(UnavailableError, match=r"the token endpoint .* does not answer"):
+            await token(world, login_of(world, endpoint))
+
+    World(seed).run(scene)
+
+
 def test_a_client_goes_on_when_the_endpoint_is_back(seed: int, endpoint: Endpoint) -> None:
     """The broker offers no OAUTHBEARER, so the client ends with another error than the endpoint's."""
     endpoint.answers = [(500, b""), (503, b""), TOKEN]

@@ -157,7 +157,7 @@ class TokenEndpoint:
             if error.status is not None and error.status < 500 and error.status not in _LATER:
                 raise AuthenticationError(f"the token endpoint {self._url} refuses the client: {error}") from None
             raise UnavailableError(f"the token endpoint {self._url} does not answer: {error}") from None
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             raise AuthenticationError(f"the answer of the token endpoint {self._url} has no access_token") from None
         self._token, self._until_s = token, now_s + lifetime_s * _MARGIN
         return self._token

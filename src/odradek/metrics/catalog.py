@@ -170,6 +170,9 @@ CONNECTIONS_REJECTED: Final = _own(
     "Connections rejected by the limits per broker and per address, or of open files.",
     "listener",
 )
+CONNECTIONS_THROTTLED: Final = _own(
+    "throttled_connections", _G, "Connections that are muted now because of a quota of a user or a client id."
+)
 IDLE: Final = _kafkas(
     "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent",
     _G,

@@ -1,6 +1,7 @@
 """Blocking requests of token endpoints and key sets, by HTTP or from a file."""
 
 import base64
+import http.client
 import ssl
 import urllib.error
 import urllib.parse
@@ -49,5 +50,5 @@ def fetch(
     except urllib.error.HTTPError as error:
         with error:
             raise HttpError(error.reason, error.code) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise HttpError(str(getattr(error, "reason", error))) from None

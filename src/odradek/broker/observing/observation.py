@@ -22,6 +22,7 @@ from odradek.broker.parts import (
     HasLogs,
     HasPartitions,
     HasPurgatory,
+    HasQuotas,
     HasRuntime,
     HasServer,
     Phase,
@@ -59,6 +60,7 @@ class ObservedBroker(
     HasLogs,
     HasPartitions,
     HasPurgatory,
+    HasQuotas,
     HasRuntime,
     HasServer,
     Protocol,
@@ -199,6 +201,7 @@ def _clients(broker: ObservedBroker) -> Iterator[Family]:
     yield Family(catalog.CONNECTIONS_CREATED, [((name,), counters.admitted) for name, counters in listeners])
     yield Family(catalog.CONNECTIONS_CLOSED, [((name,), counters.closed) for name, counters in listeners])
     yield Family(catalog.CONNECTIONS_REJECTED, [((name,), counters.rejected) for name, counters in listeners])
+    yield _one(catalog.CONNECTIONS_THROTTLED, broker.quotas.muted_count)
     yield _one(catalog.MEMORY_POOL_USED, server.unanswered_bytes)
     yield _one(catalog.PURGATORY_SIZE, len(broker.purgatory))
     yield _one(catalog.FETCH_SESSIONS, len(sessions))

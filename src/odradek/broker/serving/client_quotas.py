@@ -181,6 +181,11 @@ class ClientQuotas:
 
     # ---- muted connections --------------------------------------------------------------------------------------
 
+    @property
+    def muted_count(self) -> int:
+        """How many connections are muted."""
+        return len(self._muted)
+
     def is_muted(self, connection: Connection) -> bool:
         """Return whether the connection's requests have to wait."""
         return connection in self._muted

@@ -88,7 +88,7 @@ def test_a_count_ends_the_command_and_the_next_one_goes_on_after_it(
     terminals.append(Terminal(tmp_path, "c1", *filtered, "-c", "2"))
     assert terminals[0].process.wait(60) == 0
     assert terminals[0].read == ["1", "2"]
-    terminals.append(Terminal(tmp_path, "c1", *filtered, "-X", "consumer.timeout.ms=500", "--json"))
+    terminals.append(Terminal(tmp_path, "c1", *filtered, "-c", "1", "--json"))
     assert terminals[1].process.wait(60) == 0
     assert [json.loads(line)["offset"] for line in terminals[1].read] == [2]
     assert "odradek: readers_c1-1 owns t-2" in terminals[1].said

@@ -34,8 +34,11 @@ def test_partitions_are_moved_led_again_and_a_broker_is_drained(tmp_path: Path):
         assert producer.flush(DEADLINE_S) == 0
         [plan] = command("partitions", "reassign", "--generate", "--topic", "t", "--broker-list", "0,1")
         command("partitions", "reassign", "--file", "-", "--wait", "--json", stdin=json.dumps(plan))
-        verified = command("partitions", "reassign", "--file", "-", "--verify", "--json", stdin=json.dumps(plan))
-        assert [each["state"] for each in verified] == ["done"] * 4
+        verify = ("partitions", "reassign", "--file", "-", "--verify", "--json")
+        eventually(
+            lambda: [each["state"] for each in command(*verify, stdin=json.dumps(plan))] == ["done"] * 4,
+            within_s=DEADLINE_S,
+        )
         command("partitions", "elect", "--topic", "t")
         eventually(
             lambda: all(
@@ -45,8 +48,10 @@ def test_partitions_are_moved_led_again_and_a_broker_is_drained(tmp_path: Path):
         )
         lines = command("brokers", "drain", "1", "--json")
         assert lines[-1] == {"broker_id": 1, "replica_count": 0}
-        for each in command("partitions", "describe", "--json"):
-            assert 1 not in each["replicas"]
+        eventually(
+            lambda: all(1 not in each["replicas"] for each in command("partitions", "describe", "--json")),
+            within_s=DEADLINE_S,
+        )
         for number in range(4):
             consumer = Consumer({"bootstrap.servers": running.bootstrap_servers, "group.id": "g"})
             consumer.assign([TopicPartition("t", number, 0)])

@@ -4,6 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 from compare_with_kafka import BrokerPair
+from kafka_tools import kafka_tools
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tools_end_with_the_session() -> Iterator[None]:
+    yield
+    if kafka_tools.cache_info().currsize:
+        kafka_tools().stop()
+        kafka_tools.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from click.testing import CliRunner
+from kafka_tools import tool
 
-from bench.peers.kafka_peer import kafka_home
 from odradek.cli import main
 
 SUFFIXES: Final = (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
@@ -47,7 +47,7 @@ def segment_files(folders: Iterable[Path]) -> list[Path]:
 def kafkas_lines(files: Sequence[Path], *flags: str) -> dict[Path, list[str]]:
     """The lines of DumpLogSegments by file, all read by one JVM; what it complains of comes with the last file's."""
     arguments = ("--files", ",".join(map(str, files)), *flags)
-    return _by_file(kafka_home().tool("org.apache.kafka.tools.DumpLogSegments", *arguments))
+    return _by_file(tool("org.apache.kafka.tools.DumpLogSegments", *arguments))
 
 
 def our_lines(files: Sequence[Path], *flags: str) -> dict[Path, list[str]]:

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -15,8 +14,8 @@ from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, NewTopic
 from java_member import JavaMember
 from java_members import java_members
+from kafka_tools import tool
 
-from bench.peers.kafka_peer import kafka_home
 from odradek.cli import main
 from odradek.protocol.api import ApiKey
 from odradek.testing import eventually
@@ -181,9 +180,8 @@ def test_java_and_librdkafka_share_a_group_and_kafkas_tool_shows_it(
     java += [JavaMember(servers, topic, group, group_protocol="consumer") for _ in range(2)]
     members.join(topic)
     assert eventually(shares(servers, members, group, [2, 2, 2]), within_s=WITHIN_S)
-    flags = ["--bootstrap-server", servers, "--describe", "--group", group, "--members", "--verbose"]
-    shown = subprocess.run(kafka_home().command(TOOL, *flags), capture_output=True, text=True, timeout=120, check=True)
-    assert shown.stdout.count(topic) == 3 * 2, shown.stdout  # the present and the target assignment of each member
+    shown = tool(TOOL, "--bootstrap-server", servers, "--describe", "--group", group, "--members", "--verbose")
+    assert shown.count(topic) == 3 * 2, shown  # the present and the target assignment of each member
     java[0].end(signal.SIGKILL)
     assert eventually(shares(servers, members, group, [3, 3]), within_s=WITHIN_S)
     java[1].end(signal.SIGTERM)

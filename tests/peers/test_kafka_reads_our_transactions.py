@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import kafka_tools
 import pytest
 from dumps import as_row, as_shown, kafkas_lines, our_lines, our_rows, segment_files
-from transactions import Partition
 
-from bench.peers.kafka_peer import kafka_home
 from odradek.testing.servers.odradek_process import ServedBroker
+from transactions import Partition
 
 pytestmark = pytest.mark.needs("kafka")
 
@@ -71,7 +71,7 @@ def test_an_operator_ends_a_hanging_transaction_with_kafkas_tool(broker: ServedB
 
     def tool(*arguments: str) -> str:
         where = ("--bootstrap-server", broker.bootstrap_servers)
-        return kafka_home().tool("org.apache.kafka.tools.TransactionsCommand", *where, *arguments)
+        return kafka_tools.tool("org.apache.kafka.tools.TransactionsCommand", *where, *arguments)
 
     place = ("--topic", "hanging", "--partition", "0")
     (row,) = [line.split() for line in tool("describe-producers", *place).splitlines() if line.startswith("5")]

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from kafka_tools import tool
 
-from bench.peers.kafka_peer import kafka_home
 from odradek.testing.servers.odradek_process import ServedBroker
 
 pytestmark = pytest.mark.needs("kafka")
@@ -24,7 +24,7 @@ def test_kafka_acls_adds_lists_and_removes(tmp_path: Path) -> None:
 
         def acls(*arguments: str) -> str:
             line = ("--bootstrap-server", broker.bootstrap_servers, *arguments)
-            return kafka_home().tool("org.apache.kafka.tools.AclCommand", *line)
+            return tool("org.apache.kafka.tools.AclCommand", *line)
 
         prefix = ("--topic", "t-", "--resource-pattern-type", "prefixed")
         acls("--add", "--allow-principal", "User:alice", "--operation", "Read", *prefix)

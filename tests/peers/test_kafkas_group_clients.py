@@ -9,11 +9,11 @@ from contextlib import suppress
 from typing import Any
 
 import confluent_kafka
+import kafka_tools
 import pytest
 from click.testing import CliRunner
 from java_member import JavaMember
 
-from bench.peers.kafka_peer import kafka_home
 from odradek.cli import main
 from odradek.clients import Admin, Consumer, Producer
 from odradek.testing import eventually
@@ -131,7 +131,7 @@ def test_kafkas_group_tool_lists_describes_resets_and_deletes(kafka: Any, topic:
     servers, group = kafka.bootstrap_servers, f"g-{uuid.uuid4().hex}"
 
     def tool(*arguments: str) -> str:
-        return kafka_home().tool(TOOL, "--bootstrap-server", servers, *arguments)
+        return kafka_tools.tool(TOOL, "--bootstrap-server", servers, *arguments)
 
     tool("--reset-offsets", "--group", group, "--topic", topic, "--to-latest", "--execute")
     assert group in tool("--list").split()

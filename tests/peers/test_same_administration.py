@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 from compare_with_kafka import BrokerPair, Case, Request, check, comparable
+from kafka_tools import tool
 
-from bench.peers.kafka_peer import kafka_home
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import decode_response
 from odradek.testing.wire_client import BlockingWireClient
@@ -442,7 +442,7 @@ def test_our_broker_lists_the_same_versions_of_its_requests(pair: BrokerPair, ve
 def test_kafkas_tool_describes_the_features_of_both(pair: BrokerPair):
     """KIP-584: ours are some of Kafka's, at the same finalized levels."""
     outputs = [
-        kafka_home().tool(FEATURES_TOOL, "--bootstrap-server", servers, "describe")
+        tool(FEATURES_TOOL, "--bootstrap-server", servers, "describe")
         for servers in (pair.ours.bootstrap_servers, pair.kafka.bootstrap_servers)
     ]
     # Feature: NAME SupportedMinVersion: N SupportedMaxVersion: N FinalizedVersionLevel: N Epoch: N

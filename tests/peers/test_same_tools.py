@@ -6,7 +6,6 @@ lines, without order, addresses, ids, times and stack traces, and without the te
 
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -14,8 +13,8 @@ from typing import Final, NamedTuple
 import confluent_kafka
 import pytest
 from compare_with_kafka import BrokerPair
+from kafka_tools import kafka_tools
 
-from bench.peers.kafka_peer import kafka_home
 from odradek.testing import eventually
 
 pytestmark = pytest.mark.needs("kafka")
@@ -48,6 +47,7 @@ _LEFT_OUT: Final = (
     (r"\[\d{4}-[^\]]*\] ", ""),
     (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID"),
     (r"(TopicId:|Cluster ID:) \S+", r"\1 ID"),
+    (r"clientId=adminclient-\d+", "clientId=ID"),
     (r"(\w+Exception): .*", r"\1"),
     (r"(Error while executing topic command) : .*", r"\1"),
     (r"(Unregister broker request for broker ID 9 failed): .*", r"\1"),
@@ -284,23 +284,18 @@ def outputs(pair: BrokerPair, command: str, directory: Path) -> list[list[str]]:
     tool, *arguments = command.replace("DIRECTORY", str(directory)).split()
     if "SERVER" not in arguments and tool != "dump-log":
         arguments = ["--bootstrap-server", "SERVER", *arguments]
-    brokers = (pair.ours, pair.kafka)
-    processes = []
-    for broker in brokers:
+    found = []
+    for broker in (pair.ours, pair.kafka):
         here = {"SERVER": broker.bootstrap_servers, "DATA": str(broker.data_dir)}
         words = [re.sub("SERVER|DATA", lambda found, here=here: here[found[0]], each) for each in arguments]
-        line = kafka_home().command(CLASSES[tool], *words)
-        processes.append(subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-    found = []
-    for broker, process in zip(brokers, processes, strict=True):
-        output, _ = process.communicate(timeout=DEADLINE_S)
+        status, output = kafka_tools().run(CLASSES[tool], *words)
         host, port = broker.bootstrap_servers.split(":")
         output = output.replace(f"{host}:{port}", "SERVER").replace(f" {port} ", " PORT ")
         output = output.replace(str(broker.data_dir), "DATA")
         for pattern, replacement in _LEFT_OUT:
             output = re.sub(pattern, replacement, output)
         lines = sorted(line.strip() for line in output.splitlines() if line.strip() and not _STACK.fullmatch(line))
-        found.append([f"exit {process.returncode}", *lines])
+        found.append([f"exit {status}", *lines])
     return found
 
 

@@ -1,7 +1,6 @@
 """M6. `kill -9` of a coordinator in the middle of a rebalance, in processes, over SQLite and over ZooKeeper.
 
-The five phases of SPEC 6 are in `tests/groups/transcripts` and, with lost answers, in
-`tests/simulation/test_group_failover_in_virtual_time.py`. Here a group's log is read back from a real disk, after a
+The five phases of SPEC 6 are in `tests/groups/transcripts`. Here a group's log is read back from a real disk, after a
 real session expired.
 """
 

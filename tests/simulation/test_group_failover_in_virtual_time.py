@@ -1,8 +1,7 @@
-"""M6. The coordinator of a group dies, and the next leader of its partition continues (SPEC 6, phases 2 to 5).
+"""M6. The coordinator of a group dies, and the next leader of its partition continues.
 
-Phase 1, a topic that grew or a member that does not return, is in `tests/groups`. The tests send the members' requests,
-so that the death comes at the intended moment. In the end each partition has one owner, generations are not reused, and
-no committed offset is lost.
+The five phases of SPEC 6 are in `tests/groups/transcripts`, request by request, and one of them with processes in
+`tests/interop/test_killed_coordinators.py`. Here members keep their generation and their commits over three brokers.
 """
 
 import asyncio
@@ -14,7 +13,7 @@ from test_groups_in_virtual_time import SEEDS, assert_rounds, write
 
 from odradek.controller import NewTopic
 from odradek.coordination import partition_for
-from odradek.groups import GroupCoordinatorMachine, State
+from odradek.groups import GroupCoordinatorMachine
 from odradek.metadata import paths
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC
@@ -230,54 +229,6 @@ def in_sync(world: World) -> bool:
     return all(image is not None and len(image.isr) == 3 for image in images)
 
 
-def test_phase_2_a_known_member_that_rejoins_starts_no_rebalance_and_a_new_member_does(seed: int) -> None:
-    async def scenario(world: World) -> None:
-        one, two = await stable_group(world, "one", "two")
-        late = ManualMember(world, "late")
-        await late.meet()
-        waiting = late.join()
-        await until(lambda: waiting.done() or _state(world) == "PREPARING_REBALANCE")
-        assert await two.beat() is ErrorCode.rebalance_in_progress  # and `one` gets no response
-        await fail_over(world, one, two, late)
-        assert isinstance(waiting.exception(), ConnectionResetError)
-        assert await one.beat() is ErrorCode.none
-        two.joined(await two.join())
-        assert two.generation == 1
-        two.synced(await two.sync())
-        joining = late.join()
-        await until(lambda: _state(world) == "PREPARING_REBALANCE")
-        assert await one.beat() is ErrorCode.rebalance_in_progress
-        joins = [one.join(), two.join(), joining]
-        for actor, answer in zip((one, two, late), await asyncio.gather(*joins), strict=True):
-            actor.joined(answer)
-        assert one.generation == two.generation == late.generation == 2
-
-    play(seed, scenario)
-
-
-def test_phase_3_a_failover_during_joins_ends_in_one_generation(seed: int) -> None:
-    async def scenario(world: World) -> None:
-        one, two = await stable_group(world, "one", "two")
-        late = ManualMember(world, "late")
-        await late.meet()
-        waiting = [late.join()]
-        await until(lambda: _state(world) == "PREPARING_REBALANCE")
-        waiting.append(one.join())
-        await fail_over(world, one, two, late)
-        assert all(isinstance(each.exception(), ConnectionResetError) for each in waiting)
-        joins = [late.join()]
-        await until(lambda: _state(world) == "PREPARING_REBALANCE")
-        joins.append(one.join())
-        assert await two.beat() is ErrorCode.rebalance_in_progress
-        joins.append(two.join())
-        for actor, answer in zip((late, one, two), await asyncio.gather(*joins), strict=True):
-            actor.joined(answer)
-        assert one.generation == two.generation == late.generation == 2
-        await join_all([one, two, late])
-
-    play(seed, scenario)
-
-
 def lose_responses(world: World, number: int, *actors: ManualMember) -> None:
     """Lose a broker's responses to these members from now on, but not their requests."""
     for actor in actors:
@@ -291,71 +242,6 @@ async def lost(actors: Sequence[ManualMember], waiting: "Sequence[asyncio.Future
         actor.drop()
     await asyncio.wait(waiting)
     assert all(isinstance(each.exception(), ConnectionResetError) for each in waiting)
-
-
-def test_phase_4_an_unanswered_generation_is_followed_by_another(seed: int) -> None:
-    async def scenario(world: World) -> None:
-        one, two = await stable_group(world, "one", "two")
-        number = await coordinator(world)
-        lose_responses(world, number, one, two)
-        waiting = [one.join()]
-        await until(lambda: _state(world) == "PREPARING_REBALANCE")
-        waiting.append(two.join())
-        await until(lambda: _state(world) == "COMPLETING_REBALANCE")
-        await world.kill(number)
-        await lost([one, two], waiting)
-        world.simulation.network.heal()
-        await one.meet()
-        await two.meet()
-        assert [await one.beat(), await two.beat()] == [ErrorCode.illegal_generation] * 2
-        await join_all([one, two])
-        assert one.generation == 3
-
-    play(seed, scenario)
-
-
-@pytest.mark.parametrize("answered", [(), ("one",), ("two",)], ids=["4: nobody", "5: one", "5: the other"])
-def test_phases_4_and_5_a_written_assignment_is_returned_to_members_that_sync_again(
-    seed: int, answered: tuple[str, ...]
-) -> None:
-    async def scenario(world: World) -> None:
-        actors = await stable_group(world, "one", "two")
-        joins = [actors[0].join()]
-        await until(lambda: _state(world) == "PREPARING_REBALANCE")
-        joins.append(actors[1].join())
-        for actor, answer in zip(actors, await asyncio.gather(*joins), strict=True):
-            actor.joined(answer)
-        number = await coordinator(world)
-        deaf = [actor for actor in actors if actor.name not in answered]
-        lose_responses(world, number, *deaf)
-        (leader,) = (actor for actor in actors if actor.leads)
-        given = split_evenly([actor.member_id for actor in actors])
-        syncs = {actor.name: actor.sync(given if actor is leader else None) for actor in actors}
-        await until(lambda: _state(world) == "STABLE" and all(syncs[name].done() for name in answered))
-        await world.kill(number)
-        await lost(deaf, [syncs[actor.name] for actor in deaf])
-        world.simulation.network.heal()
-        for actor in actors:
-            await actor.meet()
-            if actor.name in answered:
-                actor.synced(syncs[actor.name].result())
-            else:
-                actor.synced(await actor.sync())
-        assert sorted(number for actor in actors for number in actor.owned) == list(range(PARTITIONS))
-        assert [await actor.beat() for actor in actors] == [ErrorCode.none] * 2
-        actors[0].generation = 1
-        assert await actors[0].beat() is ErrorCode.illegal_generation
-        actors[0].generation = 2
-        await join_all(actors)
-        assert actors[0].generation == 3
-
-    play(seed, scenario)
-
-
-def _state(world: World) -> str:
-    found = machine_of(world)
-    group = None if found is None else found[1].groups.by_id.get(GROUP)
-    return "" if group is None else State(group.state).name
 
 
 def test_a_group_is_coordinated_while_a_known_broker_is_away(seed: int) -> None:

@@ -1,6 +1,6 @@
-"""The controller of three brokers dies before each of its writes, and after each of its commands (M1, M9).
+"""The controller of three brokers dies after each of its commands (M1, M9): the next one finishes what it began.
 
-The next one finishes what it began, and all brokers know the same then.
+All brokers know the same then. `test_controller_death.py` has its death before each of its writes.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from control_plane import ControlPlane
-from controller_deaths import LIVED, MortalStore, dies_of, lives
+from controller_deaths import LIVED, dies_of, lives
 
 from odradek.broker.controlling import controller_epoch as active_controller
 from odradek.controller import NewTopic
@@ -24,33 +24,29 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Trio:
-    """Brokers 0, the controller, 1 and 2 in a `World`; the first dies when `is_time` says so."""
+    """Brokers 0, the controller, 1 and 2 in a `World`."""
 
     def __init__(self, world: ControlPlane) -> None:
         self.world = world
         self.brokers: list[Any] = []
 
     async def start(self) -> None:
-        self.brokers = [await self.world.started(number, store=MortalStore(self.world.tree)) for number in range(3)]
+        self.brokers = [await self.world.started(number) for number in range(3)]
         await self.world.until(lambda: all(len(broker.image.brokers) == 3 for broker in self.brokers))
 
     @property
     def heard(self) -> int:
         return sum(len(broker.listener.received) for broker in self.brokers[1:])
 
-    async def die(self, work: Awaitable[Any], step: int, *, by_writes: bool) -> bool:
-        """Do `work`; whether the controller died within it, at this step."""
+    async def die(self, work: Awaitable[Any], step: int) -> bool:
+        """Do `work`; whether the controller died within it, after this many commands."""
         first = self.brokers[0]
         begun = self.heard
-        if by_writes:
-            first.store.writes_left = step
 
         async def kill() -> None:
             self.world.kill(first)
 
-        return await dies_of(
-            work, is_dead=lambda: first.store.dead or (not by_writes and self.heard - begun > step), kill=kill
-        )
+        return await dies_of(work, is_dead=lambda: self.heard - begun > step, kill=kill)
 
     async def successors(self) -> list[Any]:
         """The two that are left, when one of them is the controller and both know the same."""
@@ -81,10 +77,9 @@ def deaths(seed: int, scenario: Callable[[Trio, int], Awaitable[bool]]) -> int:
     return len(lives(seed, life)) - 1
 
 
-@pytest.mark.parametrize("by_writes", [True, False])
-def test_a_creation_is_finished_or_was_never_begun(seed: int, by_writes: bool) -> None:
+def test_a_creation_is_finished_or_was_never_begun(seed: int) -> None:
     async def scenario(trio: Trio, step: int) -> bool:
-        died = await trio.die(trio.brokers[0].create_topics([TOPIC]), step, by_writes=by_writes)
+        died = await trio.die(trio.brokers[0].create_topics([TOPIC]), step)
         controller, _ = await trio.successors()
         topic = controller.image.topics.get("t")
         if topic is None:
@@ -97,11 +92,10 @@ def test_a_creation_is_finished_or_was_never_begun(seed: int, by_writes: bool) -
     assert deaths(seed, scenario) >= 2
 
 
-@pytest.mark.parametrize("by_writes", [True, False])
-def test_a_deletion_is_finished_or_was_never_requested(seed: int, by_writes: bool) -> None:
+def test_a_deletion_is_finished_or_was_never_requested(seed: int) -> None:
     async def scenario(trio: Trio, step: int) -> bool:
         await trio.brokers[0].create_topics([TOPIC])
-        died = await trio.die(trio.brokers[0].delete_topics(["t"]), step, by_writes=by_writes)
+        died = await trio.die(trio.brokers[0].delete_topics(["t"]), step)
         wished = await trio.world.store.get("/admin/delete_topics/t") is not None
         controller, _ = await trio.successors()
         if wished or not died:
@@ -117,8 +111,7 @@ def test_a_deletion_is_finished_or_was_never_requested(seed: int, by_writes: boo
     assert deaths(seed, scenario) >= 2
 
 
-@pytest.mark.parametrize("by_writes", [True, False])
-def test_an_election_is_finished(seed: int, by_writes: bool) -> None:
+def test_an_election_is_finished(seed: int) -> None:
     async def scenario(trio: Trio, step: int) -> bool:
         controller = trio.brokers[0]
         await controller.create_topics([NewTopic(name="t", assignment=dict.fromkeys(range(8), (2, 1)))])
@@ -133,7 +126,7 @@ def test_an_election_is_finished(seed: int, by_writes: bool) -> None:
             await controller.controller().epoch.channels.all_acknowledged()
 
         trio.brokers.remove(dead)
-        died = await trio.die(two_dies(), step, by_writes=by_writes)
+        died = await trio.die(two_dies(), step)
         [last] = trio.brokers[1:]
         await world.until(lambda: last.is_controller and set(last.image.brokers) == {1})
         await world.until(lambda: all(each.leader == 1 for each in last.image.topics["t"].partitions.values()))

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from existing_clients import BROKER_OPTIONS, DEADLINE_S
+from existing_clients import DEADLINE_S
 from kazoo.client import KazooClient
 
 from odradek.broker.lifecycle import Broker
@@ -33,7 +33,6 @@ from odradek.model import TopicPartition
 from odradek.runtime import system_runtime
 from odradek.stores import MemoryStore, MemoryTree, open_reader
 from odradek.testing import eventually
-from odradek.testing.servers.odradek_process import ServedBroker
 
 EPHEMERAL, PERSISTENT = True, False
 Tree = Mapping[str, tuple[bytes, bool]]
@@ -197,25 +196,6 @@ def test_a_broker_in_memory_makes_the_tree_of_the_spec(tmp_path: Path) -> None:
     assert tree["/controller_epoch"][0] == b"1"
 
 
-def test_a_broker_on_sqlite_makes_the_tree_of_the_spec(tmp_path: Path) -> None:
-    with ServedBroker(tmp_path / "data", options=BROKER_OPTIONS) as broker:
-        create_topic(broker.bootstrap_servers)
-        tree = in_sqlite(tmp_path / "data" / "metadata.sqlite")
-    assert check(tree) == OF_A_BROKER
-    assert tree["/controller_epoch"][0] == b"1"
-    assert json.loads(tree["/config/topics/flights"][0])["config"] == {"retention.ms": "1000"}
-
-
-@pytest.mark.needs("zookeeper")
-def test_a_broker_on_zookeeper_makes_the_tree_of_the_spec(tmp_path: Path, zookeeper) -> None:
-    at = f"{zookeeper.address}/spec"
-    with ServedBroker(tmp_path / "data", metadata=f"zookeeper://{at}", options=BROKER_OPTIONS) as broker:
-        create_topic(broker.bootstrap_servers)
-        tree = in_zookeeper(at)
-    assert check(tree) == OF_A_BROKER
-    assert tree["/controller_epoch"][0] == b"1"
-
-
 @contextmanager
 def up(directory: Path, *options: str) -> Iterator[str]:
     """`odradek up` with three brokers; their addresses."""
@@ -242,6 +222,8 @@ def test_several_brokers_make_the_tree_of_the_spec(tmp_path: Path, store: str, r
         eventually(lambda: sum(path.endswith("/state") for path in read()) == 3)
         tree = read()
     assert check(tree) == OF_A_BROKER
+    assert tree["/controller_epoch"][0] == b"1"
+    assert json.loads(tree["/config/topics/flights"][0])["config"] == {"retention.ms": "1000"}
     registered = {path: json.loads(data) for path, (data, _) in tree.items() if path.startswith("/brokers/ids/")}
     assert {path: f"{each['host']}:{each['port']}" for path, each in registered.items()} == {
         f"/brokers/ids/{number}": address for number, address in enumerate(servers.split(","))

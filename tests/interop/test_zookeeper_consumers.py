@@ -137,6 +137,7 @@ def test_partitions_of_a_killed_consumer_are_read_by_the_other(
     assert "Traceback" not in readers[1].errors.read_text()
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_the_tree_shows_owners_and_offsets_and_a_consumer_that_is_interrupted_leaves(
     tmp_path: Path, url: str, broker: ServedBroker, readers: list[Reader]
 ) -> None:
@@ -241,6 +242,7 @@ def zkcli(zookeeper: ZookeeperServer, command: str) -> str:
     return subprocess.run(run, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_a_group_moves_to_generation_2_where_it_stopped(
     tmp_path: Path, url: str, broker: ServedBroker, readers: list[Reader]
 ) -> None:

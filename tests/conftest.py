@@ -54,8 +54,8 @@ COMPONENTS: Final[dict[str, Callable[[], str]]] = {
 _SHARING: Final = {"spark": "Spark", "pipelines": "Spark", "peers": "Kafka"}
 """Rooms whose tests share a server that takes long to start."""
 
-_LONGEST: Final = ("spark", "pipelines", "soak", "interop", "peers", "lab", "simulation", "bench", "supervisor", "log")
-"""The rooms whose files take longest, in the order in which they begin."""
+_LONGEST: Final = ("spark", "pipelines", "peers", "soak", "interop", "lab", "simulation", "bench", "supervisor", "log")
+"""The rooms that take longest, in the order in which they begin: first those that one worker runs as a whole."""
 
 # How fast a machine is decides nothing here: the first example may compile, and others may want the processor.
 settings.register_profile("odradek", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,5 +1,6 @@
 """Shared fixtures of the pipeline tests: one Spark, a cluster to read and a cluster to mirror to."""
 
+import os
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +18,7 @@ def spark() -> Iterator[Any]:
     """The session of the tests of Spark, if those have started one."""
     from odradek.spark.session import local_session
 
-    session = local_session("tests", threads=2, short_lived=True)
+    session = local_session("tests", threads=2, short_lived=True, keep_classes="ODRADEK_REQUIRE" not in os.environ)
     yield session
     session.stop()
 

@@ -1,5 +1,6 @@
 """Shared fixtures of the Spark tests: one session, and a cluster to read from."""
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -13,9 +14,9 @@ from odradek.testing.servers.odradek_process import ServedBroker
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """A local Spark, started once; its class archive stays in the cache, so that the next run starts faster.
+    """A local Spark, started once, with the JVM's connector on its class path where it can be had.
 
-    The JVM's connector is on its class path where it can be had.
+    Its class archive makes the next run start faster; on a machine that makes one run, it would only take its time.
     """
     from bench.peers.spark_connector import connector_jars
     from odradek.spark.session import local_session
@@ -23,7 +24,9 @@ def spark() -> Iterator[Any]:
     settings = {}
     with suppress(UnavailableError):
         settings["spark.jars"] = ",".join(map(str, connector_jars()))
-    session = local_session("tests", threads=2, short_lived=True, settings=settings)
+    session = local_session(
+        "tests", threads=2, short_lived=True, keep_classes="ODRADEK_REQUIRE" not in os.environ, settings=settings
+    )
     yield session
     session.stop()
 

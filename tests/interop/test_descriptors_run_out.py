@@ -2,7 +2,6 @@
 
 import contextlib
 import resource
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +10,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 from existing_clients import BROKER_OPTIONS, DEADLINE_S
 
+from odradek.protocol.api import ApiKey
 from odradek.testing.conditions import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
+from odradek.testing.wire_client import BlockingWireClient
 
 OPEN_FILES = 96
 FLOOD = 300
@@ -74,14 +75,12 @@ def read(servers: str, count: int) -> None:
     assert sorted(found) == list(range(count))
 
 
-def is_refused(connection: socket.socket) -> bool:
-    """Return whether the broker has closed the connection."""
-    try:
-        return connection.recv(1) == b""
-    except BlockingIOError:
-        return False
-    except ConnectionError:
-        return True
+def is_refused(connection: BlockingWireClient) -> bool:
+    """Return whether the broker closes the connection instead of answering."""
+    with contextlib.suppress(ConnectionError):
+        connection.send(ApiKey.API_VERSIONS, {}, 0)
+        return connection.receive() is None
+    return True
 
 
 def administer(servers: str) -> None:
@@ -100,14 +99,9 @@ def test_connections_beyond_the_descriptor_limit_are_closed_without_other_effect
     create(servers)
     writer = Writer(servers)
     writer.write(100)
-    host, _, port = servers.partition(":")
     with contextlib.ExitStack() as flood:
-        connections = [
-            flood.enter_context(socket.create_connection((host, int(port)), DEADLINE_S)) for _ in range(FLOOD)
-        ]
-        for connection in connections:
-            connection.setblocking(False)
-        eventually(lambda: sum(map(is_refused, connections)) > FLOOD // 2, within_s=DEADLINE_S)
+        refused = sum(is_refused(flood.enter_context(BlockingWireClient(servers))) for _ in range(FLOOD))
+        assert refused > FLOOD // 2
         writer.write(400)
     administer(servers)
     read(servers, 500)

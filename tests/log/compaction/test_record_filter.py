@@ -94,13 +94,6 @@ def test_only_the_last_value_of_a_key_stays_where_it_was(new_filter: NewFilter) 
 
 
 @both
-def test_a_record_without_a_key_goes(new_filter: NewFilter) -> None:
-    sections = [section([(NOW_MS, None, b"1"), (NOW_MS, b"", b"2")], 0)]
-    (kept,) = compacted(new_filter, sections)
-    assert [record.key for record in records_of(sections[0], kept)] == [b""], "an empty key is a key"
-
-
-@both
 def test_a_tombstone_stays_until_its_horizon_and_brings_it_to_its_batch(new_filter: NewFilter) -> None:
     records = [(NOW_MS - 7, b"a", b"1"), (NOW_MS - 5, b"a", None), (NOW_MS - 200, b"b", b"2")]
     sections = [section(records, 0)]
@@ -120,24 +113,6 @@ def test_a_tombstone_stays_until_its_horizon_and_brings_it_to_its_batch(new_filt
         (2, NOW_MS - 200, b"b", b"2")
     ]
     assert (kept.record_count, kept.max_timestamp, kept.has_new_horizon) == (1, NOW_MS - 200, False)
-
-
-@both
-def test_log_append_time_is_kept(new_filter: NewFilter) -> None:
-    given = section([(5, b"a", b"1"), (7, b"a", None)], 0, attributes=LOG_APPEND_TIME)
-    given = given._replace(header=given.header._replace(max_timestamp=NOW_MS))
-    (kept,) = compacted(new_filter, [given])
-    assert kept.max_timestamp == NOW_MS
-    assert [record.timestamp for record in records_of(given, kept)] == [NOW_MS]
-
-
-@both
-def test_records_behind_the_indexed_part_are_kept(new_filter: NewFilter) -> None:
-    record_filter = new_filter()
-    sections = [section([(1, b"a", b"1"), (2, b"b", b"1")], 0), section([(3, b"a", b"2"), (4, None, b"2")], 2)]
-    record_filter.index_keys(sections[:1], 0)
-    kept = keep(record_filter, sections)
-    assert [each.data for each in kept] == [None, None]
 
 
 @both

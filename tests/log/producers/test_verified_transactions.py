@@ -93,3 +93,15 @@ def test_a_verification_is_of_one_epoch_and_expires(writer: Writer) -> None:
     append(writer, batch(epoch=1))
     assert producers.begin_verification(9, 0, NOW_MS) is None, "its append is refused anyway"
     assert refusal(writer, batch(epoch=0)) == ErrorCode.invalid_producer_epoch
+
+
+def test_a_marker_from_a_later_leader_voids_the_verification_of_a_former_one(writer: Writer) -> None:
+    producers, later = writer.log.producers, Writer()
+    verification = producers.begin_verification(9, 0, NOW_MS)
+    assert verification is not None
+    verification.is_verified = True
+    later.end(9)
+    later.log.write()
+    marker = later.log.reader.read(0, 1000)
+    assert writer.log.append_as_follower(bytearray(marker), now_ms=NOW_MS) == len(marker)
+    assert refusal(writer, batch()) == ErrorCode.invalid_txn_state

@@ -136,7 +136,7 @@ class AddPartitionsToTxnManager:
             response = await self._connections.request(
                 self._metadata.image.brokers, broker_id, ApiKey.ADD_PARTITIONS_TO_TXN, message, purpose=_PURPOSE
             )
-        except UnavailableError:
+        except (KafkaError, UnavailableError):
             for each in questions.values():
                 each.fail(ErrorCode.network_exception)
             return

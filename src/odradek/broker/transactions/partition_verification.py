@@ -82,8 +82,10 @@ class PartitionVerification:
             return None
         request = decode_produce_request(version, frame, offset, meter=Meter(config.most_request_entries))
         transactional_id = request.transactional_id
-        if not transactional_id or not context.allows(
-            AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id, quietly=True
+        if (
+            not transactional_id
+            or not -1 <= request.acks <= 1
+            or not context.allows(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id, quietly=True)
         ):
             return None
         begun: dict[TopicPartition, Verification] = {}

@@ -266,7 +266,8 @@ def test_produce_appends_to_the_topics_that_the_principal_may_write(play: Play) 
             assert [each.partitions[0].error_code for each in answer.topics] == errors
             assert [each.partitions[0].log_start_offset for each in answer.topics] == [-1, -1]
         setting.rules.deny(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx")
-        refused = await setting.client.produce("public", world.batch(b"c"), transactional_id="tx")
+        batch = world.batch(b"c", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+        refused = await setting.client.produce("public", batch, transactional_id="tx")
         assert refused.error_code == ErrorCode.transactional_id_authorization_failed
 
     play(scene)

@@ -168,6 +168,8 @@ class TransactionMachine:
             return _answer(key, to, error)
 
     def _initialise(self, key: str, request: InitProducerIdRequest, to: object, now: Now) -> _Result:
+        if request.keep_prepared and request.producer is not None:
+            raise KafkaError(ErrorCode.invalid_request, "a producer that recovers cannot keep a prepared transaction")
         timeout_ms = self._timeout_ms(request)
         known = self.transactions.get(key)
         if known is None:

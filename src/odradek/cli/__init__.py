@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "brokers": "List and describe brokers, and move replicas off one.",
     "users": "Add, list and delete users that authenticate by SCRAM.",
     "quotas": "List, set and remove quotas of users, clients and IP addresses.",
+    "transactions": "List, describe and abort transactions; find hanging ones.",
     "metadata": "Read and write the metadata tree; adopt a data directory of Apache Kafka.",
     "produce": "Write records from stdin or a file.",
     "consume": "Read records to stdout.",

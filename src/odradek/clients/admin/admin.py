@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
+from odradek.clients.admin import reassignments, transactions, user_credentials
 from odradek.clients.admin.acls import create_acls, delete_acls, describe_acls
 from odradek.clients.admin.configs import alter_configs, describe_configs, list_config_resources
 from odradek.clients.admin.descriptions import (
-    BrokerDescription,
     ClusterDescription,
     ConfigEntry,
     ConfigResource,
@@ -31,29 +31,15 @@ from odradek.clients.admin.groups import (
 )
 from odradek.clients.admin.log_dirs import LogDirDescription, describe_log_dirs
 from odradek.clients.admin.quotas import alter_client_quotas, describe_client_quotas
-from odradek.clients.admin.reassignments import (
-    ElectionType,
-    PartitionReassignment,
-    alter_partition_reassignments,
-    elect_leaders,
-    list_partition_reassignments,
-)
 from odradek.clients.admin.rebalances import rebalance_history
 from odradek.clients.admin.records import delete_records
-from odradek.clients.admin.registrations import fenced_brokers, unregister_broker
+from odradek.clients.admin.registrations import describe_cluster, unregister_broker
 from odradek.clients.admin.topics import (
     create_partitions,
     create_topics,
     delete_topics,
     describe_topics,
     list_topics,
-)
-from odradek.clients.admin.transactions import ProducerDescription, abort_transaction, describe_producers
-from odradek.clients.admin.user_credentials import (
-    ScramCredentialInfo,
-    UserScramCredentialAlteration,
-    alter_user_scram_credentials,
-    describe_user_scram_credentials,
 )
 from odradek.clients.arguments import (
     Partition,
@@ -144,8 +130,7 @@ class Admin:
     async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
         """Create topics, or with `validate_only` only check whether they can be created.
 
-        Raises `KafkaError` if a single topic is refused or a name is given twice, `RefusedTopicsError` if some of
-        several topics are refused.
+        Raises `KafkaError` for a single topic or a name given twice, `RefusedTopicsError` for some of several topics.
         """
         await create_topics(
             self._cluster, instances_of(NewTopic, topics), validate_only=validate_only, timeout_ms=self._timeout_ms
@@ -207,8 +192,7 @@ class Admin:
     async def delete_records(self, before: Mapping[PartitionT, int]) -> dict[TopicPartition, int]:
         """Delete each partition's records before an offset; -1 means the high watermark (KIP-107).
 
-        Returns the new first offset of each partition. Raises `RefusedPartitionsError` (OFFSET_OUT_OF_RANGE,
-        POLICY_VIOLATION for compacted topics, and others) after the other partitions' records were deleted.
+        Returns the new first offset of each partition. Raises `RefusedPartitionsError` (OFFSET_OUT_OF_RANGE and others).
         """
         return await delete_records(
             self._cluster, numbers_by_partition("an offset", before), timeout_ms=self._timeout_ms
@@ -227,7 +211,7 @@ class Admin:
         Old replicas are removed when the new ones are in sync; `list_partition_reassignments` shows the progress.
         Raises `RefusedPartitionsError` for refused partitions; the others are started.
         """
-        await alter_partition_reassignments(
+        await reassignments.alter_partition_reassignments(
             self._cluster,
             by_partition(targets),
             allow_replication_factor_change=allow_replication_factor_change,
@@ -236,13 +220,13 @@ class Admin:
 
     async def list_partition_reassignments(
         self, partitions: Iterable[Partition] | None = None
-    ) -> dict[TopicPartition, PartitionReassignment]:
+    ) -> dict[TopicPartition, reassignments.PartitionReassignment]:
         """Return the reassignments in progress, of `partitions` or of all, sorted by partition."""
         chosen = None if partitions is None else partitions_of(partitions)
-        return await list_partition_reassignments(self._cluster, chosen, timeout_ms=self._timeout_ms)
+        return await reassignments.list_partition_reassignments(self._cluster, chosen, timeout_ms=self._timeout_ms)
 
     async def elect_leaders(
-        self, election_type: ElectionType, partitions: Iterable[Partition] | None = None
+        self, election_type: reassignments.ElectionType, partitions: Iterable[Partition] | None = None
     ) -> dict[TopicPartition, KafkaError | None]:
         """Elect leaders of `partitions`, or of all that need an election; return None or an error for each.
 
@@ -250,7 +234,7 @@ class Admin:
         Raises `KafkaError` for an error of the whole request.
         """
         chosen = None if partitions is None else partitions_of(partitions)
-        return await elect_leaders(self._cluster, election_type, chosen, timeout_ms=self._timeout_ms)
+        return await reassignments.elect_leaders(self._cluster, election_type, chosen, timeout_ms=self._timeout_ms)
 
     # ---- groups -------------------------------------------------------------------------------------------------
 
@@ -356,11 +340,32 @@ class Admin:
         """
         await delete_group_offsets(self._cluster, group_id, partitions_of(partitions), timeout_ms=self._timeout_ms)
 
-    # ---- transactions -------------------------------------------------------------------------------------------
+    # ---- transactions (KIP-664) ---------------------------------------------------------------------------------
 
-    async def describe_producers(self, partition: Partition) -> list[ProducerDescription]:
+    async def list_transactions(self, *, states: Iterable[str] = ()) -> list[transactions.TransactionListing]:
+        """Return the transactional ids of all coordinators, sorted; filter by `states` (`Ongoing`, …)."""
+        return await transactions.list_transactions(self._cluster, states=states, timeout_ms=self._timeout_ms)
+
+    async def describe_transactions(
+        self, ids: Iterable[str]
+    ) -> dict[str, transactions.TransactionDescription | KafkaError]:
+        """Return the last transaction of each transactional id, or the `KafkaError` of that id."""
+        return await transactions.describe_transactions(self._cluster, names_of(ids), timeout_ms=self._timeout_ms)
+
+    async def terminate_transaction(self, transactional_id: str) -> None:
+        """Abort the id's open transaction, also a prepared one, and fence its producer (KIP-939)."""
+        await transactions.terminate_transaction(self._cluster, transactional_id, timeout_ms=self._timeout_ms)
+
+    async def find_hanging_transactions(self, partitions: Iterable[Partition]) -> list[transactions.HangingTransaction]:
+        """Return the transactions that are open in a partition and that no coordinator will end."""
+        chosen = partitions_of(partitions)
+        return await transactions.find_hanging_transactions(self._cluster, chosen, timeout_ms=self._timeout_ms)
+
+    async def describe_producers(self, partition: Partition) -> list[transactions.ProducerDescription]:
         """Return the idempotent producers that the partition's leader knows, and their open transactions (KIP-664)."""
-        return await describe_producers(self._cluster, partition_of(partition), timeout_ms=self._timeout_ms)
+        return await transactions.describe_producers(
+            self._cluster, partition_of(partition), timeout_ms=self._timeout_ms
+        )
 
     async def abort_transaction(
         self, partition: Partition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int = 0
@@ -370,7 +375,7 @@ class Admin:
         Take the epochs from `describe_producers`, 0 for an unknown coordinator epoch. Raises `KafkaError`
         INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if an epoch is older than that in the partition.
         """
-        await abort_transaction(
+        await transactions.abort_transaction(
             self._cluster,
             partition_of(partition),
             producer_id=producer_id,
@@ -383,19 +388,8 @@ class Admin:
 
     async def describe_cluster(self, *, include_fenced_brokers: bool = False) -> ClusterDescription:
         """Return the controller and the live brokers; `include_fenced_brokers` adds registered brokers not alive."""
-        await self._cluster.refresh(timeout_ms=self._timeout_ms)
-        metadata = self._cluster.metadata
-        brokers = {
-            node.node_id: BrokerDescription(broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
-            for node in metadata.nodes.values()
-        }
-        if include_fenced_brokers:
-            for each in await fenced_brokers(self._cluster, timeout_ms=self._timeout_ms):
-                brokers.setdefault(each.broker_id, each)
-        return ClusterDescription(
-            cluster_id=metadata.cluster_id,
-            controller_id=metadata.controller_id,
-            brokers=tuple(each for _, each in sorted(brokers.items())),
+        return await describe_cluster(
+            self._cluster, include_fenced_brokers=include_fenced_brokers, timeout_ms=self._timeout_ms
         )
 
     async def unregister_broker(self, broker_id: int) -> None:
@@ -486,13 +480,21 @@ class Admin:
 
     # ---- users --------------------------------------------------------------------------------------------------
 
-    async def describe_user_scram_credentials(self, users: Iterable[str] = ()) -> dict[str, list[ScramCredentialInfo]]:
+    async def describe_user_scram_credentials(
+        self, users: Iterable[str] = ()
+    ) -> dict[str, list[user_credentials.ScramCredentialInfo]]:
         """Return the SCRAM credentials of users, by default of all that have some (KIP-554)."""
-        return await describe_user_scram_credentials(self._cluster, names_of(users), timeout_ms=self._timeout_ms)
+        return await user_credentials.describe_user_scram_credentials(
+            self._cluster, names_of(users), timeout_ms=self._timeout_ms
+        )
 
-    async def alter_user_scram_credentials(self, alterations: Iterable[UserScramCredentialAlteration]) -> None:
+    async def alter_user_scram_credentials(
+        self, alterations: Iterable[user_credentials.UserScramCredentialAlteration]
+    ) -> None:
         """Set and delete SCRAM credentials of users (KIP-554).
 
         Raises `RefusedUsersError` with the error of each refused user; the other users are altered.
         """
-        await alter_user_scram_credentials(self._cluster, list(alterations), timeout_ms=self._timeout_ms)
+        await user_credentials.alter_user_scram_credentials(
+            self._cluster, list(alterations), timeout_ms=self._timeout_ms
+        )

@@ -1,8 +1,8 @@
-"""Lists and unregisters brokers that are registered but not alive."""
+"""Describes the brokers of a cluster; lists and unregisters those that are registered but not alive."""
 
 from typing import Any
 
-from odradek.clients.admin.descriptions import BrokerDescription
+from odradek.clients.admin.descriptions import BrokerDescription, ClusterDescription
 from odradek.clients.cluster import Cluster
 from odradek.clients.retry import retrying
 from odradek.model import ErrorCode, KafkaError, explained
@@ -10,7 +10,25 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
 
 
-async def fenced_brokers(cluster: Cluster, *, timeout_ms: int) -> list[BrokerDescription]:
+async def describe_cluster(cluster: Cluster, *, include_fenced_brokers: bool, timeout_ms: int) -> ClusterDescription:
+    """Implement `Admin.describe_cluster`."""
+    await cluster.refresh(timeout_ms=timeout_ms)
+    metadata = cluster.metadata
+    brokers = {
+        node.node_id: BrokerDescription(broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+        for node in metadata.nodes.values()
+    }
+    if include_fenced_brokers:
+        for each in await _fenced_brokers(cluster, timeout_ms=timeout_ms):
+            brokers.setdefault(each.broker_id, each)
+    return ClusterDescription(
+        cluster_id=metadata.cluster_id,
+        controller_id=metadata.controller_id,
+        brokers=tuple(each for _, each in sorted(brokers.items())),
+    )
+
+
+async def _fenced_brokers(cluster: Cluster, *, timeout_ms: int) -> list[BrokerDescription]:
     """Return the registered brokers that are not alive (KIP-1073); none if the broker cannot return them."""
 
     async def attempt() -> Any:

@@ -1,11 +1,13 @@
-"""Describes the producers of a partition and aborts hanging transactions (KIP-664)."""
+"""Lists, describes and aborts transactions and the producers of partitions; finds hanging ones (KIP-664)."""
 
-from collections.abc import Mapping
-from typing import Any
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from msgspec import Struct
 
 from odradek.clients.cluster import Cluster
+from odradek.clients.coordinators import CoordinatorType, ask_coordinators
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
 from odradek.protocol.api import ApiKey
@@ -24,6 +26,159 @@ class ProducerDescription(Struct, frozen=True, kw_only=True):
     last_timestamp: int
     coordinator_epoch: int | None
     current_txn_start_offset: int | None
+
+
+class TransactionListing(Struct, frozen=True, kw_only=True):
+    """A transactional id with its producer and Kafka's name of its state, such as `Ongoing` or `CompleteCommit`."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+class TransactionDescription(Struct, frozen=True, kw_only=True):
+    """The last transaction of a transactional id. `start_ms` is ms since 1970; None unless it is open.
+
+    `partitions` are those of an open transaction; while it is ended, those that still lack its marker.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: str
+    timeout_ms: int
+    start_ms: int | None
+    coordinator_id: int
+    partitions: tuple[TopicPartition, ...]
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it is open until its producer ends it: a transaction of two-phase commit (KIP-939) never expires."""
+        return self.state == "Ongoing" and self.timeout_ms == NO_TIMEOUT_MS
+
+
+class HangingTransaction(Struct, frozen=True, kw_only=True):
+    """An open transaction of `producer` in `partition` that its coordinator will not end."""
+
+    partition: TopicPartition
+    producer: ProducerDescription
+
+
+_FENCING_TIMEOUT_MS: Final = 1
+"""The transaction timeout of a producer that is initialised only to end another's transaction."""
+NO_TIMEOUT_MS: Final = (1 << 31) - 1
+"""The timeout that coordinators give transactions of two-phase commit."""
+
+
+async def list_transactions(
+    cluster: Cluster,
+    *,
+    states: Iterable[str] = (),
+    producer_ids: Iterable[int] = (),
+    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+) -> list[TransactionListing]:
+    """Implement `Admin.list_transactions`: ask every broker."""
+    message = {
+        "state_filters": list(states),
+        "producer_id_filters": list(producer_ids),
+        "duration_filter": -1,
+        "transactional_id_pattern": None,
+    }
+
+    async def ask(node_id: int) -> list[TransactionListing]:
+        connection = await cluster.connections.to_broker(node_id)
+        response = await connection.request(ApiKey.LIST_TRANSACTIONS, message)
+        if response.error_code != ErrorCode.none:
+            raise KafkaError(response.error_code, f"broker {node_id}: {explained(response.error_code)}")
+        if response.unknown_state_filters:
+            names = ", ".join(response.unknown_state_filters)
+            raise KafkaError(ErrorCode.invalid_request, f"broker {node_id} knows no transaction state {names}")
+        return [
+            TransactionListing(
+                transactional_id=each.transactional_id, producer_id=each.producer_id, state=each.transaction_state
+            )
+            for each in response.transaction_states
+        ]
+
+    async def attempt() -> list[TransactionListing]:
+        await cluster.refresh()
+        answers = await asyncio.gather(*map(ask, cluster.metadata.nodes))
+        # During a coordinator change, two brokers may list a transactional id.
+        return [
+            found for _, found in sorted({each.transactional_id: each for some in answers for each in some}.items())
+        ]
+
+    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
+
+
+async def describe_transactions(
+    cluster: Cluster, transactional_ids: Iterable[str], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
+) -> dict[str, TransactionDescription | KafkaError]:
+    """Implement `Admin.describe_transactions`."""
+
+    async def ask(connection: Any, node_id: int, some: list[str]) -> dict[str, TransactionDescription | KafkaError]:
+        response = await connection.request(ApiKey.DESCRIBE_TRANSACTIONS, {"transactional_ids": some})
+        return {each.transactional_id: _transaction(each, node_id) for each in response.transaction_states}
+
+    return await ask_coordinators(cluster, transactional_ids, ask, CoordinatorType.TRANSACTION, timeout_ms=timeout_ms)
+
+
+async def terminate_transaction(
+    cluster: Cluster, transactional_id: str, *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
+) -> None:
+    """Implement `Admin.terminate_transaction`: initialise a producer of the id, as Kafka's `fenceProducers` does."""
+    message = {
+        "transactional_id": transactional_id,
+        "transaction_timeout_ms": _FENCING_TIMEOUT_MS,
+        "producer_id": -1,
+        "producer_epoch": -1,
+        "enable2_pc": False,
+        "keep_prepared_txn": False,
+    }
+
+    async def ask(connection: Any, node_id: int, some: list[str]) -> dict[str, KafkaError | None]:
+        del node_id, some
+        code = (await connection.request(ApiKey.INIT_PRODUCER_ID, message)).error_code
+        reason = f"transactional id {transactional_id!r}: {explained(code)}"
+        return {transactional_id: None if code == ErrorCode.none else KafkaError(code, reason)}
+
+    answers = await ask_coordinators(
+        cluster, [transactional_id], ask, CoordinatorType.TRANSACTION, timeout_ms=timeout_ms
+    )
+    error = answers[transactional_id]
+    if error is not None:
+        raise error
+
+
+async def find_hanging_transactions(
+    cluster: Cluster, partitions: Iterable[TopicPartition], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
+) -> list[HangingTransaction]:
+    """Implement `Admin.find_hanging_transactions`."""
+    wanted = list(partitions)
+    described = await asyncio.gather(*(describe_producers(cluster, each, timeout_ms=timeout_ms) for each in wanted))
+    suspects = [
+        HangingTransaction(partition=partition, producer=producer)
+        for partition, producers in zip(wanted, described, strict=True)
+        for producer in producers
+        if producer.current_txn_start_offset is not None
+    ]
+    if not suspects:
+        return []
+    # The coordinators are asked after the partitions: a transaction that has ended since hangs nowhere.
+    ids = sorted({each.producer.producer_id for each in suspects})
+    listed = await list_transactions(cluster, producer_ids=ids, timeout_ms=timeout_ms)
+    known = await describe_transactions(cluster, (each.transactional_id for each in listed), timeout_ms=timeout_ms)
+    held = {
+        (each.producer_id, partition)
+        for each in known.values()
+        if isinstance(each, TransactionDescription)
+        for partition in each.partitions
+    }
+    unknown = [each for each in suspects if (each.producer.producer_id, each.partition) not in held]
+    still_open = await asyncio.gather(
+        *(describe_producers(cluster, each.partition, timeout_ms=timeout_ms) for each in unknown)
+    )
+    return [each for each, producers in zip(unknown, still_open, strict=True) if each.producer in producers]
 
 
 async def describe_producers(
@@ -75,6 +230,24 @@ async def _request_leader(
 ) -> Any:
     connection = await cluster.connections.to_broker(await cluster.leader(partition, timeout_ms=timeout_ms))
     return await connection.request(api, message)
+
+
+def _transaction(found: Any, node_id: int) -> TransactionDescription | KafkaError:
+    if found.error_code != ErrorCode.none:
+        reason = f"transactional id {found.transactional_id!r}: {explained(found.error_code)}"
+        if found.error_code == ErrorCode.transactional_id_not_found:
+            reason = f"there is no transactional id {found.transactional_id!r}; `odradek transactions list` shows them"
+        return KafkaError(found.error_code, reason)
+    return TransactionDescription(
+        transactional_id=found.transactional_id,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        state=found.transaction_state,
+        timeout_ms=found.transaction_timeout_ms,
+        start_ms=None if found.transaction_start_time_ms < 0 else found.transaction_start_time_ms,
+        coordinator_id=node_id,
+        partitions=tuple(TopicPartition(topic.topic, each) for topic in found.topics for each in topic.partitions),
+    )
 
 
 def _description(producer: Any) -> ProducerDescription:

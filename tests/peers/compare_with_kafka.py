@@ -8,8 +8,9 @@ connection that is closed is an answer too.
 import contextlib
 import dataclasses
 import enum
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,9 +34,14 @@ OPTIONS: Final = {
     "auto.create.topics.enable": "false",
     "connections.max.idle.ms": "-1",  # other tests may run for longer between two that ask
     "transaction.partition.verification.enable": "false",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.two.phase.commit.enable": "true",
 }
-KAFKA_OPTIONS: Final = {"broker.session.timeout.ms": "600000"}
-"""On a busy machine, Kafka's broker misses heartbeats to its own controller, and leads nothing for a while."""
+KAFKA_OPTIONS: Final = {"broker.session.timeout.ms": "600000", "unstable.api.versions.enable": "true"}
+"""On a busy machine, Kafka's broker misses heartbeats to its own controller, and leads nothing for a while. Requests of
+two-phase commit have unstable versions."""
 OUR_OPTIONS: Final = {"broker.id": "0", "log.validate.records": "all"}
 """Kafka looks into every record; ours where a rule of the topic asks for it, unless it is told to (decision 5)."""
 _LEFT_OUT: Final = frozenset(
@@ -80,6 +86,14 @@ class Case:
     differs: str = ""
 
 
+Script = Callable[[Callable[..., Any]], None]
+"""A sequence of requests whose messages need earlier answers: calls `ask(api, version, **message)` for each."""
+_UNSETTLED: Final = frozenset(
+    {"concurrent_transactions", "coordinator_load_in_progress", "coordinator_not_available", "not_coordinator"}
+)
+"""Errors of `Script`s that pass: markers are being written, or a coordinator starts."""
+
+
 class BrokerPair:
     """A broker of ours and one of Kafka, each asked on a connection of its own."""
 
@@ -109,6 +123,29 @@ class BrokerPair:
                 return same
         ours = self._ask(self.ours.bootstrap_servers, request)
         return ours, self._ask(self.kafka.bootstrap_servers, request, is_silent=request.kafka_is_silent)
+
+    def play(self, script: Script) -> tuple[list[Any], list[Any]]:
+        """Return our answers to a script and Kafka's, with producer ids as `producer 0`, `producer 1`, …."""
+        servers = (self.ours.bootstrap_servers, self.kafka.bootstrap_servers)
+        ours, kafkas = (self._played(each, script) for each in servers)
+        return ours, kafkas
+
+    def _played(self, servers: str, script: Script) -> list[Any]:
+        answers: list[Any] = []
+        names: dict[int, str] = {}
+
+        def ask(api: ApiKey, version: int, **message: Any) -> Any:
+            request = Request(api=api, version=version, message=message)
+            code = "concurrent_transactions"
+            until = time.monotonic() + DEADLINE_S
+            while code in _UNSETTLED and time.monotonic() < until:
+                answer = self._ask(servers, request)
+                code = answer.get("error_code", "none")
+            answers.append(_sorted(_with_names(answer, names)))
+            return answer
+
+        script(ask)
+        return answers
 
     def _same_answers(self, request: Request) -> tuple[Any, Any] | None:
         ours, kafkas = self.ask(dataclasses.replace(request, settles=False))
@@ -210,6 +247,20 @@ def comparable(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value.name
     return "an id" if isinstance(value, uuid.UUID) and value.int else value
+
+
+def _with_names(value: Any, names: dict[int, str]) -> Any:
+    """Return an answer with names in place of producer ids, which two clusters allocate differently."""
+    if isinstance(value, list):
+        return [_with_names(each, names) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: names.setdefault(each, f"producer {len(names)}")
+        if key.endswith("producer_id") and each >= 0
+        else (each.timestamp() >= 0 if key == "transaction_start_time" else _with_names(each, names))
+        for key, each in value.items()
+    }
 
 
 def _has_leaders(answer: Any) -> bool:

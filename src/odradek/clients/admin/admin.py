@@ -192,7 +192,7 @@ class Admin:
     async def delete_records(self, before: Mapping[PartitionT, int]) -> dict[TopicPartition, int]:
         """Delete each partition's records before an offset; -1 means the high watermark (KIP-107).
 
-        Returns the new first offset of each partition. Raises `RefusedPartitionsError` (OFFSET_OUT_OF_RANGE and others).
+        Returns the new first offsets. Raises `RefusedPartitionsError` (OFFSET_OUT_OF_RANGE and others).
         """
         return await delete_records(
             self._cluster, numbers_by_partition("an offset", before), timeout_ms=self._timeout_ms

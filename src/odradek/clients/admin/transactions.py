@@ -11,6 +11,7 @@ from odradek.clients.coordinators import CoordinatorType, ask_coordinators
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
 from odradek.protocol.api import ApiKey
+from odradek.protocol.messages.message_codec import milliseconds
 
 
 class ProducerDescription(Struct, frozen=True, kw_only=True):
@@ -129,7 +130,7 @@ async def terminate_transaction(
     """Implement `Admin.terminate_transaction`: initialise a producer of the id, as Kafka's `fenceProducers` does."""
     message = {
         "transactional_id": transactional_id,
-        "transaction_timeout_ms": _FENCING_TIMEOUT_MS,
+        "transaction_timeout": _FENCING_TIMEOUT_MS,
         "producer_id": -1,
         "producer_epoch": -1,
         "enable2_pc": False,
@@ -243,8 +244,8 @@ def _transaction(found: Any, node_id: int) -> TransactionDescription | KafkaErro
         producer_id=found.producer_id,
         producer_epoch=found.producer_epoch,
         state=found.transaction_state,
-        timeout_ms=found.transaction_timeout_ms,
-        start_ms=None if found.transaction_start_time_ms < 0 else found.transaction_start_time_ms,
+        timeout_ms=milliseconds(found.transaction_timeout),
+        start_ms=None if (start := round(found.transaction_start_time.timestamp() * 1000)) < 0 else start,
         coordinator_id=node_id,
         partitions=tuple(TopicPartition(topic.topic, each) for topic in found.topics for each in topic.partitions),
     )

@@ -324,7 +324,7 @@ def listed_states(ask: Ask) -> None:
 
 @script
 def a_prepared_transaction_is_aborted(ask: Ask) -> None:
-    """Kafka 4.2 refuses `keep_prepared_txn`, so that only its absence can be compared."""
+    """Kafka 4.3 refuses `keep_prepared_txn`, so that only its absence can be compared."""
     first, second = Producer(ask, "two-phase"), Producer(ask, "two-phase")
     first.init(6, enable2_pc=True)
     first.describe()

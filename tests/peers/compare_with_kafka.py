@@ -136,11 +136,9 @@ class BrokerPair:
 
         def ask(api: ApiKey, version: int, **message: Any) -> Any:
             request = Request(api=api, version=version, message=message)
-            code = "concurrent_transactions"
             until = time.monotonic() + DEADLINE_S
-            while code in _UNSETTLED and time.monotonic() < until:
-                answer = self._ask(servers, request)
-                code = answer.get("error_code", "none")
+            while _is_unsettled(answer := self._ask(servers, request)) and time.monotonic() < until:
+                pass
             answers.append(_sorted(_with_names(answer, names)))
             return answer
 
@@ -247,6 +245,11 @@ def comparable(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value.name
     return "an id" if isinstance(value, uuid.UUID) and value.int else value
+
+
+def _is_unsettled(answer: Any) -> bool:
+    text = repr(answer)
+    return any(code in text for code in _UNSETTLED)
 
 
 def _with_names(value: Any, names: dict[int, str]) -> Any:

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from odradek.cli import main
 from odradek.clients import Admin
+from odradek.clients.admin.transactions import TransactionDescription
 from odradek.protocol.api import ApiKey
 from odradek.testing import Cluster
 from odradek.testing.conditions import eventually

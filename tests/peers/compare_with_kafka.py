@@ -139,7 +139,7 @@ class BrokerPair:
             until = time.monotonic() + DEADLINE_S
             while _is_unsettled(answer := self._ask(servers, request)) and time.monotonic() < until:
                 pass
-            answers.append(_sorted(_with_names(answer, names)))
+            answers.append(sorted_answer(_with_names(answer, names)))
             return answer
 
         script(ask)

@@ -144,6 +144,7 @@ def many_transactions_of_one_producer(ask: Ask) -> None:
     for number in range(3):
         producer.add(partitions=[number])
         producer.end(committed=number % 2 == 0)
+    producer.init()
     producer.describe()
 
 

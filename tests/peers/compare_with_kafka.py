@@ -8,7 +8,6 @@ connection that is closed is an answer too.
 import contextlib
 import dataclasses
 import enum
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -136,9 +135,12 @@ class BrokerPair:
 
         def ask(api: ApiKey, version: int, **message: Any) -> Any:
             request = Request(api=api, version=version, message=message)
-            until = time.monotonic() + DEADLINE_S
-            while _is_unsettled(answer := self._ask(servers, request)) and time.monotonic() < until:
-                pass
+
+            def settled() -> Any:
+                answer = self._ask(servers, request)
+                return None if _is_unsettled(answer) else answer
+
+            answer = eventually(settled, within_s=DEADLINE_S, what=f"an answer to {request}")
             answers.append(sorted_answer(_with_names(answer, names)))
             return answer
 

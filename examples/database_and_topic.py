@@ -1,7 +1,8 @@
 """Changes a database and writes to a topic, both or neither, with two-phase commit (KIP-939).
 
-    echo alice 250 | python -m examples.database_and_topic localhost:9092 payments shop.sqlite
+    python -m examples.database_and_topic localhost:9092 payments shop.sqlite < payments.txt        lines: alice 250
 
+After a crash, the same command goes on with the payments that are not stored.
 `prepare` makes the records durable and returns the name of their transaction. The name is stored in the database's own
 transaction, whose commit decides: after a crash, `complete` commits the records if their name is stored, else it aborts
 them. `Database` needs only a DB-API connection (PEP 249): for PostgreSQL, it is
@@ -71,9 +72,10 @@ async def main(servers: str, topic: str, path: str) -> None:
     """Pay what the lines of standard input say."""
     database = Database(sqlite3.connect(path), sqlite3.paramstyle)
     async with Producer(servers, transactional_id=path, transaction_two_phase_commit_enable=True) as producer:
-        count = await recover(producer, database, path)
-        for number, line in enumerate(sys.stdin, start=count):
-            await pay(producer, database, path, topic, number, line)
+        stored = await recover(producer, database, path)
+        for number, line in enumerate(sys.stdin.read().splitlines()):
+            if number >= stored:
+                await pay(producer, database, path, topic, number, line)
 
 
 if __name__ == "__main__":

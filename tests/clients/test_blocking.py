@@ -89,6 +89,18 @@ def test_records_are_produced_consumed_and_administered_without_asyncio(kafka: A
         records.close()
 
 
+def test_a_transaction_is_a_with_block(kafka: Any, topic: str) -> None:
+    """X1: an error in the block aborts, its end commits."""
+    with kafka.producer(transactional_id=topic) as producer:
+        with pytest.raises(LookupError), producer.transaction():
+            producer.send(topic, b"aborted", partition=0).result(60)
+            raise LookupError
+        with producer.transaction():
+            producer.send(topic, b"committed", partition=0)
+    with kafka.consumer(topic, isolation_level="read_committed") as consumer:
+        assert [record.value for record in consumer.poll(60_000)] == [b"committed"]
+
+
 def test_tables_are_sent_and_their_offsets_awaited(kafka: Any, topic: str) -> None:
     """M12: futures inside of results are those of threads, too."""
     pyarrow = pytest.importorskip("pyarrow")

@@ -347,7 +347,8 @@ class Producer:
         headers: Headers,
     ) -> asyncio.Future[RecordMetadata]:
         sender = self._running_sender()
-        self._check_transaction()
+        if self._transactions is not None:
+            self._transactions.machine.check_open()
         blocked_until: float | None = None
         known = self._cluster.metadata.topics.get(topic)
         if partition is not None and type(partition) is not int:
@@ -366,7 +367,8 @@ class Producer:
             self._ensure_still_exists(topic, partition)
         if self._sender is not sender:
             raise _closed()
-        self._check_transaction()  # it may have ended during the waits
+        if self._transactions is not None:
+            self._transactions.machine.check_open()  # it may have ended during the waits
         future: asyncio.Future[RecordMetadata] = sender.loop.create_future()
         try:
             metadata, now = self._cluster.metadata, self._runtime.clock.monotonic()
@@ -392,7 +394,8 @@ class Producer:
             await self._wait_for_memory(rows.next_bytes, self._block_deadline())
         if self._sender is not sender:
             raise _closed()
-        self._check_transaction()
+        if self._transactions is not None:
+            self._transactions.machine.check_open()
         partition, encoded, numbers = rows.encode(self._settings.codec, self._settings.compression_level)
         placed = TopicPartition(topic, partition)
         offsets = RowOffsets(encoded.record_count)
@@ -429,10 +432,6 @@ class Producer:
         self._running_sender()
         assert self._transactions is not None
         return self._transactions
-
-    def _check_transaction(self) -> None:
-        if self._transactions is not None:
-            self._transactions.machine.check_open()
 
     def _block_deadline(self) -> float:
         return self._runtime.clock.monotonic() + self._settings.max_block_ms / 1000

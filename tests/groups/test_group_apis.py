@@ -385,7 +385,9 @@ def test_share_coordinators_are_refused_with_an_error_that_is_not_retriable(play
     play(scenario)
 
 
-def test_no_coordinator_is_available_if_its_topic_cannot_be_created(play: Play) -> None:
+def test_no_coordinator_is_available_if_its_topic_cannot_be_created(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario(world: Any) -> None:
         client = await world.client()
         found = await find(client)
@@ -393,6 +395,8 @@ def test_no_coordinator_is_available_if_its_topic_cannot_be_created(play: Play) 
         assert (await client.ask(ApiKey.JOIN_GROUP, join_message())).error_code == ErrorCode.not_coordinator
 
     play(scenario, offsets_topic_replication_factor="3")
+    assert "Failed to create __consumer_offsets" in caplog.text
+    assert "(its keys begin with offsets.topic)" in caplog.text
 
 
 @pytest.mark.parametrize(

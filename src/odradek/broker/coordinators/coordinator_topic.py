@@ -12,6 +12,7 @@ from odradek.controller import NewTopic
 from odradek.coordination import partition_for
 from odradek.metadata.image import BrokerImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.runtime.rate_limited_log import RateLimitedLog
 
 _log = logging.getLogger("odradek.coordinators")
 CreateTopic = Callable[[NewTopic], Awaitable[None]]
@@ -62,6 +63,7 @@ class CoordinatorTopic:
         self._kind: Final = kind
         self._metadata = metadata
         self._create_topic = create_topic
+        self._failures = RateLimitedLog(_log)
 
     async def find_coordinator(self, key: str) -> BrokerImage:
         """Return the coordinator of a key; create the topic if it does not exist.
@@ -101,4 +103,6 @@ class CoordinatorTopic:
         try:
             await self._create_topic(topic)
         except (KafkaError, UnavailableError) as error:
+            text = "Failed to create %s, so that clients find no coordinator: %s (its keys begin with %s)"
+            self._failures.log("creation", logging.WARNING, text, kind.name, error, kind.prefix)
             raise KafkaError(ErrorCode.coordinator_not_available, f"{kind.name}: {error}") from error

@@ -1,8 +1,8 @@
-"""Kafka's `AddPartitionsToTxnManager`: asks the coordinators of transactions whether partitions belong to them.
+"""Kafka's `AddPartitionsToTxnManager`: adds partitions to transactions, or verifies that they belong to them.
 
 ```
-add_or_verify ─▶ this broker coordinates it: the state machine, without a connection
-              ─▶ another does: one AddPartitionsToTxn in flight per broker, with the questions gathered meanwhile
+add_or_verify ─▶ this broker coordinates the transaction: its state machine, without a connection
+              ─▶ another broker does: one AddPartitionsToTxn in flight per broker, with all that has gathered meanwhile
 ```
 """
 
@@ -25,7 +25,7 @@ Errors = Mapping[TopicPartition, ErrorCode]
 _PURPOSE: Final = "partitions of transactions"
 
 
-class _Question(Struct, eq=False, kw_only=True):
+class _Transaction(Struct, eq=False, kw_only=True):
     """The partitions of one transaction, and the future of their errors."""
 
     transactional_id: str
@@ -52,7 +52,7 @@ class _Question(Struct, eq=False, kw_only=True):
 
 
 class AddPartitionsToTxnManager:
-    """The questions of one broker. `submit` passes a request to this broker's transaction coordinator."""
+    """The requests of one broker. `submit` passes a request to this broker's transaction coordinator."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class AddPartitionsToTxnManager:
         self._metadata = metadata
         self._connections = connections
         self._submit = submit
-        self._waiting: dict[int, list[_Question]] = {}
+        self._waiting: dict[int, list[_Transaction]] = {}
         self._senders: dict[int, asyncio.Task[None]] = {}
 
     async def add_or_verify(
@@ -77,25 +77,25 @@ class AddPartitionsToTxnManager:
         if partition is None or partition.leader not in image.brokers:
             return dict.fromkeys(partitions, ErrorCode.coordinator_not_available)
         if partition.leader == self._metadata.broker_id:
-            return await self._ask_here(transactional_id, producer, frozenset(partitions), adds=adds)
-        question = _Question(
+            return await self._submit_here(transactional_id, producer, frozenset(partitions), adds=adds)
+        transaction = _Transaction(
             transactional_id=transactional_id,
             producer=producer,
             partitions=partitions,
             adds=adds,
             answer=asyncio.get_running_loop().create_future(),
         )
-        self._waiting.setdefault(partition.leader, []).append(question)
+        self._waiting.setdefault(partition.leader, []).append(transaction)
         if partition.leader not in self._senders:
             self._senders[partition.leader] = asyncio.get_running_loop().create_task(self._send(partition.leader))
-        return await question.answer
+        return await transaction.answer
 
     def stop(self) -> None:
-        """Ask nothing more."""
+        """Send nothing more."""
         for sender in tuple(self._senders.values()):
             sender.cancel()
 
-    async def _ask_here(
+    async def _submit_here(
         self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition], *, adds: bool
     ) -> Errors:
         try:
@@ -114,36 +114,36 @@ class AddPartitionsToTxnManager:
         return {each: ErrorCode.none if each in known else ErrorCode.transaction_abortable for each in partitions}
 
     async def _send(self, broker_id: int) -> None:
-        """Send the questions that wait for a broker, until there are none."""
-        questions: dict[str, _Question] = {}
+        """Send the transactions that wait for a broker, until there are none."""
+        sent: dict[str, _Transaction] = {}
         try:
             while waiting := self._waiting.pop(broker_id, None):
-                questions = {}
+                sent = {}
                 for each in waiting:  # a request names each transactional id once
-                    if each.transactional_id in questions:
+                    if each.transactional_id in sent:
                         self._waiting.setdefault(broker_id, []).append(each)
                     else:
-                        questions[each.transactional_id] = each
-                await self._exchange(broker_id, questions)
+                        sent[each.transactional_id] = each
+                await self._exchange(broker_id, sent)
         finally:
             del self._senders[broker_id]
-            for each in (*questions.values(), *self._waiting.pop(broker_id, ())):
+            for each in (*sent.values(), *self._waiting.pop(broker_id, ())):
                 each.fail(ErrorCode.network_exception)
 
-    async def _exchange(self, broker_id: int, questions: Mapping[str, _Question]) -> None:
-        message = {"transactions": [each.message() for each in questions.values()]}
+    async def _exchange(self, broker_id: int, sent: Mapping[str, _Transaction]) -> None:
+        message = {"transactions": [each.message() for each in sent.values()]}
         try:
             response = await self._connections.request(
                 self._metadata.image.brokers, broker_id, ApiKey.ADD_PARTITIONS_TO_TXN, message, purpose=_PURPOSE
             )
         except (KafkaError, UnavailableError):
-            for each in questions.values():
+            for each in sent.values():
                 each.fail(ErrorCode.network_exception)
             return
         for result in response.results_by_transaction:
-            question = questions.get(result.transactional_id)
-            if question is not None and not question.answer.done():
-                question.answer.set_result(
+            transaction = sent.get(result.transactional_id)
+            if transaction is not None and not transaction.answer.done():
+                transaction.answer.set_result(
                     {
                         TopicPartition(topic.name, each.partition_index): each.partition_error_code
                         for topic in result.topic_results
@@ -151,5 +151,5 @@ class AddPartitionsToTxnManager:
                     }
                 )
         is_denied = response.error_code is ErrorCode.cluster_authorization_failed
-        for each in questions.values():  # those without a result
+        for each in sent.values():  # those without a result
             each.fail(ErrorCode.invalid_txn_state if is_denied else response.error_code or ErrorCode.network_exception)

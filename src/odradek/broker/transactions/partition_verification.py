@@ -1,8 +1,8 @@
 """The verification of transactional appends (KIP-890): no batch is appended outside a transaction of its coordinator.
 
 ```
-Produce 3 to 11, TxnOffsetCommit 0 to 4   the coordinator is asked whether the client has added the partition
-Produce 12, TxnOffsetCommit 5             the coordinator is asked to add the partition
+Produce 3 to 11, TxnOffsetCommit 0 to 4   verify that the client has added the partition
+Produce 12, TxnOffsetCommit 5             add the partition
 ```
 Only a transaction's first batch in a partition is verified. Its request waits, and its connection with it, in
 `serving.admission`; the log has the result (`log.producers`), and refuses the batch if it was not verified. Requests
@@ -104,7 +104,7 @@ class PartitionVerification:
             )
         knows_abortable = version >= _ABORTABLE_FROM
         for producer in producers:
-            return self._ask(transactional_id, producer, begun, adds=adds, knows_abortable=knows_abortable)
+            return self._verify_batches(transactional_id, producer, begun, adds=adds, knows_abortable=knows_abortable)
         return None
 
     def _batches(
@@ -124,7 +124,7 @@ class PartitionVerification:
                 if led is not None and header is not None:
                     yield led.topic_partition, led.log, header
 
-    async def _ask(
+    async def _verify_batches(
         self,
         transactional_id: str,
         producer: Producer,
@@ -133,7 +133,7 @@ class PartitionVerification:
         adds: bool,
         knows_abortable: bool,
     ) -> None:
-        """Wait for the coordinator, and store its answers in the verifications."""
+        """Wait for the coordinator's response, and store its errors in the verifications."""
         errors = await self._add_or_verify(transactional_id, producer, begun, adds=adds)
         for key, verification in begun.items():
             error = _shown(errors.get(key, ErrorCode.network_exception), knows_abortable=knows_abortable)

@@ -16,8 +16,9 @@ offsets of its first append. The state is rebuilt from a snapshot and the batche
 A transaction begins with a producer's first transactional batch and ends with its coordinator's marker; until then the
 producer's non-transactional batches get INVALID_TXN_STATE.
 
-Before that first batch, the leader asks the transaction's coordinator whether the partition belongs to the transaction
-(KIP-890): else nothing would end the transaction here. A marker that is appended meanwhile voids the `Verification`.
+Before that first batch, the leader verifies with the transaction's coordinator that the partition belongs to the
+transaction (KIP-890): else nothing would end the transaction here. A marker that is appended meanwhile voids the
+`Verification`.
 
 | the marker's producer epoch | and the transaction | result |
 |---|---|---|
@@ -60,7 +61,7 @@ class AppendedBatch(NamedTuple):
 
 
 class Verification(Struct, eq=False):
-    """The question to a coordinator whether a partition belongs to a producer's transaction, and its result."""
+    """Whether a partition belongs to a producer's transaction; pending until the coordinator has responded."""
 
     epoch: int
     begun_ms: int

@@ -37,6 +37,7 @@ OTHER_DEFAULTS = {
     "socket.send.buffer.bytes",
     "ssl.keystore.type",
     "ssl.truststore.type",
+    "transaction.state.log.num.partitions",
 }
 """Keys explained in the table in `odradek.config.broker`."""
 

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 ADDS_FROM: Final = 12
 """The first version of Produce that adds partitions to the transaction."""
+_IDS_FROM: Final = 3
+"""The first version of Produce that has a transactional id; earlier ones are refused."""
 _ABORTABLE_FROM: Final = 11
 _OFFSETS_ADD_FROM: Final = 5
 _OFFSETS_ABORTABLE_FROM: Final = 4
@@ -75,7 +77,7 @@ class PartitionVerification:
 
     def verify(self, context: "RequestContext", frame: memoryview) -> Awaitable[None] | None:
         version, offset = context.api_version, context.header.body_offset
-        if len(frame) <= offset or frame[offset] == _NULL[version >= FLEXIBLE_FROM]:
+        if version < _IDS_FROM or len(frame) <= offset or frame[offset] == _NULL[version >= FLEXIBLE_FROM]:
             return None
         adds, config = version >= ADDS_FROM, self._metadata.config
         if not adds and not config.transaction_partition_verification_enable:

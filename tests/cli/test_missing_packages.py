@@ -71,4 +71,4 @@ def test_an_installed_package_does_not_list_the_benchmarks_of_the_source_tree(
     monkeypatch.setattr(cli, "_BENCHMARKS", tmp_path / "commands.py")
     installed = CliRunner().invoke(cli.main, ["--help"]).output
     assert "\n  bench " in listed
-    assert listed.replace("\n  bench       Compare Odradek with its peers on this machine.", "") == installed
+    assert [line for line in listed.splitlines() if not line.startswith("  bench ")] == installed.splitlines()

@@ -4,6 +4,7 @@ Each acknowledged record is in the log once, at the offset that its future gave,
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 from sampling import seeds
 
-from odradek.clients import Admin, Producer
+from odradek.clients import Admin, Producer, TransactionAbortedError
 from odradek.clients.producer.arrow import SentRows
 from odradek.model import KafkaError
 from odradek.testing.world import World
@@ -182,3 +183,39 @@ def test_a_topic_that_is_created_anew_gets_the_records_that_follow(seed: int) ->
         assert found == {half: [b"new %d" % number for number in range(half, 200, 2)] for half in range(2)}
 
     World(seed, CONFIG, brokers=3).play(scene)
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_transactions_are_whole_and_written_once_while_a_broker_dies(seed: int, victim: int) -> None:
+    """X1: the coordinator, a leader, or both; an aborted transaction is repeated."""
+    config = {
+        "default.replication.factor": "3",
+        "min.insync.replicas": "2",
+        "transaction.state.log.num.partitions": "1",
+        "num.partitions": "3",
+    }
+
+    async def scene(world: World) -> None:
+        async with world.producer("client", transactional_id="x", retry_backoff_ms=20) as producer:
+            for number in range(8):
+                if number == 3:
+                    await world.kill(victim)
+                done = False
+                while not done:
+                    with contextlib.suppress(TransactionAbortedError):
+                        async with producer.transaction():
+                            for partition in range(3):
+                                await producer.send("t", b"%d" % number, partition=partition)
+                            if number == 2:
+                                await producer.flush()
+                        done = True
+        async with world.consumer("auditor", isolation_level="read_committed") as consumer:
+            consumer.assign([("t", partition) for partition in range(3)])
+            found: list[Any] = []
+            while len(found) < 24:
+                found += await consumer.poll()
+        for partition in range(3):
+            values = [record.value for record in found if record.partition == partition]
+            assert values == [b"%d" % number for number in range(8)]
+
+    World(seed, config, brokers=3).play(scene)

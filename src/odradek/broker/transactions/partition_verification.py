@@ -90,7 +90,7 @@ class PartitionVerification:
             or not context.allows(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id, quietly=True)
         ):
             return None
-        begun: dict[TopicPartition, Verification] = {}
+        logs: dict[TopicPartition, Log] = {}
         producers: set[Producer] = set()
         for key, log, header in self._batches(context, request):
             producer_id, epoch = header.producer_id, header.producer_epoch
@@ -98,7 +98,7 @@ class PartitionVerification:
             if log.producers.find(header) is None:
                 verification = log.producers.begin_verification(producer_id, epoch, self._clock.now_ms())
             if verification is not None:
-                begun[key] = verification
+                logs[key] = log
                 producers.add(Producer(producer_id=producer_id, epoch=epoch))
         if len(producers) > 1:
             return _refused(
@@ -106,7 +106,7 @@ class PartitionVerification:
             )
         knows_abortable = version >= _ABORTABLE_FROM
         for producer in producers:
-            return self._verify_batches(transactional_id, producer, begun, adds=adds, knows_abortable=knows_abortable)
+            return self._verify_batches(transactional_id, producer, logs, adds=adds, knows_abortable=knows_abortable)
         return None
 
     def _batches(
@@ -130,13 +130,13 @@ class PartitionVerification:
         self,
         transactional_id: str,
         producer: Producer,
-        begun: Mapping[TopicPartition, Verification],
+        logs: Mapping[TopicPartition, Log],
         *,
         adds: bool,
         knows_abortable: bool,
     ) -> None:
         """Wait for the coordinator's response, and store its errors in the verifications."""
-        errors = await self._add_or_verify(transactional_id, producer, begun, adds=adds)
+        errors, begun = await self._add_or_verify(transactional_id, producer, logs, adds=adds)
         for key, verification in begun.items():
             error = _shown(errors.get(key, ErrorCode.network_exception), knows_abortable=knows_abortable)
             if error is ErrorCode.none:
@@ -153,19 +153,27 @@ class PartitionVerification:
         self,
         transactional_id: str,
         producer: Producer,
-        begun: Mapping[TopicPartition, Verification],
+        logs: Mapping[TopicPartition, Log],
         *,
         adds: bool,
-    ) -> Errors:
-        """Return the coordinator's errors; an addition waits a little while the last transaction is being completed."""
+    ) -> tuple[Errors, dict[TopicPartition, Verification]]:
+        """Return the coordinator's errors, and the verifications that were begun before its response.
+
+        An addition waits a little while the last transaction is being completed. Its marker voids a verification, so
+        each attempt begins another.
+        """
         config = self._metadata.config
         until_s = self._clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
         while True:
-            errors = await self._manager().add_or_verify(transactional_id, producer, begun.keys(), adds=adds)
+            begun = {key: each for key, log in logs.items() if (each := self._begin(log, producer)) is not None}
+            errors = await self._manager().add_or_verify(transactional_id, producer, logs.keys(), adds=adds)
             is_concurrent = adds and ErrorCode.concurrent_transactions in errors.values()
             if not is_concurrent or self._clock.monotonic() >= until_s:
-                return errors
+                return errors, begun
             await asyncio.sleep(config.add_partitions_to_txn_retry_backoff_ms / 1000)
+
+    def _begin(self, log: Log, producer: Producer) -> Verification | None:
+        return log.producers.begin_verification(producer.producer_id, producer.epoch, self._clock.now_ms())
 
     # ---- TxnOffsetCommit ----------------------------------------------------------------------------------------
 
@@ -176,15 +184,16 @@ class PartitionVerification:
         adds, led = version >= _OFFSETS_ADD_FROM, self._partitions().get(key)
         if led is None:
             return ErrorCode.not_coordinator
-        begun = led.log.producers.begin_verification(producer.producer_id, producer.epoch, self._clock.now_ms())
+        begun = self._begin(led.log, producer)
         if begun is None:
             return ErrorCode.none
         if not adds and not self._metadata.config.transaction_partition_verification_enable:
             begun.is_verified = True
             return ErrorCode.none
-        errors = await self._add_or_verify(transactional_id, producer, {key: begun}, adds=adds)
+        errors, verifications = await self._add_or_verify(transactional_id, producer, {key: led.log}, adds=adds)
         error = errors.get(key, ErrorCode.network_exception)
-        begun.is_verified = error is ErrorCode.none
+        for each in verifications.values():
+            each.is_verified = error is ErrorCode.none
         if error is ErrorCode.network_exception:
             return ErrorCode.coordinator_load_in_progress  # which a client repeats without looking for a coordinator
         return _shown(error, knows_abortable=version >= _OFFSETS_ABORTABLE_FROM)

@@ -38,7 +38,6 @@ _COORDINATOR_ERRORS: Final = {
 }
 _FIRST_BACKOFF_MS: Final = 20
 """As in Kafka: the markers of the last transaction are written within milliseconds (CONCURRENT_TRANSACTIONS)."""
-_INT_MAX: Final = 0x7FFFFFFF
 
 
 class _Coordinator:
@@ -128,11 +127,11 @@ class CoordinatorRequests:
 
     async def init_producer_id(self) -> PreparedTransaction | None:
         """Get a producer id or a new epoch; return the prepared transaction that the coordinator has kept, if any."""
-        settings, identity = self._settings, self._sequences.producer_id_and_epoch
-        two_phase = settings.transaction_two_phase_commit_enable
+        identity = self._sequences.producer_id_and_epoch
+        two_phase = self._settings.transaction_two_phase_commit_enable
         message = {
             "transactional_id": self.machine.transactional_id,
-            "transaction_timeout": _INT_MAX if two_phase else settings.transaction_timeout_ms,
+            "transaction_timeout": self.machine.timeout_ms,
             "producer_id": -1 if identity is None else identity.producer_id,
             "producer_epoch": -1 if identity is None else identity.epoch,
             "enable2_pc": two_phase,

@@ -13,6 +13,7 @@ from odradek.clients.producer.transaction_manager import TransactionManager
 from odradek.clients.producer.transactions.coordinator_requests import CoordinatorRequests
 from odradek.clients.producer.transactions.transaction_machine import TransactionMachine
 from odradek.clients.producer.transactions.transactions import Transactions
+from odradek.config.definition import INT_MAX
 from odradek.model import UnavailableError
 
 
@@ -32,7 +33,8 @@ async def start_sender(
     requests = None
     if name is not None:
         assert sequences is not None
-        machine = TransactionMachine(name, settings.transaction_timeout_ms)
+        two_phase = settings.transaction_two_phase_commit_enable
+        machine = TransactionMachine(name, INT_MAX if two_phase else settings.transaction_timeout_ms)
         requests = CoordinatorRequests(cluster, settings, machine, sequences)
     sender = Sender(cluster, settings, accumulator, placer, metrics, estimator, sequences, requests)
     if requests is None:

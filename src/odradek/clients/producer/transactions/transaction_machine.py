@@ -89,7 +89,7 @@ TRANSITIONS: Final[Mapping[TransactionState, Mapping[TransactionEvent, Transacti
 
 
 class TransactionMachine(Struct):
-    """One transactional producer. `error` is the reason of ABORTABLE_ERROR and of FATAL_ERROR.
+    """One transactional producer. `error` is the reason of ABORTABLE_ERROR and FATAL_ERROR.
 
     `is_started`: the coordinator may know the transaction, so EndTxn must end it. `begun_at` and `now` are monotonic
     seconds.

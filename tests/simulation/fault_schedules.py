@@ -6,7 +6,7 @@ sync.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -48,6 +48,9 @@ CLIENTS: Final[ClientConfig] = {"request_timeout_ms": 4_000, "metadata_max_age_m
 class Schedule:
     """One seed's faults on one world."""
 
+    faults: Sequence[str] = ()
+    """Names of the faults that are drawn; all of them if there are none."""
+
     def __init__(self, world: World, *, flushes_by_group: bool = False) -> None:
         self.world = world
         self.done: list[str] = []
@@ -71,7 +74,7 @@ class Schedule:
 
     async def _deed(self) -> None:
         chance = self.chance
-        name = chance.choice(list(FAULTS))
+        name = chance.choice(self.faults or list(FAULTS))
         one, other = chance.sample(range(BROKERS), 2)
         if name == "cut_power" and not self._power_may_go():
             name = "kill"

@@ -1,0 +1,335 @@
+"""Transactional producers, processors and consumers on three brokers amid the faults of a seed, and a checked history.
+
+Writers write to topic `t`. Processors consume it, write one record to `out` for each, and commit the offsets with the
+same transaction; two of them have one transactional id, and fence each other. Any call may be cancelled. After the
+faults, every transaction ends, every producer commits once more, and the processors consume all of `t`.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from agreement import agreed
+from fault_schedules import BROKERS, CLIENTS, PARTITIONS, PATIENCE_S, TOPIC, Schedule, create_topic
+from fault_schedules import CONFIG as _CONFIG
+
+from odradek.clients import Admin, Consumer, Producer, ProducerFencedError, TransactionAbortedError
+from odradek.clients.group_offsets import ConsumerGroupMetadata
+from odradek.metadata.nodes import PartitionStateNode
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
+from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from odradek.protocol.api import ApiKey
+from odradek.testing.transaction_histories import Outcome, RecordedTransaction, TransactionHistory, findings
+from odradek.testing.world import World, until
+
+OUT: Final = "out"
+GROUP: Final = "g"
+INPUTS: Final = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+OUTPUTS: Final = [TopicPartition(OUT, number) for number in range(PARTITIONS)]
+CONFIG: Final = _CONFIG | {
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+}
+_TIMEOUT_MS: Final = 8_000
+FAULTS: Final = (
+    "kill", "kill", "cut_power", "stop", "disconnect", "disconnect_one_way", "isolate", "reject", "disconnect_client",
+    "lose_responses_to_clients", "disconnect_tree", "blink", "expire", "depose",
+)  # fmt: skip
+
+
+class BrokenPromiseError(AssertionError):
+    """Transactions are not isolated or not atomic, or do not end."""
+
+
+class TransactionSchedule(Schedule):
+    """Faults of brokers, their coordinators and clients."""
+
+    faults = FAULTS
+
+    def states(self, topic: str = TOPIC) -> Iterator[PartitionStateNode | None]:
+        for name in {topic, OUT, TRANSACTIONS_TOPIC, OFFSETS_TOPIC}:
+            for state in super().states(name):
+                if state is not None or name == topic:
+                    yield state
+
+
+class Actor:
+    """A producer on its own host: it repeats transactions, and starts anew when it is fenced or has failed."""
+
+    def __init__(self, world: World, history: TransactionHistory, host: str, transactional_id: str = "") -> None:
+        self.host = host
+        self.is_calm = False
+        """Whether it does nothing unusual any more, and returns after a committed transaction."""
+        self.errors: list[str] = []
+        self.closing: list[asyncio.Task[None]] = []
+        self._world, self._history = world, history
+        self._id = transactional_id or host
+        self._chance = world.simulation.entropy(host)
+        self._sent = 0
+        self._consumer: Consumer | None = None
+
+    async def live(self) -> None:
+        while not await self._one_life():
+            await asyncio.sleep(self._chance.choice((0.1, 1.0)))
+
+    async def _one_life(self) -> bool:
+        """Run one producer; return whether the actor is done."""
+        producer = self._world.producer(
+            self.host, transactional_id=self._id, transaction_timeout_ms=_TIMEOUT_MS, max_block_ms=60_000,
+            delivery_timeout_ms=30_000, **CLIENTS,
+        )  # fmt: skip
+        try:
+            await producer.start()
+            while True:
+                is_committed = await self._at_risk(producer)
+                if is_committed and self.is_calm:
+                    return True
+                await asyncio.sleep(self._chance.choice((0.0, 0.1, 0.5)))
+                if not self.is_calm and self._chance.random() < 0.05:
+                    return False
+        except (OdradekError, TimeoutError) as error:
+            self.errors.append(f"{self._world.now_s:.2f} {error}")
+            return False
+        finally:
+            # The old producer lives on for a while, with what it has not sent.
+            delay_s = 0.0 if self.is_calm else self._chance.choice((0.0, 0.5, 15.0))
+            self.closing.append(asyncio.create_task(_close(producer, delay_s), name=f"closing {self.host}"))
+
+    async def _at_risk(self, producer: Producer) -> bool:
+        """Run a transaction that may be cancelled at any await; return whether it was committed."""
+        transaction = self._history.begin(self.host)
+        work = asyncio.ensure_future(self._transact(producer, transaction))
+        if not self.is_calm and self._chance.random() < 0.15:
+            await asyncio.wait([work], timeout=self._chance.choice((0.005, 0.05, 1.0)) * self._chance.random())
+            work.cancel()
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if not work.cancelled():
+                raise
+        # Go on with the producer as an application may that has caught the cancellation.
+        try:
+            await _repeated(producer.abort_transaction)
+        except KafkaError as error:
+            if error.code != ErrorCode.invalid_txn_state or isinstance(error, ProducerFencedError):
+                raise
+            return await self._commit(producer, transaction) if transaction.outcome is Outcome.UNKNOWN else False
+        if transaction.outcome is Outcome.UNKNOWN:
+            transaction.outcome = Outcome.ABORTED
+        return False
+
+    async def _transact(self, producer: Producer, transaction: RecordedTransaction) -> bool:
+        await producer.begin_transaction()
+        for _ in range(self._chance.randrange(1, 5)):
+            await self._send(producer, transaction, self._chance.choice(INPUTS))
+            await asyncio.sleep(self._chance.choice((0.0, 0.0, 0.1)))
+        return await self._end(producer, transaction)
+
+    async def _send(self, producer: Producer, transaction: RecordedTransaction, place: TopicPartition) -> None:
+        value = b"%s-%d" % (self.host.encode(), self._sent)
+        self._sent += 1
+        transaction.write(place, value)
+        delivery = await producer.send(place.topic, value, partition=place.partition)
+        delivery.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _end(self, producer: Producer, transaction: RecordedTransaction) -> bool:
+        chance = self._chance.random()
+        if not self.is_calm and chance < 0.05:
+            await asyncio.sleep(_TIMEOUT_MS / 1000 + 3)
+        if not self.is_calm and chance > 0.8:
+            await _repeated(producer.abort_transaction)
+            return False
+        return await self._commit(producer, transaction)
+
+    async def _commit(self, producer: Producer, transaction: RecordedTransaction) -> bool:
+        transaction.ending(now=min(self._world.now_s, transaction.ended_at))
+        try:
+            await _repeated(producer.commit_transaction)
+        except TransactionAbortedError:
+            transaction.outcome = Outcome.ABORTED
+            await _repeated(producer.abort_transaction)
+            return False
+        transaction.outcome = Outcome.COMMITTED
+        return True
+
+
+class Processor(Actor):
+    """Consumes `t`, and writes a record to `out` for each record, with the offsets in the same transaction."""
+
+    async def live(self) -> None:
+        async with self._world.consumer(
+            self.host, group_id=GROUP, isolation_level="read_committed", enable_auto_commit=False, **CLIENTS
+        ) as self._consumer:
+            await super().live()
+
+    async def _transact(self, producer: Producer, transaction: RecordedTransaction) -> bool:
+        consumer = self._consumer
+        assert consumer is not None
+        consumer.assign(INPUTS)
+        for place, committed in (await consumer.committed(*INPUTS)).items():
+            offset = 0 if committed is None else committed.offset
+            self._history.saw_offset(GROUP, place, offset, now=self._world.now_s)
+            consumer.seek(place, offset)
+        await producer.begin_transaction()
+        records = await consumer.poll(3_000, 10)
+        if not records:
+            await _repeated(producer.abort_transaction)
+            return all(consumer.is_at_end(place) for place in INPUTS)
+        offsets = {}
+        for record in records:
+            place = TopicPartition(record.topic, record.partition)
+            transaction.read(place, record.offset, record.value or b"")
+            offsets[place] = record.offset + 1
+            await self._send(producer, transaction, self._chance.choice(OUTPUTS))
+        transaction.send_offsets(GROUP, offsets)
+        await _repeated(partial(producer.send_offsets, offsets, ConsumerGroupMetadata(group_id=GROUP)))
+        await self._end(producer, transaction)
+        return False  # it is done when it finds no more records
+
+
+class Reader:
+    """A consumer of all partitions, which records what it polls."""
+
+    def __init__(self, world: World, history: TransactionHistory, host: str, isolation_level: Any) -> None:
+        self.read: set[bytes] = set()
+        self._world, self._history, self._host = world, history, host
+        self._is_committed = isolation_level == "read_committed"
+        self._settings = {"isolation_level": isolation_level, **CLIENTS}
+
+    async def live(self) -> None:
+        async with self._world.consumer(self._host, **self._settings) as consumer:
+            consumer.assign([*INPUTS, *OUTPUTS])
+            while True:
+                for record in await consumer.poll(1_000):
+                    place, value = TopicPartition(record.topic, record.partition), record.value or b""
+                    self.read.add(value)
+                    if self._is_committed:
+                        self._history.poll(self._host, place, record.offset, value, now=self._world.now_s)
+
+
+async def _close(producer: Producer, delay_s: float) -> None:
+    await asyncio.sleep(delay_s)
+    with suppress(OdradekError):
+        await producer.close()
+
+
+async def _repeated(call: Callable[[], Any]) -> None:
+    """Repeat a call that fails for the time being."""
+    for _ in range(30):
+        try:
+            await call()
+        except OdradekError as error:
+            if not error.retriable:
+                raise
+            await asyncio.sleep(0.2)
+        else:
+            return
+    await call()
+
+
+async def finalize(world: World, level: int) -> None:
+    """Set `transaction.version`."""
+    client = await world.client("admin")
+    update = {"feature": "transaction.version", "max_version_level": level, "upgrade_type": 2, "allow_downgrade": True}
+    answer = await client.ask(ApiKey.UPDATE_FEATURES, {"feature_updates": [update], "timeout_ms": 10_000}, 1)
+    assert answer.error_code == ErrorCode.none, answer
+    client.close()
+    await until(lambda: all(b.image.features.transaction_version == level for b in world.running.values()))
+
+
+async def play_transactions(world: World, schedule: TransactionSchedule, episodes: int) -> TransactionHistory:
+    """Play the clients and the faults, and return the history with its audit."""
+    history = TransactionHistory()
+    await create_topic(world)
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        await admin.create_topic(OUT, partitions=PARTITIONS, replication_factor=BROKERS)
+    writers = [Actor(world, history, f"writer-{number}") for number in range(2)]
+    processors = [Processor(world, history, f"processor-{number}", "chain") for number in range(2)]
+    readers = [
+        Reader(world, history, "reader-0", "read_committed"),
+        Reader(world, history, "reader-1", "read_uncommitted"),
+    ]
+    tasks = {each: asyncio.create_task(each.live(), name=each.host) for each in [*writers, *processors]}
+    reading = [asyncio.create_task(each.live()) for each in readers]
+    await until(lambda: sum(each.outcome is Outcome.COMMITTED for each in history.transactions) > 5, within_s=60)
+    await schedule.play(episodes)
+    await agreed(world, within_s=PATIENCE_S)
+    for some in (writers, processors):
+        for actor in some:
+            actor.is_calm = True
+        done, late = await asyncio.wait([tasks[each] for each in some], timeout=PATIENCE_S)
+        for task in done:
+            task.result()
+        if late:
+            stuck = {each.host: each.errors[-3:] for each in some if tasks[each] in late}
+            raise BrokenPromiseError(f"producers do not commit: {stuck}")
+    for actor in (*writers, *processors):
+        await asyncio.wait_for(asyncio.gather(*actor.closing), PATIENCE_S)
+    await _stable(world)
+    await audit(world, history)
+    committed = {value for log in history.logs.values() for _, value in log}
+    try:
+        await until(lambda: all(committed <= each.read for each in readers), within_s=PATIENCE_S)
+    except TimeoutError:
+        raise BrokenPromiseError(f"not read: {[committed - each.read for each in readers]}") from None
+    for task in reading:
+        task.cancel()
+    await asyncio.wait(reading)
+    return history
+
+
+async def _stable(world: World) -> None:
+    """Wait until no transaction is open in any partition."""
+
+    def unstable() -> list[str]:
+        led = [each for broker in world.running.values() for each in broker.partitions]
+        return [str(each.topic_partition) for each in led if each.last_stable_offset < each.log.log_end_offset]
+
+    try:
+        await until(lambda: not unstable(), within_s=PATIENCE_S)
+    except TimeoutError:
+        raise BrokenPromiseError(f"transactions stay open in {unstable()}") from None
+
+
+async def audit(world: World, history: TransactionHistory) -> None:
+    """Record the committed logs and the group's offsets."""
+    places = [*INPUTS, *OUTPUTS]
+    settings: Any = {"isolation_level": "read_committed", "group_id": GROUP, "enable_auto_commit": False}
+    async with world.consumer("auditor", **settings) as consumer, asyncio.timeout(PATIENCE_S):
+        for place, committed in (await consumer.committed(*INPUTS)).items():
+            history.audit_offset(GROUP, place, 0 if committed is None else committed.offset)
+        consumer.assign(places)
+        logs: dict[TopicPartition, list[tuple[int, bytes]]] = {place: [] for place in places}
+        for place in places:
+            consumer.seek(place, 0)
+        ends = await consumer.end_offsets(places)
+        while any([await consumer.position(place) < end for place, end in ends.items()]):
+            for record in await consumer.poll(1_000):
+                logs[TopicPartition(record.topic, record.partition)].append((record.offset, record.value or b""))
+    for place, log in logs.items():
+        history.audit(place, log)
+
+
+def play_transactional_faults(seed: int, *, episodes: int = 3) -> str:
+    """Play one seed, with transaction.version 1 if it is odd, else 2, and return the trace's digest."""
+    schedules: list[TransactionSchedule] = []
+
+    async def scenario(world: World) -> None:
+        await finalize(world, 2 - seed % 2)
+        schedule = TransactionSchedule(world)
+        schedules.append(schedule)
+        history = await play_transactions(world, schedule, episodes)
+        if found := list(findings(history)):
+            raise BrokenPromiseError("\n".join(map(str, found[:10])))
+
+    world = World(seed, CONFIG, brokers=BROKERS, noticed_at_once=seed // 2 % 2 == 0)
+    try:
+        return world.play(scenario)
+    except BaseException as error:
+        for schedule in schedules:
+            error.add_note("the faults: " + "; ".join(schedule.done))
+        raise

@@ -29,6 +29,7 @@ COMPARISONS: Final[Mapping[str, Callable[[Bench], Iterator[Row]]]] = {
     "fetch": comparisons.fetch,
     "requests": comparisons.requests,
     "logins": comparisons.logins,
+    "transactions": comparisons.transactions,
     "latency": comparisons.latency,
     "recovery": storage_comparisons.recovery,
     "compaction": storage_comparisons.compaction,

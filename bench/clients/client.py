@@ -14,6 +14,7 @@ from bench.clients import (
     logins,
     pipelined_requests,
     producing,
+    transactions,
     workloads,
 )
 
@@ -27,6 +28,9 @@ WORKLOADS: Final[dict[str, Callable[..., workloads.Figures]]] = {
     "group_requests": group_requests.group_requests,
     "logins": logins.logins,
     "create_acls": logins.create_acls,
+    "transactions": transactions.transactions,
+    "our_transactions": transactions.our_transactions,
+    "process": transactions.process,
     "first_record": workloads.first_record,
     "fill": workloads.fill,
     "create_topic": workloads.create_topic,

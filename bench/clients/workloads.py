@@ -261,9 +261,9 @@ def delete_topic(bootstrap_servers: str, *, topic: str) -> Figures:
     return {}
 
 
-def new_topic(bootstrap_servers: str, partitions: int) -> AbstractContextManager[str]:
+def new_topic(bootstrap_servers: str, partitions: int, replicas: int = 1) -> AbstractContextManager[str]:
     """Create a topic for a block, and delete it at the end."""
-    return _topic(bootstrap_servers, "", partitions)
+    return _topic(bootstrap_servers, "", partitions, replicas)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from transactional_client import TransactionalClient, stable
 
-from odradek.broker.transactions import transaction_markers
+from odradek.broker.transactions import marker_writes, transaction_markers
 from odradek.controller import NewTopic
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -65,6 +65,30 @@ def test_markers_go_to_the_leaders_on_all_brokers(play: Play) -> None:
         assert not any(broker.transactions.markers.pending for broker in world.running.values())
 
     play(scenario, brokers=3)
+
+
+@pytest.mark.parametrize(("delay_s", "error"), [(0.015, "none"), (0.5, "concurrent_transactions")])
+def test_the_next_transaction_waits_a_little_for_the_markers_of_the_last_one(
+    play: Play, monkeypatch: pytest.MonkeyPatch, delay_s: float, error: str
+) -> None:
+    async def scenario(world: World) -> None:
+        client = await started(world, t=1)
+        await client.write(("t", 0))
+        write = marker_writes.MarkerWriter.write
+
+        async def late(writer: marker_writes.MarkerWriter, markers: Any) -> marker_writes.Results:
+            await asyncio.sleep(delay_s)
+            return await write(writer, markers)
+
+        monkeypatch.setattr(marker_writes.MarkerWriter, "write", late)
+        assert await client.end(version=4) is ErrorCode.none
+        fields = {**client.fields, "topics": [{"name": "t", "partitions": [0]}]}
+        message = {f"v3_and_below_{name}": value for name, value in fields.items()}
+        answer = await client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, message, 3)
+        ((added,),) = (topic.results_by_partition for topic in answer.results_by_topic_v3_and_below)
+        assert added.partition_error_code == ErrorCode[error]
+
+    play(scenario)
 
 
 def coordinator(world: World) -> int:

@@ -159,12 +159,26 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             raise KafkaError(ErrorCode.invalid_request, "the transactional id is empty")
-        reply = await self.runtime.submit(transactional_id, request)
+        reply = await self._submit(transactional_id, request)
         if isinstance(reply, ProducerIdNeeded):
             assert isinstance(request, InitProducerIdRequest | EndTransactionRequest)
             request = replace(request, new_producer_id=await self._new_producer_id())
             reply = await self.runtime.submit(transactional_id, request)
         return reply
+
+    async def _submit(self, transactional_id: str, request: Request) -> Any:
+        """Pass a request to the state machine; the next transaction waits a little for the markers of the last one.
+
+        Clients that get CONCURRENT_TRANSACTIONS pause for 20 to 100 ms, and markers are written in a few.
+        """
+        try:
+            return await self.runtime.submit(transactional_id, request)
+        except KafkaError as error:
+            if error.code is not ErrorCode.concurrent_transactions or isinstance(request, InitProducerIdRequest):
+                raise
+        within_s = self._metadata.config.add_partitions_to_txn_retry_backoff_ms / 1000
+        await self.markers.wait_until_completed(transactional_id, within_s)
+        return await self.runtime.submit(transactional_id, request)
 
     async def _new_producer_id(self) -> int:
         try:

@@ -12,9 +12,10 @@ A transaction is dropped when this broker no longer coordinates it: the new coor
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable
+from contextlib import suppress
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.metadata_cache import MetadataCache
@@ -51,6 +52,7 @@ class _Ending(Struct, eq=False, kw_only=True):
     coordinator_epoch: int
     waiting: set[TopicPartition]
     backoff_s: float = _FIRST_BACKOFF_S
+    is_completed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class TransactionMarkers:
@@ -94,6 +96,14 @@ class TransactionMarkers:
     def pending(self) -> int:
         """The number of transactions whose markers are being written."""
         return len(self._endings)
+
+    async def wait_until_completed(self, transactional_id: str, within_s: float) -> None:
+        """Wait until the completion of an ended transaction is recorded, for at most `within_s`."""
+        ending = self._endings.get(transactional_id)
+        if ending is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await ending.is_completed.wait()
 
     def stop(self) -> None:
         """Cancel all tasks; the next coordinators send the markers again."""
@@ -227,6 +237,7 @@ class TransactionMarkers:
                 break
         if self._endings.get(ending.end.transactional_id) is ending:
             del self._endings[ending.end.transactional_id]
+        ending.is_completed.set()
 
     def _run(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)

@@ -52,6 +52,8 @@ _LEFT_OUT: Final = (
     (r"(Error while executing topic command) : .*", r"\1"),
     (r"(Unregister broker request for broker ID 9 failed): .*", r"\1"),
     (r"min\.insync\.replicas=1,(?=\S*=)", ""),  # Kafka sets it for the cluster (KIP-966)
+    (r"\t\d{13} *\t\d+", "\tSTART \tAGE"),
+    (r"\t\d{13}\b", "\tTIME"),
     (r" +", " "),
 )
 _STACK: Final = re.compile(r"\s+(at |Suppressed: |\.\.\. \d+ more).*")
@@ -222,7 +224,22 @@ ROWS: Final = (
         "transactions describe-producers --topic tools-a --partition 0",
         "transactions find-hanging --broker-id 0",
     ),
-    row("transactions", "transactions list"),
+    row(
+        "transactions",
+        "transactions list",
+        "transactions describe --transactional-id open",
+        "transactions describe --transactional-id ended",
+        "transactions describe --transactional-id nobody",
+        "transactions describe-producers --topic tools-d --partition 0",
+        "transactions find-hanging --broker-id 0 --max-transaction-timeout 0",
+        "transactions abort --topic tools-d --partition 0 --start-offset 0",
+        "transactions abort --topic tools-d --partition 0 --start-offset 7",
+        "transactions forceTerminateTransaction --transactional-id nobody",
+        "transactions forceTerminateTransaction --transactional-id open",
+        "transactions describe --transactional-id ended",
+        "transactions describe-producers --topic tools-d --partition 0",
+        "transactions list",
+    ),
     row(
         "the quorum",
         "metadata-quorum describe --status",
@@ -262,14 +279,23 @@ def prepared(pair: BrokerPair, tmp_path_factory: pytest.TempPathFactory) -> Iter
     partition = {"topic": "tools-c", "partition": 0, "offset": 2}
     (directory / "records.json").write_text(json.dumps({"partitions": [partition], "version": 1}))
     (directory / "topics.json").write_text(json.dumps({"topics": [{"topic": "tools-a"}], "version": 1}))
-    pair.create({"tools-a": {}, "tools-b": {}, "tools-c": {}}, 2)
-    members = []
+    pair.create({"tools-a": {}, "tools-b": {}, "tools-c": {}, "tools-d": {}}, 2)
+    members, writers = [], []
     for servers in (pair.ours.bootstrap_servers, pair.kafka.bootstrap_servers):
         producer = confluent_kafka.Producer({"bootstrap.servers": servers})
         for topic in ("tools-a", "tools-c"):
             for number in range(6):
                 producer.produce(topic, b"v%d" % number, b"k", partition=number % 2, timestamp=BEGIN_MS + number)
                 producer.flush()
+        for transactional_id in ("ended", "open"):
+            config = {"bootstrap.servers": servers, "transactional.id": transactional_id}
+            writers.append(confluent_kafka.Producer(config))
+            writers[-1].init_transactions(DEADLINE_S)
+            writers[-1].begin_transaction()
+            writers[-1].produce("tools-d", b"v", partition=0)
+            writers[-1].flush(DEADLINE_S)
+            if transactional_id == "ended":
+                writers[-1].commit_transaction(DEADLINE_S)
         member = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "live", "client.id": "member"})
         member.subscribe(["tools-b"])
         eventually(lambda member=member: member.poll(0.1) or member.assignment(), within_s=DEADLINE_S)

@@ -160,13 +160,17 @@ class PartitionVerification:
         """Return the coordinator's errors, and the verifications that were begun before its response.
 
         An addition waits a little while the last transaction is being completed. Its marker voids a verification, so
-        each attempt begins another.
+        each attempt begins another, and an addition that the marker overtakes counts as concurrent.
         """
         config = self._metadata.config
         until_s = self._clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
         while True:
             begun = {key: each for key, log in logs.items() if (each := self._begin(log, producer)) is not None}
-            errors = await self._manager().add_or_verify(transactional_id, producer, logs.keys(), adds=adds)
+            errors = dict(await self._manager().add_or_verify(transactional_id, producer, logs.keys(), adds=adds))
+            for key, each in tuple(begun.items()) if adds else ():
+                current = self._begin(logs[key], producer)
+                if current is not None and current is not each:
+                    begun[key], errors[key] = current, ErrorCode.concurrent_transactions
             is_concurrent = adds and ErrorCode.concurrent_transactions in errors.values()
             if not is_concurrent or self._clock.monotonic() >= until_s:
                 return errors, begun

@@ -73,6 +73,13 @@ class BrokerThread:
             self._loop.call_soon_threadsafe(self._die)
         self._thread.join(LIMIT_S)
 
+    def die_here(self, kill: Callable[[], None]) -> None:
+        """Stop the loop, from which this is called, where it is, until `kill` has ended it from another thread."""
+        self._go_on.clear()
+        self.is_paused = True
+        threading.Thread(target=kill, name=f"killing broker {self.broker_id}", daemon=True).start()
+        self._stand_still(concurrent.futures.Future())
+
     def pause(self) -> None:
         """Stop the broker's loop until `resume`; return when it stands still."""
         if self.is_paused:

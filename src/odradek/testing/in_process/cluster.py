@@ -33,6 +33,7 @@ from odradek.testing.in_process.cluster_security import BROKER, ClusterSecurity,
 from odradek.testing.in_process.cut_network import CutNetwork, Cuts
 from odradek.testing.in_process.request_faults import Delay, Failure, RequestFaults, api_named, error_named
 from odradek.testing.in_process.token_issuer import TokenIssuer
+from odradek.testing.in_process.transaction_faults import TransactionFaults
 from odradek.testing.servers.ports import HeldPort
 
 T = TypeVar("T")
@@ -95,8 +96,8 @@ class Cluster:
         self._threads: dict[int, BrokerThread] = {}
         self._ports: dict[int, HeldPort] = {}
         self._addresses: dict[int, str] = {}
-        self._requests = RequestFaults()
-        self._cuts = Cuts()
+        self._requests, self._cuts = RequestFaults(), Cuts()
+        self.transactions = TransactionFaults(self._threads, self.kill)
         self._networks: dict[int, CutNetwork] = {}
 
     # ---- start and stop -----------------------------------------------------------------------------------------

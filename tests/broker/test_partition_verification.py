@@ -128,6 +128,17 @@ def test_produce_of_transaction_version_2_adds_its_partitions(seed: int) -> None
     World(seed, CONFIG, brokers=2).run(scene)
 
 
+def test_a_transaction_of_version_2_begins_with_sequence_0_where_its_producer_is_unknown(play: Play) -> None:
+    async def scene(world: World) -> None:
+        client = await started(world, 1)
+        client.sequences[0] = 5
+        assert await client.write(0, version=12) is ErrorCode.out_of_order_sequence_number
+        client.sequences[0] = 0
+        assert await client.write(0, version=12) is ErrorCode.none
+
+    play(scene)
+
+
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_offsets_belong_to_the_transaction(play: Play, version: int) -> None:
     """KIP-447: before version 5 the client adds the group's partition first."""

@@ -2,18 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 from transactional_client import TransactionalClient, stable
 
 from odradek.broker.transactions import marker_writes, transaction_markers
+from odradek.broker.transactions.marker_writes import Marker, Results
 from odradek.controller import NewTopic
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.protocol.api import ApiKey
 from odradek.testing.world import World, until
+from odradek.transactions.messages import SendMarkers
 
 Play = Callable[..., None]
 REPLICATED = {"transaction_state_log_replication_factor": "3", "transaction_state_log_min_isr": "1"}
@@ -345,6 +347,69 @@ def test_markers_are_written_although_the_coordinators_epoch_changes_meanwhile(p
         led.leader_epoch = epoch
 
     play(scenario, brokers=3, **REPLICATED)
+
+
+def test_markers_of_a_former_election_do_not_end_the_next_transaction(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an epoch per transaction, the leaders cannot tell them apart."""
+
+    async def scenario(world: World) -> None:
+        client = await started(world, t=1)
+        transactions = world.broker.transactions
+        await client.write(("t", 0))
+        ends: list[SendMarkers] = []
+        send = transaction_markers.TransactionMarkers.send
+        monkeypatch.setattr(transaction_markers.TransactionMarkers, "send", lambda _, end: ends.append(end))
+        assert await client.end(version=4) is ErrorCode.none
+        await until(lambda: len(ends) == 1)
+        send(transactions.markers, ends[0])
+        await client.until_state("CompleteCommit")
+        await client.write(("t", 0))
+
+        writer, results = transactions.marker_writer, asyncio.get_running_loop().create_future()
+        monkeypatch.setattr(writer, "write", lambda _: results)
+        send(transactions.markers, ends[0])  # this broker is slow, another one coordinated the transaction meanwhile
+        await world.pass_time(1)
+        place = TopicPartition(TRANSACTIONS_TOPIC, 0)
+        led = world.broker.partitions.leader(*place)
+        for leader in (None, led):
+            transactions.runtime._on_leadership(place, leader)
+        monkeypatch.undo()
+        results.set_result({})
+        await world.pass_time(5)
+        assert not transactions.markers.pending
+        assert not stable(world, ("t", 0))
+        assert await client.end(version=4) is ErrorCode.none
+        await client.until_state("CompleteCommit")
+        assert stable(world, ("t", 0))
+
+    play(scenario)
+
+
+def test_markers_of_many_partitions_are_sent_in_several_requests(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker refuses a request of too many entries, and would refuse it for ever."""
+    monkeypatch.setattr(transaction_markers, "_MOST_PARTITIONS", 2)
+
+    async def scenario(world: World) -> None:
+        client = await started(world, t=5)
+        places = [("t", number) for number in range(5)]
+        await client.write(*places)
+        writer, sizes = world.broker.transactions.marker_writer, list[int]()
+        write = writer.write
+
+        async def counted(markers: Iterable[Marker]) -> Results:
+            markers = list(markers)
+            sizes.append(sum(len(list(each.partitions)) for each in markers))
+            return await write(markers)
+
+        monkeypatch.setattr(writer, "write", counted)
+        assert await client.end() is ErrorCode.none
+        await client.until_state("CompleteCommit")
+        assert sizes == [2, 2, 1]
+        assert stable(world, *places)
+
+    play(scenario)
 
 
 def test_transactions_go_on_with_the_next_coordinator(play: Play) -> None:

@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from odradek.log.checkpoints.leader_epoch_cache import NO_EPOCH
 from odradek.model import Buffer
 from odradek.protocol.batches.record_batch import BatchHeader, verify_crc
 
 WRONG_CHECKSUM: Final = "a wrong checksum"
 _MAX_OFFSET: Final = (1 << 63) - 1
+_ANY_EPOCH: Final = -(1 << 31)
 
 
 def discontinuity(
@@ -17,7 +17,7 @@ def discontinuity(
     *,
     next_offset: int,
     last_offset: int = _MAX_OFFSET,
-    leader_epoch: int = NO_EPOCH,
+    leader_epoch: int = _ANY_EPOCH,
 ) -> str | None:
     """Return what a batch has that does not continue a log, as in "the batch has a wrong checksum"; None if it does.
 

@@ -120,7 +120,7 @@ class LogAppender:
         A retriable refusal is recorded, so that the producer's later batches are not appended before this one.
         """
         try:
-            self._local.producers.check_verified(header.producer_id, header.producer_epoch)
+            self._local.producers.check_verified(header.producer_id, header.producer_epoch, header.base_sequence)
         except KafkaError as error:
             if error.code in RETRIED:
                 self._refused.note_batch(batch, error, now_ms)

@@ -23,6 +23,8 @@ from odradek.transactions.transaction import EPOCH_PER_TRANSACTION
 
 Errors = Mapping[TopicPartition, ErrorCode]
 _PURPOSE: Final = "partitions of transactions"
+_MOST_PARTITIONS: Final = 1000
+"""A request that has this many partitions gets no more, as brokers limit the entries of a request."""
 
 
 class _Transaction(Struct, eq=False, kw_only=True):
@@ -118,12 +120,13 @@ class AddPartitionsToTxnManager:
         sent: dict[str, _Transaction] = {}
         try:
             while waiting := self._waiting.pop(broker_id, None):
-                sent = {}
+                sent, count = {}, 0
                 for each in waiting:  # a request names each transactional id once
-                    if each.transactional_id in sent:
+                    if each.transactional_id in sent or count >= _MOST_PARTITIONS:
                         self._waiting.setdefault(broker_id, []).append(each)
                     else:
                         sent[each.transactional_id] = each
+                        count += len(each.partitions)
                 await self._exchange(broker_id, sent)
         finally:
             del self._senders[broker_id]

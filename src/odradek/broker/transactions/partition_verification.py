@@ -93,13 +93,10 @@ class PartitionVerification:
         logs: dict[TopicPartition, Log] = {}
         producers: set[Producer] = set()
         for key, log, header in self._batches(context, request):
-            producer_id, epoch = header.producer_id, header.producer_epoch
-            verification = None
-            if log.producers.find(header) is None:
-                verification = log.producers.begin_verification(producer_id, epoch, self._clock.now_ms())
-            if verification is not None:
+            producer = Producer(producer_id=header.producer_id, epoch=header.producer_epoch)
+            if log.producers.find(header) is None and self._begin(log, producer, adds=adds) is not None:
                 logs[key] = log
-                producers.add(Producer(producer_id=producer_id, epoch=epoch))
+                producers.add(producer)
         if len(producers) > 1:
             return _refused(
                 ErrorCode.invalid_producer_id_mapping, "Transactional records contained more than one producer ID"
@@ -165,10 +162,10 @@ class PartitionVerification:
         config = self._metadata.config
         until_s = self._clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
         while True:
-            begun = {key: each for key, log in logs.items() if (each := self._begin(log, producer)) is not None}
+            begun = {key: each for key, log in logs.items() if (each := self._begin(log, producer, adds=adds))}
             errors = dict(await self._manager().add_or_verify(transactional_id, producer, logs.keys(), adds=adds))
             for key, each in tuple(begun.items()) if adds else ():
-                current = self._begin(logs[key], producer)
+                current = self._begin(logs[key], producer, adds=adds)
                 if current is not None and current is not each:
                     begun[key], errors[key] = current, ErrorCode.concurrent_transactions
             is_concurrent = adds and ErrorCode.concurrent_transactions in errors.values()
@@ -176,8 +173,10 @@ class PartitionVerification:
                 return errors, begun
             await asyncio.sleep(config.add_partitions_to_txn_retry_backoff_ms / 1000)
 
-    def _begin(self, log: Log, producer: Producer) -> Verification | None:
-        return log.producers.begin_verification(producer.producer_id, producer.epoch, self._clock.now_ms())
+    def _begin(self, log: Log, producer: Producer, *, adds: bool) -> Verification | None:
+        return log.producers.begin_verification(
+            producer.producer_id, producer.epoch, self._clock.now_ms(), bumps_epoch=adds
+        )
 
     # ---- TxnOffsetCommit ----------------------------------------------------------------------------------------
 
@@ -188,7 +187,7 @@ class PartitionVerification:
         adds, led = version >= _OFFSETS_ADD_FROM, self._partitions().get(key)
         if led is None:
             return ErrorCode.not_coordinator
-        begun = self._begin(led.log, producer)
+        begun = self._begin(led.log, producer, adds=adds)
         if begun is None:
             return ErrorCode.none
         if not adds and not self._metadata.config.transaction_partition_verification_enable:

@@ -85,7 +85,7 @@ class TransactionCoordinator:
             metadata,
             connections,
             self.marker_writer,
-            coordinator_epoch=self._coordinator_epoch,
+            coordinator=self._coordinator,
             completed=self._complete,
         )
         kind = CoordinatorKind[Request, TransactionRecord](
@@ -141,10 +141,10 @@ class TransactionCoordinator:
                 event.transactional_id[:_MOST_ID_CHARACTERS], event.producer.producer_id, event.producer.epoch,
             )  # fmt: skip
 
-    def _coordinator_epoch(self, transactional_id: str) -> int | None:
+    def _coordinator(self, transactional_id: str) -> tuple[object, int] | None:
         context = self.runtime.context(transactional_id)
         led = None if context is None else self._partitions.get(context.partition.topic_partition)
-        return None if led is None else led.leader_epoch
+        return None if led is None else (context, led.leader_epoch)
 
     async def _complete(self, end: SendMarkers) -> None:
         await self.runtime.submit(end.transactional_id, MarkersWrittenRequest(producer=end.producer))

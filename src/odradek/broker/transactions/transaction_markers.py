@@ -6,11 +6,13 @@ SendMarkers ─▶ by leader: one WriteTxnMarkers in flight per broker, with the
 errors      ─▶ again after a back-off, to the leader of that time; a deleted partition is dropped
 all written ─▶ MarkersWrittenRequest to the state machine
 ```
-A transaction is dropped when this broker no longer coordinates it: the new coordinator sends its markers again.
+A transaction is dropped when its coordinator is unloaded: the next one sends its markers again, if they are still due.
+A late marker of transaction version 0 or 1 would end the producer's next transaction, which has the same epoch.
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, Final
@@ -28,6 +30,8 @@ from odradek.transactions.messages import SendMarkers
 _FIRST_BACKOFF_S: Final = 0.05
 _MAX_BACKOFF_S: Final = 1.0
 _PURPOSE: Final = "transaction markers"
+_MOST_PARTITIONS: Final = 1000
+"""A request that has this many partitions gets no more markers, as brokers limit the entries of a request."""
 _DROPPED: Final = frozenset({ErrorCode.unsupported_for_message_format, ErrorCode.unsupported_version})
 """Errors of partitions that cannot have records of a transaction."""
 _FENCED: Final = frozenset({ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced})
@@ -49,6 +53,7 @@ class _Ending(Struct, eq=False, kw_only=True):
     """An ended transaction whose markers are being written; `waiting` are the partitions without one."""
 
     end: SendMarkers
+    coordinator: object
     coordinator_epoch: int
     waiting: set[TopicPartition]
     backoff_s: float = _FIRST_BACKOFF_S
@@ -58,7 +63,7 @@ class _Ending(Struct, eq=False, kw_only=True):
 class TransactionMarkers:
     """The markers that one broker's coordinators send.
 
-    `coordinator_epoch` returns the leader epoch of a transactional id's partition if this broker leads it, else None.
+    `coordinator` returns a transactional id's coordinator on this broker and its leader epoch, or None.
     `completed` reports a transaction to the state machine; raises `KafkaError` if its record cannot be written.
     """
 
@@ -68,16 +73,16 @@ class TransactionMarkers:
         connections: BrokerConnections,
         writer: MarkerWriter,
         *,
-        coordinator_epoch: Callable[[str], int | None],
+        coordinator: Callable[[str], tuple[object, int] | None],
         completed: Callable[[SendMarkers], Coroutine[Any, Any, None]],
     ) -> None:
         self._metadata = metadata
         self._connections = connections
         self._writer = writer
-        self._coordinator_epoch = coordinator_epoch
+        self._coordinator = coordinator
         self._completed = completed
         self._endings: dict[str, _Ending] = {}
-        self._queues: dict[int, list[tuple[_Ending, list[TopicPartition]]]] = {}
+        self._queues: dict[int, deque[tuple[_Ending, list[TopicPartition]]]] = {}
         """Markers to send by broker; a broker that has an entry has a task that sends them."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._has_stopped = False
@@ -85,10 +90,10 @@ class TransactionMarkers:
 
     def send(self, end: SendMarkers) -> None:
         """Write the markers of an ended transaction, and report it when all are written."""
-        epoch = self._coordinator_epoch(end.transactional_id)
-        if epoch is None or self._has_stopped:
+        found = self._coordinator(end.transactional_id)
+        if found is None or self._has_stopped:
             return
-        ending = _Ending(end=end, coordinator_epoch=epoch, waiting=set(end.partitions))
+        ending = _Ending(end=end, coordinator=found[0], coordinator_epoch=found[1], waiting=set(end.partitions))
         self._endings[end.transactional_id] = ending
         self._route(ending, end.partitions)
 
@@ -114,15 +119,15 @@ class TransactionMarkers:
             task.cancel()
 
     def _is_current(self, ending: _Ending) -> bool:
-        """Return whether this broker still coordinates the transaction, perhaps in a later epoch; else forget it."""
+        """Return whether its coordinator is still loaded, perhaps in a later epoch; else forget the transaction."""
         key = ending.end.transactional_id
         if self._endings.get(key) is not ending:
             return False
-        epoch = self._coordinator_epoch(key)
-        if epoch is None:
+        found = self._coordinator(key)
+        if found is None or found[0] is not ending.coordinator:
             del self._endings[key]
             return False
-        ending.coordinator_epoch = epoch
+        ending.coordinator_epoch = found[1]
         return True
 
     def _route(self, ending: _Ending, partitions: Collection[TopicPartition]) -> None:
@@ -139,11 +144,12 @@ class TransactionMarkers:
                 by_leader.setdefault(known.leader, []).append(partition)
             else:
                 homeless.append(partition)
-        for broker_id, some in by_leader.items():
+        for broker_id, led in by_leader.items():
+            markers = [(ending, led[at : at + _MOST_PARTITIONS]) for at in range(0, len(led), _MOST_PARTITIONS)]
             if broker_id in self._queues:
-                self._queues[broker_id].append((ending, some))
+                self._queues[broker_id].extend(markers)
             else:
-                self._queues[broker_id] = [(ending, some)]
+                self._queues[broker_id] = deque(markers)
                 self._run(self._send_to(broker_id), f"transaction markers to broker {broker_id}")
         if homeless:
             self._try_again(ending, homeless)
@@ -157,8 +163,13 @@ class TransactionMarkers:
     async def _send_to(self, broker_id: int) -> None:
         """Send the queued markers of a broker, one request after the other, until there are none."""
         while queue := self._queues[broker_id]:
-            self._queues[broker_id] = []
-            current = [(ending, some) for ending, some in queue if self._is_current(ending)]
+            current: list[tuple[_Ending, list[TopicPartition]]] = []
+            count = 0
+            while queue and count < _MOST_PARTITIONS:
+                ending, some = queue.popleft()
+                if self._is_current(ending):
+                    current.append((ending, some))
+                    count += len(some)
             if not current:
                 continue
             results: Results = {}

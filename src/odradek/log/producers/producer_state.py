@@ -6,6 +6,7 @@ offsets of its first append. The state is rebuilt from a snapshot and the batche
 | the batch's producer | and its sequence | result |
 |---|---|---|
 | is unknown, or has no epoch | any | appended: earlier records may be deleted |
+| is unknown, transactions of version 2 | not 0 | OUT_OF_ORDER_SEQUENCE_NUMBER: each transaction begins with 0 |
 | has an older epoch | any | INVALID_PRODUCER_EPOCH: a newer instance has replaced it |
 | has a newer epoch | 0 | appended |
 | has a newer epoch | another | OUT_OF_ORDER_SEQUENCE_NUMBER |
@@ -65,6 +66,8 @@ class Verification(Struct, eq=False):
 
     epoch: int
     begun_ms: int
+    bumps_epoch: bool = False
+    """Whether the producer's transactions have version 2."""
     is_verified: bool = False
     error: KafkaError | None = None
 
@@ -148,7 +151,9 @@ class ProducerState:
         entry = self.entries.get(producer_id)
         return entry is not None and entry.transaction_start >= 0 and entry.epoch == epoch
 
-    def begin_verification(self, producer_id: int, epoch: int, now_ms: int) -> Verification | None:
+    def begin_verification(
+        self, producer_id: int, epoch: int, now_ms: int, *, bumps_epoch: bool = False
+    ) -> Verification | None:
         """Return the verification that a producer's next transactional batch waits for; None if it needs none.
 
         A batch of an older epoch needs none: it is refused anyway.
@@ -157,18 +162,23 @@ class ProducerState:
         if self.has_open_transaction(producer_id, epoch) or (entry is not None and epoch < entry.epoch):
             return None
         if known is None or known.epoch != epoch or known.error is not None:
-            known = self._verifications[producer_id] = Verification(epoch, now_ms)
+            known = self._verifications[producer_id] = Verification(epoch, now_ms, bumps_epoch)
         return None if known.is_verified else known
 
-    def check_verified(self, producer_id: int, epoch: int) -> None:
+    def check_verified(self, producer_id: int, epoch: int, first_sequence: int = 0) -> None:
         """Raise `KafkaError` unless the producer's transaction is open or the partition is verified to be in it.
 
-        The error is that of the verification, or INVALID_TXN_STATE.
+        The error is that of the verification, OUT_OF_ORDER_SEQUENCE_NUMBER (see the module), or INVALID_TXN_STATE.
         """
         if self.has_open_transaction(producer_id, epoch):
             return
         known = self._verifications.get(producer_id)
         if known is not None and known.epoch == epoch:
+            if known.is_verified and known.bumps_epoch and first_sequence > 0 and producer_id not in self.entries:
+                raise KafkaError(
+                    ErrorCode.out_of_order_sequence_number,
+                    f"producer {producer_id} began a transaction with sequence {first_sequence}; 0 was expected",
+                )
             if known.is_verified:
                 return
             if known.error is not None:

@@ -9,7 +9,7 @@ load. This package is not installed with Odradek; it needs confluent-kafka, aiok
 
 from bench.assignor_grid import grid
 from bench.assignor_speed import assignors
-from bench.cluster_commands import failover, many_partitions, replicated
+from bench.cluster_commands import failover, many_partitions, replicated, replicated_transactions
 from bench.commands import command
 from bench.compare import command as compare_command
 from bench.connectors import connectors
@@ -30,6 +30,7 @@ command.add_command(consumer)
 command.add_command(failover)
 command.add_command(groups)
 command.add_command(replicated)
+command.add_command(replicated_transactions)
 command.add_command(many_partitions)
 command.add_command(partitioners)
 command.add_command(sweep)

@@ -72,6 +72,16 @@ def replicated(*, as_json: bool, mib: int, warm_up: float, **asked: Any) -> None
         _print("replicated", bench, rows, as_json=as_json)
 
 
+@click.command(name="replicated-transactions")
+@_common(rounds=3, session_timeout_ms=18_000)
+@click.option("--seconds", type=click.FloatRange(1), default=5.0, show_default=True, help="Of a measurement.")
+def replicated_transactions(*, as_json: bool, seconds: float, **asked: Any) -> None:
+    """Commit transactions to three replicas: transactions/s, and the times of commits."""
+    with _bench(**asked) as bench:
+        rows = cluster_comparisons.replicated_transactions(bench, seconds=seconds)
+        _print("transactions", bench, rows, as_json=as_json)
+
+
 @click.command(name="many-partitions")
 @_common(rounds=1, session_timeout_ms=18_000)
 @click.option("--partitions", type=click.IntRange(1), default=10_000, show_default=True, help="How many in all.")

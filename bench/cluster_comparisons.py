@@ -148,6 +148,34 @@ def _warm_up(cluster: ProcessCluster, seconds: float) -> None:
                 _produce(cluster, shape, _WARM_UP_MIB)()
 
 
+def replicated_transactions(bench: ClusterBench, *, seconds: float) -> Iterator[Row]:
+    """Commit transactions of 10 records to three replicas, by librdkafka and by our producer; `process` takes 100."""
+    shapes: list[tuple[str, dict[str, int]]] = [
+        (workload, {"records": 10, "producers": producers})
+        for workload in ("transactions", "our_transactions")
+        for producers in (1, 16)
+    ]
+    for workload, shape in [*shapes, ("process", {"records": 100})]:
+        what = f"{workload.replace('_', ' ')}, " + ", ".join(f"{count} {name}" for name, count in shape.items())
+        arguments = {**shape, "replicas": BROKERS, "seconds": seconds}
+        runs = {each.name: _run(each, workload, arguments) for each in bench.clusters()}
+        figures = bench.measure(what, runs)
+        for name, unit, aim in (
+            ("transactions_per_second", "transactions/s", THROUGHPUT),
+            ("p50_ms", "commit p50, ms", _AS_SOON),
+            ("p99_ms", "commit p99, ms", _AS_SOON),
+        ):
+            yield bench.row(what, unit, {side: statistics.median(by[name]) for side, by in figures.items()}, aim)
+
+
+def _run(cluster: ProcessCluster, workload: str, arguments: Mapping[str, object]) -> Run:
+    def run() -> Mapping[str, float]:
+        settle()
+        return run_client(workload, {**arguments, "bootstrap_servers": cluster.bootstrap_servers})
+
+    return run
+
+
 # ---- many partitions -----------------------------------------------------------------------------------------------
 
 

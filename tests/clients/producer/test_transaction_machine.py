@@ -176,3 +176,13 @@ def test_a_prepared_transaction_has_kafkas_text() -> None:
     for text in ("", "4000", "4000:", ":7", "4000:-1", "a:b", "1:2:3"):
         with pytest.raises(ValueError, match="such as 4000:7, not"):
             PreparedTransaction.parse(text)
+
+
+def test_a_fenced_producer_adds_no_more_partitions() -> None:
+    """Otherwise it would repeat the refused AddPartitionsToTxn for ever."""
+    fenced = machine()
+    assert not fenced.may_send(PLACE)
+    assert fenced.has_new_partitions
+    fenced.coordinator_failed(KafkaError(ErrorCode.producer_fenced), 100.0)
+    assert fenced.state is TransactionState.FATAL_ERROR
+    assert not fenced.has_new_partitions

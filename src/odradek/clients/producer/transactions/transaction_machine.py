@@ -157,7 +157,7 @@ class TransactionMachine(Struct):
     @property
     def has_new_partitions(self) -> bool:
         """Return whether AddPartitionsToTxn must be sent."""
-        return bool(self.new_partitions) and not self.is_aborting
+        return bool(self.new_partitions) and self.error is None and not self.is_aborting
 
     def partitions_added(self, partitions: set[TopicPartition]) -> None:
         """Handle AddPartitionsToTxn's success."""

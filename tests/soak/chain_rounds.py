@@ -113,23 +113,17 @@ class Chain:
         return values
 
     def _go_on(self, count: int) -> None:
-        """Inflict the fault that is due, once the last one's broker runs again; start what has ended."""
+        """Inflict the fault that is due, which ends the stop of a process; start what has ended."""
         if self._faults and count >= self._faults[0][0]:
-            self._recover()
+            if self._stopped is not None:
+                self._stopped.resume()
+                self._stopped = None
             self._inflict(self._faults.pop(0)[1])
         for processor in self._processors:
             if not processor.runs:
                 if processor.exit_status is not None:
                     self.done.append(f"{processor.transactional_id} ended with {processor.exit_status}")
                 processor.launch()
-        for broker in self._cluster.brokers:
-            if not broker.runs:
-                broker.launch()
-
-    def _recover(self) -> None:
-        if self._stopped is not None:
-            self._stopped.resume()
-            self._stopped = None
         for broker in self._cluster.brokers:
             if not broker.runs:
                 broker.launch()

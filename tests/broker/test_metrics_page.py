@@ -7,8 +7,10 @@ import struct
 from typing import Any
 
 import pytest
+from test_client_quotas import alter
 
 from odradek.broker.lifecycle import Broker
+from odradek.broker.observing import quota_figures
 from odradek.broker.observing.monitor import Monitor
 from odradek.config import BrokerConfig
 from odradek.metrics import catalog
@@ -16,6 +18,7 @@ from odradek.metrics.catalog import Kind, Metric
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.compression import Codec
+from odradek.security.quotas import IP_KEYS, USER_KEYS
 from odradek.stores import MemoryStore
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Play, World
@@ -114,6 +117,9 @@ def test_every_row_of_the_catalogue_is_on_the_page_and_no_other(play: Play) -> N
     async def scene(world: World) -> None:
         scraper = Scraper(world, offsets_topic_num_partitions=1)
         await scraper.start()
+        admin = await world.client()
+        await alter(admin, {"user": None}, **dict.fromkeys(USER_KEYS, 1e9))
+        await alter(admin, {"ip": None}, **dict.fromkeys(IP_KEYS, 1e9))
         await traffic(world, await world.client())
         names = {re.sub(r"\{.*", "", name) for name in await scraper.samples()}
         ours = {name for name in names if not name.startswith(("process_", "python_"))}
@@ -223,6 +229,55 @@ def test_the_time_of_a_request_is_split_where_it_was_spent(play: Play) -> None:
         client.transport.close()
         await world.pass_time(1)
         assert (await scraper.samples())[of(catalog.CONNECTIONS_CLOSED, listener="PLAINTEXT")] == 1
+
+    play(scene)
+
+
+def test_the_rates_and_throttle_times_of_clients_with_a_quota_are_shown(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quota_figures, "SERIES_SHOWN", 2)
+
+    def quotas(found: dict[str, float]) -> dict[str, float]:
+        return {name: value for name, value in found.items() if 'client_id="' in name or 'ip="' in name}
+
+    async def scene(world: World) -> None:
+        scraper = Scraper(world)
+        await scraper.start()
+        admin = await world.client("admin")
+        await admin.create_topic("t", config={"retention.ms": "-1"})
+        assert quotas(await scraper.samples()) == {}, "no client has a quota"
+        await alter(admin, {"client-id": "slow"}, producer_byte_rate=100.0, consumer_byte_rate=10.0)
+        await alter(admin, {"user": None}, controller_mutation_rate=1.0, request_percentage=50.0)
+        await alter(admin, {"client-id": None}, producer_byte_rate=1e6)
+        await alter(admin, {"ip": None}, connection_creation_rate=100.0)
+        for name in ("slow", "b", "c"):
+            client = await world.client(name)
+            assert (await client.produce("t", world.batch(bytes(2000)))).error_code == 0
+        consumer = await world.client("slow")
+        consumer.send_fetch([("t", 0, 0)])
+        throttle_ms = (await consumer.fetch_response()).throttle_time_ms
+        await admin.create_topic("u", partitions=5)
+        found = await scraper.samples()
+
+        slow = {"user": "", "client_id": "slow"}
+        rate, throttle = catalog.PRODUCE_QUOTA
+        assert 190 < found[of(rate, **slow)] < 230
+        assert 5_000 < found[of(throttle, **slow)] < 15_000
+        assert 0 < found[of(catalog.FETCH_QUOTA[1], **slow)] <= throttle_ms, (
+            "the bytes of a throttled fetch are not sent"
+        )
+        everyone = {"user": "ANONYMOUS", "client_id": ""}
+        assert found[of(catalog.MUTATION_QUOTA[0], **everyone)] == pytest.approx(0.5, rel=0.1)
+        assert of(catalog.REQUEST_QUOTA[0], **everyone) in found
+        assert [
+            value for name, value in found.items() if name.startswith(catalog.IP_CONNECTION_RATE.name) and value > 0
+        ]
+        assert len([name for name in found if name.startswith(rate.name)]) == 2
+        assert found[of(catalog.QUOTA_SERIES_LEFT_OUT, type="Produce")] == 1, "slow, b and c produced"
+        for entity in ({"client-id": "slow"}, {"user": None}, {"client-id": None}, {"ip": None}):
+            await alter(admin, entity, **dict.fromkeys(IP_KEYS if "ip" in entity else USER_KEYS))
+        assert quotas(await scraper.samples()) == {}
 
     play(scene)
 

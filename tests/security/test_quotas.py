@@ -128,6 +128,22 @@ def test_a_rate_within_its_limit_is_not_throttled_and_the_excess_waits_as_long_a
     assert rate.is_idle(112.6)
 
 
+def test_a_rate_is_shown_over_the_window_that_its_limit_is_compared_with() -> None:
+    rate, bucket = Rate(11, 1.0), TokenBucket(11, 1.0)
+    assert rate.per_second(100.0) == 0
+    rate.record(1000, 100.0)
+    assert rate.per_second(100.0) == 100, "the window has ten full samples at least"
+    rate.record(50, 100.5)
+    assert rate.per_second(100.5) == 100
+    assert rate.throttle_time_s(rate.per_second(100.5), 100.5) == 0
+    assert rate.per_second(112.0) == 0
+    bucket.record(40, 2, 100.0)
+    bucket.record(-10, 2, 100.0)
+    assert bucket.rate.per_second(100.0) == 3
+    bucket.record(-40, 2, 100.0)
+    assert bucket.rate.per_second(100.0) == 0, "tokens of an earlier window may be given back"
+
+
 @pytest.mark.parametrize("size", [10, 100, 250])
 def test_a_client_that_waits_for_each_throttle_time_has_the_rate_of_its_limit(size: float) -> None:
     rate, now_s, sent = Rate(11, 1.0), 50.0, 0.0

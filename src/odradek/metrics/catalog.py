@@ -173,6 +173,28 @@ CONNECTIONS_REJECTED: Final = _own(
 CONNECTIONS_THROTTLED: Final = _own(
     "throttled_connections", _G, "Connections that are muted now because of a quota of a user or a client id."
 )
+
+
+def _quota(kind: str, rate: str, help_: str) -> tuple[Metric, Metric]:
+    names = (rate, help_), ("throttle-time", "Rest of the clients' longest throttle time now, ms.")
+    first, second = [
+        _kafkas(f"kafka.server:type={kind},name={name}", _G, text, "user", "client_id") for name, text in names
+    ]
+    return first, second
+
+
+PRODUCE_QUOTA: Final = _quota("Produce", "byte-rate", "Bytes of Produce requests/s of clients that share a quota.")
+FETCH_QUOTA: Final = _quota("Fetch", "byte-rate", "Bytes of fetched records/s of clients that share a quota.")
+REQUEST_QUOTA: Final = _quota("Request", "request-time", "Percentage of time for requests of clients with a quota.")
+MUTATION_QUOTA: Final = _quota(
+    "ControllerMutation", "mutation-rate", "Partitions that clients with a quota create and delete, per second."
+)
+IP_CONNECTION_RATE: Final = _kafkas(
+    f"{_SOCKETS}connection-accept-rate", _G, "Accepted connections/s of an address with a quota.", "ip"
+)
+QUOTA_SERIES_LEFT_OUT: Final = _own(
+    "quota_series_left_out", _G, "Clients or addresses beyond the 200 that are shown, by the type of quota.", "type"
+)
 IDLE: Final = _kafkas(
     "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent",
     _G,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek import __version__
 from odradek.broker.observing.consumer_group_figures import consumer_groups
+from odradek.broker.observing.quota_figures import quotas
 from odradek.broker.parts import (
     HasConfig,
     HasCounters,
@@ -104,6 +105,7 @@ def steps(broker: ObservedBroker) -> Iterator[Family | None]:
     yield from _rejections(broker)
     yield from _requests(broker)
     yield from _clients(broker)
+    yield from quotas(broker)
     yield from _replicas(broker)
     yield from _volumes(broker)
     yield from _cluster(broker)

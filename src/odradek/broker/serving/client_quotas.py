@@ -10,8 +10,9 @@ Requests between brokers and of authentication are exempt, as in Kafka. A broker
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
@@ -36,6 +37,8 @@ _EXEMPT: Final = BETWEEN_BROKERS | {
 """APIs without a `Charge`; the handler of Fetch calls `ClientQuotas.begin_fetch` for consumers."""
 _MOST_CLIENTS: Final = 10_000
 """How many pairs of user and client id are remembered, before idle ones are forgotten."""
+QuotaKind = Literal["produce", "fetch", "request", "mutation"]
+"""The fields of `ClientLimits`."""
 _LARGEST_INT: Final = 2**31 - 1
 
 
@@ -44,11 +47,26 @@ class _Limit(Struct, kw_only=True):
 
     limit: float
     rate: Rate
+    shared_by: SharedBy
+    longest_s: float = math.inf
+    """The longest throttle time."""
+    throttled_until_s: float = 0.0
+    """When the last throttle time of this client ends."""
 
     def charge(self, value: float, now_s: float) -> float:
         """Record a value and return the throttle time."""
         self.rate.record(value, now_s)
-        return self.rate.throttle_time_s(self.limit, now_s)
+        return self.throttled(min(self.rate.throttle_time_s(self.limit, now_s), self.longest_s), now_s)
+
+    def throttled(self, throttle_s: float, now_s: float) -> float:
+        """Return the throttle time, and remember it for metrics if it is not 0."""
+        if throttle_s:
+            self.throttled_until_s = now_s + throttle_s
+        return throttle_s
+
+
+class _MutationLimit(_Limit, kw_only=True):
+    bucket: TokenBucket
 
 
 class ClientLimits(Struct, kw_only=True):
@@ -57,7 +75,7 @@ class ClientLimits(Struct, kw_only=True):
     produce: _Limit | None
     fetch: _Limit | None
     request: _Limit | None
-    mutation: tuple[float, TokenBucket] | None
+    mutation: _MutationLimit | None
 
 
 class ClientQuotas:
@@ -93,6 +111,19 @@ class ClientQuotas:
         limits = self._limits[CONNECTION_CREATION]
         return ip_limit(limits, ip) if limits else None
 
+    def usage(self, kind: QuotaKind) -> dict[SharedBy, tuple[float, float]]:
+        """Return `(rate, rest of the throttle time in ms)` of clients with such a quota and recent requests."""
+        found: dict[SharedBy, tuple[float, float]] = {}
+        now_s = self._clock()
+        for client in self._clients.values():
+            limit: _Limit | None = None if client is None else getattr(client, kind)
+            if limit is not None:
+                rest_ms = max(limit.throttled_until_s - now_s, 0.0) * 1000
+                if rest_ms or not limit.rate.is_idle(now_s):
+                    _, longest_ms = found.get(limit.shared_by, (0.0, 0.0))
+                    found[limit.shared_by] = limit.rate.per_second(now_s), max(rest_ms, longest_ms)
+        return found
+
     # ---- requests -----------------------------------------------------------------------------------------------
 
     def begin(self, context: "RequestContext", size: int) -> "Charge | None":
@@ -125,19 +156,19 @@ class ClientQuotas:
         client = self._client(context) if self.are_set else None
         if client is None or client.mutation is None:
             return
-        limit, bucket = client.mutation
+        mutation, limit, bucket = client.mutation, client.mutation.limit, client.mutation.bucket
         session, now_s = context.session, self._clock()
         is_strict = context.api_version >= strict_from
         debt_s = bucket.throttle_time_s(limit, now_s)
         if is_strict and count >= 0 and round(debt_s * 1000):  # a client that waited for whole milliseconds is served
-            session.mutation_throttle_s = debt_s
+            session.mutation_throttle_s = mutation.throttled(debt_s, now_s)
             raise KafkaError(
                 ErrorCode.throttling_quota_exceeded,
                 f"{CONTROLLER_MUTATION} of this client is {limit:g} partitions/s; try again in {debt_s:.1f} s",
             )
         bucket.record(count, limit, now_s)
         if not is_strict:
-            session.mutation_throttle_s = bucket.throttle_time_s(limit, now_s)
+            session.mutation_throttle_s = mutation.throttled(bucket.throttle_time_s(limit, now_s), now_s)
 
     def _client(self, context: "RequestContext") -> ClientLimits | None:
         """Return the limits of a request's client; None if there are none."""
@@ -146,28 +177,28 @@ class ClientQuotas:
             return self._clients[name]
         if len(self._clients) >= _MOST_CLIENTS:
             self._forget_idle()
-        mutation = applicable(self._limits[CONTROLLER_MUTATION], *name)
-        bucket = None
-        if mutation is not None:
-            limit, shared_by = mutation
-            bucket = limit, self._buckets.setdefault(shared_by, TokenBucket(*self._mutation_window))
+        found, mutation = applicable(self._limits[CONTROLLER_MUTATION], *name), None
+        if found is not None:
+            limit, shared_by = found
+            bucket = self._buckets.setdefault(shared_by, TokenBucket(*self._mutation_window))
+            mutation = _MutationLimit(limit=limit, rate=bucket.rate, shared_by=shared_by, bucket=bucket)
         client = ClientLimits(
             produce=self._limit(PRODUCE, *name),
             fetch=self._limit(FETCH, *name),
-            request=self._limit(REQUEST, *name),
-            mutation=bucket,
+            request=self._limit(REQUEST, *name, longest_s=self._sample_s),  # as in Kafka
+            mutation=mutation,
         )
         limits = client if any(getattr(client, each) for each in client.__struct_fields__) else None
         self._clients[name] = limits
         return limits
 
-    def _limit(self, key: str, user: str, client_id: str) -> _Limit | None:
+    def _limit(self, key: str, user: str, client_id: str, longest_s: float = math.inf) -> _Limit | None:
         found = applicable(self._limits[key], user, client_id)
         if found is None:
             return None
         limit, shared_by = found
         rate = self._rates.setdefault((key, shared_by), Rate(self._samples, self._sample_s))
-        return _Limit(limit=limit, rate=rate)
+        return _Limit(limit=limit, rate=rate, shared_by=shared_by, longest_s=longest_s)
 
     def _forget_idle(self) -> None:
         now_s = self._clock()
@@ -287,9 +318,9 @@ class Charge:
         return with_throttle_time(context.header, buffers, throttle_ms)
 
     def _request_s(self, now_s: float) -> float:
-        """Charge the handler's time; its throttle time is at most one sample of the rate, as in Kafka."""
+        """Charge the handler's time."""
         request = self._client.request
-        return 0.0 if request is None else min(request.charge(self._busy_s * 100, now_s), request.rate.sample_s)
+        return 0.0 if request is None else request.charge(self._busy_s * 100, now_s)
 
     def _mute(self, throttle_s: float) -> int:
         throttle_ms = min(round(throttle_s * 1000), _LARGEST_INT)

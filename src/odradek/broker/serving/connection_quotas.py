@@ -67,3 +67,7 @@ class ConnectionQuotas:
         if delay_s > 0:
             rate.record(-1, now_s)
         return delay_s
+
+    def ip_rates(self, now_s: float) -> dict[str, float]:
+        """Return the accepted connections per second of each address that had a limit for them recently."""
+        return {ip: rate.per_second(now_s) for ip, rate in self._rates.items() if not rate.is_idle(now_s)}

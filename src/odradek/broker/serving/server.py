@@ -108,6 +108,11 @@ class Server:
             counts[session.listener] += 1
         return counts
 
+    def ip_rates(self) -> dict[str, float]:
+        """Return the accepted connections per second of each address that has a quota."""
+        rates = self._quotas.ip_rates(self._runtime.clock.monotonic())
+        return {ip: rate for ip, rate in rates.items() if self._client_quotas.ip_limit(ip) is not None}
+
     @property
     def sessions(self) -> Collection[Session]:
         """The sessions of the open connections."""

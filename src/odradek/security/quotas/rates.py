@@ -35,12 +35,17 @@ class Rate:
     def throttle_time_s(self, limit: float, now_s: float) -> float:
         """Return for how many seconds a client with this rate has to wait; 0 if the rate is within the limit."""
         self._expire(now_s)
-        if not self._values:
-            return 0.0
+        return max(self._total / limit - self._window_s(now_s), 0.0) if self._values else 0.0
+
+    def per_second(self, now_s: float) -> float:
+        """Return the rate that is compared with the limit."""
+        self._expire(now_s)
+        return max(self._total / self._window_s(now_s), 0.0) if self._values else 0.0
+
+    def _window_s(self, now_s: float) -> float:
         elapsed_s = now_s - self._values[0][0]
         missing = max(self._samples - 1 - int(elapsed_s / self.sample_s), 0)
-        window_s = max(elapsed_s + missing * self.sample_s, self.sample_s)
-        return max(self._total / limit - window_s, 0.0)
+        return max(elapsed_s + missing * self.sample_s, self.sample_s)
 
     def is_idle(self, now_s: float) -> bool:
         """Return whether all values have expired."""
@@ -58,9 +63,11 @@ class Rate:
 class TokenBucket:
     """Tokens that are filled up at the limit's rate to as many as the whole window allows, Kafka's `TokenBucket`."""
 
-    __slots__ = ("_tokens", "_updated_s", "_window_s")
+    __slots__ = ("_tokens", "_updated_s", "_window_s", "rate")
 
     def __init__(self, samples: int, sample_s: float) -> None:
+        self.rate = Rate(samples, sample_s)
+        """The rate of the tokens that were taken; it limits nothing."""
         self._window_s = samples * sample_s
         self._tokens: float | None = None  # None: full
         self._updated_s = 0.0
@@ -69,6 +76,7 @@ class TokenBucket:
         """Take tokens, which may leave a debt; a negative number gives tokens back."""
         self._tokens = min(self._available(limit, now_s) - tokens, limit * self._window_s)
         self._updated_s = now_s
+        self.rate.record(tokens, now_s)
 
     def throttle_time_s(self, limit: float, now_s: float) -> float:
         """Return how many seconds the debt takes; 0 without a debt."""

@@ -57,7 +57,7 @@ def _output(command: list[str], folder: Path) -> str:
 
 def main() -> None:
     """Run the commands of all pages; the pictures that pages show are written to docs/pictures."""
-    for page in ("rebalancing.md", "performance.md"):
+    for page in ("rebalancing.md", "performance.md", "transactions.md"):
         rerun(page, DOCS / "pictures")
     with tempfile.TemporaryDirectory() as scratch:
         rerun("lab.md", Path(scratch))

@@ -95,7 +95,7 @@ class TransactionMarkers:
             return
         ending = _Ending(end=end, coordinator=found[0], coordinator_epoch=found[1], waiting=set(end.partitions))
         self._endings[end.transactional_id] = ending
-        self._route(ending, end.partitions)
+        self._route(ending, sorted(end.partitions))  # not in the order of hashes: a seed must replay it
 
     @property
     def pending(self) -> int:

@@ -12,6 +12,7 @@ from odradek.cli.lab.options import Given, case_options, past_pauses, strategy_o
 from odradek.cli.lab.picture import picture_option, write_picture
 from odradek.cli.lab.replay import replay
 from odradek.cli.lab.sweep import sweep
+from odradek.cli.lab.transaction import transaction
 from odradek.cli.lab.views import (
     MEASURE_COLUMNS,
     measures_row,
@@ -43,6 +44,7 @@ def command() -> None:
 command.add_command(generations)
 command.add_command(replay)
 command.add_command(sweep)
+command.add_command(transaction)
 
 
 @command.command()

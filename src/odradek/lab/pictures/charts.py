@@ -100,4 +100,27 @@ class Lanes(Struct, frozen=True, kw_only=True):
     notice: str = ""
 
 
-Chart = Blocks | Bars | Lines | Lanes
+class Arrow(Struct, frozen=True, kw_only=True):
+    """A row of an `Exchange`: an arrow between two columns with its text; a dot if both are the same."""
+
+    label: str
+    """The time, left of the columns."""
+    source: int
+    target: int
+    text: str
+    cells: tuple[str, ...]
+    """The texts right of the columns."""
+
+
+class Exchange(Struct, frozen=True, kw_only=True):
+    """A sequence chart: time runs down, `names` have a line each, and messages are arrows between them."""
+
+    title: str
+    names: tuple[str, ...]
+    headings: tuple[str, ...]
+    """Of the cells."""
+    arrows: tuple[Arrow, ...]
+    notice: str = ""
+
+
+Chart = Blocks | Bars | Lines | Lanes | Exchange

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from odradek.lab.pictures.charts import Bars, Blocks, Chart, LanePanel, LaneRow, Lanes, Lines
+from odradek.lab.pictures.charts import Bars, Blocks, Chart, Exchange, LanePanel, LaneRow, Lanes, Lines
 from odradek.lab.pictures.lanes import Axis, axis_of
 
 _COLORS: Final = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#0072b2", "#b0a08f", "#cccccc")
@@ -80,7 +80,9 @@ def _style() -> Iterator[None]:
 
 
 def _figure(chart: Chart) -> Figure:
-    draws: dict[type, Callable[[Any], Figure]] = {Blocks: _blocks, Bars: _bars, Lines: _lines, Lanes: _lanes}
+    draws: dict[type, Callable[[Any], Figure]] = {
+        Blocks: _blocks, Bars: _bars, Lines: _lines, Lanes: _lanes, Exchange: _exchange,
+    }  # fmt: skip
     figure = draws[type(chart)](chart)
     figure.suptitle("\n".join(textwrap.wrap(chart.title, 90)), x=0.01, ha="left", fontsize=11, fontweight="bold")
     if chart.notice:
@@ -190,6 +192,40 @@ def _lanes(chart: Lanes) -> Figure:
             axes.set_title(panel.title, loc="left")
     if not chart.panels[0].timeline.is_wall_time:
         every_axes[-1].set_xlabel("seconds since the change", loc="left")
+    return figure
+
+
+def _exchange(chart: Exchange) -> Figure:
+    figure = _new_figure(0.6 + _ROW_INCHES * len(chart.arrows), chart)
+    axes, end = figure.subplots(), len(chart.names)
+    for place, name in enumerate(chart.names):
+        axes.axvline(place, color="#bbbbbb", linewidth=0.8, zorder=0)
+        axes.text(place, -1, name, ha="center", va="bottom", fontsize=6.5, fontweight="bold")
+    for place, heading in enumerate(chart.headings):
+        axes.text(
+            end + 0.8 * place + 0.4 * bool(place), -1, heading, ha="left", va="bottom", fontsize=7.5, fontweight="bold"
+        )
+    before: tuple[str, ...] = ()
+    for row, arrow in enumerate(chart.arrows):
+        for place, cell in enumerate(arrow.cells):
+            weight = "bold" if before and before[place] != cell else "normal"
+            axes.text(end + 0.8 * place + 0.4 * bool(place), row, cell, va="center", fontsize=7.5, fontweight=weight)
+        before = arrow.cells
+        middle, color = (arrow.source + arrow.target) / 2, _COLORS[5 if arrow.source != arrow.target else 2]
+        if arrow.source != arrow.target:
+            to, start = (arrow.target, row + 0.2), (arrow.source, row + 0.2)
+            style = {"arrowstyle": "-|>", "color": color, "shrinkA": 0, "shrinkB": 0}
+            axes.annotate("", to, start, arrowprops=style)
+        else:
+            axes.plot([middle], [row + 0.2], "o", color=color, markersize=4)
+        background = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
+        axes.text(middle, row - 0.1, arrow.text, ha="center", va="center", fontsize=6.5, bbox=background)
+    axes.set_yticks(range(len(chart.arrows)), [arrow.label for arrow in chart.arrows])
+    axes.set_ylim(len(chart.arrows), -1)
+    axes.set_xlim(-0.6, end + 0.8 * len(chart.headings) + 0.3)
+    axes.set_xticks([])
+    axes.tick_params(axis="y", length=0)
+    axes.spines[:].set_visible(False)
     return figure
 
 

@@ -10,7 +10,7 @@ import pytest_asyncio
 from kazoo.client import KazooClient
 
 from odradek.config.zookeeper import ZookeeperKeys
-from odradek.metadata.paths import CONSUMERS, TOPICS, USER_CONFIGS, user_config
+from odradek.metadata.paths import BROKER_CONFIGS, CONSUMERS, TOPICS, USER_CONFIGS, user_config
 from odradek.metadata.store import NoNode
 from odradek.model import AuthenticationError, ConfigurationError, StorageError
 from odradek.runtime import system_runtime
@@ -56,7 +56,7 @@ async def begin(zookeeper: ZookeeperServer) -> AsyncIterator[Open]:
 
 async def secured_tree(begin: Open) -> Any:
     store = begin(**BROKER, zookeeper_set_acl=True)
-    for path in ("/brokers", TOPICS, CONSUMERS, "/config", USER_CONFIGS, user_config("alice")):
+    for path in ("/brokers", TOPICS, CONSUMERS, "/config", BROKER_CONFIGS, USER_CONFIGS, user_config("alice")):
         await store.create(path, b"data")
     return store
 
@@ -107,6 +107,8 @@ async def test_the_acls_are_kafka_s(begin: Open, zookeeper: ZookeeperServer) -> 
         for path, expected in (
             ("", {("digest", 31), ("world", 1)}),
             (TOPICS, {("digest", 31), ("world", 1)}),
+            ("/config", {("digest", 31), ("world", 1)}),
+            (BROKER_CONFIGS, {("digest", 31)}),
             (USER_CONFIGS, {("digest", 31)}),
             (user_config("alice"), {("digest", 31)}),
             (CONSUMERS, {("world", 31)}),

@@ -7,7 +7,7 @@ login: a wrong password is another owner, to whom nodes with ACLs are closed.
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError, ConnectionDropped
@@ -18,6 +18,8 @@ from odradek.metadata import paths
 from odradek.model import ConfigurationError, StorageError
 from odradek.runtime.tls import TlsSettings, client_context
 
+_SENSITIVE: Final = (paths.USER_CONFIGS, paths.BROKER_CONFIGS)
+"""Nodes with secrets, which only their creator may read. Kafka's third, of delegation tokens, does not exist here."""
 _log = logging.getLogger("odradek.stores")
 
 
@@ -43,7 +45,7 @@ class ZookeeperSecurity:
         """Return the ACL of a new node, Kafka's `ZkData.defaultAcls`; None for everyone's."""
         if not self._keys.zookeeper_set_acl or path == paths.CONSUMERS:
             return None
-        return list(CREATOR_ALL_ACL if path.startswith(paths.USER_CONFIGS) else CREATOR_ALL_ACL + READ_ACL_UNSAFE)
+        return list(CREATOR_ALL_ACL if path.startswith(_SENSITIVE) else CREATOR_ALL_ACL + READ_ACL_UNSAFE)
 
     def denied(self, path: str, hosts: str) -> StorageError:
         """Return the error for a node whose ACL, or a server whose rules, exclude this login."""

@@ -338,6 +338,8 @@ def test_offsets_of_an_old_generation_abort_the_transaction(stage: Stage) -> Non
                 await producer.send_offsets({("in", 0): 1}, MEMBER)
         with pytest.raises(ConfigurationError, match="a consumer with a group_id"):
             await producer.send_offsets({("in", 0): 1}, ConsumerGroupMetadata())
+        with pytest.raises(TypeError, match="expected ConsumerGroupMetadata, not 'g'"):
+            await producer.send_offsets({("in", 0): 1}, "g")  # type: ignore[arg-type]
 
     assert stage.play(scene)[-1] == "end v5 abort 7:0"
 

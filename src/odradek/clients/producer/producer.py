@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from odradek.clients.arguments import PartitionT, addresses_of, whole_number
+from odradek.clients.arguments import PartitionT, addresses_of, instances_of, whole_number
 from odradek.clients.cluster import Cluster
 from odradek.clients.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata, offsets_by_partition
 from odradek.clients.producer.compression_ratio import CompressionRatioEstimator
@@ -241,6 +241,7 @@ class Producer:
 
         Raises `TransactionAbortedError` if the group has rebalanced: other members may own the partitions.
         """
+        (group,) = instances_of(ConsumerGroupMetadata, [group])
         if not group.group_id:
             raise ConfigurationError(
                 "offsets belong to a group: give the group_metadata() of a consumer with a group_id"

@@ -42,7 +42,8 @@ _NAMES: Final = (
 """Fields that identify an entry of a request or response; the names on one line are synonyms."""
 _WITHIN: Final = frozenset({ApiKey.FETCH, ApiKey.METADATA})
 _EVERYWHERE: Final = frozenset({ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS})
-"""APIs whose partitions are in the response, too: Kafka's Admin reads the error only with them."""
+"""APIs whose partitions are in the response, too. Kafka's Admin counts those of AlterPartitionReassignments: if one is
+missing, it reports an unknown server error instead."""
 _ZERO: Final = frozenset({"member_epoch"})
 _OF_THE_SESSION: Final = frozenset(
     {

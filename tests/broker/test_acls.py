@@ -24,6 +24,7 @@ from odradek.security import (
     ResourcePattern,
     ResourceType,
 )
+from odradek.security.quotas import QuotaEntity
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Scenario, World
 from tests.broker.test_admission import AUTHENTICATION, FAILED, WITHOUT_AN_ERROR, ask, codes, message
@@ -279,9 +280,15 @@ def test_refusals_and_changes_are_logged_in_kafkas_words(seed: int, caplog: pyte
         await add(world, binding("alice", AclOperation.READ))
         async with admin(world) as root:
             await root.delete_acls([AclFilter()])
+            await root.alter_client_quotas(
+                QuotaEntity(user="alice"), {"producer_byte_rate": 5, "request_percentage": None}
+            )
+        quotas = "set producer_byte_rate=5, removed request_percentage"
+        changed = "Principal = User:broker from host = broker has changed "
         assert lines(caplog) == [
-            "Added ACL: Allow User:alice Read from * on Topic:LITERAL:t",
-            "Removed ACL: Allow User:alice Read from * on Topic:LITERAL:t",
+            f"{changed}ACLs: added Allow User:alice Read from * on Topic:LITERAL:t by request = CreateAcls",
+            f"{changed}ACLs: removed Allow User:alice Read from * on Topic:LITERAL:t by request = DeleteAcls",
+            f"{changed}quotas of user 'alice': {quotas} by request = AlterClientQuotas",
         ]
         caplog.clear()
         assert await topics(world, "alice", "secret") == []

@@ -3,7 +3,6 @@
 A change and its notification are one transaction of the tree. After a concurrent write, a change is computed again.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
@@ -16,18 +15,24 @@ from odradek.security import AclBinding, AclEntry, ResourcePattern
 
 AclChanges = Mapping[ResourcePattern, Callable[[frozenset[AclEntry]], frozenset[AclEntry]]]
 """Functions from the ACLs of a resource pattern to the new ones."""
+LogChange = Callable[[str], None]
+"""Logs what was changed, with the principal: `RequestContext.log_change`."""
 _ATTEMPTS: Final = 10
 """Limit of attempts to write one change despite concurrent writes."""
 _MOST_NOTIFICATIONS: Final = 1000
 """More than these are deleted down to half. A broker that misses any reads all ACLs."""
-_log = logging.getLogger("odradek.authorizer")
 
 
-async def write_acls(store: Store, changes: AclChanges) -> dict[ResourcePattern, frozenset[AclEntry]]:
-    """Write the changes, and return the ACLs that were added or removed; if it raises, earlier changes are written."""
+async def write_acls(
+    store: Store, changes: AclChanges, log_change: LogChange
+) -> dict[ResourcePattern, frozenset[AclEntry]]:
+    """Write the changes, and return the ACLs that were added or removed.
+
+    If it raises, earlier changes are written. `log_change` is called for each ACL as soon as its change is written.
+    """
     changed: dict[ResourcePattern, frozenset[AclEntry]] = {}
     for number, (pattern, change) in enumerate(changes.items(), 1):
-        changed[pattern] = await _write(store, pattern, change)
+        changed[pattern] = await _write(store, pattern, change, log_change)
         if not number % _MOST_NOTIFICATIONS or number == len(changes):
             await _delete_old_notifications(store)
     return changed
@@ -42,7 +47,10 @@ async def _delete_old_notifications(store: Store) -> None:
 
 
 async def _write(
-    store: Store, pattern: ResourcePattern, change: Callable[[frozenset[AclEntry]], frozenset[AclEntry]]
+    store: Store,
+    pattern: ResourcePattern,
+    change: Callable[[frozenset[AclEntry]], frozenset[AclEntry]],
+    log_change: LogChange,
 ) -> frozenset[AclEntry]:
     path = paths.acl(pattern)
     for _ in range(_ATTEMPTS):
@@ -64,8 +72,8 @@ async def _write(
             await store.multi([write, notification])
         except (BadVersion, NodeExists, NoNode):
             continue
-        for verb, entries in (("Added", after - before), ("Removed", before - after)):
+        for verb, entries in (("added", after - before), ("removed", before - after)):
             for entry in sorted(entries):
-                _log.info("%s ACL: %s", verb, AclBinding(pattern=pattern, entry=entry))
+                log_change(f"ACLs: {verb} {AclBinding(pattern=pattern, entry=entry)}")
         return after ^ before
     raise KafkaError(ErrorCode.request_timed_out, f"{path} is changed concurrently again and again")

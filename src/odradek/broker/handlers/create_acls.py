@@ -28,7 +28,7 @@ async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any)
     try:
         if added:
             changes = {pattern: frozenset(entries).union for pattern, entries in added.items()}
-            await broker.metadata_loop.change_acls(changes)
+            await broker.metadata_loop.change_acls(changes, context.log_change)
     except KafkaError as error:
         results = [each or error for each in results]
     return {

@@ -31,7 +31,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
         if some := [each for each in valid if each.matches_pattern(pattern)]:
             changes[pattern] = partial(_without, some)
     try:
-        removed = await broker.metadata_loop.change_acls(changes) if changes else {}
+        removed = await broker.metadata_loop.change_acls(changes, context.log_change) if changes else {}
     except KafkaError as error:
         removed, filters = {}, [each if isinstance(each, KafkaError) else error for each in filters]
     return {"filter_results": [_result(each, removed) async for each in cooperatively(filters)]}

@@ -46,7 +46,7 @@ _MOST_LINES: Final = 10
 _MOST_REMEMBERED: Final = 1000
 """Limit of the names that a session remembers for an API's operation; a client may name topics that do not exist."""
 _MOST_CHANGES: Final = 100
-"""Changes of users and quotas by one principal that are logged in a minute."""
+"""Changes of users, quotas and ACLs by one principal that are logged in a minute."""
 _NONE: Final[frozenset[str]] = frozenset()
 _OPERATIONS: Final = {
     ResourceType.TOPIC: TOPIC_OPERATIONS,
@@ -216,7 +216,7 @@ class Admission:
         return sum(1 << each for each, allowed in zip(operations, results, strict=True) if allowed)
 
     def log_change(self, context: "RequestContext", what: str) -> None:
-        """Log a change of users or quotas for audits; `what` has no secrets."""
+        """Log a change of users, quotas or ACLs for audits; `what` has no secrets."""
         text = "Principal = %s from host = %s has changed %s by request = %s"
         api = kafka_name(ApiKey(context.api_key))
         self._changes.log(context.principal, logging.INFO, text, context.principal, context.client_host, what, api)

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
-from odradek.broker.acl_changes import AclChanges, write_acls
+from odradek.broker.acl_changes import AclChanges, LogChange, write_acls
 from odradek.broker.cluster.metadata.cluster_view import ClusterView, OnImage
 from odradek.broker.cluster.metadata.controller_command_handler import ControllerCommandHandler
 from odradek.broker.cluster.metadata.controller_commands import LocalReplicas
@@ -215,14 +215,16 @@ class MetadataLoop(Generic[ControllerT]):
 
         await self.run_in_turn(write)
 
-    async def change_acls(self, changes: AclChanges) -> Mapping[ResourcePattern, frozenset[AclEntry]]:
+    async def change_acls(
+        self, changes: AclChanges, log_change: LogChange
+    ) -> Mapping[ResourcePattern, frozenset[AclEntry]]:
         """Change ACLs, on any broker, and return those of each pattern that were added or removed.
 
         When this returns, the image has the changes. Raises `KafkaError` if the tree cannot be reached, and those of
         `changes`; then some changes may have been made.
         """
         try:
-            changed = await write_acls(self._store, changes)
+            changed = await write_acls(self._store, changes, log_change)
         except OdradekError as error:
             raise as_kafka_error(error) from error
 

@@ -111,6 +111,8 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
     """The topic of all rows; overrides the column `topic`."""
     include_timestamp: bool
     """Whether the column `timestamp` becomes the records' timestamp; else it is ignored, as in the JVM connector."""
+    transactional_id_prefix: str | None = None
+    """The name of an exactly-once sink; None: at least once."""
 
 
 _READ_OPTIONS: Final = (
@@ -137,7 +139,7 @@ _READ_OPTIONS: Final = (
     "maxRecordsPerPartition",
     "includeHeaders",
 )
-_WRITE_OPTIONS: Final = ("topic", "includeHeaders", "includeTimestamp")
+_WRITE_OPTIONS: Final = ("topic", "includeHeaders", "includeTimestamp", "guarantee", "transactionalIdPrefix")
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "serialization.format"})
 """Options that Spark itself adds: the argument of `load`, a query's checkpoint and name, a table's format."""
 _OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -227,7 +229,25 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         client=_client(given),
         topic=topic.strip() if topic is not None else None,
         include_timestamp=_flag(given, "includeTimestamp", default=False),
+        transactional_id_prefix=_transactional_id_prefix(given),
     )
+
+
+def _transactional_id_prefix(given: Mapping[str, str]) -> str | None:
+    guarantee = given.get("guarantee", "at_least_once").strip().lower()
+    prefix = given.get("transactionalidprefix", "").strip()
+    if guarantee not in {"at_least_once", "exactly_once"}:
+        raise ConfigurationError(f"guarantee is at_least_once or exactly_once, not {guarantee!r}")
+    if guarantee == "at_least_once":
+        if prefix:
+            raise ConfigurationError("transactionalIdPrefix has an effect only with guarantee=exactly_once")
+        return None
+    if not prefix:
+        raise ConfigurationError(
+            "guarantee=exactly_once needs transactionalIdPrefix: a name for this sink that no other query or job uses, "
+            "the same after each restart"
+        )
+    return prefix
 
 
 def _lowered(options: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:

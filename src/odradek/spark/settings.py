@@ -15,7 +15,7 @@ _log = logging.getLogger("odradek.spark")
 
 _REFUSED: Final = {
     "partitioner.class": "partitioners are Java classes: name the partition in a column partition",
-    "transactional.id": "this sink writes at least once, without transactions",
+    "transactional.id": "with guarantee=exactly_once, transactionalIdPrefix names the transactions",
 }
 _PREFIXES: Final = ("ssl.", "sasl.")
 _SILENT: Final = frozenset({"group.id"})
@@ -63,6 +63,13 @@ class SinkSettings(ClientSettings):
     )
     enable_idempotence: bool = boolean(
         "enable.idempotence", True, "Whether brokers drop a batch that a task sends a second time."
+    )
+    transaction_timeout_ms: int = integer(
+        "transaction.timeout.ms",
+        900_000,
+        "With guarantee=exactly_once, on brokers without two-phase commit: the time from a task's first record to the "
+        "commit of its batch.",
+        minimum=1,
     )
 
 

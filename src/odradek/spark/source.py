@@ -73,7 +73,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
 
         options = _write_options(self.options)
         check_sink_schema(schema, topic=options.topic, include_timestamp=options.include_timestamp)
-        return StreamWriter(options)
+        return StreamWriter(options, _decided_write(options))
 
 
 def _lookup(options: Any) -> Any:
@@ -82,6 +82,16 @@ def _lookup(options: Any) -> Any:
     from odradek.spark.settings import ScanSettings, client_settings
 
     return partial(ClusterLookup, client_settings(ScanSettings, options.bootstrap_servers, options.client))
+
+
+def _decided_write(options: Any) -> Any:
+    """Return the last write of an exactly-once sink, which is completed first; None without one."""
+    if options.transactional_id_prefix is None:
+        return None
+    from odradek.clients.blocking.loop_thread import loop_thread
+    from odradek.spark.writing.committer import decided_write
+
+    return loop_thread().run(partial(decided_write, options))
 
 
 def _read_options(given: Mapping[str, str]) -> Any:

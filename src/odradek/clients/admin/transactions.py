@@ -8,6 +8,8 @@ from msgspec import Struct
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.coordinators import CoordinatorType, ask_coordinators
+from odradek.clients.producer.transactions.coordinator_requests import LAST_END_TXN_OF_VERSION_1
+from odradek.clients.producer.transactions.prepared_transaction import PreparedTransaction
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
 from odradek.protocol.api import ApiKey
@@ -149,6 +151,40 @@ async def terminate_transaction(
     error = answers[transactional_id]
     if error is not None:
         raise error
+
+
+async def end_prepared_transactions(
+    cluster: Cluster,
+    prepared: Mapping[str, PreparedTransaction],
+    *,
+    committed: bool,
+    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+) -> dict[str, KafkaError | None]:
+    """Commit or abort prepared transactions of other producers, by transactional id; return the error of each.
+
+    A transaction that has ended in the same way is no error, as long as its producer has started no other one.
+    """
+
+    async def ask(connection: Any, node_id: int, some: list[str]) -> dict[str, KafkaError | None]:
+        del node_id
+        has_version_2 = connection.finalized_features.get("transaction.version", 0) >= 2
+        at_most = None if has_version_2 else LAST_END_TXN_OF_VERSION_1
+
+        async def end(transactional_id: str) -> KafkaError | None:
+            producer_id, epoch = prepared[transactional_id]
+            message = {
+                "transactional_id": transactional_id,
+                "producer_id": producer_id,
+                "producer_epoch": epoch,
+                "committed": committed,
+            }
+            code = (await connection.request(ApiKey.END_TXN, message, at_most=at_most)).error_code
+            reason = f"transactional id {transactional_id!r}: {explained(code)}"
+            return None if code == ErrorCode.none else KafkaError(code, reason)
+
+        return dict(zip(some, await asyncio.gather(*map(end, some)), strict=True))
+
+    return await ask_coordinators(cluster, prepared, ask, CoordinatorType.TRANSACTION, timeout_ms=timeout_ms)
 
 
 async def find_hanging_transactions(

@@ -248,13 +248,13 @@ class Producer:
             )
         await self._running_transactions().send_offsets(offsets_by_partition(offsets), group)
 
-    async def prepare(self) -> PreparedTransaction:
+    async def prepare(self, *, may_time_out: bool = False) -> PreparedTransaction:
         """Flush, and return the name of the transaction, which stays open until `complete`, also after a crash.
 
         Store `str()` of it with the results in a database, then call `complete` (KIP-939). Needs
-        `transaction_two_phase_commit_enable`.
+        `transaction_two_phase_commit_enable`, or `may_time_out`: the brokers then abort it after its timeout.
         """
-        if not self._settings.transaction_two_phase_commit_enable:
+        if not (may_time_out or self._settings.transaction_two_phase_commit_enable):
             raise ConfigurationError("prepare needs a producer with transaction_two_phase_commit_enable=True")
         return await self._running_transactions().prepare()
 

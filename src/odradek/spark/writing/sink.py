@@ -4,21 +4,23 @@
 
 No record becomes a Python object. Each task is an idempotent producer: a batch that is resent because its response was
 lost is written once. A *task* or micro-batch that Spark repeats writes its rows again: at least once, as with the JVM
-connector.
+connector. With a transactional id, a task leaves its rows in a prepared transaction, which the driver ends
+(`odradek.spark.writing.committer`).
 """
 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from odradek.clients import Producer
 from odradek.clients.blocking.loop_thread import loop_thread
 from odradek.clients.producer import ProducerSettings
+from odradek.clients.producer.transactions.prepared_transaction import PreparedTransaction
 from odradek.config.definition import INT_MAX, definitions
-from odradek.model import ConfigurationError
+from odradek.model import ConfigurationError, ErrorCode, KafkaError
 from odradek.runtime import system_runtime
 from odradek.spark.options import WriteOptions
 from odradek.spark.settings import SinkSettings, client_settings, shared_keywords
@@ -30,20 +32,28 @@ if TYPE_CHECKING:
     from odradek.clients.producer.arrow import SentRows
 
 
+_NO_TWO_PHASE_COMMIT: Final = {ErrorCode.unsupported_version, ErrorCode.transactional_id_authorization_failed}
+"""The answers of brokers without it, or to users without the right to it."""
+
+
 class WriteResult(NamedTuple):
-    """The acknowledged records of a task, and the bytes that it sent."""
+    """The acknowledged records of a task, the bytes that it sent, and its transaction, if it has one."""
 
     records: int
     bytes: int
+    prepared: PreparedTransaction | None = None
 
 
-def write(batches: Iterator["pa.RecordBatch"], options: WriteOptions) -> WriteResult:
+def write(
+    batches: Iterator["pa.RecordBatch"], options: WriteOptions, transactional_id: str | None = None
+) -> WriteResult:
     """Write every row, in order within its partition, and return when all are acknowledged.
 
-    Raise `OdradekError` for the first batch that is refused, or not acknowledged within `delivery.timeout.ms`.
+    With a `transactional_id`, prepare a transaction, unless there are no rows. Raise `OdradekError` for the first batch
+    that is refused, or not acknowledged within `delivery.timeout.ms`.
     """
     run = loop_thread().run
-    writer = _Writer(options)
+    writer = _Writer(options, transactional_id)
     try:
         for batch in batches:
             if batch.num_rows:
@@ -56,10 +66,11 @@ def write(batches: Iterator["pa.RecordBatch"], options: WriteOptions) -> WriteRe
 class _Writer:
     """Sends Arrow batches; several are in flight, up to the producer's buffer memory, while Spark prepares the next."""
 
-    def __init__(self, options: WriteOptions) -> None:
+    def __init__(self, options: WriteOptions, transactional_id: str | None) -> None:
         self._settings = client_settings(SinkSettings, options.bootstrap_servers, options.client, in_task=True)
         self._runtime = system_runtime()
-        self._producer = Producer(runtime=self._runtime, **_producer_keywords(self._settings))
+        self._transactional_id = transactional_id
+        self._producer = self._new_producer(two_phase=True)
         self._options = options
         self._sent: deque[SentRows] = deque()
         self._records = 0
@@ -68,7 +79,7 @@ class _Writer:
     async def write(self, batch: "pa.RecordBatch") -> None:
         """Send a batch. Raise `ConfigurationError` for a row without a valid partition, or an earlier batch's error."""
         if not self._is_started:
-            await self._producer.start()
+            await self._start()
             self._is_started = True
         for topic, rows in _by_topic(batch, self._options.topic):
             numbers = await self._producer.partitions_for(topic)
@@ -87,11 +98,36 @@ class _Writer:
         for each in self._sent:
             self._records += len(await each.offsets)
         self._sent.clear()
-        return WriteResult(self._records, int(self._producer.metrics()["byte_total"]))
+        prepared = None
+        if self._transactional_id is not None and self._is_started:
+            prepared = await self._producer.prepare(may_time_out=True)
+        return WriteResult(self._records, int(self._producer.metrics()["byte_total"]), prepared)
 
     async def close(self) -> None:
         """Close the connections; requests in flight are abandoned."""
         await self._producer.close(timeout_ms=0)
+
+    def _new_producer(self, *, two_phase: bool) -> Producer:
+        keywords = _producer_keywords(self._settings)
+        if self._transactional_id is not None:
+            keywords["transactional_id"] = self._transactional_id
+            if two_phase:
+                del keywords["transaction_timeout_ms"]
+                keywords["transaction_two_phase_commit_enable"] = True
+        return Producer(runtime=self._runtime, **keywords)
+
+    async def _start(self) -> None:
+        """Start the producer; with a transactional id, begin a transaction, without a timeout if brokers allow it."""
+        try:
+            await self._producer.start()
+        except KafkaError as error:
+            if self._transactional_id is None or error.code not in _NO_TWO_PHASE_COMMIT:
+                raise
+            await self._producer.close(timeout_ms=0)
+            self._producer = self._new_producer(two_phase=False)
+            await self._producer.start()
+        if self._transactional_id is not None:
+            await self._producer.begin_transaction()
 
     def _place(self, batch: "pa.RecordBatch", rows: Any, topic: str, numbers: Sequence[int]) -> Any:
         """Return the partition of each of `rows`: column `partition`, else by key, else a random one for the batch."""

@@ -27,7 +27,7 @@ from odradek.wire.client_connection import ClientConnection
 
 LAST_PRODUCE_OF_VERSION_1: Final = 11
 """Later versions of Produce add their partitions to the transaction (KIP-890)."""
-_LAST_END_TXN_OF_VERSION_1: Final = 4
+LAST_END_TXN_OF_VERSION_1: Final = 4
 _LAST_OFFSET_COMMIT_OF_VERSION_1: Final = 4
 _LAST_ADD_PARTITIONS_OF_CLIENTS: Final = 3
 _TWO_PHASE_COMMIT_FROM: Final = 6
@@ -209,7 +209,7 @@ class CoordinatorRequests:
             "producer_epoch": self.identity.epoch,
             "committed": committed,
         }
-        at_most = None if self.machine.uses_version_2 else _LAST_END_TXN_OF_VERSION_1
+        at_most = None if self.machine.uses_version_2 else LAST_END_TXN_OF_VERSION_1
         response = await self._coordinator.request(ApiKey.END_TXN, message, at_most=at_most)
         if (producer_id := optional(response, "producer_id", -1)) >= 0:
             self._sequences.set_producer_id_and_epoch(ProducerIdAndEpoch(producer_id, response.producer_epoch))

@@ -327,7 +327,7 @@ def test_the_group_of_a_consumer_is_not_taken_for_a_sinks() -> None:
         last_decision("p", consumers)
 
 
-def test_transactional_ids_of_a_prefix_that_begins_like_another_one_are_told_apart() -> None:
+def test_a_prefix_that_begins_like_another_one_has_other_transactional_ids() -> None:
     assert is_of_prefix("orders", WRITE.transactional_id("orders", "12.3"))
     assert not is_of_prefix("orders", WRITE.transactional_id("orders-eu", "12.3"))
     assert not is_of_prefix("orders", "orders-driver")

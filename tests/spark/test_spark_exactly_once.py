@@ -354,6 +354,7 @@ def _written(sink: Sink) -> list[int]:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
 def test_a_stream_is_exact_after_failed_tasks_and_restarts(
     spark: Any, cluster: ServedBroker, sink: Sink, tmp_path: Path
 ) -> None:

@@ -354,6 +354,7 @@ def _written(sink: Sink) -> list[int]:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.parametrize("cluster", ["true"], indirect=True, ids=["two-phase"])
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
 def test_a_stream_is_exact_after_failed_tasks_and_restarts(
     spark: Any, cluster: ServedBroker, sink: Sink, tmp_path: Path
@@ -403,6 +404,7 @@ def test_a_stream_is_exact_after_failed_tasks_and_restarts(
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.parametrize("cluster", ["true"], indirect=True, ids=["two-phase"])
 def test_a_batch_job_writes_all_rows_or_none(spark: Any, sink: Sink) -> None:
     def write(rows: str) -> None:
         frame = spark.range(0, 1000, numPartitions=3).selectExpr(f"{rows} AS value")

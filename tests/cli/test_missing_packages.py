@@ -17,7 +17,7 @@ from functools import partial
 
 sys.modules |= dict.fromkeys({PACKAGES})  # an import of one of these raises ModuleNotFoundError
 
-from odradek.cli.value_formats import shower
+from odradek.presentation.value_formats import shower
 from odradek.clients.blocking import Consumer, Producer, SimpleConsumer
 from odradek.lab.pictures import picture
 from odradek.model import OdradekError

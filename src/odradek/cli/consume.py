@@ -10,15 +10,15 @@ from msgspec import Struct
 from odradek.cli.cluster_names import complete_topics
 from odradek.cli.common import check_together, chosen_address, client_settings, cluster_options, progress, run
 from odradek.cli.consume_from_tree import TreeSelection, consume_from_tree, tree_selection_options, tree_settings
-from odradek.cli.formats import Formatter, formatter, json_formatter, unescape
-from odradek.cli.offset_specs import BEGINNING, END, Position, offset_range, within
 from odradek.cli.partition_lists import topic_and_partitions
 from odradek.cli.process import check_output
-from odradek.cli.value_formats import FORMATS, Show, Shown, shower
 from odradek.clients import Consumer, ConsumerRecord
 from odradek.clients.consumer import ConsumerSettings
 from odradek.clients.offsets import ISOLATION_LEVELS
 from odradek.model import ErrorCode, KafkaError, TopicPartition, validate_topic_name
+from odradek.presentation.offset_specs import BEGINNING, END, Position, offset_range, within
+from odradek.presentation.record_formats import Formatter, formatter, json_formatter, unescape
+from odradek.presentation.value_formats import FORMATS, Show, Shown, shower
 
 _METADATA_TIMEOUT_MS = 2_000
 """Limit of the wait for a topic's metadata, long enough for a topic that was just created."""

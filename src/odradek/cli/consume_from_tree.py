@@ -14,8 +14,8 @@ import click
 from msgspec import Struct
 
 from odradek.cli.common import client_settings, zookeeper_config_option, zookeeper_keys
-from odradek.cli.formats import Formatter
 from odradek.metadata import paths
+from odradek.presentation.record_formats import Formatter
 from odradek.runtime import system_runtime
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ import click
 
 from odradek.cli.cluster_names import complete_topics
 from odradek.cli.common import check_together, client_settings, cluster_options, key_and_value, progress, run
-from odradek.cli.formats import NewRecord, record_of_json, unescape
 from odradek.cli.partition_lists import topic_and_partitions
 from odradek.cli.process import chunks_of_stdin
-from odradek.cli.value_formats import WRITTEN_FORMATS, bytes_of_text
 from odradek.clients import Producer, RecordMetadata
 from odradek.clients.producer import ProducerSettings
 from odradek.model import OdradekError, validate_topic_name
+from odradek.presentation.record_formats import NewRecord, record_of_json, unescape
+from odradek.presentation.value_formats import WRITTEN_FORMATS, bytes_of_text
 
 _CHUNK_BYTES = 256 << 10
 _MOST_RECORD_BYTES = 64 << 20

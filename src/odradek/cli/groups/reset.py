@@ -10,12 +10,12 @@ from msgspec import Struct, field
 
 from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
 from odradek.cli.groups.options import GroupSelection, groups_options, report
-from odradek.cli.offset_specs import PlannedOffset, duration_ms, read_plan, time_ms, within
 from odradek.cli.partition_lists import partitions_of_topics, replicas_of, topic_and_partitions
 from odradek.clients import Admin, OffsetAndMetadata
 from odradek.clients.admin.descriptions import GroupDescription
 from odradek.clients.offsets import EARLIEST, LATEST
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
+from odradek.presentation.offset_specs import PlannedOffset, duration_ms, read_plan, time_ms, within
 from odradek.runtime import system_runtime
 
 _INACTIVE: Final = ("Empty", "Dead")

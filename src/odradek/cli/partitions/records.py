@@ -8,13 +8,13 @@ import click
 
 from odradek.cli.cluster_names import complete_topics
 from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
-from odradek.cli.offset_specs import time_ms
 from odradek.cli.partition_lists import partitions_of_topics
 from odradek.clients import Admin
 from odradek.clients.admin.records import HIGH_WATERMARK
 from odradek.clients.admin.results import RefusedPartitionsError
 from odradek.clients.offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from odradek.model import ConfigurationError, KafkaError, TopicPartition
+from odradek.presentation.offset_specs import time_ms
 
 _NAMES: Final = {
     "beginning": EARLIEST,

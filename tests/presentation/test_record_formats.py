@@ -9,10 +9,10 @@ from google.protobuf import descriptor_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.cli.formats import formatter, json_formatter, record_of_json, unescape
-from odradek.cli.value_formats import show_text, shower
 from odradek.clients import ConsumerRecord
 from odradek.model import ConfigurationError
+from odradek.presentation.record_formats import formatter, json_formatter, record_of_json, unescape
+from odradek.presentation.value_formats import show_text, shower
 
 RECORD = ConsumerRecord("t", 3, 42, 1_700_000_000_000, b"key", b"value", (("a", b"1"), ("b", None)), 5)
 EMPTY = RECORD._replace(key=None, value=None, headers=())

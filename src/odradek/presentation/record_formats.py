@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 import click
 import msgspec
 
-from odradek.cli.value_formats import Show, bytes_of_fields, show_text
 from odradek.clients import ConsumerRecord
 from odradek.model.suggestions import similar_names
+from odradek.presentation.value_formats import Show, bytes_of_fields, show_text
 
 Formatter = Callable[[ConsumerRecord], bytes]
 _ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "e": b"\x1b", "0": b"\0", "\\": b"\\"}

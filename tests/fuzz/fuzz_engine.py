@@ -38,6 +38,7 @@ MODULES: Final = {
     "small_files": "fuzz_files",
     "nodes": "fuzz_files",
     "authentication": "fuzz_authentication",
+    "handshakes": "fuzz_handshakes",
     "fast_path": "fuzz_fast_path",
     "log_directory": "fuzz_directory",
 }

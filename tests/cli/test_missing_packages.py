@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from odradek import cli
 
-PACKAGES: Final = ("fastavro", "google.protobuf", "kazoo", "matplotlib", "numba", "pyarrow", "pyspark")
+PACKAGES: Final = ("fastavro", "google.protobuf", "kazoo", "numba", "pyarrow", "pyspark")
 PROGRAM: Final = f"""
 import sys
 from functools import partial
@@ -19,7 +19,6 @@ sys.modules |= dict.fromkeys({PACKAGES})  # an import of one of these raises Mod
 
 from odradek.presentation.value_formats import shower
 from odradek.clients.blocking import Consumer, Producer, SimpleConsumer
-from odradek.lab.pictures import picture
 from odradek.model import OdradekError
 from odradek.spark.session import local_session
 from odradek.stores import open_reader
@@ -38,7 +37,6 @@ with Cluster() as kafka:
             partial(simple.fetch_arrow, ("t", 0), 0),
             partial(consumer.poll_arrow, 0),
             local_session,
-            partial(picture, None, "svg"),
             partial(open_reader, "zookeeper://localhost:1", None),
             partial(shower, "confluent-avro", "f.avsc", option="value"),
             partial(shower, "protobuf", "f.desc:F", option="key"),
@@ -57,7 +55,6 @@ def test_a_call_names_the_extra_of_the_package_that_is_missing() -> None:
     assert done.stdout.splitlines() == [
         *[arrow] * 4,
         "Spark sessions need pyspark, which is not installed: pip install 'odradek[spark]'",
-        "pictures need matplotlib, which is not installed: pip install 'odradek[lab]'",
         "trees in ZooKeeper need kazoo, which is not installed: pip install 'odradek[zookeeper]'",
         "Avro and Protobuf values need pyarrow, which is not installed: pip install 'odradek[avro]'",
         "Avro and Protobuf values need pyarrow, which is not installed: pip install 'odradek[protobuf]'",

@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def picture_option(function: F) -> F:
     """Add `--picture`."""
-    return _file_option("--picture", "Also draw a picture; needs pip install 'odradek[lab]'.")(function)
+    return _file_option("--picture", "Also draw a picture.")(function)
 
 
 def timeline_option(function: F) -> F:
@@ -23,7 +23,7 @@ def timeline_option(function: F) -> F:
 
 
 def _file_option(name: str, text: str) -> Callable[[F], F]:
-    return click.option(name, metavar="FILE.svg|FILE.png", callback=_checked, help=text)
+    return click.option(name, metavar="FILE.svg", callback=_checked, help=text)
 
 
 def _checked(_context: click.Context, _parameter: click.Parameter, file: str | None) -> str | None:
@@ -39,9 +39,9 @@ def write_picture(file: str | None, chart: Callable[[], "Chart"]) -> None:
     """Write a chart to `file` unless it is None; on stderr, print what the picture leaves out."""
     if file is None:
         return
-    from odradek.lab.pictures import check_file, picture
+    from odradek.lab.pictures import picture
 
     made = chart()
-    Path(file).write_bytes(picture(made, check_file(file)))
+    Path(file).write_bytes(picture(made))
     if made.notice:
         click.echo(f"{file}: {made.notice}", err=True)

@@ -1,6 +1,5 @@
 """`odradek lab sweep`: compute up to millions of combinations of groups, strategies and failures on Spark."""
 
-import importlib.util
 import logging
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from odradek.cli.common import Progress, key_and_value, print_json, print_table,
 from odradek.lab.sweep.parsing import load_sweep
 from odradek.lab.sweep.results import Batch, Results
 from odradek.lab.sweep.settings import Sweep
-from odradek.model import OdradekError, install_command, packages_of
+from odradek.model import OdradekError, packages_of
 from odradek.runtime import SystemDisk
 
 _MEASURES: Final = {
@@ -117,8 +116,6 @@ def _compute(
     with packages_of("spark", "sweeps"):
         from odradek.lab.sweep.spark_jobs import compute_batches, sweep_session
         from odradek.spark.session import stop_session
-    if not _has_pictures():
-        click.echo(f"there will be no heat maps: they need matplotlib ({install_command('lab')})", err=True)
     wanted = count * len(sweep.strategies)
     left = sum(batch.last - batch.first for batch in missing)
     spark = None
@@ -160,6 +157,7 @@ def _progress(total: int, finished: int) -> Iterator[Progress]:
 
 
 def _finish(sweep: Sweep, results: Results, by: Sequence[str], *, as_json: bool) -> None:
+    from odradek.lab.sweep.heat_maps import draw
     from odradek.lab.sweep.summary import means
 
     rows = means(results.table, sweep, by)
@@ -170,11 +168,8 @@ def _finish(sweep: Sweep, results: Results, by: Sequence[str], *, as_json: bool)
         headings = tuple(axis.upper() for axis in by)
         columns = (*headings, "SCENARIOS", "REFUSED", *(heading for heading, _ in _MEASURES.values()))
         print_table(columns, [_cells(row, by) for row in rows])
-    if _has_pictures():
-        from odradek.lab.sweep.heat_maps import draw
-
-        names = results.save_heat_maps(draw(sweep, results.table))
-        click.echo(f"heat maps: {results.heat_maps} ({', '.join(names)})", err=True)
+    names = results.save_heat_maps(draw(sweep, results.table))
+    click.echo(f"heat maps: {results.heat_maps} ({', '.join(names)})", err=True)
     click.echo(f"table: {results.table}", err=True)
 
 
@@ -184,7 +179,3 @@ def _cells(row: dict[str, Any], by: Sequence[str]) -> tuple[object, ...]:
         for name, (heading, decimals) in _MEASURES.items()
     )
     return (*(row[axis] for axis in by), row["scenarios"], row["refused"], *figures)
-
-
-def _has_pictures() -> bool:
-    return importlib.util.find_spec("matplotlib") is not None

@@ -1,351 +1,242 @@
-"""Draws charts with matplotlib. Fonts, sizes and ids are fixed, and there is no date: equal charts give equal bytes.
+"""Draws charts as SVG. Equal charts give equal texts. Lengths are in pixels."""
 
-Figures are made without pyplot, which keeps them all in a global list and chooses a window system.
-"""
-
-import io
-import textwrap
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from math import log10
 from typing import Any, Final
 
-import matplotlib
-import matplotlib.style
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import FixedLocator, NullLocator
+from odradek.lab.pictures.charts import Bars, Blocks, Chart, Exchange, HeatMap, Lanes, Lines
+from odradek.lab.pictures.lane_drawing import draw_lanes
+from odradek.lab.pictures.svg import COLORS, DARK, WIDTH, Canvas, shortened, text_width, wrapped
 
-from odradek.lab.pictures.charts import Bars, Blocks, Chart, Exchange, LanePanel, LaneRow, Lanes, Lines
-from odradek.lab.pictures.lanes import Axis, axis_of
-
-_COLORS: Final = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#0072b2", "#b0a08f", "#cccccc")
-"""The colours of Okabe and Ito, which colour-blind readers can tell apart, without red, which marks gaps."""
-_GAP: Final = "#d00000"
-_DARK: Final = (_GAP, "#0072b2")
-_WIDTH_INCHES: Final = 10.0
-_NAME_LENGTH: Final = 34
-"""Longer names are shortened in the middle, as the ends of member ids differ."""
-_LINE_LENGTH: Final = 125
-"""Characters of the notice per line."""
-_ROW_INCHES: Final = 0.27
-_LANE_INCHES: Final = 0.15
-_LEAST_LENGTH: Final = 0.0015
-"""The least drawn length, of an axis of length 1, so that a gap of 1 ms is visible."""
-_LETTER_LENGTH: Final = 0.011
-"""The length of a letter of a lane's label, of an axis of length 1."""
-_LEAST_POINTS: Final = 5.0
+_ROW: Final = 26.0
+_LEAST_SIZE: Final = 8.0
 """The smallest letters in boxes; a picture becomes wider for them."""
-_MOST_TEXTS: Final = 12
-"""Limit of the rebalances that are described below a timeline."""
-_TICKS_MS: Final = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 10**12)
-_STYLE: Final[dict[str, Any]] = {
-    "svg.hashsalt": "odradek",
-    "svg.fonttype": "path",  # a browser's own fonts have other widths
-    "font.family": ["DejaVu Sans"],  # comes with matplotlib
-    "font.size": 8.5,
-    "text.parse_math": False,  # a member's id may have dollar signs
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 9,
-    "savefig.dpi": 120,
-}
+_HEAT: Final = (
+    ((255, 255, 217), (254, 217, 118), (253, 141, 60), (227, 26, 28), (128, 0, 38)),
+    ((255, 255, 229), (194, 230, 153), (120, 198, 121), (49, 163, 84), (0, 90, 50)),
+)
+"""Colours from the lowest to the highest value: of values for which less is better, and more."""
+_MOST_NUMBERED: Final = 14
+"""With more lines or columns, the cells of a heat map have no numbers."""
 
 
-def draw(chart: Chart, file_format: str) -> bytes:
-    """Return a chart as the bytes of an `svg` or `png` file."""
-    file = io.BytesIO()
-    with _style():
-        metadata = {"Date": None, "Creator": None} if file_format == "svg" else {"Software": None}
-        _figure(chart).savefig(file, format=file_format, metadata=metadata)
-    return file.getvalue()
-
-
-@contextmanager
-def drawn(chart: Chart) -> Iterator[Figure]:
-    """Yield the figure of a chart after its layout, so that its parts can be measured."""
-    with _style():
-        figure = _figure(chart)
-        figure.draw_without_rendering()
-        yield figure
-
-
-@contextmanager
-def _style() -> Iterator[None]:
-    with matplotlib.style.context(["default", _STYLE]), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a name in a script that the font lacks
-        yield
-
-
-def _figure(chart: Chart) -> Figure:
-    draws: dict[type, Callable[[Any], Figure]] = {
-        Blocks: _blocks, Bars: _bars, Lines: _lines, Lanes: _lanes, Exchange: _exchange,
+def draw(chart: Chart, *, sheet: bool = True) -> str:
+    """Return a chart as an `svg` element; without `sheet`, the page's style sheet has the rules of its classes."""
+    draws: dict[type, Callable[[Canvas, Any, float], float]] = {
+        Blocks: _blocks, Bars: _bars, Lines: _lines, Lanes: draw_lanes, Exchange: _exchange, HeatMap: _heat_map,
     }  # fmt: skip
-    figure = draws[type(chart)](chart)
-    figure.suptitle("\n".join(textwrap.wrap(chart.title, 90)), x=0.01, ha="left", fontsize=11, fontweight="bold")
+    canvas = Canvas()
+    top = canvas.lines(8, 4, wrapped(chart.title, WIDTH, 15), size=15, look='font-weight="bold"')
+    bottom = draws[type(chart)](canvas, chart, top + 10)
     if chart.notice:
-        notice = "\n".join(textwrap.wrap(chart.notice, _LINE_LENGTH))
-        figure.supxlabel(notice, x=0.01, ha="left", fontsize=8.5, style="italic")
-    return figure
+        bottom = canvas.lines(8, bottom + 6, wrapped(chart.notice, WIDTH), look='font-style="italic"')
+    return canvas.svg(bottom + 8, f"{chart.title}. {chart.notice}".strip(), sheet=sheet)
 
 
-def _new_figure(height_inches: float, chart: Chart, width_inches: float = _WIDTH_INCHES) -> Figure:
-    lines = len(textwrap.wrap(chart.title, 90)) + len(textwrap.wrap(chart.notice, _LINE_LENGTH))
-    return Figure(figsize=(width_inches, height_inches + 0.2 * lines), layout="constrained")
+def _named_rows(canvas: Canvas, names: Sequence[str], top: float) -> float:
+    """Write the names of rows to the left of the panels, and return the right end of the names."""
+    shown = [shortened(name) for name in names]
+    right = 8 + max(map(text_width, shown), default=0.0)
+    for row, name in enumerate(shown):
+        canvas.text(right, top + (row + 0.5) * _ROW, name, anchor="end")
+    return right + 8
 
 
-def _named_rows(axes: Any, names: tuple[str, ...]) -> None:
-    axes.set_yticks(range(len(names)), [_short(name) for name in names])
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
+def _headings(canvas: Canvas, titles: Sequence[str], left: float, pitch: float, top: float) -> float:
+    """Write the titles of panels, their last lines on one height, and return the y below them."""
+    most = max(title.count("\n") for title in titles) + 1
+    for number, title in enumerate(titles):
+        lines = title.split("\n")
+        canvas.lines(left + number * pitch, top + 15 * (most - len(lines)), lines)
+    return top + 15 * most + 4
 
 
-def _short(name: str) -> str:
-    if len(name) <= _NAME_LENGTH:
-        return name
-    half = (_NAME_LENGTH - 1) // 2
-    return f"{name[:half]}…{name[-half:]}"
+def _legend(canvas: Canvas, labels: Sequence[str], top: float, colors: Sequence[str] = COLORS) -> float:
+    x, y = 8.0, top + 12
+    for color, label in zip(colors, map(shortened, labels), strict=False):
+        if x > 8 and x + 18 + text_width(label) > WIDTH:
+            x, y = 8.0, y + 18
+        canvas.box(x, y - 6, 12, 12, color)
+        canvas.text(x + 18, y, label)
+        x += 18 + text_width(label) + 20
+    return y + 10
 
 
-def _blocks(chart: Blocks) -> Figure:
-    widest = max([1, *(len(row) for panel in chart.panels for row in panel.rows)])
-    longest = max([1, *(len(block.label) for panel in chart.panels for row in panel.rows for block in row)])
-    inches = 0.8 * _WIDTH_INCHES / len(chart.panels) / widest
-    size = min(8.5, 72 * 0.85 * inches / (0.65 * longest))
-    wider = max(1.0, _LEAST_POINTS / size)
-    figure = _new_figure(1.1 + _ROW_INCHES * len(chart.names), chart, _WIDTH_INCHES * wider)
-    every_axes = figure.subplots(1, len(chart.panels), sharey=True, squeeze=False)[0]
-    for axes, panel in zip(every_axes, chart.panels, strict=True):
+def _blocks(canvas: Canvas, chart: Blocks, top: float) -> float:
+    rows = [row for panel in chart.panels for row in panel.rows]
+    widest = max([8, *map(len, rows)])
+    longest = max([1.0, *(text_width(block.label) for row in rows for block in row)])
+    first = top + 19
+    left, count = _named_rows(canvas, chart.names, first), 34
+    unit = ((WIDTH - left) / len(chart.panels) - count) / widest
+    size = min(11.0, 11 * (unit - 4) / longest)
+    if size < _LEAST_SIZE:
+        size, unit = _LEAST_SIZE, longest * _LEAST_SIZE / 11 + 4
+    pitch = unit * widest + count
+    _headings(canvas, [panel.title for panel in chart.panels], left, pitch, top)
+    for number, panel in enumerate(chart.panels):
+        x = left + number * pitch
         for row, blocks in enumerate(panel.rows):
+            y = first + row * _ROW
             for place, block in enumerate(blocks):
-                color = _COLORS[block.kind]
-                axes.add_patch(Rectangle((place + 0.03, row - 0.4), 0.94, 0.8, facecolor=color, edgecolor="none"))
-                axes.text(place + 0.5, row, block.label, ha="center", va="center", fontsize=size * wider)
-        axes.set_xlim(0, max(widest, 8))
-        axes.set_title(panel.title, loc="left")
-        axes.set_xlabel("number of partitions")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        _named_rows(axes, chart.names)
-    # matplotlib leaves out labels that begin with an underscore, as a topic's name may.
-    handles = [Patch(color=_COLORS[kind], label=f" {_short(label)}") for kind, label in enumerate(chart.legend)]
-    figure.legend(handles=handles, loc="outside lower right", ncols=4, frameon=False, fontsize=8)
-    return figure
+                color = COLORS[block.kind]
+                canvas.box(x + place * unit, y + 3, unit - 1.5, _ROW - 6, color)
+                ink = "#fff" if color in DARK else "#000"
+                middle = x + (place + 0.5) * unit - 0.75
+                canvas.text(middle, y + _ROW / 2, block.label, size=size, anchor="middle", fill=ink)
+            canvas.text(x + len(blocks) * unit + 4, y + _ROW / 2, f"{len(blocks):,}", size=9, look='opacity="0.7"')
+        canvas.line((x, first), (x, first + _ROW * len(panel.rows)))
+    return _legend(canvas, chart.legend, first + _ROW * len(chart.names))
 
 
-def _bars(chart: Bars) -> Figure:
-    figure = _new_figure(1.2 + _ROW_INCHES * len(chart.names), chart)
-    every_axes = figure.subplots(1, len(chart.panels), sharey=True, squeeze=False)[0]
-    kinds = chart.kinds or (0,) * len(chart.names)
-    for axes, panel in zip(every_axes, chart.panels, strict=True):
-        values = [value or 0 for value in panel.values]
-        axes.barh(range(len(values)), values, height=0.7, color=[_COLORS[kind] for kind in kinds])
-        largest = max([*values, 0]) or 1
+def _bars(canvas: Canvas, chart: Bars, top: float) -> float:
+    titles = [panel.title for panel in chart.panels]
+    first = top + 15 * (max(title.count("\n") for title in titles) + 1) + 4
+    left = _named_rows(canvas, chart.names, first)
+    headings = max(text_width(line) for title in titles for line in title.split("\n"))
+    figures = max(text_width(f"{value or 0:,}") for panel in chart.panels for value in panel.values)
+    pitch = max((WIDTH - left) / len(chart.panels), headings + 10, figures + 30)
+    _headings(canvas, titles, left, pitch, top)
+    for number, panel in enumerate(chart.panels):
+        x, largest = left + number * pitch, max([value or 0 for value in panel.values] + [0]) or 1
         for row, value in enumerate(panel.values):
-            text = "–" if value is None else f"{value:,}"
-            axes.annotate(text, (value or 0, row), (3, 0), textcoords="offset points", va="center", fontsize=8)
-        letters = max(len(f"{value:,}") for value in values)
-        inches = 0.75 * _WIDTH_INCHES / len(chart.panels)
-        share = min(0.75, (letters + 1) * 0.08 / inches)  # of the panel, for the longest figure beside its bar
-        axes.set_xlim(0, largest / (1 - share))
-        axes.set_title(panel.title, loc="left")
-        axes.xaxis.set_major_locator(NullLocator())
-        axes.spines["bottom"].set_visible(False)
-        _named_rows(axes, chart.names)
-    return figure
+            length = (pitch - figures - 14) * (value or 0) / largest
+            y = first + row * _ROW
+            canvas.box(x, y + 4, length, _ROW - 8, COLORS[chart.kinds[row] if chart.kinds else 0])
+            canvas.text(x + length + 4, y + _ROW / 2, "–" if value is None else f"{value:,}")
+        canvas.line((x, first), (x, first + _ROW * len(panel.values)))
+    return first + _ROW * len(chart.names)
 
 
-def _lines(chart: Lines) -> Figure:
-    figure = _new_figure(0.6 + 3.0 * len(chart.rows), chart)
-    grid = figure.subplots(len(chart.rows), len(chart.rows[0]), squeeze=False)
-    handles: list[Any] = []
-    for row, panels in zip(grid, chart.rows, strict=True):
-        for axes, panel in zip(row, panels, strict=True):
-            handles = []
-            for number, (name, values) in enumerate(zip(chart.series, panel.values, strict=True)):
-                width = max(6.0 - 1.5 * number, 1.0)  # so that a line which covers another leaves its edges visible
-                marks = {"marker": "osD^v<>"[number % 7], "markersize": width + 4, "color": _COLORS[number % 7]}
-                handles += axes.plot(chart.x, values, label=name, linewidth=width, **marks)
-            axes.set_xscale("log")
-            axes.set_yscale("symlog", linthresh=1)
-            axes.set_ylim(0, 2 * max([1.0, *(max(values) for values in panel.values)]))
-            axes.set_xticks(chart.x, [f"{x:,.0f}" for x in chart.x])
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-            axes.set_title(panel.title, loc="left")
-            axes.set_xlabel(chart.x_label)
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
-    return figure
+def _lines(canvas: Canvas, chart: Lines, top: float) -> float:
+    pitch, height = WIDTH / len(chart.rows[0]), 210.0
+    width, low, high = pitch - 80, log10(min(chart.x)), log10(max(chart.x))
+
+    def across(x: float) -> float:
+        return width * (log10(x) - low) / ((high - low) or 1)
+
+    for panels in chart.rows:
+        first = _headings(canvas, [panel.title for panel in panels], 55, pitch, top)
+        bottom = first + height
+        for number, panel in enumerate(panels):
+            left = 60 + number * pitch
+            end = _decades(max([1.0, *(max(values) for values in panel.values)]) * 1.5)
+            for power in range(-1, int(end)):
+                y = bottom - height * _decades(10**power if power >= 0 else 0) / end
+                canvas.text(left - 10, y, f"{10**power if power >= 0 else 0:,}", anchor="end")
+                canvas.line((left - 6, y), (left + width + 6, y), look='opacity="0.2"')
+            for series, values in enumerate(panel.values):
+                thick = max(6.0 - 1.5 * series, 1.2)  # so that a line which covers another leaves its edges visible
+                points = [
+                    (left + across(x), bottom - height * _decades(value) / end)
+                    for x, value in zip(chart.x, values, strict=True)
+                ]
+                canvas.line(*points, width=thick, stroke=COLORS[series % 7])
+                for point in points:
+                    canvas.dot(*point, thick / 2 + 2, COLORS[series % 7])
+            canvas.line((left - 6, first), (left - 6, bottom), (left + width + 6, bottom))
+            for x in chart.x:
+                canvas.text(left + across(x), bottom + 11, f"{x:,.0f}", anchor="middle")
+            canvas.text(left + width / 2, bottom + 27, chart.x_label, anchor="middle")
+        top = bottom + 42
+    return _legend(canvas, chart.series, top)
 
 
-def _lanes(chart: Lanes) -> Figure:
-    heights = [0.9 + sum(map(_row_inches, panel.rows)) + 0.15 * _texts(panel) for panel in chart.panels]
-    figure = _new_figure(sum(heights) + 0.2, chart)
-    every_axes = figure.subplots(len(chart.panels), 1, squeeze=False, height_ratios=heights)[:, 0]
-    end_ms = max(panel.timeline.end_ms for panel in chart.panels)
-    start_ms = min(panel.timeline.start_ms for panel in chart.panels)
-    for axes, panel in zip(every_axes, chart.panels, strict=True):
-        whole = Axis(times_ms=(start_ms, end_ms), places=(0.0, 1.0), breaks=())
-        _lane_panel(axes, panel, axis_of(panel.timeline) if panel.timeline.is_wall_time else whole)
-        if len(chart.panels) > 1:
-            axes.set_title(panel.title, loc="left")
-    if not chart.panels[0].timeline.is_wall_time:
-        every_axes[-1].set_xlabel("seconds since the change", loc="left")
-    return figure
+def _decades(value: float) -> float:
+    """Return the place of a value on a logarithmic axis that is linear from 0 to 1."""
+    return value if value < 1 else 1 + log10(value)
 
 
-def _exchange(chart: Exchange) -> Figure:
-    figure = _new_figure(0.6 + _ROW_INCHES * len(chart.arrows), chart)
-    axes, end = figure.subplots(), len(chart.names)
-    for place, name in enumerate(chart.names):
-        axes.axvline(place, color="#bbbbbb", linewidth=0.8, zorder=0)
-        axes.text(place, -1, name, ha="center", va="bottom", fontsize=6.5, fontweight="bold")
-    for place, heading in enumerate(chart.headings):
-        axes.text(
-            end + 0.8 * place + 0.4 * bool(place), -1, heading, ha="left", va="bottom", fontsize=7.5, fontweight="bold"
-        )
-    before: tuple[str, ...] = ()
-    for row, arrow in enumerate(chart.arrows):
-        for place, cell in enumerate(arrow.cells):
-            weight = "bold" if before and before[place] != cell else "normal"
-            axes.text(end + 0.8 * place + 0.4 * bool(place), row, cell, va="center", fontsize=7.5, fontweight=weight)
-        before = arrow.cells
-        middle, color = (arrow.source + arrow.target) / 2, _COLORS[5 if arrow.source != arrow.target else 2]
-        if arrow.source != arrow.target:
-            to, start = (arrow.target, row + 0.2), (arrow.source, row + 0.2)
-            style = {"arrowstyle": "-|>", "color": color, "shrinkA": 0, "shrinkB": 0}
-            axes.annotate("", to, start, arrowprops=style)
-        else:
-            axes.plot([middle], [row + 0.2], "o", color=color, markersize=4)
-        background = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
-        axes.text(middle, row - 0.1, arrow.text, ha="center", va="center", fontsize=6.5, bbox=background)
-    axes.set_yticks(range(len(chart.arrows)), [arrow.label for arrow in chart.arrows])
-    axes.set_ylim(len(chart.arrows), -1)
-    axes.set_xlim(-0.6, end + 0.8 * len(chart.headings) + 0.3)
-    axes.set_xticks([])
-    axes.tick_params(axis="y", length=0)
-    axes.spines[:].set_visible(False)
-    return figure
-
-
-def _row_inches(row: LaneRow) -> float:
-    return 0.1 + max(_LANE_INCHES * len(row.lanes), 0.25 if row.steps else 0.15)
-
-
-def _texts(panel: LanePanel) -> int:
-    return min(len(panel.timeline.marks), _MOST_TEXTS + 1) if panel.timeline.is_wall_time else 0
-
-
-def _lane_panel(axes: Any, panel: LanePanel, axis: Axis) -> None:
-    timeline, top = panel.timeline, 0.0
-    place = axis.share
-    centers = []
-    for row in panel.rows:
-        height = _row_inches(row)
-        _lane_row(axes, panel, row, top, height, axis)
-        centers.append(top + height / 2)
-        top += height
-        axes.axhline(top, color="#dddddd", linewidth=0.6)
-    numbered = -1.0
-    for number, mark in enumerate(timeline.marks, 1):
-        from_place, to_place = place(mark.from_ms), place(mark.to_ms)
-        axes.axvspan(from_place, max(to_place, from_place + _LEAST_LENGTH), color="#eeeeee", zorder=0, linewidth=0)
-        if len(timeline.marks) > 1 and number <= _MOST_TEXTS and from_place - numbered > 0.02:
-            axes.text(from_place, -0.03, str(number), fontsize=7.5, va="bottom", ha="left")
-            numbered = from_place
-    for from_ms, to_ms in axis.breaks:
-        middle = (place(from_ms) + place(to_ms)) / 2
-        axes.axvline(middle, color="white", linewidth=4, zorder=5)
-        axes.axvline(middle, color="#888888", linewidth=1, linestyle=(0, (1, 2)), zorder=6)
-        if place(to_ms) - place(from_ms) > 0.14:  # the text between the numbers of two rebalances
-            axes.text(middle, -0.03, f"{_duration(to_ms - from_ms)} quiet", fontsize=7, va="bottom", ha="center")
-    axes.set_yticks(centers, [_short(row.name) for row in panel.rows])
-    for label, row in zip(axes.get_yticklabels(), panel.rows, strict=True):
-        label.set_color(_GAP if row.is_gap else "black")
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(top, 0)
-    axes.set_xlim(0, 1)
-    _time_ticks(axes, panel, axis)
-
-
-def _lane_row(axes: Any, panel: LanePanel, row: LaneRow, top: float, height: float, axis: Axis) -> None:
-    """Draw a box for each span; a span until the timeline's end extends to the end of the axis.
-
-    A label that does not fit into its box is beside it, if the next box of its lane leaves room: to the right, or else
-    to the left. Only a lane that has its label elsewhere may have a box without one.
-    """
-
-    def ends(from_ms: int, to_ms: int) -> tuple[float, float]:
-        left = axis.share(from_ms)
-        right = 1.0 if to_ms == panel.timeline.end_ms else axis.share(to_ms)
-        return left, max(right, left + _LEAST_LENGTH)
-
-    def box(left: float, right: float, at: float, part: float, kind: int) -> str:
-        color = _GAP if row.is_gap else _COLORS[kind % 7]
-        axes.add_patch(Rectangle((left, at), right - left, part, facecolor=color, linewidth=0))
-        return "white" if color in _DARK else "black"
-
-    def label(text: str, at: float, middle: float, color: str, side: str = "left") -> None:
-        offset = 0.003 if side == "left" else -0.003
-        axes.text(at + offset, middle, text, fontsize=6.5, va="center_baseline", ha=side, color=color)
-
-    beside = _GAP if row.is_gap else "black"
-    for number, lane in enumerate(row.lanes):
-        at, part = top + 0.05 + _LANE_INCHES * number, _LANE_INCHES - 0.015
-        needed, is_named = _LETTER_LENGTH * len(lane.label), False
-        places = [(-1.0, 0.0), *(ends(*span) for span in lane.spans), (1.0, 2.0)]
-        for (_, before), (left, right), (after, _) in zip(places, places[1:], places[2:], strict=False):
-            color = box(left, right, at, part, lane.kind)
-            fits = (right - left > needed, after - right > needed, left - before > needed)
-            if fits[0] or fits[1] or not (fits[2] or is_named):
-                label(lane.label, left if fits[0] else right, at + part / 2, color if fits[0] else beside)
-            elif fits[2]:
-                label(lane.label, left, at + part / 2, beside, "right")
-            is_named = is_named or any(fits)
-    highest = max((count for _, count in row.steps), default=0)
-    for (from_ms, count), (to_ms, _) in pairwise(row.steps):
-        if count:
-            part = (height - 0.06) * count / highest
-            left, right = ends(from_ms, to_ms)
-            color = box(left, right, top + height - part, part, 0)
-            if right - left > _LETTER_LENGTH * len(f"{count:,}"):
-                label(f"{count:,}", left, top + height - part / 2, color)
-
-
-def _time_ticks(axes: Any, panel: LanePanel, axis: Axis) -> None:
-    timeline, place = panel.timeline, axis.share
-    if not timeline.is_wall_time:
-        length_ms = axis.times_ms[-1] - axis.times_ms[0]
-        step_ms = next(step for step in _TICKS_MS if length_ms <= 12 * step)
-        times = [float(at) for at in range(0, int(axis.times_ms[-1]) + 1, step_ms)]
-        axes.set_xticks([place(at) for at in times], [f"{at / 1000:g}" for at in times])
-        return
-    places: list[float] = []
-    labels = []
-    for at_ms in [timeline.start_ms, *(mark.from_ms for mark in timeline.marks), timeline.end_ms]:
-        # The first label begins at its tick, the others have it in their middle.
-        if not places or place(at_ms) - places[-1] > (0.12 if len(places) > 1 else 0.18):
-            places.append(place(at_ms))
-            labels.append(datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S.") + f"{at_ms % 1000:03}")
-    axes.xaxis.set_major_locator(FixedLocator(places))
-    axes.set_xticks(places, labels)
-    axes.get_xticklabels()[0].set_ha("left")
-    day = datetime.fromtimestamp(timeline.start_ms / 1000, UTC).strftime("%Y-%m-%d")
-    lines = [f"UTC, from {day} on; {timeline.unowned_partition_ms / 1000:,.3f} partition-seconds without an owner"]
-    marks = timeline.marks[:_MOST_TEXTS]
-    lines += [
-        textwrap.shorten(f"{number}  {mark.text}; {_duration(mark.to_ms - mark.from_ms)}", 130, placeholder=" …")
-        for number, mark in enumerate(marks, 1)
+def _exchange(canvas: Canvas, chart: Exchange, top: float) -> float:
+    names, bold = [name.split("\n") for name in chart.names], 'font-weight="bold"'
+    pitch = max([96.0, *(text_width(line, 9.5) * 1.1 + 8 for name in names for line in name)])
+    halves = [text_width(arrow.text, 9.5) / 2 for arrow in chart.arrows]
+    middles = [(arrow.source + arrow.target) / 2 * pitch for arrow in chart.arrows]
+    labels = 16 + max(text_width(arrow.label) for arrow in chart.arrows)
+    left = labels + max(pitch / 2, *(half - middle for half, middle in zip(halves, middles, strict=True)))
+    first = top + 13 * max(map(len, names)) + 8
+    bottom = first + _ROW * len(chart.arrows) + 6
+    for place, name in enumerate(names):
+        x = left + place * pitch
+        canvas.line((x, first), (x, bottom), look='opacity="0.3"')
+        for number, line in enumerate(reversed(name)):
+            canvas.text(x, first - 8 - 13 * number, line, size=9.5, anchor="middle", look=bold)
+    columns = [
+        left + max((len(names) - 0.5) * pitch, *(m + half + 16 for half, m in zip(halves, middles, strict=True)))
     ]
-    if len(timeline.marks) > len(marks):
-        lines.append(f"and {len(timeline.marks) - len(marks):,} rebalances more")
-    axes.set_xlabel("\n".join(lines), loc="left", fontsize=7.5)
+    for place, heading in enumerate(chart.headings):
+        texts = [heading, *(arrow.cells[place] for arrow in chart.arrows)]
+        columns.append(columns[-1] + max(map(text_width, texts)) * 1.1 + 14)
+        canvas.text(columns[place], first - 8, heading, look=bold)
+    before: tuple[str, ...] = ()
+    for row, (arrow, middle, half) in enumerate(zip(chart.arrows, middles, halves, strict=True)):
+        y = first + row * _ROW + 12
+        canvas.text(labels - 8, y, arrow.label, anchor="end")
+        for place, cell in enumerate(arrow.cells):
+            canvas.text(columns[place], y, cell, look=bold if before and before[place] != cell else "")
+        before, start, to, y = arrow.cells, left + arrow.source * pitch, left + arrow.target * pitch, y + 11
+        if arrow.source == arrow.target:
+            canvas.dot(start, y, 3.5, COLORS[2])
+        else:
+            back = 8 if start < to else -8
+            canvas.line((start, y), (to - back / 2, y), stroke="#2b8fd0", width=1.5)
+            canvas.polygon((to, y), (to - back, y - 4), (to - back, y + 4), fill="#2b8fd0")
+        canvas.line((left + middle - half, y - 11), (left + middle + half, y - 11), width=10, look='class="paper"')
+        canvas.text(left + middle, y - 11, arrow.text, size=9.5, anchor="middle")
+    return bottom
 
 
-def _duration(length_ms: int) -> str:
-    """Return a duration as text, in the largest unit that is not longer, with three digits."""
-    for unit_ms, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
-        if length_ms >= unit_ms:
-            return f"{length_ms / unit_ms:.3g} {unit}"
-    return f"{length_ms} ms"
+def _heat_map(canvas: Canvas, chart: HeatMap, top: float) -> float:
+    is_numbered = max(len(chart.columns), len(chart.lines)) <= _MOST_NUMBERED
+    cell, row = (46.0, 24.0) if is_numbered else (16.0, 16.0)
+    names = 8 + max(map(text_width, chart.lines))
+    longest = max(map(text_width, chart.columns))
+    is_turned = longest > cell - 4
+    below = (longest if is_turned else 12) + 10
+    width = names + max(cell * len(chart.columns), text_width(chart.x_label)) + 24
+    across = max(1, int((WIDTH - 8) // width))
+    highest = max((value for panel in chart.panels for line in panel.values for value in line if value), default=0.0)
+    bottom = top
+    for number, panel in enumerate(chart.panels):
+        left, first = 8 + (number % across) * width, top + 38
+        canvas.text(left + names, top + 8, panel.title, look='font-weight="bold"')
+        canvas.text(left + names, top + 26, chart.y_label, size=9.5, look='opacity="0.8"')
+        for at, (line, values) in enumerate(reversed([*zip(chart.lines, panel.values, strict=True)])):
+            y = first + at * row
+            canvas.text(left + names - 6, y + row / 2, line, anchor="end")
+            for place, value in enumerate(values):
+                share = (value or 0) / (highest or 1)
+                text = "-" if value is None else f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+                if value is not None:
+                    canvas.box(
+                        left + names + place * cell,
+                        y,
+                        cell - 1,
+                        row - 1,
+                        _heat(share, more_is_better=chart.more_is_better),
+                    )
+                if is_numbered:
+                    ink = "currentColor" if value is None else "#fff" if share > 0.6 else "#000"
+                    middle = left + names + (place + 0.5) * cell
+                    canvas.text(middle, y + row / 2, text, size=9.5, anchor="middle", fill=ink)
+        end = first + row * len(chart.lines)
+        for place, column in enumerate(chart.columns):
+            x = left + names + (place + 0.5) * cell
+            turn = f'transform="rotate(-90 {x:.1f} {end + 6:.1f})"' if is_turned else ""
+            canvas.text(x, end + (6 if is_turned else 10), column, anchor="end" if is_turned else "middle", look=turn)
+        canvas.text(left + names, end + below + 6, chart.x_label, size=9.5, look='opacity="0.8"')
+        bottom = end + below + 16
+        if number % across == across - 1:
+            top = bottom + 10
+    scale = [number / 5 for number in range(6)]
+    colors = [_heat(share, more_is_better=chart.more_is_better) for share in scale]
+    return _legend(canvas, [f"{share * highest:.3g}" for share in scale], bottom, colors)
+
+
+def _heat(share: float, *, more_is_better: bool) -> str:
+    colors = _HEAT[more_is_better]
+    place = min(int(share * 4), 3)
+    part = share * 4 - place
+    return "#" + "".join(
+        f"{round(a + part * (b - a)):02x}" for a, b in zip(colors[place], colors[place + 1], strict=True)
+    )

@@ -1,42 +1,18 @@
-"""Draws the heat maps of a sweep: a PNG and an SVG for each measure, with a panel for each strategy."""
+"""Draws the heat maps of a sweep: one for each measure, with a panel for each strategy."""
 
 from collections.abc import Mapping, Sequence
-from io import BytesIO
-from math import isnan, nan
 from typing import Any, Final
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
-from msgspec import Struct
-
+from odradek.lab.pictures import picture
+from odradek.lab.pictures.charts import HeatMap, HeatPanel
 from odradek.lab.sweep.settings import Sweep
 from odradek.lab.sweep.summary import MEASURES, means
 
 Row = Mapping[str, Any]
 
-FORMATS: Final = ("png", "svg")
 _MOST_VALUES: Final = 40
 """Limit of the values on an axis; the picture says which are left out."""
 _MOST_PANELS: Final = 12
-_MOST_NUMBERED: Final = 14
-"""With more values on an axis, cells have no numbers."""
-_PANELS_IN_A_ROW: Final = 4
-_CELL_INCHES: Final = 0.5
-_COLOURS: Final = {"local": "YlGn"}
-"""Colour maps of measures for which more is better."""
-
-
-class _Layout(Struct, frozen=True, kw_only=True):
-    """The values along both axes of a picture, and the strategies of its panels."""
-
-    x: str
-    y: str
-    columns: tuple[Any, ...]
-    lines: tuple[Any, ...]
-    panels: tuple[str | None, ...]
-    """Strategies; None alone if the strategy is an axis."""
-    note: str
-    """The text about values that are left out."""
 
 
 def axes_of(sweep: Sweep) -> tuple[str, str]:
@@ -53,42 +29,16 @@ def axes_of(sweep: Sweep) -> tuple[str, str]:
 
 def draw(sweep: Sweep, table: str) -> dict[str, bytes]:
     """Return the pictures by file name, such as `moved.svg`, of all measures that have values."""
-    x, y = axes_of(sweep)
-    rows = means(table, sweep, list(dict.fromkeys((x, y, "strategy"))))
-    pictures: dict[str, bytes] = {}
-    for measure in MEASURES:
-        if any(row[measure] is not None for row in rows):
-            figure = heat_map(sweep, rows, measure)
-            pictures |= {f"{measure}.{form}": _bytes(figure, form) for form in FORMATS}
-    return pictures
+    rows = means(table, sweep, list(dict.fromkeys((*axes_of(sweep), "strategy"))))
+    return {
+        f"{measure}.svg": picture(heat_map(sweep, rows, measure))
+        for measure in MEASURES
+        if any(row[measure] is not None for row in rows)
+    }
 
 
-def heat_map(sweep: Sweep, rows: Sequence[Row], measure: str) -> Figure:
-    """Return the picture of a measure; `rows` are from `means`, by the pictures' axes and the strategy."""
-    shown = _layout(sweep, rows)
-    grids = [_grid(rows, measure, shown, strategy) for strategy in shown.panels]
-    highest = max((value for grid in grids for line in grid for value in line if not isnan(value)), default=0.0)
-    columns = min(_PANELS_IN_A_ROW, len(grids))
-    lines = -(-len(grids) // columns)
-    width = max(2.2, _CELL_INCHES * len(shown.columns) + 0.8)
-    height = max(1.6, _CELL_INCHES * len(shown.lines) + 0.9)
-    figure = Figure(figsize=(max(7.0, columns * width + 2.0), lines * height + 1.0), layout="constrained")
-    places = list(figure.subplots(lines, columns, squeeze=False).flat)
-    for place, grid, strategy in zip(places, grids, shown.panels, strict=False):
-        image = place.imshow(
-            grid, cmap=_COLOURS.get(measure, "YlOrRd"), vmin=0.0, vmax=highest or 1.0, aspect="auto", origin="lower"
-        )
-        _label(place, shown, strategy)
-        if max(len(shown.columns), len(shown.lines)) <= _MOST_NUMBERED:
-            _write_numbers(place, grid, highest)
-    for place in places[len(grids) :]:
-        place.set_axis_off()
-    figure.colorbar(image, ax=places, shrink=0.8)
-    figure.suptitle(f"{MEASURES[measure]} (mean){shown.note}")
-    return figure
-
-
-def _layout(sweep: Sweep, rows: Sequence[Row]) -> _Layout:
+def heat_map(sweep: Sweep, rows: Sequence[Row], measure: str) -> HeatMap:
+    """Return the chart of a measure; `rows` are from `means`, by the pictures' axes and the strategy."""
     x, y = axes_of(sweep)
     notes = []
 
@@ -100,49 +50,26 @@ def _layout(sweep: Sweep, rows: Sequence[Row]) -> _Layout:
         notes.append(f"{most} of {len(values):,} values of {axis}")
         return tuple(values[place * (len(values) - 1) // (most - 1)] for place in range(most))
 
-    has_panels = "strategy" not in (x, y)
     columns, lines = some(x, _MOST_VALUES), some(y, _MOST_VALUES)
-    panels = some("strategy", _MOST_PANELS) if has_panels else (None,)
-    note = f"\nshown: {', '.join(notes)}" if notes else ""
-    return _Layout(x=x, y=y, columns=columns, lines=lines, panels=panels, note=note)
-
-
-def _grid(rows: Sequence[Row], measure: str, shown: _Layout, strategy: str | None) -> list[list[float]]:
-    """Return the means by line and column; nan for a missing one."""
-    found = {
-        (row[shown.y], row[shown.x]): row[measure]
-        for row in rows
-        if row[measure] is not None and strategy in (None, row["strategy"])
-    }
-    return [[found.get((line, column), nan) for column in shown.columns] for line in shown.lines]
-
-
-def _label(place: Any, shown: _Layout, strategy: str | None) -> None:
-    for axis, values, name in ((place.xaxis, shown.columns, shown.x), (place.yaxis, shown.lines, shown.y)):
-        axis.set_ticks(range(len(values)), [_text(value) for value in values])
-        axis.set_label_text(name)
-    place.tick_params(labelsize="x-small", length=0)
-    if max(len(_text(value)) for value in shown.columns) > 4:
-        place.tick_params(axis="x", rotation=90)
-    if strategy is not None:
-        place.set_title(strategy, fontsize="medium")
-
-
-def _write_numbers(place: Any, grid: Sequence[Sequence[float]], highest: float) -> None:
-    for y, line in enumerate(grid):
-        for x, value in enumerate(line):
-            text = "-" if isnan(value) else f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
-            colour = "white" if value > 0.6 * highest > 0 else "black"
-            place.text(x, y, text, ha="center", va="center", fontsize="xx-small", color=colour)
+    strategies = some("strategy", _MOST_PANELS) if "strategy" not in (x, y) else (None,)
+    found = {(row["strategy"] if strategies != (None,) else None, row[y], row[x]): row[measure] for row in rows}
+    return HeatMap(
+        title=f"{MEASURES[measure]} (mean)",
+        x_label=x,
+        y_label=y,
+        columns=tuple(map(_text, columns)),
+        lines=tuple(map(_text, lines)),
+        panels=tuple(
+            HeatPanel(
+                title=strategy or "",
+                values=tuple(tuple(found.get((strategy, line, column)) for column in columns) for line in lines),
+            )
+            for strategy in strategies
+        ),
+        more_is_better=measure == "local",
+        notice=f"Shown: {', '.join(notes)}." if notes else "",
+    )
 
 
 def _text(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _bytes(figure: Figure, form: str) -> bytes:
-    output = BytesIO()
-    # Without the date and with fixed ids, the same table gives the same file.
-    with mpl.rc_context({"svg.hashsalt": "odradek"}):
-        figure.savefig(output, format=form, dpi=120, metadata={"Date": None} if form == "svg" else {"Software": None})
-    return output.getvalue()

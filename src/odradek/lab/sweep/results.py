@@ -4,7 +4,7 @@
     DIRECTORY/sweep.json                                    the definition; `begin` refuses another sweep's
     DIRECTORY/results/strategy=range/0-1000.parquet         settings 0 to 999 with this strategy
     DIRECTORY/results/strategy=range/.1000-2000.parquet     being written; removed by the next start
-    DIRECTORY/heatmaps/moved.png, moved.svg
+    DIRECTORY/heatmaps/moved.svg
     DIRECTORY/spark.log                                     the output of Spark's JVM and of its Python workers
 
 A file is renamed after its content is synced, so each file is complete, and its name says which scenarios it has. After

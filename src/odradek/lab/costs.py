@@ -16,6 +16,11 @@ class Generation(StrEnum):
     COOPERATIVE = "2 cooperative-sticky"
     CONSUMER = "3 consumer protocol"
 
+    @property
+    def key(self) -> str:
+        """The name on the command line and in addresses."""
+        return self.value.split()[1]
+
 
 class Change(StrEnum):
     """A change of membership."""

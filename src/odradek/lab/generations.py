@@ -1,29 +1,22 @@
 """Measures the cost of a membership change in each generation of consumer groups, on a simulated cluster.
 
 The cluster, network and ZooKeeper tree are those of `odradek.testing`: with virtual time and a seed, the figures are
-the same every time. Members send heartbeats every second; a silent member is removed after six seconds.
+the same every time; the members are those of `group_members`.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from odradek.clients import Admin, Consumer, ZookeeperConsumer
+from odradek.clients import Admin
 from odradek.lab.costs import Change, Cost, Costs, Generation
+from odradek.lab.group_members import CONFIG, TOPIC, TREE_S, GroupMember, TreeRequest, new_member
 from odradek.lab.timeline import Mark, Timeline, TimelineBuilder
-from odradek.metadata.store import Create, Node, NodeExists, Operation, Result
+from odradek.metadata.store import NodeExists
 from odradek.model import TopicPartition
-from odradek.testing.simulation.slow_store import SlowStore
 from odradek.testing.world import World
 
-_TOPIC: Final = "t"
-_GROUP: Final = "group"
-_SESSION_MS: Final = 6_000
-_HEARTBEAT_MS: Final = 1_000
-_TREE_S: Final = 0.001
-"""The mean latency of a message to or from the tree."""
 _LOOK_S: Final = 0.005
 _CALM_S: Final = 3.0
 """How long nothing must change before a group counts as settled."""
@@ -42,143 +35,15 @@ class Measured(NamedTuple):
     timeline: Timeline
 
 
-class _Member(Protocol):
-    """One consumer on a host of its own."""
-
-    name: str
-
-    @property
-    def owned(self) -> set[int]:
-        """The numbers of the partitions that the consumer owns."""
-
-    async def start(self) -> None:
-        """Join the group and read."""
-
-    async def leave(self) -> None:
-        """Leave the group."""
-
-    def die(self) -> None:
-        """Stop sending to brokers and to the tree, without leaving."""
-
-
-class _CountedStore(SlowStore):
-    """A store session that counts its operations."""
-
-    operations: Counter[str]
-
-    async def get_many(self, paths: Iterable[str]) -> list[Node | None]:
-        wanted = list(paths)
-        self.operations["reads"] += len(wanted)
-        return await super().get_many(wanted)
-
-    async def children(self, path: str) -> list[str]:
-        self.operations["reads"] += 1
-        return await super().children(path)
-
-    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        self.operations["writes"] += len(operations)
-        try:
-            return await super().multi(operations)
-        except NodeExists:
-            self.operations["claims refused"] += any(_is_claim(each) for each in operations)
-            raise
-
-
-def _is_claim(operation: Operation) -> bool:
-    return isinstance(operation, Create) and operation.ephemeral and "/owners/" in operation.path
-
-
-class _TreeMember:
-    """A consumer of generation 1 (ZooKeeper)."""
-
-    def __init__(self, world: World, name: str, operations: Counter[str]) -> None:
-        self._store = _CountedStore(world.tree, world.simulation.entropy(f"way of {name} to the tree"), _TREE_S)
-        self._store.operations = operations
-        self.name = name
-        self._consumer = ZookeeperConsumer(
-            store=self._store,
-            runtime=world.simulation.runtime(name),
-            group_id=_GROUP,
-            consumer_id=name,
-            rebalance_max_retries=1_000,
-        )
-        self._world = world
-
-    @property
-    def owned(self) -> set[int]:
-        return {place.partition for place in self._consumer.owned()}
-
-    async def start(self) -> None:
-        await self._consumer.start()
-        await self._consumer.create_message_streams({_TOPIC: 1})
-
-    async def leave(self) -> None:
-        await self._consumer.close()
-
-    def die(self) -> None:
-        self._store.disconnect()
-        loop = asyncio.get_running_loop()
-        loop.call_later(_SESSION_MS / 1000, self._world.tree.end_session, self._store.session_id)
-
-
-class _GroupMember:
-    """A consumer of generation 2 or 3 (classic or consumer protocol)."""
-
-    def __init__(self, world: World, name: str, settings: dict[str, Any]) -> None:
-        self._world = world
-        self.name = name
-        self._consumer: Consumer = world.consumer(name, _TOPIC, group_id=_GROUP, **settings)
-        self._closing = AsyncExitStack()
-        self._polling: asyncio.Task[None] | None = None
-
-    @property
-    def owned(self) -> set[int]:
-        return {place.partition for place in self._consumer.assignment()}
-
-    async def start(self) -> None:
-        await self._closing.enter_async_context(self._consumer)
-        self._polling = asyncio.create_task(self._poll(), name=f"member {self.name}")
-
-    async def _poll(self) -> None:
-        while True:
-            await self._consumer.poll()
-
-    async def leave(self) -> None:
-        if self._polling is not None:
-            self._polling.cancel()
-            await asyncio.wait([self._polling])
-        await self._closing.aclose()
-
-    def die(self) -> None:
-        others = [host for host in (*self._world.hosts, "admin") if host != self.name]
-        self._world.simulation.network.partition([self.name], others)
-
-
-_SETTINGS: Final[dict[Generation, dict[str, Any]]] = {
-    Generation.EAGER: {"partition_assignment_strategy": "range"},
-    Generation.COOPERATIVE: {"partition_assignment_strategy": "cooperative-sticky"},
-    Generation.CONSUMER: {"group_protocol": "consumer"},
-}
-
-
 def measure(generation: Generation, change: Change, *, members: int, partitions: int, seed: int = 0) -> Measured:
     """Run one change in a group of `members` that share one topic; return its cost and timeline.
 
     Raises `TimeoutError` if the group does not settle within `_LIMIT_S`.
     """
-    config = {
-        "group.initial.rebalance.delay.ms": "0",
-        "group.min.session.timeout.ms": str(_HEARTBEAT_MS),
-        "group.consumer.min.session.timeout.ms": str(_HEARTBEAT_MS),
-        "group.consumer.min.heartbeat.interval.ms": "100",
-        "group.consumer.session.timeout.ms": str(_SESSION_MS),
-        "group.consumer.heartbeat.interval.ms": str(_HEARTBEAT_MS),
-        "offsets.topic.num.partitions": "1",
-    }
     world = World(
         seed,
-        config,
-        tree_s=_TREE_S,
+        CONFIG,
+        tree_s=TREE_S,
         limit_s=10 * _LIMIT_S,
         before_start=lambda broker: broker.server.measure_requests(),
     )
@@ -201,23 +66,22 @@ class _Run:
         self._partitions = partitions
         self._tree: Counter[str] = Counter()
         self._living = [self._new_member(number) for number in range(members)]
-        self._dead: list[_Member] = []
+        self._dead: list[GroupMember] = []
         self._began_s = 0.0
         self._owners = TimelineBuilder()
 
-    def _new_member(self, number: int) -> _Member:
-        name = f"member-{number:04}"
-        if self._generation is Generation.ZOOKEEPER:
-            return _TreeMember(self._world, name, self._tree)
-        settings = {"session_timeout_ms": _SESSION_MS, "heartbeat_interval_ms": _HEARTBEAT_MS}
-        if self._generation is Generation.CONSUMER:
-            settings = {}
-        return _GroupMember(self._world, name, {**settings, **_SETTINGS[self._generation]})
+    def _new_member(self, number: int) -> GroupMember:
+        return new_member(self._world, self._generation, f"member-{number:04}", self._count)
+
+    def _count(self, request: TreeRequest) -> None:
+        self._tree["reads"] += len(request.reads)
+        self._tree["writes"] += len(request.operations)
+        self._tree["claims refused"] += request.is_claim and request.error == NodeExists.__name__
 
     async def cost_of(self, change: Change) -> Measured:
         """Let the group settle, change it, and return the cost until it has settled again."""
         async with Admin(self._world.servers, runtime=self._world.simulation.runtime("admin")) as admin:
-            await admin.create_topic(_TOPIC, partitions=self._partitions)
+            await admin.create_topic(TOPIC, partitions=self._partitions)
         await asyncio.gather(*(member.start() for member in self._living))
         await self._settle()
         self._tree.clear()
@@ -255,8 +119,8 @@ class _Run:
             marks=(Mark(from_ms=0, to_ms=settled_ms, text=cost.change),),
         )
 
-    def _note_owners(self, owned: Sequence[tuple[_Member, set[int]]], at_ms: int) -> None:
-        owners = {TopicPartition(_TOPIC, number): member.name for member, some in owned for number in some}
+    def _note_owners(self, owned: Sequence[tuple[GroupMember, set[int]]], at_ms: int) -> None:
+        owners = {TopicPartition(TOPIC, number): member.name for member, some in owned for number in some}
         self._owners.note_all(owners, at_ms)
 
     async def _change(self, change: Change) -> None:
@@ -300,7 +164,7 @@ class _Run:
                 return stopped_partition_s, len(stopped), last_change_s
         raise TimeoutError(f"{self._generation}: the group did not settle within {_LIMIT_S:.0f} s")
 
-    def _is_balanced(self, owned: Sequence[tuple[_Member, set[int]]]) -> bool:
+    def _is_balanced(self, owned: Sequence[tuple[GroupMember, set[int]]]) -> bool:
         sizes = [len(some) for _, some in owned]
         return max(sizes) - min(sizes) <= 1
 

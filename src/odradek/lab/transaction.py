@@ -18,11 +18,9 @@ from odradek.metadata.feature_node import TRANSACTION_VERSION
 from odradek.model import TopicPartition
 from odradek.model.names import TRANSACTIONS_TOPIC
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages.headers import decode_request_header
-from odradek.protocol.messages.message_codec import decode_request
+from odradek.testing.simulation.message_tap import MessageTap, TappedRequest
 from odradek.testing.world import World, until
 from odradek.transactions import TransactionMachine
-from odradek.wire import Connection, Reply
 
 PRODUCER: Final = "producer"
 SUCCESSOR: Final = "successor"
@@ -115,10 +113,11 @@ class _Play:
     def __init__(self, plan: Plan) -> None:
         self.steps: list[Step] = []
         self.roles: dict[str, str] = {}
-        self.world = World(plan.seed, _CONFIG, brokers=3, limit_s=600, before_start=self._tap)
+        self.world = World(
+            plan.seed, _CONFIG, brokers=3, limit_s=600, before_start=MessageTap(_SHOWN, self._arrived).attach
+        )
         self._plan = plan
         self._began_s: float | None = None
-        self._seen: set[tuple[Connection, int]] = set()
         self._is_lost = False
         """Whether the coordinator is killed, and no other one has loaded the transaction yet."""
         self._known: tuple[str, dict[str, tuple[int, int]]] = ("", {})
@@ -234,23 +233,10 @@ class _Play:
 
     # ---- what happens -----------------------------------------------------------------------------------------------
 
-    def _tap(self, broker: Broker) -> None:
-        """Note the requests that arrive at a broker."""
-        serve = broker.server.serve
-        host = self.world.hosts[broker.config.broker_id]
-
-        def noting(connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
-            header = decode_request_header(frame)
-            key = connection, header.correlation_id
-            if self._began_s is not None and header.api_key in _SHOWN and key not in self._seen:
-                self._seen.add(key)
-                body = bytes(frame[header.body_offset :])
-                message = decode_request(header.api_key, header.api_version, body)
-                text = f"{_SHOWN[ApiKey(header.api_key)]} v{header.api_version}{_details(broker, message)}"
-                self._note(header.client_id or "", host, text)
-            return serve(connection, frame, alone=alone)
-
-        broker.server.serve = noting
+    def _arrived(self, request: TappedRequest) -> None:
+        if self._began_s is not None:
+            text = f"{_SHOWN[request.api]} v{request.version}{_details(request.broker, request.message)}"
+            self._note(request.client_id, self.world.hosts[request.broker.config.broker_id], text)
 
     async def _watch(self) -> None:
         """Note changes in brokers; kill the coordinator when it has appended the transaction's end."""

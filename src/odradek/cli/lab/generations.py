@@ -1,19 +1,16 @@
 """`odradek lab generations`: what a change of a group's membership costs in each generation, on a simulated cluster."""
 
-import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from odradek.cli.common import print_json, print_table, table_options
 from odradek.cli.lab.picture import picture_option, timeline_option, write_picture
-
-if TYPE_CHECKING:
-    from odradek.lab.costs import Cost
+from odradek.cli.lab.simulated import generation_option, silent_brokers
+from odradek.lab.costs import Change, Cost, Generation
 
 _CHANGES: Final = {"joins": "one joins", "leaves": "one leaves", "dies": "one dies"}
-_GENERATIONS: Final = ("zookeeper-range", "range", "cooperative-sticky", "consumer")
 _COLUMNS: Final = (
     "CHANGE", "MEMBERS", "GENERATION", "SETTLED-S", "STOPPED-PARTITION-S", "MEMBERS-STOPPED", "GROUP-REQUESTS",
     "TREE-READS", "TREE-WRITES", "CLAIMS-REFUSED",
@@ -35,13 +32,7 @@ _COLUMNS: Final = (
 @click.option(
     "--change", "changes", type=click.Choice(tuple(_CHANGES)), multiple=True, help="May be repeated; all by default."
 )
-@click.option(
-    "--generation",
-    "wanted",
-    type=click.Choice(_GENERATIONS),
-    multiple=True,
-    help="Of the generations 1, 2, 2 and 3; may be repeated; all by default.",
-)
+@generation_option
 @click.option("--seed", default=0, show_default=True, help="Of the simulated network: other delays, other figures.")
 @picture_option
 @timeline_option
@@ -51,7 +42,7 @@ def generations(
     members: Sequence[int],
     partitions: int,
     changes: Sequence[str],
-    wanted: Sequence[str],
+    chosen: Sequence[Generation],
     seed: int,
     picture: str | None,
     timeline: str | None,
@@ -64,7 +55,6 @@ def generations(
     attempts that failed in generation 1, since another member held a claim of the same partition. With groups of
     several sizes, the picture shows the costs over the size.
     """
-    from odradek.lab.costs import Change, Generation
     from odradek.lab.generations import measure_all
     from odradek.lab.pictures.views import costs_chart, timelines_chart
 
@@ -73,24 +63,16 @@ def generations(
     if timeline is not None and (len(changes) != 1 or len(members) != 1):
         raise click.UsageError("--timeline shows one change of one group: add --change joins, and --members once")
     kinds = [Change(_CHANGES[each]) for each in changes or _CHANGES]
-    chosen = [each for each, name in zip(Generation, _GENERATIONS, strict=True) if not wanted or name in wanted]
-
     sizes = tuple(dict.fromkeys(members))
 
-    def show(cost: "Cost") -> None:
+    def show(cost: Cost) -> None:
         if as_json:
             print_json(cost)
         else:
             click.echo(f"{cost.change}, {cost.members:,} members, generation {cost.generation}: done", err=True)
 
-    # Members that are cut off or removed log it, which is the simulation's subject, not a fault.
-    logger = logging.getLogger("odradek")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
+    with silent_brokers():
         made = measure_all(kinds, members=sizes, partitions=partitions, generations=chosen, seed=seed, measured=show)
-    finally:
-        logger.setLevel(level)
     write_picture(picture, lambda: costs_chart(made))
     title = made.timelines[0].title if len(made.timelines) == 1 else str(kinds[0])
     title += f": {members[0]:,} members, {partitions:,} partitions; gaps are red"
@@ -99,7 +81,7 @@ def generations(
         print_table(_COLUMNS, [_row(cost) for cost in made.costs])
 
 
-def _row(cost: "Cost") -> tuple[object, ...]:
+def _row(cost: Cost) -> tuple[object, ...]:
     return (
         cost.change,
         cost.members,

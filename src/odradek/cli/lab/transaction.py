@@ -1,12 +1,12 @@
 """`odradek lab transaction`: one transaction on a simulated cluster, step by step."""
 
-import logging
 from typing import TYPE_CHECKING
 
 import click
 
 from odradek.cli.common import print_json, print_table, table_options
 from odradek.cli.lab.picture import picture_option, write_picture
+from odradek.cli.lab.simulated import silent_brokers
 
 if TYPE_CHECKING:
     from odradek.lab.transaction import Played, Step
@@ -52,14 +52,8 @@ def transaction(
         kill=None if kill is None else Victim(kill),
         seed=seed,
     )
-    # A broker that is killed is missed in the log of the others, which is the simulation's subject, not a fault.
-    logger = logging.getLogger("odradek")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
+    with silent_brokers():
         played = play_transaction(plan)
-    finally:
-        logger.setLevel(level)
     write_picture(picture, lambda: transaction_chart(played))
     if as_json:
         for step in played.steps:

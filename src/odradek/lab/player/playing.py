@@ -1,0 +1,464 @@
+"""Runs a script on three simulated brokers and one group, in virtual time, and records the steps."""
+
+import asyncio
+from collections import Counter
+from typing import Any, Final
+
+from odradek.broker.lifecycle import Broker
+from odradek.clients import Admin
+from odradek.groups.classic.classic_group import ClassicGroup
+from odradek.groups.consumer.consumer_group import ConsumerGroup
+from odradek.lab.case import LabError
+from odradek.lab.costs import Generation
+from odradek.lab.group_members import CONFIG, GROUP, SESSION_MS, TOPIC, TREE_S, GroupMember, TreeRequest, new_member
+from odradek.lab.player.script import BROKERS, MOST_PARTITIONS, PHASES, Action, Click, Script, parse_script
+from odradek.lab.player.steps import Kind, Message, Play, Step, Totals
+from odradek.lab.player.words import APIS, WAITING, Said, Words, numbers, tree_words
+from odradek.lab.timeline import Mark, Span, Timeline, TimelineBuilder
+from odradek.model import OdradekError, TopicPartition
+from odradek.model.names import OFFSETS_TOPIC
+from odradek.protocol.api import ApiKey
+from odradek.testing.simulation.message_tap import MessageTap, TappedRequest
+from odradek.testing.simulation.slow_store import SlowStore
+from odradek.testing.world import World
+
+_COORDINATOR: Final = TopicPartition(OFFSETS_TOPIC, 0)
+_ONE_WAY_S: Final = 0.003
+"""Enough for an answer to arrive."""
+_COMMANDS: Final = (ApiKey.CONSUMER_GROUP_HEARTBEAT,)
+"""APIs whose responses tell a member to give up or take partitions."""
+_BUSY_LOOK_S: Final = 0.005
+_CALM_LOOK_S: Final = 0.2
+_BUSY_S: Final = 0.3
+"""How long owners are looked at often after a message."""
+_CALM_S: Final = 3.0
+"""After the topics' creation: followers fetch the new partitions from then on."""
+_MOST_STEPS: Final = 1_000
+_CONFIG: Final = {
+    **CONFIG,
+    "offsets.topic.replication.factor": str(BROKERS),
+    "replica.fetch.wait.max.ms": "2000",
+    "replica.lag.time.max.ms": "5000",
+}
+_MEMBER: Final = {"fetch_max_wait_ms": 5_000, "enable_auto_commit": False}
+_TREE_MEMBER: Final = {"fetch_wait_max_ms": 5_000, "auto_commit_enable": False}
+
+
+def play(generation: Generation, script: Script | str, *, partitions: int = 6, seed: int = 0) -> Play:
+    """Play a script with one generation. Raises `LabError` for an invalid script or number of partitions."""
+    made = parse_script(script) if isinstance(script, str) else script
+    if not 1 <= partitions <= MOST_PARTITIONS:
+        raise LabError(f"{partitions} is not a number of partitions to play with: use from 1 to {MOST_PARTITIONS}")
+    player = _Player(generation, made, partitions, seed)
+    player.world.run(player.scenario)
+    return player.result(seed)
+
+
+class _Player:
+    """One script on one simulated cluster."""
+
+    def __init__(self, generation: Generation, script: Script, partitions: int, seed: int) -> None:
+        tap = MessageTap(APIS, self._on_request, self._on_response)
+        self.world = World(
+            seed,
+            _CONFIG,
+            brokers=BROKERS,
+            noticed_at_once=False,
+            tree_s=TREE_S,
+            limit_s=600,
+            before_start=tap.attach,
+        )
+        self._generation, self._script = generation, script
+        self._places = [TopicPartition(TOPIC, number) for number in range(partitions)]
+        self._members: dict[int, GroupMember] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._phase = 0
+        """The phase of a failover that is awaited; 0 if none is."""
+        self._is_losing_answers = False
+        self._began_s: float | None = None
+        self._busy_until_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._words = Words()
+        self._steps: list[Step] = []
+        self._routine: tuple[int, Counter[tuple[str, str]], Message | None] = (0, Counter(), None)
+        self._readers = TimelineBuilder()
+        self._owners: dict[int, str] = {}
+        self._leaders: dict[str, str] = {}
+        self._group = ""
+        self._requests = 0
+        self._tree: Counter[str] = Counter()
+
+    async def scenario(self, world: World) -> None:
+        """Prepare the cluster, play the clicks, and end."""
+        await asyncio.gather(*(world.start(number) for number in range(BROKERS)))
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.create_topic(TOPIC, partitions=len(self._places), replication_factor=BROKERS)
+            await admin.list_group_offsets([GROUP])  # creates the coordinator's topic
+        await world.pass_time(_CALM_S)
+        self._began_s = world.now_s
+        self._look(is_first=True)
+        for click in self._script.clicks:
+            await self._sleep_until(click.at_ms)
+            await self._do(click)
+        await self._sleep_until(self._script.end_ms)
+        self._look()
+        self._flush()
+        self._began_s = None
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        for number in list(world.running):
+            await world.kill(number)
+
+    def result(self, seed: int) -> Play:
+        """Return the play, after the scenario has ended."""
+        end_ms = self._script.end_ms
+        self._readers.close(end_ms, gaps_since_ms=0)
+        timeline = Timeline(
+            title=f"generation {self._generation}",
+            start_ms=0,
+            end_ms=end_ms,
+            spans=self._readers.spans(),
+            marks=tuple(
+                Mark(from_ms=step.at_ms, to_ms=step.at_ms, text=step.text)
+                for step in self._steps
+                if step.kind is Kind.CLICK
+            ),
+        )
+        return Play(
+            generation=self._generation,
+            script=str(self._script),
+            partitions=len(self._places),
+            seed=seed,
+            steps=tuple(self._steps),
+            totals=Totals(
+                unread_partition_ms=timeline.unowned_partition_ms,
+                interrupted_ms=_covered_ms(timeline.gaps),
+                requests=self._requests,
+                tree_reads=self._tree["reads"],
+                tree_writes=self._tree["writes"],
+            ),
+            timeline=timeline,
+        )
+
+    # ---- clicks -----------------------------------------------------------------------------------------------------
+
+    async def _do(self, click: Click) -> None:
+        number, action, loop = click.number, click.action, asyncio.get_running_loop()
+        if action is Action.JOIN:
+            number = len(self._members) + 1
+            self._note(f"member-{number} starts", Kind.CLICK)
+            member = new_member(
+                self.world, self._generation, f"member-{number}", self._on_tree, **self._settings(number)
+            )
+            self._members[number] = member
+            self._tasks.append(asyncio.create_task(self._start(member)))
+        elif action is Action.LEAVE:
+            self._note(f"member-{number} closes its consumer", Kind.CLICK)
+            self._tasks.append(asyncio.create_task(self._leave(number)))
+        elif action is Action.DIE:
+            self._note(f"member-{number} dies: it sends nothing more", Kind.CLICK)
+            self._members[number].die()
+            self._members[number] = _Gone(f"member-{number}")
+            if self._generation is Generation.ZOOKEEPER:
+                text = f"member-{number}'s session ends in ZooKeeper: its znodes vanish, and all watches fire"
+                loop.call_later(SESSION_MS / 1000, self._note, text)
+        elif action is Action.BROKER_DIES:
+            await self._kill(number, f"broker-{number} dies")
+        elif action is Action.BROKER_BACK:
+            self._note(f"broker-{number} starts again", Kind.CLICK)
+            self._tasks.append(loop.create_task(self._restart(number)))
+        elif action in (Action.TREE_AWAY, Action.TREE_BACK):
+            is_reachable = action is Action.TREE_BACK
+            self._note(
+                "ZooKeeper is back" if is_reachable else "ZooKeeper is away: no broker or member reaches it", Kind.CLICK
+            )
+            self._reach_tree(is_reachable=is_reachable)
+        elif action is Action.FAILOVER:
+            # A group of generation 3 has neither joins nor SyncGroup, and one of generation 1 has no coordinator.
+            self._phase = min(number, 2) if self._generation is Generation.CONSUMER else number
+            if self._generation is Generation.ZOOKEEPER:
+                await self._fail_over(0)
+        self._look()
+
+    def _settings(self, number: int) -> dict[str, Any]:
+        return (
+            _TREE_MEMBER if self._generation is Generation.ZOOKEEPER else {"client_id": f"member-{number}", **_MEMBER}
+        )
+
+    async def _start(self, member: GroupMember) -> None:
+        try:
+            await member.start()
+        except OdradekError as error:
+            self._note(f"{member.name} gives up: {error}", Kind.CLICK)
+
+    async def _leave(self, number: int) -> None:
+        member = self._members[number]
+        try:
+            await member.leave()
+        except OdradekError as error:
+            self._note(f"{member.name} could not say that it leaves: {error}", Kind.CLICK)
+        self._members[number] = _Gone(member.name)
+
+    async def _kill(self, number: int, text: str) -> None:
+        self._note(text, Kind.CLICK)
+        await self.world.kill(number)
+        self._look()
+
+    async def _restart(self, number: int) -> None:
+        try:
+            await self.world.start(number)
+        except OdradekError as error:
+            self._note(f"broker-{number} cannot start: {error}", Kind.CLICK)
+
+    def _reach_tree(self, *, is_reachable: bool) -> None:
+        for number in self.world.running:
+            store = self.world.store(number)
+            assert isinstance(store, SlowStore)
+            if is_reachable:
+                store.reconnect()
+            else:
+                store.disconnect()
+        for member in self._members.values():
+            member.reach_tree(is_reachable=is_reachable)
+
+    async def _sleep_until(self, at_ms: int) -> None:
+        assert self._began_s is not None
+        await asyncio.sleep(max(0.0, self._began_s + at_ms / 1000 - self.world.now_s))
+
+    # ---- failover ---------------------------------------------------------------------------------------------------
+
+    def _is_now(self, phase: int, *, in_s: float = 0.0) -> bool:
+        """Return whether the coordinator is to die in this phase; if so, let it die `in_s` seconds from now."""
+        if self._phase != phase:
+            return False
+        self._phase, self._is_losing_answers = 0, phase != 1
+        self._tasks.append(asyncio.get_running_loop().create_task(self._fail_over(phase, in_s)))
+        return True
+
+    async def _fail_over(self, phase: int, in_s: float = 0.0) -> None:
+        await asyncio.sleep(in_s)
+        number = next(number for number, each in self.world.running.items() if _leads(each, _COORDINATOR))
+        why = f", the coordinator, dies: phase {phase}, {PHASES[phase]}" if phase else " dies"
+        await self._kill(number, f"broker-{number}{why}")
+        self._is_losing_answers = False
+
+    def _awaits_death(self, request: TappedRequest) -> None:
+        """Let the coordinator die if the awaited phase begins with this request."""
+        joins = request.api is ApiKey.JOIN_GROUP and bool(request.message.member_id)
+        joins |= request.api is ApiKey.CONSUMER_GROUP_HEARTBEAT and request.message.member_epoch == 0
+        joins |= request.api is ApiKey.LEAVE_GROUP
+        if joins and self._group.startswith("Stable"):
+            self._is_now(1)
+        elif request.api is ApiKey.JOIN_GROUP and self._group.startswith("PreparingRebalance"):
+            self._is_now(3)
+
+    # ---- what happens -----------------------------------------------------------------------------------------------
+
+    def _on_request(self, request: TappedRequest) -> None:
+        if self._began_s is None or not request.client_id.startswith("member-"):
+            return
+        self._requests += 1
+        self._awaits_death(request)
+        said = self._words.request(request, self._host(request.broker))
+        if request.api in WAITING:
+            self._say(said)
+
+    def _on_response(self, request: TappedRequest, response: Any) -> bool:
+        if self._began_s is None or not request.client_id.startswith("member-"):
+            return True
+        said = self._words.response(request, response, self._host(request.broker))
+        error = said.message.error
+        if request.api is ApiKey.SYNC_GROUP and not error:
+            self._is_now(4)
+        if self._is_losing_answers:
+            return False
+        self._say(said)
+        if error == "REBALANCE_IN_PROGRESS" or (request.api in _COMMANDS and not said.is_routine):
+            self._is_now(2, in_s=_ONE_WAY_S)
+        if request.api is ApiKey.SYNC_GROUP and not error:
+            self._is_now(5, in_s=_ONE_WAY_S)
+        return True
+
+    def _on_tree(self, request: TreeRequest) -> None:
+        if self._began_s is None:
+            return
+        self._tree["reads"] += len(request.reads)
+        self._tree["writes"] += len(request.operations)
+        self._say(tree_words(request))
+
+    def _host(self, broker: Broker) -> str:
+        return self.world.hosts[broker.config.broker_id]
+
+    def _say(self, said: Said) -> None:
+        self._look()
+        if not said.is_routine:
+            self._look_often()
+            self._add(Kind.MESSAGE, said.text, said.message)
+            return
+        began_ms, counts, first = self._routine
+        member = said.message.target if said.message.is_response else said.message.source
+        counts[said.message.api + f" ({said.message.error})" * bool(said.message.error), member] += 1
+        self._routine = (began_ms if first else self._now_ms(), counts, first or said.message)
+
+    def _note(self, text: str, kind: Kind = Kind.GROUP) -> None:
+        if self._began_s is not None:
+            self._look()
+            self._look_often()
+            self._add(kind, text)
+
+    def _look_often(self) -> None:
+        self._busy_until_s = self.world.now_s + _BUSY_S
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(_BUSY_LOOK_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._look()
+        wait_s = _BUSY_LOOK_S if self.world.now_s < self._busy_until_s else _CALM_LOOK_S
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._look_again)
+
+    def _look(self, *, is_first: bool = False) -> None:
+        """Note changes of leaders, of the group at its coordinator, and of owners."""
+        if self._began_s is None:
+            return
+        before = self._leaders, self._group, self._owners
+        owners = {number: member.name for member in self._members.values() for number in sorted(member.owned)}
+        after = self._leaders_now(), self._group_now() or self._group, owners
+        if is_first or after != before:
+            self._flush()
+        self._leaders, self._group, self._owners = after
+        read = {self._places[number]: owner for number, owner in owners.items() if self._leaders[str(number)]}
+        self._readers.note_all(read, self._now_ms())
+        if is_first:
+            return
+        if after[0] != before[0]:
+            self._add(Kind.LEADERS, _leader_words(before[0], after[0]))
+        if after[1] != before[1]:
+            self._add(Kind.GROUP, f"the group is {self._group}")
+        if after[2] != before[2]:
+            self._add(Kind.OWNERS, _owner_words(before[2], owners))
+
+    def _leaders_now(self) -> dict[str, str]:
+        """Return the broker that leads each partition, and the coordinator; empty texts where there is none."""
+        places = {**{str(place.partition): place for place in self._places}, "coordinator": _COORDINATOR}
+        hosts = {self.world.hosts[number]: broker for number, broker in self.world.running.items()}
+        return {
+            name: next((host for host, broker in hosts.items() if _leads(broker, place)), "")
+            for name, place in places.items()
+        }
+
+    def _group_now(self) -> str:
+        """Return the group's state and generation at its coordinator; empty if there is none."""
+        for broker in self.world.running.values():
+            machine = broker.groups.machine(GROUP) if _leads(broker, _COORDINATOR) else None
+            group = None if machine is None else machine.groups.by_id.get(GROUP)
+            if isinstance(group, ClassicGroup):
+                cause = f": {group.trace.cause.text}" if group.trace and group.state == "PreparingRebalance" else ""
+                return f"{group.state}, generation {group.generation}" + self._words.named(cause)
+            if isinstance(group, ConsumerGroup):
+                return f"{group.state}, epoch {group.epoch}"
+        return ""
+
+    # ---- steps ------------------------------------------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        assert self._began_s is not None
+        return round((self.world.now_s - self._began_s) * 1000)
+
+    def _add(self, kind: Kind, text: str, message: Message | None = None) -> None:
+        self._flush()
+        self._append(kind, text, message, self._now_ms())
+
+    def _flush(self) -> None:
+        """Add the step of folded messages, if there are any."""
+        began_ms, counts, first = self._routine
+        if first is not None:
+            self._routine = (0, Counter(), None)
+            shown = [
+                f"{member} {api}" + (f" ×{count}" if count > 1 else "")
+                for (api, member), count in sorted(counts.items())
+            ]
+            self._append(Kind.ROUTINE, f"meanwhile: {', '.join(shown)}", first, began_ms)
+
+    def _append(self, kind: Kind, text: str, message: Message | None, at_ms: int) -> None:
+        if len(self._steps) == _MOST_STEPS:
+            text, message = "more happens than is shown", None
+        elif len(self._steps) > _MOST_STEPS:
+            return
+        unread = tuple(
+            place.partition
+            for place in self._places
+            if place.partition not in self._owners or not self._leaders[str(place.partition)]
+        )
+        self._steps.append(
+            Step(at_ms=at_ms, kind=kind, text=text, message=message, owners=dict(self._owners), unread=unread)
+        )
+
+
+class _Gone:
+    """A member that has left or died: it owns nothing."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.owned: set[int] = set()
+
+    async def start(self) -> None:
+        """Do nothing."""
+
+    async def leave(self) -> None:
+        """Do nothing."""
+
+    def die(self) -> None:
+        """Do nothing."""
+
+    def reach_tree(self, *, is_reachable: bool) -> None:
+        """Do nothing."""
+
+
+def _leads(broker: Broker, place: TopicPartition) -> bool:
+    return broker.partitions.leader_or_none(*place) is not None
+
+
+def _covered_ms(gaps: tuple[Span, ...]) -> int:
+    """Return how long at least one of the gaps, sorted by their start, is open."""
+    total, until_ms = 0, 0
+    for gap in gaps:
+        total += max(0, gap.to_ms - max(gap.from_ms, until_ms))
+        until_ms = max(until_ms, gap.to_ms)
+    return total
+
+
+def _leader_words(before: dict[str, str], after: dict[str, str]) -> str:
+    """Return what has changed, by new leader."""
+    changed: dict[str, list[str]] = {}
+    for name, host in after.items():
+        if host != before[name]:
+            changed.setdefault(host, []).append(name)
+    sentences = []
+    for host, names in sorted(changed.items()):
+        if some := [name for name in names if name.isdecimal()]:
+            led = f"partition{'s' if len(some) > 1 else ''} {', '.join(some)}"
+            sentences.append(f"{host} leads {led}" if host else f"no broker leads {led}")
+        if "coordinator" in names:
+            sentences.append(f"{host} is the group's coordinator" if host else "the group has no coordinator")
+    return "; ".join(sentences)
+
+
+def _owner_words(before: dict[int, str], after: dict[int, str]) -> str:
+    """Return who got and who lost which partitions."""
+    gets: dict[str, list[int]] = {}
+    loses: dict[str, list[int]] = {}
+    for number in sorted({*before, *after}):
+        old, new = before.get(number), after.get(number)
+        if old != new:
+            if old is not None:
+                loses.setdefault(old, []).append(number)
+            if new is not None:
+                gets.setdefault(new, []).append(number)
+    parts = [f"{name} stops reading {numbers(some)}" for name, some in sorted(loses.items())]
+    parts += [f"{name} reads {numbers(some)}" for name, some in sorted(gets.items())]
+    return "; ".join(parts)

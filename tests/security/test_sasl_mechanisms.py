@@ -184,6 +184,9 @@ def test_a_bearer_token_is_the_users_until_it_expires() -> None:
     server = OauthBearerServer(lambda token: BearerToken(user=f"user of {token}", expires_ms=5))
     assert exchanged(OauthBearerClient("abc", {"logicalCluster": "lkc-1"}), server)[-1] == b""
     assert (server.user, server.expires_ms) == ("user of abc", 5)
+    server = OauthBearerServer(lambda token: BearerToken(user=token, expires_ms=None))
+    server.step(b"n,,\x01auth=Bearer   \x1fabc \x01\x01")
+    assert server.user == "\x1fabc", "only blanks are around a token"
 
 
 def test_an_invalid_bearer_token_is_refused_after_the_clients_acknowledgement() -> None:

@@ -1,6 +1,8 @@
 """Sessions with a real ZooKeeper by TLS, with a login, and the ACLs of nodes."""
 
+import asyncio
 import itertools
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,8 +56,8 @@ async def begin(zookeeper: ZookeeperServer) -> AsyncIterator[Open]:
         await store.close()
 
 
-async def secured_tree(begin: Open) -> Any:
-    store = begin(**BROKER, zookeeper_set_acl=True)
+async def secured_tree(begin: Open, *, zookeeper_set_acl: bool = True) -> Any:
+    store = begin(**BROKER, zookeeper_set_acl=zookeeper_set_acl)
     for path in ("/brokers", TOPICS, CONSUMERS, "/config", BROKER_CONFIGS, USER_CONFIGS, user_config("alice")):
         await store.create(path, b"data")
     return store
@@ -99,25 +101,72 @@ async def test_users_are_closed_to_others_and_the_rest_of_the_tree_can_only_be_r
     await store.create(f"{CONSUMERS}/group")
 
 
-async def test_the_acls_are_kafka_s(begin: Open, zookeeper: ZookeeperServer) -> None:
-    await secured_tree(begin)
+ACLS = {
+    "": {("digest", 31), ("world", 1)},
+    TOPICS: {("digest", 31), ("world", 1)},
+    "/config": {("digest", 31), ("world", 1)},
+    BROKER_CONFIGS: {("digest", 31)},
+    USER_CONFIGS: {("digest", 31)},
+    user_config("alice"): {("digest", 31)},
+    CONSUMERS: {("world", 31)},
+}
+
+
+def acls(begin: Open, zookeeper: ZookeeperServer) -> dict[str, set[tuple[str, int]]]:
     client = KazooClient(hosts=zookeeper.address, auth_data=[("digest", "broker:hidden-word")])
     client.start()
     try:
-        for path, expected in (
-            ("", {("digest", 31), ("world", 1)}),
-            (TOPICS, {("digest", 31), ("world", 1)}),
-            ("/config", {("digest", 31), ("world", 1)}),
-            (BROKER_CONFIGS, {("digest", 31)}),
-            (USER_CONFIGS, {("digest", 31)}),
-            (user_config("alice"), {("digest", 31)}),
-            (CONSUMERS, {("world", 31)}),
-        ):
-            acls, _ = client.get_acls(f"{begin.chroot}{path}")  # type: ignore[attr-defined]
-            assert {(each.id.scheme, each.perms) for each in acls} == expected
+        found = {path: client.get_acls(f"{begin.chroot}{path}")[0] for path in ACLS}  # type: ignore[attr-defined]
     finally:
         client.stop()
         client.close()
+    return {path: {(each.id.scheme, each.perms) for each in of_node} for path, of_node in found.items()}
+
+
+async def test_the_acls_are_kafka_s(begin: Open, zookeeper: ZookeeperServer) -> None:
+    await secured_tree(begin)
+    assert acls(begin, zookeeper) == ACLS
+
+
+async def test_a_command_gives_nodes_that_exist_their_acls_and_opens_them_again(
+    begin: Open, zookeeper: ZookeeperServer, tmp_path: Path
+) -> None:
+    await secured_tree(begin, zookeeper_set_acl=False)
+    eve = begin(zookeeper_digest_user="eve", zookeeper_digest_password="hers", zookeeper_set_acl=True)
+    await eve.create(f"{CONSUMERS}/hers")
+    file = tmp_path / "server.properties"
+
+    async def odradek(*options: str, login: str = "broker", set_acl: bool = True) -> str:
+        keys = f"zookeeper.digest.user={login}\nzookeeper.digest.password=hidden-word\nzookeeper.set.acl={set_acl}\n"
+        file.write_text(keys.lower())
+        url = f"zookeeper://{zookeeper.address}{begin.chroot}"  # type: ignore[attr-defined]
+        command = [
+            "-m",
+            "odradek",
+            "metadata",
+            "set-acls",
+            "--metadata",
+            url,
+            "--zookeeper-config",
+            str(file),
+            *options,
+        ]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        return (await process.communicate())[0].decode()
+
+    everyones = {path: {("world", 31)} for path in ACLS}
+    assert acls(begin, zookeeper) == everyones
+    assert "set zookeeper.set.acl=true" in await odradek(set_acl=False)
+    assert acls(begin, zookeeper) == everyones
+    assert await odradek() == "8 nodes have the brokers' ACLs\n"
+    assert acls(begin, zookeeper) == ACLS
+    assert "denies user 'mallory'" in await odradek("--open", login="mallory")
+    assert acls(begin, zookeeper) == ACLS
+    assert await odradek("--open", set_acl=False) == "8 nodes are open to everyone\n"
+    assert acls(begin, zookeeper) == everyones
+    await eve.delete(f"{CONSUMERS}/hers")
 
 
 async def test_a_certificate_encrypts_the_session_and_is_a_login(

@@ -52,6 +52,13 @@ class Plain(Echo):
         self.transport.write(bytes(8))
 
 
+class Closing(Plain):
+    """A server that closes the connection."""
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.close()
+
+
 async def connect(tls: ServerTls, client: ssl.SSLContext | None) -> ClientConnection:
     runtime = system_runtime()
     listener = await runtime.network.listen(Echo, "127.0.0.1", 0, tls=tls.context)
@@ -105,12 +112,21 @@ def test_a_client_refuses_a_certificate_of_another_name_or_authority(
     asyncio.run(scene())
 
 
-def test_a_client_that_expects_tls_says_that_a_port_has_none() -> None:
+@pytest.mark.parametrize(
+    ("protocol", "error", "said"),
+    [
+        (Plain, AuthenticationError, "does not speak TLS on this port: set security.protocol"),
+        (Closing, UnavailableError, "in the TLS handshake: if its port has no TLS, set security.protocol"),
+    ],
+)
+def test_a_client_that_expects_tls_says_that_a_port_has_none(
+    protocol: type[asyncio.Protocol], error: type[Exception], said: str
+) -> None:
     async def scene() -> None:
         runtime = system_runtime()
-        listener = await runtime.network.listen(Plain, "127.0.0.1", 0)
+        listener = await runtime.network.listen(protocol, "127.0.0.1", 0)
         context = client_context(TlsSettings(trusted=TRUSTED), check_name=True)
-        with pytest.raises(AuthenticationError, match="does not speak TLS on this port: set security"):
+        with pytest.raises(error, match=said):
             await open_connection(
                 runtime, "127.0.0.1", listener.port, client_id="c", request_timeout_ms=5_000, setup_timeout_ms=5_000,
                 max_response_bytes=1 << 20, negotiate=False, security=ClientSecurity(tls=context),
@@ -155,6 +171,21 @@ def test_silent_clients_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch) 
         for _, writer in silent:
             writer.close()
         listener.close()
+
+    asyncio.run(scene())
+
+
+def test_a_listener_that_closes_ends_its_handshakes_at_once() -> None:
+    async def scene() -> None:
+        tls = server(TlsSettings(**split(pem("127.0.0.1"))))
+        listener = await system_runtime().network.listen(Echo, "127.0.0.1", 0, tls=tls.context)
+        silent, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        async with asyncio.timeout(5):
+            while not listener._opening:  # type: ignore[attr-defined]
+                await asyncio.sleep(0)
+            listener.close()
+            assert await silent.read() == b""
+        writer.close()
 
     asyncio.run(scene())
 

@@ -1,6 +1,6 @@
 """`odradek metadata`: read and write a tree, give up lost disks and records, adopt data directories of Apache Kafka.
 
-`ls`, `get` and `watch` are in `tree_view`, `create`, `set` and `delete` in `tree_writes`.
+`ls`, `get` and `watch` are in `tree_view`, `create`, `set`, `delete` and `set-acls` in `tree_writes`.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ def command() -> None:
     """Work on a metadata tree, which holds the topics, their partitions and their leaders."""
 
 
-_WRITES = tree_writes.create, tree_writes.set_command, tree_writes.delete
+_WRITES = tree_writes.create, tree_writes.set_command, tree_writes.delete, tree_writes.set_acls
 for _each in (tree_view.ls, tree_view.get, tree_view.watch, *_WRITES):
     command.add_command(_each)
 

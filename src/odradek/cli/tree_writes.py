@@ -1,9 +1,10 @@
-"""`odradek metadata create|set|delete`: write nodes of the metadata tree, as `zkCli.sh` does.
+"""`odradek metadata create|set|delete|set-acls`: write nodes of the metadata tree, as `zkCli.sh` does.
 
 Without `--force`, only those that tools may write, with a value that brokers can read: requests below `/admin`,
 configurations, and offsets of generation 1. The others are written by brokers and consumers.
 """
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
@@ -11,7 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from odradek.cli.common import run, zookeeper_keys
-from odradek.cli.tree_view import tree_location, tree_url
+from odradek.cli.tree_view import look_at_tree, tree_location, tree_url
 from odradek.metadata import paths
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import (
@@ -21,7 +22,8 @@ from odradek.metadata.nodes import (
     ReassignPartitionsNode,
     decode_integer,
 )
-from odradek.metadata.store import Store
+from odradek.metadata.reading import read_subtree
+from odradek.metadata.store import Reader, Store
 from odradek.model import ConfigurationError
 from odradek.runtime import system_runtime
 from odradek.stores import open_reader, open_store
@@ -86,6 +88,37 @@ def delete(*, path: str, metadata: str | None, data_dir: str, force: bool) -> No
     _checked(path, None, force=force)
     _change(tree_url(metadata, data_dir), lambda store: store.delete(path))
     click.echo(f"deleted {path}")
+
+
+@click.command(name="set-acls")
+@click.option("--open", "is_open", is_flag=True, help="Let everyone read and change every node.")
+@tree_location
+def set_acls(*, is_open: bool, metadata: str | None, data_dir: str) -> None:
+    r"""Give the nodes that exist in ZooKeeper the ACLs that zookeeper.set.acl=true gives to new ones.
+
+    Log in as the brokers do. Nodes below /consumers stay as they are: they belong to the consumers.
+
+    \b
+    odradek metadata set-acls --metadata zookeeper://host1.example:2281/odradek --zookeeper-config server.properties
+    """
+    if not tree_url(metadata, data_dir).startswith("zookeeper://"):
+        raise ConfigurationError("only trees in ZooKeeper have ACLs: give --metadata zookeeper://HOST:PORT/CHROOT")
+    if not is_open and not zookeeper_keys().zookeeper_set_acl:
+        raise ConfigurationError(
+            "set zookeeper.set.acl=true in the file of --zookeeper-config, which is the brokers' own: without it, they "
+            "create new nodes without ACLs"
+        )
+
+    async def work(tree: Reader) -> int:
+        from odradek.stores.zookeeper import ZookeeperStore
+
+        assert isinstance(tree, ZookeeperStore)
+        nodes = [each for each in await read_subtree(tree, "/") if not each.startswith(f"{paths.CONSUMERS}/")]
+        await asyncio.gather(*(tree.set_acl(each, is_open=is_open) for each in nodes))
+        return len(nodes)
+
+    count = look_at_tree(metadata, data_dir, work)
+    click.echo(f"{count} nodes are open to everyone" if is_open else f"{count} nodes have the brokers' ACLs")
 
 
 def _checked(path: str, value: str | None, *, force: bool) -> bytes:

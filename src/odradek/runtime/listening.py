@@ -52,7 +52,7 @@ class SystemListener:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._resuming: asyncio.TimerHandle | None = None
-        self._opening = set[asyncio.Task[object]]()
+        self._opening: dict[asyncio.Task[object], socket.socket] = {}
         self._pending = pending or PendingConnections(f"port {self.port}")
         self._quiet_until_s = 0.0
         self._rate_limited_log = RateLimitedLog(_log)
@@ -65,6 +65,9 @@ class SystemListener:
             self._loop.remove_reader(listening.fileno())
             listening.close()
         self._sockets.clear()
+        for accepted in self._opening.values():  # their handshakes fail
+            with contextlib.suppress(OSError):
+                accepted.shutdown(socket.SHUT_RDWR)
 
     def _resume(self) -> None:
         self._resuming = self._loop.call_later(_PAUSE_S, self._resume)  # in case the next lines raise MemoryError
@@ -103,7 +106,7 @@ class SystemListener:
                     ssl_shutdown_timeout=limit_s,
                 )
             )
-            self._opening.add(opening)
+            self._opening[opening] = accepted
             if context is not None:
                 self._pending.add(opening, host, opening.cancel)
             opening.add_done_callback(lambda task: self._opened(task, accepted, inode, host))
@@ -112,7 +115,7 @@ class SystemListener:
             raise
 
     def _opened(self, opening: asyncio.Task[object], accepted: socket.socket, inode: int, host: str) -> None:
-        self._opening.discard(opening)
+        self._opening.pop(opening, None)
         self._pending.remove(opening, host)
         error = None if opening.cancelled() else opening.exception()
         if error is None and not opening.cancelled():
@@ -126,11 +129,11 @@ class SystemListener:
         if error is not None and (is_shortage or isinstance(error, MemoryError)):
             if self._sockets:
                 self._wait(error)
-        elif isinstance(error, OSError):
+        elif isinstance(error, OSError) and self._sockets:
             reason = getattr(error, "reason", None) or str(error) or "the client closed it"
             text = "a connection from %s to port %d failed in its TLS handshake: %s"
             self._rate_limited_log.log((host, reason), logging.INFO, text, host, self.port, reason)
-        elif error is not None:
+        elif error is not None and self._sockets:
             _log.error("a connection could not be opened", exc_info=error)
 
     def _wait(self, error: BaseException) -> None:

@@ -24,6 +24,7 @@ from kazoo import exceptions as kazoo
 from kazoo.client import KazooClient, KazooState
 from kazoo.protocol.states import EventType
 from kazoo.retry import KazooRetry
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from odradek.config.zookeeper import ZookeeperKeys
 from odradek.metadata.paths import parent
@@ -162,6 +163,16 @@ class ZookeeperStore(SingleOperations):
         if session == self._session:
             self._heartbeat.confirm(sent)
         return [self._result(operation, result) for operation, result in zip(operations, results, strict=True)]
+
+    async def set_acl(self, path: str, *, is_open: bool) -> None:
+        """Give a node the ACL that a new node would get, or everyone's; nothing if the node is gone."""
+        acl = self._security.acl(path)
+        try:
+            await self._read(lambda: self._client.set_acls_async(path, OPEN_ACL_UNSAFE if is_open or not acl else acl))
+        except kazoo.NoNodeError:
+            return
+        except _DENIED:
+            raise self._denied(path) from None
 
     def _transaction(self, operations: Sequence[Operation]) -> Any:
         transaction = self._client.transaction()

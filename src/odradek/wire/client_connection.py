@@ -35,6 +35,8 @@ waiting_log = logging.getLogger("odradek.clients.waiting")
 WAITING_LOG_S: Final = 2.0
 """The wait after which `waiting_log` gets a line."""
 _LENGTH: Final = struct.Struct(">i")
+_EXPECTS_TLS: Final = "expects TLS: set security.protocol to SSL or SASL_SSL"
+_SET_PLAIN: Final = "set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
 _FIRST_REQUESTS: Final = 3
 """The correlation id of the first request after one or two of ApiVersions; a login has those before it."""
 _UNSUPPORTED_VERSION: Final = struct.pack(">h", ErrorCode.unsupported_version.value)
@@ -320,7 +322,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         reason = f"the connection was lost ({exc})" if exc else "it closed the connection"
         if any(each.api_key == ApiKey.API_VERSIONS for each in self._pending.values()):
             has_tls = self._transport is not None and self._transport.get_extra_info("sslcontext") is not None
-            why = "requires a client certificate that it trusts" if has_tls else "expects TLS"
+            why = "requires a client certificate that it trusts: set ssl.keystore.location" if has_tls else _EXPECTS_TLS
             reason += f" before it answered ApiVersions: it is not a Kafka broker, or {why}"
         elif self._versions and exc is None and any(map(self._is_first, self._pending)):
             reason += " at the first request: it may expect SASL (set security.protocol to SASL_PLAINTEXT or SASL_SSL)"
@@ -420,11 +422,12 @@ async def open_connection(
                 await start_session(connection, security.login)
     except TimeoutError:
         if connection is None:
-            raise UnavailableError(f"broker {address}: no connection within {setup_timeout_ms} ms") from None
+            hint = f": if its port has no TLS, {_SET_PLAIN}" if security.tls is not None else ""
+            raise UnavailableError(f"broker {address}: no connection within {setup_timeout_ms} ms{hint}") from None
         connection.close()
         raise UnavailableError(
             f"broker {address}: it did not answer ApiVersions within {setup_timeout_ms} ms: it is too slow, is not "
-            "a Kafka broker, or expects TLS"
+            f"a Kafka broker, or {_EXPECTS_TLS}"
         ) from None
     except ssl.SSLError as error:
         raise AuthenticationError(f"broker {address}: {_tls_reason(error)}") from error
@@ -433,7 +436,7 @@ async def open_connection(
             connection.close()
         reason = _reason(error)
         if security.tls is not None and isinstance(error, ConnectionResetError | ConnectionAbortedError):
-            reason = "it closed the connection in the TLS handshake: security.protocol may be wrong for its port"
+            reason = f"it closed the connection in the TLS handshake: if its port has no TLS, {_SET_PLAIN}"
         raise UnavailableError(f"broker {address}: {reason}") from error
     except BaseException as error:
         if connection is not None:
@@ -474,7 +477,7 @@ def _tls_reason(error: ssl.SSLError) -> str:
             "of the authority that signed it, and connect to a name that the certificate has"
         )
     if error.reason in {"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"}:
-        return "it does not speak TLS on this port: set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+        return f"it does not speak TLS on this port: {_SET_PLAIN}"
     if "ALERT" in (error.reason or ""):
         return f"it ended TLS ({error.reason}): set ssl.keystore.location to a certificate of the client that it trusts"
     return f"the TLS handshake failed: {error.reason or error}"
@@ -483,7 +486,7 @@ def _tls_reason(error: ssl.SSLError) -> str:
 def _not_kafka(first_bytes: bytes) -> str:
     """Return a text about a server that sends these bytes instead of a response's length; empty if unknown."""
     if first_bytes[:2] in {b"\x15\x03", b"\x16\x03"}:
-        return "it expects TLS: set security.protocol to SSL or SASL_SSL"
+        return f"it {_EXPECTS_TLS}"
     if first_bytes[:4] in {b"HTTP", b"SSH-"}:
         return f"it is not a Kafka broker: it answers in {first_bytes[:4].decode().rstrip('-')}"
     return ""

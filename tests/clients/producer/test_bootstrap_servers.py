@@ -30,16 +30,19 @@ class Foreign(asyncio.Protocol):
             self._transport.close()
 
 
+OR_TLS = "is not a Kafka broker, or expects TLS: set security.protocol to SSL or SASL_SSL"
+
+
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it is not a Kafka broker: it answers in HTTP"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", "it is not a Kafka broker: it answers in SSH"),
         (b"\x15\x03\x03\x00\x02\x02\x16", "it expects TLS: set security.protocol to SSL or SASL_SSL"),
-        (b"\x16\x03\x01\x00\x05hello", "it expects TLS"),
+        (b"\x16\x03\x01\x00\x05hello", "it expects TLS: set security.protocol"),
         (b"-ERR unknown command\r\n", "it sent a frame of"),
-        ("close", "it closed the connection before it answered ApiVersions: it is not a Kafka broker, or expects TLS"),
-        (None, "it did not answer ApiVersions within 1000 ms: it is too slow, is not a Kafka broker, or expects TLS"),
+        ("close", f"it closed the connection before it answered ApiVersions: it {OR_TLS}"),
+        (None, f"it did not answer ApiVersions within 1000 ms: it is too slow, {OR_TLS}"),
     ],
 )
 def test_a_server_that_is_no_plain_kafka_broker_is_named_with_the_reason(

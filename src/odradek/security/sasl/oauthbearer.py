@@ -66,7 +66,7 @@ class OauthBearerServer:
         if flag != "n" or scheme.lower() != "bearer" or not bearer or items[-2:] != ["", ""]:
             raise invalid_token(self.mechanism)
         try:
-            checked = self._check(bearer.strip())
+            checked = self._check(bearer.strip(" "))
         except AuthenticationError as error:
             self._refusal = error
             return b'{"status":"invalid_token"}'

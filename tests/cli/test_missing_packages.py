@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from odradek import cli
 
 PACKAGES: Final = ("fastavro", "google.protobuf", "kazoo", "numba", "pyarrow", "pyspark")
+PAGE: Final = ("jinja2", "starlette", "uvicorn")
 PROGRAM: Final = f"""
 import sys
 from functools import partial
@@ -59,6 +60,14 @@ def test_a_call_names_the_extra_of_the_package_that_is_missing() -> None:
         "Avro and Protobuf values need pyarrow, which is not installed: pip install 'odradek[avro]'",
         "Avro and Protobuf values need pyarrow, which is not installed: pip install 'odradek[protobuf]'",
     ]
+
+
+@pytest.mark.parametrize("package", PAGE)
+def test_a_page_names_the_extra_of_the_package_that_is_missing(package: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None; from odradek.cli import main; main(['page'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr == f"odradek: pages need {package}, which is not installed: pip install 'odradek[page]'\n"
 
 
 def test_an_installed_package_does_not_list_the_benchmarks_of_the_source_tree(

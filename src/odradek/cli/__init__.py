@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "consume": "Read records to stdout.",
     "log": "Print and verify a partition's files.",
     "lab": "Explain and simulate an assignment or a rebalance.",
+    "page": "Show a cluster in a browser.",
     "pipeline": "Run a Spark pipeline from a TOML file.",
     "bench": "Compare Odradek with its peers on this machine.",
 }

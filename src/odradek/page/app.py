@@ -1,0 +1,233 @@
+"""The page as an ASGI application: routes of every view, static files, login; errors become sentences."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from odradek.model import AuthenticationError, ErrorCode, KafkaError, OdradekError, UnavailableError
+from odradek.page.live import LiveParts, Parts
+from odradek.page.protection import Protection
+from odradek.page.rendering import STATIC_TYPES, Renderer
+from odradek.page.sessions import Session, Sessions
+from odradek.page.settings import PageSettings
+from odradek.page.view import Action, Done, Page, PageRequest, View
+from odradek.page.views import VIEWS
+from odradek.runtime import Runtime
+
+_log = logging.getLogger("odradek.page")
+_MESSAGE: Final = "odradek-message"
+"""A cookie with the sentence of an action, which the next page shows."""
+_MOST_MESSAGE: Final = 1000
+_SHARE: Final = 4
+"""A poller pauses for at least this many times the duration of a reading, so a large cluster is read less often."""
+_LONGEST_PAUSE_S: Final = 10.0
+_NOT_FOUND: Final = {ErrorCode.unknown_topic_or_partition, ErrorCode.group_id_not_found, ErrorCode.unknown_topic_id}
+PROBLEM: Final = "problem"
+"""The id of the element that says what prevents the page from being read."""
+
+
+class PageApp:
+    """The ASGI application of a page, and what it keeps: sessions and live parts. `close` ends both."""
+
+    def __init__(self, settings: PageSettings, runtime: Runtime, views: Iterable[View] = VIEWS) -> None:
+        self.sessions = Sessions(settings, runtime)
+        self.live = LiveParts()
+        self._settings = settings
+        self._runtime = runtime
+        self._renderer = Renderer()
+        self._views = tuple(views)
+        routes = [Route("/static/{name}", self._static)]
+        for view in self._views:
+            pages = {page.path: page for page in view.pages}
+            routes += [Route(each.path, self._page(view, each)) for each in view.pages]
+            routes += [
+                Route(each.path, self._action(view, each, pages.get(each.path)), methods=["POST"])
+                for each in view.actions
+            ]
+        starlette = Starlette(routes=routes, exception_handlers={404: self._no_such_page, Exception: self._fault})
+        self._app = Protection(starlette, self.sessions, settings.host_names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+    async def close(self) -> None:
+        """End all streams, and close the clients of all sessions."""
+        await self.live.close()
+        await self.sessions.close()
+
+    # ---- pages --------------------------------------------------------------------------------------------------
+
+    def _page(self, view: View, page: Page) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            session = request.scope["session"]
+            asked = self._asked(request, session)
+            if "text/event-stream" in request.headers.get("accept", "") and page.live:
+                return self._stream(view, page, asked)
+            values = self._values(view, page, asked, message=_message(request))
+            response = await self._shown(page, asked, values)
+            if _MESSAGE in request.cookies:
+                response.delete_cookie(_MESSAGE, httponly=True, samesite="strict")
+            return response
+
+        return endpoint
+
+    async def _shown(self, page: Page, asked: PageRequest, values: dict[str, Any]) -> Response:
+        if page.operator and not asked.session.may_change:
+            return self._problem_page(values, _NO_RIGHTS, HTTPStatus.FORBIDDEN)
+        try:
+            data = await page.data(asked)
+        except OdradekError as error:
+            return self._problem_page(values, _sentence(error), _status(error))
+        if isinstance(data, Response):
+            return data
+        status = HTTPStatus.BAD_REQUEST if values["problem"] else HTTPStatus.OK
+        return HTMLResponse(self._renderer.page(page.template, values | {"data": data}), status)
+
+    def _problem_page(self, values: Mapping[str, Any], sentence: str, status: HTTPStatus) -> Response:
+        return HTMLResponse(self._renderer.page("problem.html", {**values, "problem": sentence}), status)
+
+    def _values(
+        self, view: View | None, page: Page | None, asked: PageRequest, *, message: str = "", problem: str = ""
+    ) -> dict[str, Any]:
+        """Return the variables of every template."""
+        return {
+            "views": [each for each in self._views if each.title],
+            "view": view,
+            "live": page is not None and bool(page.live),
+            "session": asked.session,
+            "asked": asked,
+            "message": message,
+            "problem": problem,
+            "cluster": asked.session.client.get("bootstrap_servers", "localhost:9092"),
+        }
+
+    def _asked(self, request: Request, session: Session) -> PageRequest:
+        return PageRequest(
+            session=session,
+            settings=self._settings,
+            runtime=self._runtime,
+            address=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+            path=request.path_params,
+            query=dict(request.query_params),
+            form=request.scope["form"],
+        )
+
+    # ---- live parts ---------------------------------------------------------------------------------------------
+
+    def _stream(self, view: View, page: Page, asked: PageRequest) -> Response:
+        values = self._values(view, page, asked)
+
+        async def updates() -> AsyncIterator[Parts]:
+            async with aclosing(self._readings(page, asked)) as readings:  # type: ignore[type-var]
+                async for data in readings:
+                    if isinstance(data, OdradekError):
+                        yield {PROBLEM: self._renderer.block("base.html", PROBLEM, {"problem": _sentence(data)})}
+                        continue
+                    parts = {
+                        name: self._renderer.block(page.template, name, {**values, "data": data}) for name in page.live
+                    }
+                    yield {PROBLEM: "", **parts}
+
+        events = self.live.stream((asked.session.key, asked.address), updates)
+        return StreamingResponse(events, media_type="text/event-stream", headers={"vary": "accept"})
+
+    async def _readings(self, page: Page, asked: PageRequest) -> AsyncIterator[Any]:
+        """Yield a page's data again and again, or the error that prevents it."""
+        if page.updates is not None:
+            try:
+                async with aclosing(page.updates(asked)) as updates:  # type: ignore[type-var]
+                    async for data in updates:
+                        yield data
+            except OdradekError as error:
+                yield error
+            return
+        interval_s = self._settings.interval_s if page.interval_s is None else page.interval_s
+        while True:
+            began_s, pause_s = self._runtime.clock.monotonic(), interval_s
+            try:
+                data = await page.data(asked)
+                pause_s = max(interval_s, _SHARE * (self._runtime.clock.monotonic() - began_s))
+            except OdradekError as error:
+                data = error
+            yield data
+            await asyncio.sleep(min(pause_s, _LONGEST_PAUSE_S))
+
+    # ---- actions ------------------------------------------------------------------------------------------------
+
+    def _action(self, view: View, action: Action, page: Page | None) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            asked = self._asked(request, request.scope["session"])
+            if action.operator and not asked.session.may_change:
+                return self._problem_page(self._values(view, None, asked), _NO_RIGHTS, HTTPStatus.FORBIDDEN)
+            try:
+                done = await action.act(asked)
+            except OdradekError as error:
+                values = self._values(view, page, asked, problem=_sentence(error))
+                if page is None:
+                    return self._problem_page(values, _sentence(error), HTTPStatus.BAD_REQUEST)
+                return await self._shown(page, asked, values)
+            return _redirect(done)
+
+        return endpoint
+
+    # ---- the rest -----------------------------------------------------------------------------------------------
+
+    async def _static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        content = self._renderer.static.get(name)
+        if content is None:
+            return Response(status_code=HTTPStatus.NOT_FOUND)
+        suffix = name[name.rindex(".") :]
+        headers = {"cache-control": "public, max-age=31536000, immutable"}  # the address has the content's hash
+        return Response(content, media_type=STATIC_TYPES[suffix], headers=headers)
+
+    async def _no_such_page(self, request: Request, _error: Exception) -> Response:
+        values = self._values(None, None, self._asked(request, request.scope["session"]))
+        return self._problem_page(values, f"There is no page {request.url.path}.", HTTPStatus.NOT_FOUND)
+
+    async def _fault(self, request: Request, error: Exception) -> Response:
+        _log.error("A page has failed: %s", request.url.path, exc_info=error)
+        values = self._values(None, None, self._asked(request, request.scope["session"]))
+        sentence = "This page has a fault. The log of the page has the details."
+        return self._problem_page(values, sentence, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+_NO_RIGHTS: Final = "You are a viewer of this page: operators may change the cluster (odradek page --role operator)."
+
+
+def _sentence(error: OdradekError) -> str:
+    """Return an error's text as one sentence."""
+    if isinstance(error, AuthenticationError):
+        return f"The cluster refuses the login: {error}"
+    return " ".join(str(error).split())
+
+
+def _status(error: OdradekError) -> HTTPStatus:
+    if isinstance(error, UnavailableError):
+        return HTTPStatus.SERVICE_UNAVAILABLE
+    if isinstance(error, KafkaError) and error.code in _NOT_FOUND:
+        return HTTPStatus.NOT_FOUND
+    if isinstance(error, KafkaError) and error.code.name.endswith("authorization_failed"):
+        return HTTPStatus.FORBIDDEN
+    return HTTPStatus.BAD_GATEWAY if isinstance(error, KafkaError) else HTTPStatus.BAD_REQUEST
+
+
+def _message(request: Request) -> str:
+    return unquote(request.cookies.get(_MESSAGE, ""))[:_MOST_MESSAGE]
+
+
+def _redirect(done: Done) -> Response:
+    response = RedirectResponse(done.address, HTTPStatus.SEE_OTHER)
+    if done.message:
+        response.set_cookie(_MESSAGE, quote(done.message[:_MOST_MESSAGE]), max_age=60, httponly=True, samesite="strict")
+    return response

@@ -1,0 +1,132 @@
+"""Protection of the page against other sites: it checks each request before a view gets it, as ASGI middleware.
+
+```
+Host          localhost, an IP address, or a name of the settings: a name that an attacker lets point here is refused
+method        GET, HEAD, POST
+POST          Origin and Sec-Fetch-Site are this page's; a urlencoded form of limited size with the session's token
+response      a strict Content-Security-Policy and the like, on every answer
+```
+"""
+
+import ipaddress
+from collections.abc import Iterable, Mapping, MutableMapping
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from odradek.page.sessions import Session, Sessions, same_text
+
+MOST_FORM_BYTES: Final = 2 << 20
+"""Limit of a posted form: a record of a megabyte fits."""
+_MOST_FIELDS: Final = 1000
+LOGIN: Final = "/login"
+STATIC: Final = "/static/"
+_HEADERS: Final[Mapping[bytes, bytes]] = {
+    b"content-security-policy": b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    b"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"same-origin",  # with no-referrer, browsers would send forms with `Origin: null`
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
+}
+_NO_STORE: Final = (b"cache-control", b"no-store")
+
+
+class Refused(Exception):
+    """A request that the page does not accept."""
+
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        self.status = status
+        super().__init__(reason)
+
+
+class Protection:
+    """The middleware. `scope["session"]` is the request's session, `scope["form"]` has the fields of a form."""
+
+    def __init__(self, app: ASGIApp, sessions: Sessions, host_names: Iterable[str]) -> None:
+        self._app = app
+        self._sessions = sessions
+        self._host_names = {"localhost", *(name.lower() for name in host_names)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+
+        async def protected(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = [(name.lower(), value) for name, value in message.get("headers", ())]
+                names = {name for name, _ in own}
+                added = [*_HEADERS.items(), *([] if b"cache-control" in names else [_NO_STORE])]
+                message["headers"] = [*own, *added]
+            await send(message)
+
+        try:
+            await self._check(scope, receive)
+        except Refused as refusal:
+            await PlainTextResponse(f"{refusal}\n", refusal.status)(scope, receive, protected)
+        else:
+            await self._app(scope, receive, protected)
+
+    async def _check(self, scope: MutableMapping[str, Any], receive: Receive) -> None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        self._check_host(host)
+        if scope["method"] not in ("GET", "HEAD", "POST"):
+            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "the page knows GET, HEAD and POST only")
+        scope["session"] = session = self._sessions.find(headers.get("cookie", ""))
+        scope["form"] = {}
+        if scope["method"] == "POST":
+            scope["form"] = await self._form(headers, host, session, receive)
+
+    def _check_host(self, host: str) -> None:
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").lower()
+        except ValueError:
+            name = ""
+        if name not in self._host_names and not _is_ip_address(name):
+            reason = f"this page is not known as {name[:100]!r}: use its IP address, or start it with --host-name NAME"
+            raise Refused(HTTPStatus.MISDIRECTED_REQUEST, reason)
+
+    async def _form(self, headers: Headers, host: str, session: Session | None, receive: Receive) -> Mapping[str, str]:
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            raise Refused(HTTPStatus.FORBIDDEN, "the form was sent by another site")
+        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            raise Refused(HTTPStatus.FORBIDDEN, "the form was sent by another site")
+        if headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "forms are application/x-www-form-urlencoded")
+        try:
+            text = (await _body(receive)).decode("ascii")
+            form = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"))
+        except ValueError:
+            raise Refused(HTTPStatus.BAD_REQUEST, "the form is not urlencoded UTF-8 text") from None
+        token = self._sessions.login_token if session is None else session.csrf_token
+        if not same_text(form.pop("csrf", ""), token):
+            raise Refused(HTTPStatus.FORBIDDEN, "the form is too old: load its page again, and send it again")
+        return form
+
+
+async def _body(receive: Receive) -> bytes:
+    chunks, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(HTTPStatus.BAD_REQUEST, "the form is incomplete")
+        chunks.append(chunk := message.get("body", b""))
+        size += len(chunk)
+        if size > MOST_FORM_BYTES:
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a form has at most {MOST_FORM_BYTES} bytes")
+        if not message.get("more_body", False):
+            return b"".join(chunks)
+
+
+def _is_ip_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

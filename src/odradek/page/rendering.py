@@ -1,0 +1,92 @@
+"""The templates: jinja2 with autoescape, filters for numbers and times, the addresses of static files."""
+
+import datetime
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+_FOLDER: Final = Path(__file__).parent
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+STATIC_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+class Renderer:
+    """The templates and static files of the page."""
+
+    def __init__(self) -> None:
+        self.static = {
+            path.name: path.read_bytes()
+            for path in sorted((_FOLDER / "static").iterdir())
+            if path.suffix in STATIC_TYPES
+        }
+        self._environment = Environment(
+            loader=FileSystemLoader(_FOLDER / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._environment.filters |= {"number": number, "bytes": size, "time": time_tag, "duration": duration}
+        self._environment.globals |= {"static": self._static_address}
+        # Blocks are rendered alone, too, and would not see what a template imports.
+        self._environment.globals["ui"] = self._environment.get_template("ui.html").module
+
+    def page(self, template: str, values: Mapping[str, Any]) -> str:
+        """Render a whole page."""
+        return self._environment.get_template(template).render(values)
+
+    def block(self, template: str, name: str, values: Mapping[str, Any]) -> str:
+        """Render one block of a template."""
+        found = self._environment.get_template(template)
+        return "".join(found.blocks[name](found.new_context(dict(values))))
+
+    def _static_address(self, name: str) -> str:
+        return f"/static/{name}?v={hashlib.sha256(self.static[name]).hexdigest()[:12]}"
+
+
+def number(value: float | None) -> str:
+    """Format a number with thousands separators; "–" for None."""
+    return "–" if value is None else f"{value:,}"
+
+
+def size(value: int | None) -> str:
+    """Format bytes with a binary unit, "1.5 MiB"; "–" for None."""
+    if value is None:
+        return "–"
+    scaled, unit = float(value), 0
+    while abs(scaled) >= 1024 and unit < len(_UNITS) - 1:
+        scaled, unit = scaled / 1024, unit + 1
+    return f"{value} B" if unit == 0 else f"{scaled:.1f} {_UNITS[unit]}"
+
+
+def duration(value_ms: float | None) -> str:
+    """Format milliseconds, as "350 ms", "4.2 s", "3 min 20 s", "2 h 5 min" or "3 d 4 h"; "–" for None."""
+    if value_ms is None:
+        return "–"
+    if value_ms < 1000:
+        return f"{value_ms:.0f} ms"
+    seconds = value_ms / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for unit, smaller, length, part in (("d", "h", 86_400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1)):
+        if whole >= length:
+            return f"{whole // length} {unit} {whole % length // part} {smaller}"
+    return f"{whole} s"
+
+
+def time_tag(time_ms: int | None) -> Markup | str:
+    """Return a `<time>` element in UTC, which page.js changes to the user's zone; "–" for None and -1."""
+    if time_ms is None or time_ms < 0:
+        return "–"
+    try:
+        when = datetime.datetime.fromtimestamp(time_ms / 1000, tz=datetime.UTC)
+    except (OverflowError, ValueError):
+        return f"{time_ms} ms"
+    text = when.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+    return Markup('<time datetime="{}Z">{} UTC</time>').format(text.replace(" ", "T"), text)

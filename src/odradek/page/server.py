@@ -1,0 +1,73 @@
+"""The page's server: uvicorn's HTTP protocol on a listener of the runtime, in the caller's event loop."""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Final, cast
+
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from odradek.model import ConfigurationError
+from odradek.page.app import PageApp
+from odradek.runtime import Listener, Runtime
+
+_MOST_CONNECTIONS: Final = 1000
+"""Limit of open connections; a request beyond it gets 503."""
+_log = logging.getLogger("odradek.page")
+
+
+class PageServer:
+    """Serves one page; it has no threads and no signal handlers."""
+
+    def __init__(self, app: PageApp, runtime: Runtime) -> None:
+        self._app = app
+        self._runtime = runtime
+        self._state = ServerState()
+        self._listener: Listener | None = None
+        self._config = Config(
+            app, log_config=None, access_log=False, lifespan="off", ws="none", limit_concurrency=_MOST_CONNECTIONS,
+            proxy_headers=False, server_header=False, date_header=False, timeout_keep_alive=30,
+        )  # fmt: skip
+        # What it warns of are broken requests of clients.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+        self._config.load()
+
+    @property
+    def port(self) -> int:
+        """The open port."""
+        assert self._listener is not None, "the page is not open"
+        return self._listener.port
+
+    async def open(self, host: str, port: int, tls: Callable[[], ssl.SSLContext] | None = None) -> str:
+        """Listen on `port` (0: any free one), and return the page's address.
+
+        Raises `ConfigurationError` if the port is not available.
+        """
+        try:
+            self._listener = await self._runtime.network.listen(self._connection, host, port, tls=tls)
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot listen on {host}:{port} for the page: {error.strerror or error}"
+            ) from None
+        shown = f"[{host}]" if ":" in host else host or "localhost"
+        address = f"{'http' if tls is None else 'https'}://{shown}:{self.port}/"
+        _log.info("page at %s", address)
+        return address
+
+    async def close(self) -> None:
+        """Close all connections, and the clients of the sessions."""
+        if self._listener is not None:
+            self._listener.close()
+        await self._app.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        tasks = list(self._state.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _connection(self) -> asyncio.BaseProtocol:
+        return cast("asyncio.BaseProtocol", H11Protocol(self._config, self._state, {}))

@@ -1,0 +1,116 @@
+"""Sessions: each has an admin client of its own with its user's credentials; without login, there is one for all."""
+
+import asyncio
+import hmac
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Final
+
+from odradek.clients import Admin
+from odradek.page.settings import PageSettings
+from odradek.runtime import Runtime
+
+COOKIE: Final = "odradek-session"
+_IDLE_S: Final = 12 * 3600.0
+_MOST_SESSIONS: Final = 1000
+"""Limit of sessions; a login beyond it ends the one that was idle for longest."""
+
+
+class Session:
+    """A user of the page: its admin client, the token in its forms, and whether it may change the cluster."""
+
+    def __init__(self, key: str, csrf_token: str, client: Mapping[str, Any], *, user: str, may_change: bool) -> None:
+        self.key = key
+        self.csrf_token = csrf_token
+        self.client = client
+        self.user = user
+        self.may_change = may_change
+        self.used_s = 0.0
+        self._admin: asyncio.Task[Admin] | None = None
+
+    async def admin(self) -> Admin:
+        """Return the session's connected client. Raises `UnavailableError` if no broker answers in time."""
+        if self._admin is None or (self._admin.done() and self._admin.exception() is not None):
+            # All requests wait for the same start, and a later request starts again if it fails.
+            self._admin = asyncio.create_task(Admin(**self.client).start())
+        return await asyncio.shield(self._admin)
+
+    async def close(self) -> None:
+        """Close the client's connections."""
+        starting, self._admin = self._admin, None
+        if starting is None:
+            return
+        starting.cancel()
+        (result,) = await asyncio.gather(starting, return_exceptions=True)
+        if isinstance(result, Admin):
+            await result.close()
+
+
+class Sessions:
+    """The sessions of one page; keys and tokens are random."""
+
+    def __init__(self, settings: PageSettings, runtime: Runtime) -> None:
+        self._settings = settings
+        self._runtime = runtime
+        self._by_key: dict[str, Session] = {}
+        self._login_token = self._random()
+        self._shared = self._new("shared", settings.client, user="")
+
+    @property
+    def login_token(self) -> str:
+        """The token in the form of the login."""
+        return self._login_token
+
+    def find(self, cookies: str) -> Session | None:
+        """Return the session of a Cookie header, the shared one without logins, or None."""
+        if not self._settings.requires_login:
+            return self._shared
+        try:
+            given = SimpleCookie(cookies).get(COOKIE)
+        except CookieError:
+            return None
+        found = None if given is None else self._by_key.get(given.value)
+        now_s = self._runtime.clock.monotonic()
+        if found is None or now_s - found.used_s > _IDLE_S:
+            return None
+        found.used_s = now_s
+        return found
+
+    async def add(self, client: Mapping[str, Any], user: str) -> Session:
+        """Add the session of a user who has logged in, with a client of these settings."""
+        await self._expire()
+        session = self._new(self._random(), client, user=user)
+        self._by_key[session.key] = session
+        return session
+
+    async def remove(self, session: Session) -> None:
+        """End a session."""
+        self._by_key.pop(session.key, None)
+        await session.close()
+
+    async def close(self) -> None:
+        """End all sessions."""
+        for session in [self._shared, *self._by_key.values()]:
+            await self.remove(session)
+
+    async def _expire(self) -> None:
+        """End the sessions that are idle for too long, and the longest idle one if there are too many."""
+        now_s = self._runtime.clock.monotonic()
+        by_age = sorted(self._by_key.values(), key=lambda each: each.used_s)
+        surplus = max(0, len(by_age) - _MOST_SESSIONS + 1)
+        for number, session in enumerate(by_age):
+            if number < surplus or now_s - session.used_s > _IDLE_S:
+                await self.remove(session)
+
+    def _new(self, key: str, client: Mapping[str, Any], *, user: str) -> Session:
+        session = Session(key, self._random(), client, user=user, may_change=self._settings.may_change)
+        session.used_s = self._runtime.clock.monotonic()
+        return session
+
+    def _random(self) -> str:
+        return self._runtime.entropy.randbytes(24).hex()
+
+
+def same_text(first: str, second: str) -> bool:
+    """Compare two secrets in a time that does not depend on them."""
+    return hmac.compare_digest(first.encode(), second.encode())

@@ -1,0 +1,23 @@
+"""The settings of a page."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct, field
+
+
+class PageSettings(Struct, frozen=True, kw_only=True):
+    """The settings of one page: `client` has the keyword arguments of `Admin` and the other clients."""
+
+    client: Mapping[str, Any] = field(default_factory=dict)
+    may_change: bool = True
+    """Whether its users are operators, who may change the cluster, or viewers."""
+    requires_login: bool = False
+    """Whether each user logs in with SASL credentials of the cluster, which the page then uses for that user."""
+    host_names: tuple[str, ...] = ()
+    """Names by which browsers may address the page, beside `localhost` and all IP addresses."""
+    interval_s: float = 1.0
+    """The time between two readings of what an open page shows."""
+
+    def __repr__(self) -> str:
+        return f"PageSettings(may_change={self.may_change}, requires_login={self.requires_login})"

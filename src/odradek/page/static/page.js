@@ -1,0 +1,157 @@
+// What a browser adds to the pages: live parts, times in the user's zone, forms in dialogs, commands to copy.
+"use strict";
+
+// ---- times: `<time datetime>` has UTC from the server ----
+
+function localTimes(root) {
+  for (const element of root.querySelectorAll("time[datetime]:not([title])")) {
+    const when = new Date(element.dateTime);
+    if (isNaN(when)) continue;
+    element.title = element.textContent;
+    element.textContent = when.toLocaleString(undefined, {
+      year: "numeric", month: "2-digit", day: "2-digit",
+      hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hourCycle: "h23",
+    }) + " (" + element.title.slice(11, 19) + " UTC)";
+  }
+}
+
+// ---- commands: a button that copies ----
+
+function copyButtons(root) {
+  if (!navigator.clipboard) return; // browsers have it on localhost and with TLS
+  for (const code of root.querySelectorAll("[data-copy]:not(:has(button))")) {
+    const text = code.textContent;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = "Copy";
+    button.setAttribute("aria-label", "Copy the command");
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    });
+    code.append(button);
+  }
+}
+
+function enhance(root) {
+  localTimes(root);
+  copyButtons(root);
+}
+
+// ---- live parts: the server sends the HTML of an element that has changed ----
+
+// A place inside `root` that is found again after the content was replaced: an id, or the path of child numbers.
+function placeOf(element, root) {
+  if (element.id) return { id: element.id };
+  const path = [];
+  for (let each = element; each !== root; each = each.parentElement) {
+    path.unshift([...each.parentElement.children].indexOf(each));
+  }
+  return { path };
+}
+
+function at(place, root) {
+  if (place.id) return document.getElementById(place.id);
+  return place.path.reduce((element, index) => element && element.children[index], root);
+}
+
+function replaceContent(root, html) {
+  if (root.contains(document.getSelection().anchorNode) && !document.getSelection().isCollapsed) return false;
+  const open = [...root.querySelectorAll("details[open]")].map((each) => placeOf(each, root));
+  const closed = [...root.querySelectorAll("details:not([open])")].map((each) => placeOf(each, root));
+  const focused = root.contains(document.activeElement) ? document.activeElement : null;
+  const focus = focused && { place: placeOf(focused, root), value: focused.value, start: focused.selectionStart };
+  const scrolled = [...root.querySelectorAll(".table, pre")].map((each) => [placeOf(each, root), each.scrollLeft, each.scrollTop]);
+  root.innerHTML = html; // rendered by the server, which escapes all values
+  for (const place of open) at(place, root)?.setAttribute("open", "");
+  for (const place of closed) at(place, root)?.removeAttribute("open");
+  for (const [place, left, top] of scrolled) at(place, root)?.scrollTo({ left, top, behavior: "instant" });
+  const again = focus && at(focus.place, root);
+  if (again) {
+    if (focus.value !== undefined && "value" in again && again.type !== "submit") again.value = focus.value;
+    again.focus({ preventScroll: true });
+    if (focus.start !== undefined && focus.start !== null) again.setSelectionRange?.(focus.start, focus.start);
+  }
+  enhance(root);
+  return true;
+}
+
+const latest = new Map(); // id → the HTML that the server sent last, and whether it is shown
+
+function showPart(id, html) {
+  const root = document.getElementById(id);
+  if (root) {
+    latest.set(id, { html, shown: replaceContent(root, html) });
+  } else if (html) {
+    location.reload(); // a page that could not be shown before, for its cluster was away
+  }
+}
+
+let stream = null;
+
+function openStream() {
+  if (stream || document.hidden) return;
+  stream = new EventSource(location.href);
+  stream.addEventListener("part", (event) => {
+    document.getElementById("main").classList.remove("stale");
+    const { id, html } = JSON.parse(event.data);
+    if (latest.get(id)?.html !== html) showPart(id, html);
+  });
+  stream.addEventListener("end", closeStream);
+  stream.addEventListener("error", () => document.getElementById("main").classList.add("stale"));
+}
+
+function closeStream() {
+  stream?.close();
+  stream = null;
+}
+
+function startLive() {
+  if (!("live" in document.body.dataset)) return;
+  document.addEventListener("visibilitychange", () => (document.hidden ? closeStream() : openStream()));
+  document.addEventListener("selectionchange", () => { // what came while text was selected
+    if (!document.getSelection().isCollapsed) return;
+    for (const [id, part] of latest) if (!part.shown) showPart(id, part.html);
+  });
+  openStream();
+}
+
+// ---- forms: their own pages, shown as a dialog ----
+
+async function showDialog(link) {
+  const response = await fetch(link.href);
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  const form = page.querySelector("main form.fields");
+  if (!form) {
+    location.href = link.href;
+    return;
+  }
+  const dialog = document.createElement("dialog");
+  const heading = page.querySelector("main h1");
+  const close = document.createElement("button");
+  close.type = "button";
+  close.textContent = "Cancel";
+  close.addEventListener("click", () => dialog.close());
+  (form.querySelector(".buttons") ?? form).append(close);
+  dialog.append(...(heading ? [heading] : []), ...page.querySelectorAll("main > p"), form);
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.setAttribute("aria-label", heading?.textContent ?? link.textContent);
+  enhance(dialog);
+  dialog.showModal();
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[data-dialog]");
+  if (!link || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  showDialog(link).catch(() => { location.href = link.href; });
+});
+
+document.addEventListener("change", (event) => { // a filter's choices apply at once
+  if (event.target.matches("form[method=get] select, form[method=get] input[type=checkbox]")) event.target.form.requestSubmit();
+});
+
+enhance(document);
+startLive();

@@ -1,0 +1,8 @@
+"""The views: one file each. A view is a value of `page.view.View` and a line of `VIEWS`, in the navigation's order."""
+
+from typing import Final
+
+from odradek.page.view import View
+from odradek.page.views import cluster
+
+VIEWS: Final[tuple[View, ...]] = (cluster.VIEW,)

@@ -1,0 +1,87 @@
+"""The view of the cluster: its problems first, then the brokers with racks, leaders, replicas and disks."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from odradek.clients.admin.descriptions import BrokerDescription
+from odradek.clients.admin.health import ClusterState, Problem, cluster_state, problems_of
+from odradek.clients.admin.log_dirs import LogDirDescription
+from odradek.page.view import Page, PageRequest, View
+
+
+class BrokerRow(Struct, frozen=True, kw_only=True):
+    """A broker in the table; sizes are None where they are unknown."""
+
+    broker: BrokerDescription
+    is_controller: bool
+    leaders: int
+    replicas: int
+    log_bytes: int | None
+    disk_bytes: int | None
+    free_bytes: int | None
+
+    @property
+    def disk_used(self) -> float | None:
+        """The used share of its volumes."""
+        if not self.disk_bytes or self.free_bytes is None:
+            return None
+        return 1 - self.free_bytes / self.disk_bytes
+
+
+class ClusterPage(Struct, frozen=True, kw_only=True):
+    """The data of the view."""
+
+    cluster_id: str | None
+    controller_id: int
+    topics: int
+    partitions: int
+    problems: Sequence[Problem]
+    brokers: Sequence[BrokerRow]
+
+
+async def cluster(asked: PageRequest) -> ClusterPage:
+    """Return the state of the cluster now."""
+    return cluster_page(await cluster_state(await asked.admin()))
+
+
+def cluster_page(state: ClusterState) -> ClusterPage:
+    """Return what the view shows of a state."""
+    partitions = [each for topic in state.topics for each in topic.partitions.values()]
+    leaders = Counter(each.leader for each in partitions)
+    replicas = Counter(broker_id for each in partitions for broker_id in each.replicas)
+    return ClusterPage(
+        cluster_id=state.cluster.cluster_id,
+        controller_id=state.cluster.controller_id,
+        topics=len(state.topics),
+        partitions=len(partitions),
+        problems=problems_of(state),
+        brokers=[
+            BrokerRow(
+                broker=each,
+                is_controller=each.broker_id == state.cluster.controller_id,
+                leaders=leaders[each.broker_id],
+                replicas=replicas[each.broker_id],
+                **_disks(state.log_dirs.get(each.broker_id)),
+            )
+            for each in state.cluster.brokers
+        ],
+    )
+
+
+def _disks(directories: Sequence[LogDirDescription] | None) -> dict[str, int | None]:
+    if directories is None:
+        return {"log_bytes": None, "disk_bytes": None, "free_bytes": None}
+    return {
+        "log_bytes": sum(sum(each.sizes.values()) for each in directories),
+        "disk_bytes": sum(each.total_bytes or 0 for each in directories) or None,
+        "free_bytes": sum(each.usable_bytes or 0 for each in directories),
+    }
+
+
+VIEW = View(
+    title="Cluster",
+    path="/",
+    pages=(Page(path="/", template="cluster.html", data=cluster, live=("state",)),),
+)

@@ -1,0 +1,29 @@
+"""The view of the cluster, of a real one."""
+
+import pytest
+from visitor import visiting
+
+from odradek.page.settings import PageSettings
+from odradek.testing import Cluster
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_the_brokers_are_shown_with_their_leaders_replicas_and_disks(kafka: Cluster) -> None:
+    kafka.create_topic("shown", partitions=3)
+    async with visiting(PageSettings(client={"bootstrap_servers": kafka.bootstrap_servers})) as visitor:
+        answer = await visitor.get("/")
+    assert answer.status == 200
+    assert "Nothing is wrong" in answer.text
+    assert f"<td>{kafka.bootstrap_servers}</td>" in answer.text
+    assert '<span class="tag">controller</span>' in answer.text
+    assert "<meter" in answer.text
+
+
+async def test_without_a_cluster_the_page_says_so_and_the_next_request_tries_again() -> None:
+    client = {"bootstrap_servers": "127.0.0.1:1", "default_api_timeout_ms": 50}
+    async with visiting(PageSettings(client=client)) as visitor:
+        for _ in range(2):
+            answer = await visitor.get("/")
+            assert answer.status == 503
+            assert "no broker answers" in answer.text

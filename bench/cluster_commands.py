@@ -75,10 +75,14 @@ def replicated(*, as_json: bool, mib: int, warm_up: float, **asked: Any) -> None
 @click.command(name="replicated-transactions")
 @_common(rounds=3, session_timeout_ms=18_000)
 @click.option("--seconds", type=click.FloatRange(1), default=5.0, show_default=True, help="Of a measurement.")
-def replicated_transactions(*, as_json: bool, seconds: float, **asked: Any) -> None:
-    """Commit transactions to three replicas: transactions/s, and the times of commits."""
+@click.option("--warm-up", type=click.FloatRange(1), default=20.0, show_default=True, help="Seconds, for each side.")
+@click.option(
+    "--only", default="", metavar="WORDS", help="Rows whose name has these words, such as 'librdkafka, 10 rec'."
+)
+def replicated_transactions(*, as_json: bool, seconds: float, warm_up: float, only: str, **asked: Any) -> None:
+    """Commit transactions to three replicas: transactions/s, the times of commits, and the CPU of all three brokers."""
     with _bench(**asked) as bench:
-        rows = cluster_comparisons.replicated_transactions(bench, seconds=seconds)
+        rows = cluster_comparisons.replicated_transactions(bench, seconds=seconds, warm_up_s=warm_up, only=only)
         _print("transactions", bench, rows, as_json=as_json)
 
 

@@ -18,6 +18,7 @@ from bench.clients.processes import run_client
 from bench.comparisons import THROUGHPUT, describe_shape, settle
 from bench.measure import Aim, Row, Run, cpu_seconds, resident_mib, turns
 from bench.peers.clusters import ClusterSide, ProcessCluster
+from bench.transaction_comparisons import CLIENTS, SHAPES
 from odradek.broker.cluster.counted_store import CHILDREN, GET, MULTI
 
 BROKERS: Final = 3
@@ -148,30 +149,41 @@ def _warm_up(cluster: ProcessCluster, seconds: float) -> None:
                 _produce(cluster, shape, _WARM_UP_MIB)()
 
 
-def replicated_transactions(bench: ClusterBench, *, seconds: float) -> Iterator[Row]:
-    """Commit transactions of 10 records to three replicas, by librdkafka and by our producer; `process` takes 100."""
-    shapes: list[tuple[str, dict[str, int]]] = [
-        (workload, {"records": 10, "producers": producers})
-        for workload in ("transactions", "our_transactions")
-        for producers in (1, 16)
+def replicated_transactions(bench: ClusterBench, *, seconds: float, warm_up_s: float, only: str) -> Iterator[Row]:
+    """Commit transactions to three replicas, by librdkafka and by our producer, in shapes whose name has `only`."""
+    shapes = [
+        (f"{client}, {_words(shape)}", workload, shape) for workload, client in CLIENTS.items() for shape in SHAPES
     ]
-    for workload, shape in [*shapes, ("process", {"records": 100})]:
-        what = f"{workload.replace('_', ' ')}, " + ", ".join(f"{count} {name}" for name, count in shape.items())
-        arguments = {**shape, "replicas": BROKERS, "seconds": seconds}
-        runs = {each.name: _run(each, workload, arguments) for each in bench.clusters()}
+    shapes.append(("consume, process, produce; 100 records", "process", {"records": 100}))
+    for cluster in bench.clusters():
+        bench.say(f"warming up {cluster.name} for {warm_up_s:g} s")
+        _transact(cluster, "transactions", {"records": 10, "producers": 16, "seconds": warm_up_s})()
+    for what, workload, shape in shapes:
+        if only not in what:
+            continue
+        runs = {each.name: _transact(each, workload, {**shape, "seconds": seconds}) for each in bench.clusters()}
         figures = bench.measure(what, runs)
         for name, unit, aim in (
             ("transactions_per_second", "transactions/s", THROUGHPUT),
             ("p50_ms", "commit p50, ms", _AS_SOON),
             ("p99_ms", "commit p99, ms", _AS_SOON),
+            ("cpu_ms", "CPU ms, all brokers", _AS_SOON),
         ):
             yield bench.row(what, unit, {side: statistics.median(by[name]) for side, by in figures.items()}, aim)
 
 
-def _run(cluster: ProcessCluster, workload: str, arguments: Mapping[str, object]) -> Run:
+def _words(shape: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in shape.items())
+
+
+def _transact(cluster: ProcessCluster, workload: str, arguments: Mapping[str, object]) -> Run:
     def run() -> Mapping[str, float]:
         settle()
-        return run_client(workload, {**arguments, "bootstrap_servers": cluster.bootstrap_servers})
+        before = [cpu_seconds(pid) for pid in cluster.pids]
+        where = {"bootstrap_servers": cluster.bootstrap_servers, "replicas": BROKERS}
+        figures = run_client(workload, {**arguments, **where})
+        used = sum(cpu_seconds(pid) for pid in cluster.pids) - sum(before)
+        return {**figures, "cpu_ms": used / figures["transactions"] * 1000}
 
     return run
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from bench import comparisons, storage_comparisons
+from bench import comparisons, storage_comparisons, transaction_comparisons
 from bench.clients.librdkafka import CLIENT_SETTINGS
 from bench.comparisons import Bench
 from bench.measure import Row, print_rows
@@ -29,12 +29,16 @@ COMPARISONS: Final[Mapping[str, Callable[[Bench], Iterator[Row]]]] = {
     "fetch": comparisons.fetch,
     "requests": comparisons.requests,
     "logins": comparisons.logins,
-    "transactions": comparisons.transactions,
+    "transactions": transaction_comparisons.transactions,
+    "isolation": transaction_comparisons.isolation,
     "latency": comparisons.latency,
     "recovery": storage_comparisons.recovery,
     "compaction": storage_comparisons.compaction,
+    "coordinator": transaction_comparisons.coordinator,
 }
-"""The comparisons by name, in order. No other broker runs during the last two."""
+"""The comparisons by name, in order."""
+_ALONE: Final = ("recovery", "compaction", "coordinator")
+"""Comparisons during which no other broker runs."""
 
 
 @click.command(name="compare")
@@ -78,7 +82,7 @@ def command(
     """Compare with a peer on this machine, by the same client: figures of both, their ratio, the aim.
 
     Sides take turns within each round, every other round backwards, and medians are shown. Both get the same warm-up,
-    since a JVM needs one; start, memory, recovery and compaction are taken without.
+    since a JVM needs one; start, memory, recovery, compaction and coordinator are taken without.
     """
     names = _chosen(only)
     protocol = None if security is None else SecurityProtocol(security.upper())
@@ -106,7 +110,7 @@ def command(
         try:
             for name in names:
                 rows: list[Row] = []
-                if name in ("recovery", "compaction"):
+                if name in _ALONE:
                     bench.close()
                 try:
                     rows.extend(COMPARISONS[name](bench))

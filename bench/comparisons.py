@@ -29,10 +29,6 @@ _BATCHES: Final = (1_000_000, 16_384)
 _PARTITIONS: Final = (1, 32)
 _REQUESTS: Final = 40_000
 _PER_SECOND: Final = 1_000
-_TRANSACTION_RECORDS: Final = (1, 10, 100)
-_PRODUCERS: Final = (1, 16)
-_TRANSACTIONS: Final = 2_000
-"""Of the topic that is fetched."""
 _WARM_UP_MIB: Final = 32
 _WARM_UP_REQUESTS: Final = 5_000
 
@@ -156,7 +152,7 @@ def produce(bench: Bench) -> Iterator[Row]:
         what = f"produce, {describe_shape(**shape)}"
         arguments = {**shape, "total_bytes": bench.mib * _MIB}
         runs = {server.name: with_cpu(server, "produce", arguments) for server in bench.servers()}
-        yield from _throughput(bench, what, bench.measure(what, runs))
+        yield from throughput(bench, what, bench.measure(what, runs))
 
 
 def fetch(bench: Bench) -> Iterator[Row]:
@@ -173,7 +169,7 @@ def fetch(bench: Bench) -> Iterator[Row]:
                 )
                 runs[server.name] = with_cpu(server, "fetch", arguments)
             figures = bench.measure(what, runs)
-        yield from _throughput(bench, what, figures)
+        yield from throughput(bench, what, figures)
         # Client and broker share the cores: no broker can use what the client takes.
         yield bench.row(what, "client CPU ms/MiB", figures, "client_ms_per_mib")
 
@@ -189,7 +185,8 @@ def describe_shape(record_bytes: int, batch_bytes: int, partitions: int) -> str:
     return f"{record} records, {batch} batches, {partitions} partition{'s' if partitions > 1 else ''}"
 
 
-def _throughput(bench: Bench, what: str, figures: Mapping[str, Mapping[str, float]]) -> Iterator[Row]:
+def throughput(bench: Bench, what: str, figures: Mapping[str, Mapping[str, float]]) -> Iterator[Row]:
+    """Yield the rows of MiB/s, and of the broker's CPU ms for each MiB."""
     cpu = {side: {"ms": by["cpu_seconds"] / by["mib"] * 1000} for side, by in figures.items()}
     yield bench.row(what, "MiB/s", figures, "mib_per_second", THROUGHPUT)
     yield bench.row(what, "broker CPU ms/MiB", cpu, "ms")
@@ -219,49 +216,6 @@ def logins(bench: Bench) -> Iterator[Row]:
     per_core = {side: {"rate": by["connections"] / by["cpu_seconds"]} for side, by in figures.items()}
     yield bench.row(what, "connections/s", figures, "connections_per_second", PER_CORE)
     yield bench.row(what, "connections per s of broker CPU", per_core, "rate", PER_CORE)
-
-
-def transactions(bench: Bench) -> Iterator[Row]:
-    """Commit transactions by librdkafka and by our producer, and read what is committed."""
-    shapes = [
-        {"records": records, "producers": producers} for producers in _PRODUCERS for records in _TRANSACTION_RECORDS
-    ]
-    for workload, client in (("transactions", "librdkafka"), ("our_transactions", "our producer")):
-        for shape in shapes:
-            what = f"{client}, {shape['records']} records, {shape['producers']} producers"
-            yield from _transactions(bench, what, workload, shape)
-    yield from _transactions(bench, "consume, process, produce; 100 records", "process", {"records": 100})
-    fetched = {}
-    for is_transactional in (True, False):
-        what = f"fetch, 100 records a {'transaction' if is_transactional else 'batch'}"
-        with ExitStack() as topics:
-            runs = {}
-            for server in bench.servers():
-                name = f"bench-{uuid.uuid4().hex[:8]}"
-                where = {"bootstrap_servers": server.bootstrap_servers, "topic": name}
-                topics.callback(run_client, "delete_topic", where)
-                run_client("create_topic", {**where, "partitions": 1})
-                written = {"records": 100, "count": _TRANSACTIONS, "is_transactional": is_transactional}
-                run_client("transactions", {**where, **written})
-                read = {"topic": name, "partitions": 1, "record_bytes": 100, "records": 100 * _TRANSACTIONS}
-                runs[server.name] = with_cpu(server, "fetch", read)
-            fetched[is_transactional] = bench.measure(what, runs)
-        yield from _throughput(bench, what, fetched[is_transactional])
-    share = {
-        side: {"share": by["mib_per_second"] / fetched[False][side]["mib_per_second"]}
-        for side, by in fetched[True].items()
-    }
-    yield bench.row("fetch rate with transactions", "of that without", share, "share", PER_CORE)
-
-
-def _transactions(bench: Bench, what: str, workload: str, shape: Mapping[str, object]) -> Iterator[Row]:
-    arguments = {**shape, "seconds": bench.seconds}
-    figures = bench.measure(what, {server.name: with_cpu(server, workload, arguments) for server in bench.servers()})
-    cpu = {side: {"us": by["cpu_seconds"] / by["transactions"] * 1e6} for side, by in figures.items()}
-    yield bench.row(what, "transactions/s", figures, "transactions_per_second", THROUGHPUT)
-    yield bench.row(what, "commit p50, ms", figures, "p50_ms", COMMIT)
-    yield bench.row(what, "commit p99, ms", figures, "p99_ms", COMMIT)
-    yield bench.row(what, "broker CPU µs", cpu, "us", COMMIT)
 
 
 def latency(bench: Bench) -> Iterator[Row]:

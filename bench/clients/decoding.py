@@ -5,6 +5,8 @@ Other clients return an object per record; Odradek's consumer also Arrow batches
 
 import asyncio
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from bench.clients.workloads import Figures
 
@@ -84,22 +86,27 @@ def consume_kafka_python(bootstrap_servers: str, *, topic: str, count: int, part
     return pace.figures()
 
 
-def consume_poll(bootstrap_servers: str, *, topic: str, count: int, partitions: int = 1) -> Figures:
+def consume_poll(bootstrap_servers: str, *, topic: str, count: int, partitions: int = 1, **settings: Any) -> Figures:
     """Read `count` records with Odradek's `poll`."""
-    return asyncio.run(_consume_ours(bootstrap_servers, topic, count, partitions, is_arrow=False))
+    return asyncio.run(_consume_ours(bootstrap_servers, topic, count, partitions, settings, is_arrow=False))
 
 
-def consume_arrow(bootstrap_servers: str, *, topic: str, count: int, partitions: int = 1) -> Figures:
+def consume_arrow(bootstrap_servers: str, *, topic: str, count: int, partitions: int = 1, **settings: Any) -> Figures:
     """Read `count` records into Arrow batches with Odradek's `poll_arrow`."""
-    return asyncio.run(_consume_ours(bootstrap_servers, topic, count, partitions, is_arrow=True))
+    return asyncio.run(_consume_ours(bootstrap_servers, topic, count, partitions, settings, is_arrow=True))
 
 
-async def _consume_ours(bootstrap_servers: str, topic: str, count: int, partitions: int, *, is_arrow: bool) -> Figures:
+async def _consume_ours(
+    bootstrap_servers: str, topic: str, count: int, partitions: int, settings: Mapping[str, Any], *, is_arrow: bool
+) -> Figures:
     from odradek.clients import Consumer
     from odradek.model import TopicPartition
 
     async with Consumer(
-        bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", max_partition_fetch_bytes=_FETCH_BYTES
+        bootstrap_servers=bootstrap_servers,
+        auto_offset_reset="earliest",
+        max_partition_fetch_bytes=_FETCH_BYTES,
+        **settings,
     ) as consumer:
         consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
         pace = _Pace()

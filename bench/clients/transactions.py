@@ -1,6 +1,7 @@
 """Workloads of transactions: their rate, and the times of their commits, by librdkafka's and by our producer."""
 
 import asyncio
+import itertools
 import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -51,11 +52,11 @@ def transactions(
     count: int = 0,
     replicas: int = 1,
     topic: str = "",
-    is_transactional: bool = True,
+    abort_every: int = 0,
 ) -> Figures:
     """Commit transactions of `records` records by librdkafka, each producer in a thread and to its own partition.
 
-    Without `is_transactional`, the producers flush instead.
+    With `abort_every`, each producer aborts one transaction of that many.
     """
     from confluent_kafka import Producer
 
@@ -63,18 +64,18 @@ def transactions(
     ready = threading.Barrier(producers)
 
     def work(number: int, name: str) -> None:
-        settings = {**settings_of(bootstrap_servers), **_QUICK, "enable.idempotence": True}
-        if is_transactional:
-            settings["transactional.id"] = f"{name}-{number}"
         try:
-            producer = Producer(settings)
-            if is_transactional:
-                producer.init_transactions(_ANSWER_S)
+            id_ = f"{name}-{number}"
+            producer = Producer({**settings_of(bootstrap_servers), **_QUICK, "transactional.id": id_})
+            producer.init_transactions(_ANSWER_S)
             for _ in range(_WARM_UP):
-                _transaction(producer, name, number, records, is_transactional=is_transactional)
+                _transaction(producer, name, number, records)
             ready.wait(_ANSWER_S)
-            while clock.runs:
-                clock.committed(_transaction(producer, name, number, records, is_transactional=is_transactional))
+            for ended in itertools.count(1):
+                if not clock.runs:
+                    break
+                aborts = abort_every > 0 and ended % abort_every == 0
+                clock.committed(_transaction(producer, name, number, records, aborts=aborts))
         except BaseException as error:
             failures.append(error)
             ready.abort()
@@ -90,17 +91,18 @@ def transactions(
     return clock.figures()
 
 
-def _transaction(producer: Any, topic: str, partition: int, records: int, *, is_transactional: bool) -> float:
-    """Produce and commit records; return when the commit began."""
-    if is_transactional:
-        producer.begin_transaction()
+def _transaction(producer: Any, topic: str, partition: int, records: int, *, aborts: bool = False) -> float:
+    """Produce and commit records; return when the commit began. An abort follows when all are acknowledged."""
+    producer.begin_transaction()
     for _ in range(records):
         producer.produce(topic, _VALUE, partition=partition)
-    began = time.perf_counter()
-    if is_transactional:
-        producer.commit_transaction(_ANSWER_S)
-    else:
+    if aborts:
         assert not producer.flush(_ANSWER_S)
+    began = time.perf_counter()
+    if aborts:
+        producer.abort_transaction(_ANSWER_S)
+    else:
+        producer.commit_transaction(_ANSWER_S)
     return began
 
 

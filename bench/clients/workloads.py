@@ -109,9 +109,17 @@ def requests(bootstrap_servers: str, *, count: int, partitions: int = 0) -> Figu
     return {"requests": float(count), "seconds": seconds, "requests_per_second": rate, "client_s": client_s}
 
 
-def fetch(bootstrap_servers: str, *, topic: str, partitions: int, records: int, record_bytes: int) -> Figures:
+def fetch(
+    bootstrap_servers: str,
+    *,
+    topic: str,
+    partitions: int,
+    records: int,
+    record_bytes: int,
+    isolation_level: str = "read_committed",
+) -> Figures:
     """Read `records` records of a topic from its beginning; measure from the first received records to the last."""
-    consumer = CConsumer({**settings_of(bootstrap_servers), **_FETCH_QUEUE})
+    consumer = CConsumer({**settings_of(bootstrap_servers), **_FETCH_QUEUE, "isolation.level": isolation_level})
     for partition in range(partitions):
         consumer.start(topic, partition)
     received = first = 0

@@ -23,6 +23,12 @@ def test_idle_followers_stay_in_sync(seed: int) -> None:
         for broker in world.running.values():
             assert [len(partition.isr) for partition in broker.partitions] == [3, 3]
             assert not broker.alter_partition_manager.shrinks
+            silent_ms = [
+                broker.alter_partition_manager.now_ms() - remote.last_caught_up_ms
+                for partition in broker.partitions
+                for remote in partition.replication.remotes.values()
+            ]
+            assert max(silent_ms) < MAX_LAG_S * 1000, "a first record would make it look late"
 
     World(seed, {"replica.lag.time.max.ms": str(MAX_LAG_S * 1000)}, brokers=3).play(scene)
 

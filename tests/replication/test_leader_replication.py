@@ -155,6 +155,28 @@ def test_a_member_that_keeps_pace_with_a_busy_leader_does_not_lag() -> None:
         machine.log_end_offset = 110 + 10 * step
 
 
+def test_a_repeated_fetch_from_the_end_keeps_a_member_in_sync_while_the_log_grows() -> None:
+    machine = leader(end=100)
+    fetch(machine, 2, 100)
+    fetch(machine, 3, 100)
+    assert machine.fetched_again(2, 100, broker_epoch=-1, now_ms=2 * LAG_MS)
+    machine.log_end_offset = 110
+    assert list(machine.lagging(now_ms=2 * LAG_MS + 1, max_lag_ms=LAG_MS)) == [3]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"replica": 4}, {"isr": (1, 3)}, {"offset": 99}, {"end": 110}, {"broker_epoch": 8}, {"is_first": True}]
+)
+def test_a_fetch_that_may_change_something_is_not_a_repeated_one(changes) -> None:
+    machine = leader(end=100)
+    if not changes.get("is_first"):
+        fetch(machine, 2, 100)
+    machine.isr = changes.get("isr", machine.isr)
+    machine.log_end_offset = changes.get("end", machine.log_end_offset)
+    replica, offset, epoch = (changes.get(*each) for each in (("replica", 2), ("offset", 100), ("broker_epoch", -1)))
+    assert not machine.fetched_again(replica, offset, broker_epoch=epoch, now_ms=1)
+
+
 def test_while_an_isr_change_is_pending_both_isrs_must_have_a_record() -> None:
     machine = leader(isr=(1, 2), end=110, high_watermark=100)
     machine.fetched(3, 100, log_start_offset=0, now_ms=0)

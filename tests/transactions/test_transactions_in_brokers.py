@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ from transactional_client import TransactionalClient, stable
 
 from odradek.broker.transactions import marker_writes, transaction_markers
 from odradek.broker.transactions.marker_writes import Marker, Results
+from odradek.broker.transactions.transaction_coordinator import TransactionCoordinator
 from odradek.controller import NewTopic
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -69,7 +70,16 @@ def test_markers_go_to_the_leaders_on_all_brokers(play: Play) -> None:
     play(scenario, brokers=3)
 
 
-@pytest.mark.parametrize(("delay_s", "error"), [(0.015, "none"), (0.5, "concurrent_transactions")])
+async def error_of_next(client: TransactionalClient) -> ErrorCode:
+    """Begin the next transaction, in partition 0 of "t"; return the error."""
+    fields = {**client.fields, "topics": [{"name": "t", "partitions": [0]}]}
+    message = {f"v3_and_below_{name}": value for name, value in fields.items()}
+    answer = await client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, message, 3)
+    ((added,),) = (topic.results_by_partition for topic in answer.results_by_topic_v3_and_below)
+    return ErrorCode(added.partition_error_code)
+
+
+@pytest.mark.parametrize(("delay_s", "error"), [(0.09, "none"), (0.5, "concurrent_transactions")])
 def test_the_next_transaction_waits_a_little_for_the_markers_of_the_last_one(
     play: Play, monkeypatch: pytest.MonkeyPatch, delay_s: float, error: str
 ) -> None:
@@ -84,11 +94,26 @@ def test_the_next_transaction_waits_a_little_for_the_markers_of_the_last_one(
 
         monkeypatch.setattr(marker_writes.MarkerWriter, "write", late)
         assert await client.end(version=4) is ErrorCode.none
-        fields = {**client.fields, "topics": [{"name": "t", "partitions": [0]}]}
-        message = {f"v3_and_below_{name}": value for name, value in fields.items()}
-        answer = await client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, message, 3)
-        ((added,),) = (topic.results_by_partition for topic in answer.results_by_topic_v3_and_below)
-        assert added.partition_error_code == ErrorCode[error]
+        assert await error_of_next(client) == ErrorCode[error]
+
+    play(scenario)
+
+
+def test_the_next_transaction_begins_before_the_completion_of_the_last_one_is_committed(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete = TransactionCoordinator._complete
+
+    def uncommitted(coordinator: TransactionCoordinator, end: SendMarkers) -> Awaitable[object]:
+        complete(coordinator, end)
+        return asyncio.get_running_loop().create_future()
+
+    async def scenario(world: World) -> None:
+        client = await started(world, t=1)
+        await client.write(("t", 0))
+        monkeypatch.setattr(TransactionCoordinator, "_complete", uncommitted)
+        assert await client.end(version=4) is ErrorCode.none
+        assert await error_of_next(client) == ErrorCode.none
 
     play(scenario)
 

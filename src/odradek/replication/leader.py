@@ -157,6 +157,21 @@ class LeaderReplication:
                 now_ms=now_ms,
             )
 
+    def fetched_again(self, replica: int, offset: int, *, broker_epoch: int, now_ms: int) -> bool:
+        """Record that an in-sync follower repeats its fetch from the leader's end. Return False if it is a new one."""
+        remote = self.remotes.get(replica) if replica in self.isr else None
+        if (
+            remote is None
+            or offset != self.high_watermark
+            or offset != self.log_end_offset
+            or offset != remote.log_end_offset
+            or offset != remote.end_offset_at_last_fetch
+            or broker_epoch != remote.broker_epoch
+        ):
+            return False
+        remote.last_caught_up_ms = remote.last_fetch_ms = max(remote.last_fetch_ms, now_ms)
+        return True
+
     def advance(self, *, now_ms: int, max_lag_ms: int, min_isr: int, live: Container[int] | None = None) -> bool:
         """Raise the high watermark to the lowest end offset of `maximal_isr`. Return whether it moved.
 

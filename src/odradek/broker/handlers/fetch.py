@@ -181,7 +181,7 @@ class _Fetch(PendingReply):
             self._reader = PartitionReader(params, self._broker.server.response_buffers.lend)
         missing = min(self._request.min_bytes, max(self._most_bytes, 1)) - size
         wait_ms = milliseconds(self._request.max_wait)
-        if missing <= 0 or is_final or wait_ms <= 0 or not results:
+        if missing <= 0 or is_final or wait_ms <= 0 or not self._fetched.targets:
             return self._encode(results)
         self._missing_bytes = missing
         for key in self._fetched.targets:
@@ -246,19 +246,23 @@ class _Fetch(PendingReply):
     def _read(self, *, again: bool = False) -> tuple[list[tuple[FetchTarget, FetchedPartition]], int, bool]:
         """Read the partitions; return `([(target, result)], bytes of records, whether the response is final)`.
 
-        A response with an error, a redirection, a divergence or all bytes that fit is final: it must not wait. `again`,
-        after the wait, skips a session's partitions without changes. While unread responses exhaust the memory, a
-        consumer's fetch finds no records and waits.
+        A response with an error, a redirection, a divergence or all bytes that fit is final: it must not wait. A
+        session's partitions without changes are skipped, by a consumer's fetch only `again`, after the wait. While
+        unread responses exhaust the memory, a consumer's fetch finds no records and waits.
         """
         pressure = self._broker.server.memory_pressure
         room = self._most_bytes if self._params.is_from_follower else pressure.response_room()
         left, total, is_final = min(self._most_bytes, room), 0, False
         results = []
+        counts = self._params.counts_as_follower and not again
+        may_skip = self._fetched.incremental and (again or counts)
+        now_ms = int(self._broker.runtime.clock.monotonic() * 1000) if counts else None
         for target in self._fetched.targets.values():
             try:
-                if again and self._is_quiet(target):
-                    continue
                 partition, at_least_one = self._partition(target.key), total == 0 and room > 0
+                if may_skip and self._is_quiet(partition, target, now_ms):
+                    continue
+                target.is_changed = False
                 result, has_more = self._preferred(partition, target), False
                 if result is None:
                     result, has_more = self._reader.read(partition, target, left, at_least_one=at_least_one)
@@ -285,19 +289,26 @@ class _Fetch(PendingReply):
         replica = self._broker.preferred_read_replicas.find(partition, target.fetch_offset, self._client, now_ms)
         return None if replica is None else preferred(partition, replica)
 
-    def _is_quiet(self, target: FetchTarget) -> bool:
-        """Return whether an incremental response has nothing new of a partition. Raises `KafkaError` if unreadable."""
-        partition = self._partition(target.key)
-        if self._params.is_from_follower:
-            assert isinstance(partition, Partition)
-            partition.check_follower(self._params.replica_id, target.current_leader_epoch)
-        log = partition.log
-        return (
-            self._fetched.incremental
-            and target.current_leader_epoch == partition.leader_epoch
-            and target.fetch_offset == log.written_offset
-            and target.high_watermark == partition.high_watermark
-            and target.log_start_offset == log.log_start_offset
+    def _is_quiet(self, partition: Partition | Follower, target: FetchTarget, now_ms: int | None) -> bool:
+        """Return whether an incremental response has nothing new of a partition.
+
+        With `now_ms` the fetch counts as one of a follower, which is recorded.
+        """
+        log, params = partition.log, self._params
+        if (
+            target.fetch_offset != log.written_offset
+            or target.high_watermark != partition.high_watermark
+            or target.current_leader_epoch != partition.leader_epoch
+            or target.log_start_offset != log.log_start_offset
+        ):
+            return False
+        if not params.is_from_follower:
+            return True
+        assert isinstance(partition, Partition)
+        if now_ms is None:
+            return params.replica_id in partition.replication.remotes
+        return not target.is_changed and partition.replication.fetched_again(
+            params.replica_id, target.fetch_offset, broker_epoch=params.broker_epoch, now_ms=now_ms
         )
 
     def _partition(self, key: PartitionKey) -> Partition | Follower:

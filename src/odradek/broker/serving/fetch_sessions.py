@@ -49,7 +49,8 @@ class FetchTarget(Struct):
     """A client's fetch of one partition; -1 means unknown.
 
     `last_fetched_epoch` is the epoch of the client's last record, `follower_start_offset` the start of a follower's
-    log. `high_watermark` and `log_start_offset` are those of the last response.
+    log. `high_watermark` and `log_start_offset` are those of the last response. `is_changed`: whether it
+    was in a request since it was read.
     """
 
     key: PartitionKey
@@ -60,6 +61,7 @@ class FetchTarget(Struct):
     follower_start_offset: int = -1
     high_watermark: int = -1
     log_start_offset: int = -1
+    is_changed: bool = True
 
 
 class FetchSession(Struct):
@@ -88,6 +90,7 @@ class FetchSession(Struct):
                 known.current_leader_epoch = target.current_leader_epoch
                 known.last_fetched_epoch = target.last_fetched_epoch
                 known.follower_start_offset = target.follower_start_offset
+                known.is_changed = True
         for key in forgotten:
             self.targets.pop(key, None)
 

@@ -162,6 +162,7 @@ class PartitionVerification:
         config = self._metadata.config
         until_s = self._clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
         while True:
+            next_s = self._clock.monotonic() + config.add_partitions_to_txn_retry_backoff_ms / 1000
             begun = {key: each for key, log in logs.items() if (each := self._begin(log, producer, adds=adds))}
             errors = dict(await self._manager().add_or_verify(transactional_id, producer, logs.keys(), adds=adds))
             for key, each in tuple(begun.items()) if adds else ():
@@ -171,7 +172,7 @@ class PartitionVerification:
             is_concurrent = adds and ErrorCode.concurrent_transactions in errors.values()
             if not is_concurrent or self._clock.monotonic() >= until_s:
                 return errors, begun
-            await asyncio.sleep(config.add_partitions_to_txn_retry_backoff_ms / 1000)
+            await asyncio.sleep(max(next_s - self._clock.monotonic(), 0))  # the coordinator has waited, too
 
     def _begin(self, log: Log, producer: Producer, *, adds: bool) -> Verification | None:
         return log.producers.begin_verification(

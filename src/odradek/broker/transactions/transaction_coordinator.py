@@ -5,7 +5,7 @@ coordinates its transactions. `odradek.transactions` has the state machine, `bro
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -31,6 +31,7 @@ from odradek.transactions import (
     TransactionSettings,
 )
 from odradek.transactions.messages import (
+    AddPartitionsRequest,
     EndTransactionRequest,
     InitProducerIdRequest,
     MarkersWrittenRequest,
@@ -40,6 +41,7 @@ from odradek.transactions.messages import (
     SendMarkers,
     TransactionTimedOut,
 )
+from odradek.transactions.transaction import EPOCH_PER_TRANSACTION
 
 _COMMIT_TIMEOUT_MS: Final = 30_000
 """How long a request waits for its record to be committed; Kafka's `request.timeout.ms`."""
@@ -146,8 +148,8 @@ class TransactionCoordinator:
         led = None if context is None else self._partitions.get(context.partition.topic_partition)
         return None if led is None else (context, led.leader_epoch)
 
-    async def _complete(self, end: SendMarkers) -> None:
-        await self.runtime.submit(end.transactional_id, MarkersWrittenRequest(producer=end.producer))
+    def _complete(self, end: SendMarkers) -> Awaitable[object]:
+        return self.runtime.submit(end.transactional_id, MarkersWrittenRequest(producer=end.producer))
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -169,15 +171,24 @@ class TransactionCoordinator:
     async def _submit(self, transactional_id: str, request: Request) -> Any:
         """Pass a request to the state machine; the next transaction waits a little for the markers of the last one.
 
-        Clients that get CONCURRENT_TRANSACTIONS pause for 20 to 100 ms, and markers are written in a few.
+        Clients that get CONCURRENT_TRANSACTIONS pause for 20 to 100 ms, and markers are written in a few. Requests of
+        brokers wait for less, as they have the transactions of many clients.
         """
         try:
             return await self.runtime.submit(transactional_id, request)
         except KafkaError as error:
             if error.code is not ErrorCode.concurrent_transactions or isinstance(request, InitProducerIdRequest):
                 raise
-        within_s = self._metadata.config.add_partitions_to_txn_retry_backoff_ms / 1000
-        await self.markers.wait_until_completed(transactional_id, within_s)
+        config = self._metadata.config
+        is_of_broker = (
+            isinstance(request, AddPartitionsRequest) and request.transaction_version >= EPOCH_PER_TRANSACTION
+        )
+        within_ms = (
+            config.add_partitions_to_txn_retry_backoff_ms
+            if is_of_broker
+            else config.add_partitions_to_txn_retry_backoff_max_ms
+        )
+        await self.markers.wait_until_completed(transactional_id, within_ms / 1000)
         return await self.runtime.submit(transactional_id, request)
 
     async def _new_producer_id(self) -> int:

@@ -13,7 +13,7 @@ A late marker of transaction version 0 or 1 would end the producer's next transa
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -64,7 +64,8 @@ class TransactionMarkers:
     """The markers that one broker's coordinators send.
 
     `coordinator` returns a transactional id's coordinator on this broker and its leader epoch, or None.
-    `completed` reports a transaction to the state machine; raises `KafkaError` if its record cannot be written.
+    `completed` reports a transaction to the state machine, and returns a future of the commit of its record, which
+    raises `KafkaError` if that cannot be written.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class TransactionMarkers:
         writer: MarkerWriter,
         *,
         coordinator: Callable[[str], tuple[object, int] | None],
-        completed: Callable[[SendMarkers], Coroutine[Any, Any, None]],
+        completed: Callable[[SendMarkers], Awaitable[object]],
     ) -> None:
         self._metadata = metadata
         self._connections = connections
@@ -103,7 +104,10 @@ class TransactionMarkers:
         return len(self._endings)
 
     async def wait_until_completed(self, transactional_id: str, within_s: float) -> None:
-        """Wait until the completion of an ended transaction is recorded, for at most `within_s`."""
+        """Wait until the completion of an ended transaction is in force, for at most `within_s`.
+
+        It is as soon as its record is appended: replies to later requests wait for the commit of both records.
+        """
         ending = self._endings.get(transactional_id)
         if ending is not None:
             with suppress(TimeoutError):
@@ -239,7 +243,9 @@ class TransactionMarkers:
     async def _complete(self, ending: _Ending) -> None:
         while self._is_current(ending):
             try:
-                await self._completed(ending.end)
+                committed = self._completed(ending.end)
+                ending.is_completed.set()
+                await committed
             except KafkaError as error:  # also while the coordinator loads
                 self._error_log.log("completion", logging.INFO, "A completed transaction is not recorded: %s", error)
                 await asyncio.sleep(ending.backoff_s)
@@ -248,7 +254,6 @@ class TransactionMarkers:
                 break
         if self._endings.get(ending.end.transactional_id) is ending:
             del self._endings[ending.end.transactional_id]
-        ending.is_completed.set()
 
     def _run(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)

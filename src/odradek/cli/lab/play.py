@@ -40,7 +40,8 @@ def play(
     SCRIPT has SECONDS:CLICK, separated by commas, such as 0:join,0:join,5:join,12:die-2,20:broker-1,45:end. The clicks
     are join, leave-N, die-N, broker-N, broker-N-back, zookeeper-away, zookeeper-back, failover-N (the coordinator dies
     in phase 1 to 5 of a rebalance) and end. Three brokers, the network and the tree are simulated in virtual time. A
-    silent member is removed after six seconds. NOT-READ are the partitions that nobody reads after the step.
+    silent member is removed after six seconds. NOT-READ are the partitions that nobody reads after the step. --json has
+    an object for each generation.
     """
     from odradek.lab.player import parse_script
     from odradek.lab.player import play as play_script
@@ -52,8 +53,7 @@ def play(
     write_picture(timeline, lambda: timelines_chart(title, [each.timeline for each in plays]))
     if as_json:
         for made in plays:
-            for step in made.steps:
-                print_json({"generation": made.generation.key, "step": step})
+            print_json(made)
         return
     for made in plays:
         click.echo(f"generation {made.generation}")

@@ -1,0 +1,70 @@
+"""M2 to M7. The numbers that lessons state are those that are computed."""
+
+from itertools import pairwise
+
+import pytest
+
+from odradek.lab.case import LabError
+from odradek.lab.costs import Generation
+from odradek.lab.lessons import LESSONS, SECTIONS, Lesson, Placed, lesson_of
+from odradek.lab.pictures.drawing import draw
+from odradek.lab.player import parse_script, play
+
+WALK = lesson_of(4, "walk")
+
+
+def names(lesson: Lesson) -> str:
+    return f"{lesson.section}-{lesson.key}"
+
+
+def test_each_section_has_lessons_with_addresses_of_their_own() -> None:
+    assert {lesson.section for lesson in LESSONS} == SECTIONS.keys()
+    assert len({names(lesson) for lesson in LESSONS}) == len(LESSONS)
+    with pytest.raises(LabError, match="there is no lesson nothing of section 3"):
+        lesson_of(3, "nothing")
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=names)
+def test_a_lesson_s_numbers_are_those_that_strategies_and_partitioners_compute(lesson: Lesson) -> None:
+    for example in lesson.assigned:
+        settled, first = example.computed()
+        assert settled == example.states
+        assert not example.first or first == example.first
+        assert draw(example.chart()).endswith("</svg>")
+    for placed in lesson.placed:
+        assert not placed.states or placed.computed() == placed.states
+        assert draw(placed.chart()).endswith("</svg>")
+    if lesson.played is not None:
+        assert parse_script(lesson.played.script).end_ms >= lesson.played.at_ms
+    assert lesson.assigned or lesson.placed or lesson.played
+
+
+def test_classic_deals_records_out_and_sticky_keeps_batches_together() -> None:
+    classic, sticky = (
+        [tuple(map(int, some.split())) for some in lesson_of(2, key).placed[0].computed().values()]
+        for key in ("classic", "sticky")
+    )
+    assert all(second - first == 3 for some in classic for first, second in pairwise(some))
+    assert sorted(number for some in sticky for number in some) == list(range(1, 13))
+    assert all(set(some) >= {*range(number, number + 4)} for some in sticky for number in some[::4])
+
+
+def test_queues_of_0_3_and_1_batches_weigh_4_1_and_3() -> None:
+    many = Placed(partitioner="adaptive", keys=(None,) * 32_000, partitions=3, queues=(0, 3, 1))
+    assert [round(len(some.split()) / 4_000) for some in many.computed().values()] == [4, 1, 3]
+
+
+def test_the_stars_of_the_sticky_lesson_are_two_and_four() -> None:
+    pictures = [draw(example.chart()) for example in lesson_of(3, "sticky").assigned]
+    assert [picture.count("*</text>") for picture in pictures] == [2, 4]
+
+
+@pytest.mark.parametrize("generation", Generation)
+def test_the_walk_of_four_members_has_the_stated_shares_in_each_generation(generation: Generation) -> None:
+    assert WALK.played is not None
+    made = play(generation, WALK.played.script, partitions=WALK.played.partitions)
+    script = parse_script(WALK.played.script)
+    for at_ms, shares in WALK.played.shares:
+        owners = [step for step in made.steps if step.at_ms <= at_ms][-1].owners
+        members = [f"member-{number}" for number in script.present_at(at_ms)]
+        assert tuple(sorted(list(owners.values()).count(name) for name in members)) == shares, at_ms

@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import pyarrow as pa
 import pytest
 
 from odradek.clients import Admin
+from odradek.clients.admin.transactions import NO_TIMEOUT_MS, TransactionDescription
 from odradek.clients.producer.transactions.prepared_transaction import PreparedTransaction
 from odradek.model import ConfigurationError, KafkaError, OdradekError, TopicPartition
 from odradek.spark.options import WriteOptions, parse_write_options
 from odradek.spark.writing import committer
-from odradek.spark.writing.committer import LostTransactionError, decided_write
+from odradek.spark.writing.committer import LostTransactionError, check_open, decided_write
 from odradek.spark.writing.decision import Decision, WriteId, is_of_prefix, last_decision
 from odradek.spark.writing.writers import TaskCommitMessage, end_write, write_task
 from odradek.testing.servers.odradek_process import ServedBroker
@@ -262,6 +264,14 @@ def test_a_transaction_that_was_aborted_fails_its_batch(sink: Sink) -> None:
     assert sink.read() == rows(0, 1)
 
 
+def test_an_older_checkpoint_is_refused_as_its_batches_may_have_other_rows(sink: Sink) -> None:
+    sink.write(6)
+    sink.write(7)
+    with pytest.raises(OdradekError, match=r"is at batch 6, but batch 7 was committed .* delete the consumer group"):
+        sink.restarted().task(6, 0)
+    assert sink.read() == rows(6, 7)
+
+
 def test_a_decided_transaction_that_was_aborted_is_an_error_at_each_start(
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +326,32 @@ def test_a_decision_is_spread_over_partitions_and_read_back() -> None:
     assert last_decision("p", {}) is None
     with pytest.raises(ConfigurationError, match="needs 3 partitions of 't', which has 1: write with fewer tasks"):
         decision.offsets("t", [0])
+
+
+@pytest.mark.parametrize(
+    ("age_s", "timeout_ms", "state", "sentence"),
+    [
+        (809, 900_000, "Ongoing", None),
+        (811, 900_000, "Ongoing", "is 811 s old, and brokers abort it after 900 s: too late to commit its batch"),
+        (9_000, NO_TIMEOUT_MS, "Ongoing", None),
+        (1, 900_000, "CompleteAbort", "was aborted before its batch was committed"),
+    ],
+)
+def test_a_transaction_that_may_be_aborted_meanwhile_is_not_decided(
+    age_s: int, timeout_ms: int, state: str, sentence: str | None
+) -> None:
+    found = TransactionDescription(
+        transactional_id="p-1",
+        producer_id=4000,
+        producer_epoch=7,
+        state=state,
+        timeout_ms=timeout_ms,
+        start_ms=1_000,
+        coordinator_id=0,
+        partitions=(),
+    )
+    with pytest.raises(LostTransactionError, match=sentence) if sentence else nullcontext():
+        check_open({"p-1": found}, {"p-1": PreparedTransaction(4000, 7)}, 1_000 + age_s * 1_000)
 
 
 def test_the_group_of_a_consumer_is_not_taken_for_a_sinks() -> None:

@@ -34,6 +34,8 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 """Decisions are stored as offsets of its partitions if rows name their topics."""
 _DRIVER_TIMEOUT_MS: Final = 10_000
 """A decision that a dead driver left open blocks reading the decision for this time."""
+_DECIDED_WITHIN: Final = 0.9
+"""The part of a transaction's timeout in which it may be decided; in the rest, brokers could abort it meanwhile."""
 _COMMITTED: Final = {"PrepareCommit", "CompleteCommit"}
 
 
@@ -65,12 +67,9 @@ async def commit(options: WriteOptions, write: WriteId | None, prepared: Mapping
         if write is not None and prepared:
             number = 1 if last is None else last.number + 1
             decision = Decision(number=number, write=write, prepared=prepared)
-            for transactional_id, name in decision.by_transactional_id(prefix).items():
-                if others.pop(transactional_id, None) != name:
-                    raise LostTransactionError(
-                        f"the transaction of {transactional_id!r} was aborted before its batch was committed, which "
-                        "writes nothing: without two-phase commit, brokers abort it after kafka.transaction.timeout.ms"
-                    )
+            wanted = decision.by_transactional_id(prefix)
+            check_open(await describe_transactions(cluster, wanted), wanted, system_runtime().clock.now_ms())
+            others = {key: each for key, each in others.items() if key not in wanted}
             await _decide(driver, options, decision)
             await _complete(cluster, prefix, decision)
         await end_prepared_transactions(cluster, others, committed=False)
@@ -87,6 +86,28 @@ async def abort(options: WriteOptions, write: WriteId | None, prepared: Mapping[
         run = f"{prefix}-{write.run}-"
         found |= {key: each for key, each in (await _open_transactions(cluster, prefix)).items() if key.startswith(run)}
         await end_prepared_transactions(cluster, found, committed=False)
+
+
+def check_open(
+    found: Mapping[str, TransactionDescription | KafkaError], wanted: Mapping[str, PreparedTransaction], now_ms: int
+) -> None:
+    """Raise `LostTransactionError` if a transaction is not open any more, or may not be open until it is committed."""
+    for key, name in wanted.items():
+        each = found[key]
+        if isinstance(each, KafkaError) or each.state != "Ongoing" or _name(each) != name:
+            raise LostTransactionError(
+                f"the transaction of {key!r} was aborted before its batch was committed: the batch writes nothing. "
+                "Without two-phase commit, brokers abort it after kafka.transaction.timeout.ms; another query with "
+                "the same transactionalIdPrefix aborts it, too"
+            )
+        age_ms = 0 if each.start_ms is None else now_ms - each.start_ms
+        if not each.is_prepared and age_ms > each.timeout_ms * _DECIDED_WITHIN:
+            raise LostTransactionError(
+                f"the transaction of {key!r} is {age_ms / 1000:.0f} s old, and brokers abort it after "
+                f"{each.timeout_ms / 1000:.0f} s: too late to commit its batch, which writes nothing. Write less in a "
+                "batch (maxOffsetsPerTrigger), or raise kafka.transaction.timeout.ms up to the brokers' "
+                "transaction.max.timeout.ms"
+            )
 
 
 def is_decided(write: WriteId, decided: WriteId | None) -> bool:

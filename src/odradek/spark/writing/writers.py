@@ -8,13 +8,14 @@ its tasks and for its commit.
 import uuid
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from odradek.clients.blocking.loop_thread import loop_thread
 from odradek.clients.producer.transactions.prepared_transaction import PreparedTransaction
+from odradek.model import OdradekError
 from odradek.spark.options import WriteOptions
 from odradek.spark.writing import committer
 from odradek.spark.writing.decision import WriteId
@@ -30,13 +31,25 @@ class TaskCommitMessage(WriterCommitMessage):  # type: ignore[misc]
         self.task = task
 
 
+_ATTEMPT_IDS: Final = 16
+"""Few, as brokers keep a transactional id for a week."""
 Messages = Sequence[TaskCommitMessage | None]
 
 
 def write_task(
     batches: Iterator[Any], options: WriteOptions, write_id: WriteId, task: str, decided: WriteId | None
 ) -> TaskCommitMessage:
-    """Write the rows of a task in a transaction, and prepare it; write nothing if the batch is decided already."""
+    """Write the rows of a task in a transaction, and prepare it; write nothing if the batch is decided already.
+
+    Raise `OdradekError` for a batch before the last one that is decided: its rows may be others, which would be lost.
+    """
+    if decided is not None and decided.query == write_id.query and decided.batch > write_id.batch:
+        raise OdradekError(
+            f"this query is at batch {write_id.batch}, but batch {decided.batch} was committed with the "
+            f"transactionalIdPrefix {options.transactional_id_prefix!r}: its checkpoint is older than its sink, or "
+            "another driver runs it. To write from this checkpoint on, which repeats rows, delete the consumer group "
+            f"{options.transactional_id_prefix!r}"
+        )
     if committer.is_decided(write_id, decided):
         for _ in batches:
             pass  # Spark's writer of the rows waits for its reader
@@ -115,4 +128,6 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 def _task(context: Any) -> str:
-    return f"{context.partitionId()}.{context.attemptNumber()}"
+    """Return `PARTITION.ATTEMPT`, which differs for all attempts of a task that may run at the same time."""
+    # A stage that Spark repeats counts its attempts from 0 again, while those of the first one may still run.
+    return f"{context.partitionId()}.{context.attemptNumber()}{context.taskAttemptId() % _ATTEMPT_IDS:02}"

@@ -69,7 +69,8 @@ def _run(console: Console, directory: Path, cleanup: ExitStack, rows: int | None
     """Run the whole demo; return the failed checks. `cleanup` stops everything that was started, in reverse order."""
     started_at = time.monotonic()
     pool = cleanup.enter_context(concurrent.futures.ThreadPoolExecutor(max_workers=1))
-    cluster, mirror = SupervisedBrokers(directory / "source", brokers=BROKERS), ServedBroker(directory / "target")
+    cluster = SupervisedBrokers(directory / "source", brokers=BROKERS)
+    mirror = ServedBroker(directory / "target", options={"transaction.two.phase.commit.enable": "true"})
     for servers in (cluster, mirror):
         cleanup.push(servers)
     # The JVM starts while the records are published.

@@ -17,7 +17,7 @@ from odradek.clients.reader import PartitionReader
 from odradek.columns import RecordColumns, decode_batches
 from odradek.model import TopicPartition
 
-_COLUMNS = RecordColumns(names=("key", "value", "offset", "timestamp", "headers"))
+_COLUMNS = RecordColumns(names=("key", "value", "timestamp", "headers"))
 
 
 class Check(NamedTuple):
@@ -113,7 +113,7 @@ async def group_progress(bootstrap_servers: str, groups: list[str]) -> dict[str,
 
 async def _read(cluster: Cluster, partition: TopicPartition) -> pa.Table:
     ends = await list_offsets(cluster, {partition: LATEST})
-    reader = PartitionReader(cluster, partition, 0, ends[partition].offset)
+    reader = PartitionReader(cluster, partition, 0, ends[partition].offset, isolation_level="read_committed")
     pieces = [decode_batches(buffer, _COLUMNS) async for buffer in reader]
     return pa.Table.from_batches(pieces, _COLUMNS.schema)
 

@@ -62,6 +62,7 @@ partition_by = ["month"]
 _MIRROR: Final = """
 kind = "mirror"
 name = "mirror"
+guarantee = "exactly_once"
 checkpoint = "state/mirror"
 [source]
 bootstrap_servers = "{source}"

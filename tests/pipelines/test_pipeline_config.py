@@ -1,5 +1,6 @@
 """A pipeline's TOML file: what it means, and one line for each mistake (M11)."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,43 @@ def test_a_pattern_that_selects_the_sink_or_the_dead_letters_is_refused() -> Non
     assert parse(text.replace('path = "out"', sink.format(9093))).name == "delays"
     with pytest.raises(ConfigurationError, match=r"dead_letter_topic is fly, which the pipeline reads"):
         parse(text.replace("[source]", 'dead_letter_topic = "fly"\n[source]'))
+
+
+def test_a_guarantee_of_exactly_once_is_passed_to_the_sink_and_reads_what_is_committed() -> None:
+    topic = 'format = "odradek"\nbootstrap_servers = "localhost:9093"\ntopic = "sums"'
+    made = parse('guarantee = "exactly_once"' + REAL_TIME.replace('path = "out"', topic))
+    assert isinstance(made, QueryPipeline)
+    assert made.sink.options.items() >= {"guarantee": "exactly_once", "transactionalIdPrefix": "delays-sink"}.items()
+    assert made.source.kafka == {"isolation.level": "read_committed"}
+    mirror = parse('guarantee = "exactly_once"' + MIRROR)
+    assert isinstance(mirror, MirrorPipeline)
+    assert mirror.is_exactly_once
+    least = parse('guarantee = "at_least_once"' + MIRROR)
+    assert isinstance(least, MirrorPipeline)
+    assert not least.is_exactly_once
+    assert least.source.kafka == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "by", "sentence"),
+    [
+        (REAL_TIME, 'path = "out"', 'format = "console"', "guarantee is at_least_once with the sink console"),
+        (REAL_TIME, "[streams", 'consume_mode = "group"\n[streams', "at_least_once with source.consume_mode"),
+        (REAL_TIME, "[source]", 'dead_letter_topic = "d"\n[source]', "with exactly_once, use dead_letters"),
+        (
+            REAL_TIME,
+            'path = "out"',
+            'format = "odradek"\nbootstrap_servers = "h:1"\noptions = { guarantee = "at_least_once" }',
+            "guarantee and sink.options.guarantee exclude each other",
+        ),
+        (MIRROR, "[source]", 'groups = ["a"]\n[source]', 'groups needs guarantee = "at_least_once"'),
+        (MIRROR, 'guarantee = "exactly_once"', 'guarantee = "once"', "guarantee is one of at_least_once, exactly_once"),
+        (REAL_TIME, "real_time", "offline", "there is no key guarantee"),
+    ],
+)
+def test_exactly_once_is_refused_with_keys_that_repeat_records(text: str, given: str, by: str, sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(sentence)):
+        parse(('guarantee = "exactly_once"' + text).replace(given, by))
 
 
 def test_a_mirror_onto_itself_needs_a_prefix() -> None:

@@ -266,7 +266,7 @@ def test_a_pipeline_writes_its_results_to_a_topic(
     sink = f'format = "odradek"\nbootstrap_servers = "{source.bootstrap_servers}"\ntopic = "{topic}.big"'
     text = OFFLINE.replace('"offline"', '"real_time"').replace("SELECT number, city, key, partition FROM orders", sql)
     text = text.replace('path = "archive"\npartition_by = ["partition"]', sink)
-    text = text.replace("[sink]", "[trigger]\navailable_now = true\n[sink]")
+    text = 'guarantee = "exactly_once"\n' + text.replace("[sink]", "[trigger]\navailable_now = true\n[sink]")
     (status,) = run_pipelines(spark, [pipeline(tmp_path, text, topic=topic, source=source.bootstrap_servers)])
     assert (status.figures.records_in, status.figures.records_out) == (9, 4)
     found = [record[2:4] for record in records(source, f"{topic}.big", 4)]

@@ -15,6 +15,7 @@ from odradek.pipelines.config import (
     TomlKeyError,
     Topics,
     Trigger,
+    exactly_once_options,
     is_url,
 )
 from odradek.pipelines.errors import errors_about
@@ -95,6 +96,8 @@ def start_mirror(spark: Any, pipeline: MirrorPipeline, disk: Disk) -> Any:
         "kafka.allow.auto.create.topics": "false",
         "includeTimestamp": "true",
     }
+    if pipeline.is_exactly_once:
+        options |= exactly_once_options(pipeline.name)
     writer = counted(copied).writeStream
     if pipeline.groups:
         return _start(writer.foreachBatch(BatchCopier(pipeline, disk, options)), pipeline)

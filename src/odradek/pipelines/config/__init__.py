@@ -20,6 +20,7 @@ from odradek.pipelines.config.pipelines import (
     Target,
     Topics,
     Trigger,
+    exactly_once_options,
     is_url,
 )
 
@@ -40,6 +41,7 @@ __all__ = [
     "TomlKeyError",
     "Topics",
     "Trigger",
+    "exactly_once_options",
     "is_url",
     "load_file",
     "load_pipeline",

@@ -71,6 +71,7 @@ _MIRROR: Final = """\
 kind = "mirror"
 name = "mirror"
 checkpoint = "state/mirror"
+guarantee = "exactly_once"            # or "at_least_once": faster, but a crash may copy records again
 
 [source]
 bootstrap_servers = "localhost:9092"

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import re2
 from msgspec import Struct
+from msgspec.structs import replace
 
 from odradek.config.secrets import ClientOptions, resolved
 from odradek.config.toml_table import TomlKeyError, TomlTable
@@ -28,6 +29,7 @@ from odradek.pipelines.config.pipelines import (
     Target,
     Topics,
     Trigger,
+    exactly_once_options,
     is_url,
 )
 from odradek.spark.topic_pattern import topic_matcher
@@ -84,6 +86,9 @@ def parse_pipeline(values: Mapping[str, Any], *, directory: Path, default_name: 
     kind = top.choice("kind", ("real_time", "offline", "mirror"))
     name = top.text("name", default_name)
     source_table = top.table("source")
+    is_exactly_once = kind != "offline" and (
+        top.choice("guarantee", ("at_least_once", "exactly_once"), "at_least_once") == "exactly_once"
+    )
     common: dict[str, Any] = {
         "name": name,
         "group": top.text("group", name),
@@ -97,7 +102,34 @@ def parse_pipeline(values: Mapping[str, Any], *, directory: Path, default_name: 
     else:
         pipeline = _query(top, source_table, common, directory)
     top.done()
-    return pipeline
+    return _exactly_once(pipeline) if is_exactly_once else pipeline
+
+
+def _exactly_once(pipeline: AnyPipeline) -> AnyPipeline:
+    """Return the pipeline with `guarantee = "exactly_once"`. Raise `TomlKeyError` if a key excludes that."""
+    # As Kafka Streams does: a record of an aborted transaction is none.
+    kafka = ClientOptions({"isolation.level": "read_committed", **pipeline.source.kafka})
+    source = replace(pipeline.source, kafka=kafka)
+    if isinstance(pipeline, MirrorPipeline):
+        if pipeline.groups:
+            raise TomlKeyError("groups", 'groups needs guarantee = "at_least_once": it counts the target\'s offsets')
+        return replace(pipeline, source=source, is_exactly_once=True)
+    sink = pipeline.sink
+    if sink.format in ("foreach_batch", "console"):
+        raise TomlKeyError(
+            "guarantee", f"guarantee is at_least_once with the sink {sink.format}, which repeats batches"
+        )
+    if source.group is not None:
+        raise TomlKeyError("guarantee", 'guarantee is at_least_once with source.consume_mode = "group"')
+    if pipeline.dead_letter_topic is not None:
+        raise TomlKeyError(
+            "dead_letter_topic", "dead_letter_topic is written at least once: with exactly_once, use dead_letters"
+        )
+    if sink.format == "odradek":
+        if "guarantee" in sink.options:
+            raise TomlKeyError("guarantee", "guarantee and sink.options.guarantee exclude each other")
+        sink = replace(sink, options=ClientOptions({**exactly_once_options(pipeline.name), **sink.options}))
+    return replace(pipeline, source=source, sink=sink)
 
 
 def _mirror(top: TomlTable, source_table: TomlTable, common: dict[str, Any]) -> MirrorPipeline:

@@ -50,6 +50,12 @@ class Source(Struct, frozen=True, kw_only=True):
     """The record timestamps that an offline pipeline reads, `until_ms` excluded; None means no limit."""
 
 
+def exactly_once_options(name: str) -> dict[str, str]:
+    """Return the options of the sink `odradek` for a pipeline of this name with `guarantee = "exactly_once"`."""
+    # The group of the name has the pipeline's progress: the sink's decisions need another one.
+    return {"guarantee": "exactly_once", "transactionalIdPrefix": f"{name}-sink"}
+
+
 class Trigger(Struct, frozen=True, kw_only=True):
     """When batches begin: every `interval` (Spark's notation), or only for the present records (`available_now`)."""
 
@@ -160,6 +166,7 @@ class MirrorPipeline(Pipeline, frozen=True, kw_only=True):
     target: Target
     groups: tuple[str, ...]
     """Patterns of the groups whose committed offsets are copied."""
+    is_exactly_once: bool = False
     kind: str = "mirror"
 
 

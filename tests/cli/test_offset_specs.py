@@ -9,10 +9,11 @@ from typing import Any
 import click
 import pytest
 
-from odradek.cli.groups.reset import Goal, PartitionOffsets, _execute, _Reset, new_offset
+from odradek.cli.groups.reset import _execute, _Reset
 from odradek.cli.partition_lists import topic_and_partitions
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, UnavailableError
 from odradek.presentation import offset_specs
+from odradek.presentation.offset_resets import Goal, PartitionOffsets, new_offset
 from odradek.presentation.offset_specs import BEGINNING, END, Position, duration_ms, offset_range, read_plan, time_ms
 
 DAY_MS = 86_400_000

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from odradek.cli.groups.waiting import headline, rows
 from odradek.clients import Admin
 from odradek.clients.admin.group_waits import GroupWaits, MemberWaits
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.presentation.group_texts import headline, rows
 from odradek.protocol.api import ApiKey
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Member, World, settled

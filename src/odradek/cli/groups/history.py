@@ -7,6 +7,7 @@ import click
 
 from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
 from odradek.cli.groups.options import group_option
+from odradek.presentation.group_texts import slowest, waited_for
 
 _COLUMNS = (
     "TIME", "GENERATION", "MEMBERS", "DURATION", "MOVED", "UNOWNED", "LONGEST", "WAITED FOR", "REVOCATION", "CAUSE",
@@ -54,22 +55,10 @@ def _row(rebalance: dict[str, Any]) -> tuple[object, ...]:
         rebalance["moved"],
         _seconds(rebalance["unowned_partition_ms"]),
         _seconds(rebalance["longest_unowned_ms"]),
-        _waited_for(rebalance),
-        _slowest(rebalance.get("revocations", {})),
+        waited_for(rebalance),
+        slowest(rebalance.get("revocations", {})),
         rebalance["reason"] + ("" if outcome == "stable" else f" ({outcome})"),
     )
-
-
-def _waited_for(rebalance: dict[str, Any]) -> str | None:
-    """Return the member that joined last, or those that were removed because they did not join in time."""
-    if rebalance["timed_out"]:
-        return f"{', '.join(rebalance['timed_out'])} (timed out)"
-    return _slowest(rebalance["waited_for"])
-
-
-def _slowest(waited_ms: dict[str, int]) -> str | None:
-    """Return the first member, which took longest, with its seconds."""
-    return next((f"{member} {_seconds(each)}" for member, each in waited_ms.items()), None)
 
 
 def _seconds(duration_ms: int) -> str:

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final
 
 import click
 from msgspec import Struct, field
@@ -13,51 +13,11 @@ from odradek.cli.groups.options import GroupSelection, groups_options, report
 from odradek.cli.partition_lists import partitions_of_topics, replicas_of, topic_and_partitions
 from odradek.clients import Admin, OffsetAndMetadata
 from odradek.clients.admin.descriptions import GroupDescription
-from odradek.clients.offsets import EARLIEST, LATEST
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
-from odradek.presentation.offset_specs import PlannedOffset, duration_ms, read_plan, time_ms, within
-from odradek.runtime import system_runtime
+from odradek.presentation.offset_resets import Goal, new_offset, partition_offsets, refusal
+from odradek.presentation.offset_specs import PlannedOffset, duration_ms, read_plan, time_ms
 
-_INACTIVE: Final = ("Empty", "Dead")
 _OffsetType: Final = click.IntRange(min=0, max=2**63 - 1)
-
-
-class Goal(NamedTuple):
-    """The option that chooses the new offsets, such as `to_earliest`, and its value."""
-
-    option: str
-    value: Any = None
-
-
-class PartitionOffsets(NamedTuple):
-    """A partition's first and end offsets, and the offset of its first record since the requested time (-1: none)."""
-
-    first: int
-    end: int
-    at_time: int = -1
-
-
-def new_offset(goal: Goal, committed: int | None, partition: PartitionOffsets) -> tuple[int, str]:
-    """Return `(offset, remark)`: the offset to commit, and why it is not the requested one, or "".
-
-    `to_offset` and `shift_by` are limited to the range from the first to the end offset. `to_current` without a
-    committed offset means the end. Raises `ValueError` with the reason if there is no committed offset to shift.
-    """
-    if goal.option == "to_earliest":
-        return partition.first, ""
-    if goal.option == "to_latest" or (goal.option == "to_current" and committed is None):
-        return partition.end, ""
-    if goal.option in ("to_datetime", "by_duration"):
-        if partition.at_time < 0:
-            return partition.end, "has no record since that time, so its end is used"
-        return partition.at_time, ""
-    if goal.option == "to_current":
-        assert committed is not None
-        return committed, ""
-    if goal.option == "shift_by" and committed is None:
-        raise ValueError("has no committed offset that could be shifted")
-    wanted = goal.value + (committed or 0) if goal.option == "shift_by" else goal.value
-    return within(wanted, partition.first, partition.end)
 
 
 class _Scope(Struct, frozen=True, kw_only=True):
@@ -171,7 +131,7 @@ async def _plan(client: Admin, scope: _Scope, goal: Goal) -> tuple[list[_Reset],
     resets: list[_Reset] = []
     errors: dict[str, OdradekError] = {}
     for group_id, group in (await client.describe_groups(group_ids)).items():
-        refused = _refusal(group_id, group)
+        refused = refusal(group_id, group)
         if refused is not None:
             errors[group_id] = refused
             continue
@@ -202,20 +162,6 @@ async def _check_partitions(client: Admin, file: IO[bytes], plan: Iterable[Plann
                 raise ConfigurationError(f"{getattr(file, 'name', 'stdin')}: line {each.line}: {error}") from None
 
 
-def _refusal(group_id: str, group: GroupDescription | KafkaError) -> KafkaError | None:
-    """Return the error of a group that cannot be reset, or None; a group that does not exist can be reset."""
-    if isinstance(group, KafkaError):
-        return None if group.code == ErrorCode.group_id_not_found else group
-    if group.group_state in _INACTIVE:
-        return None
-    members = "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
-    return KafkaError(
-        ErrorCode.non_empty_group,
-        f"group {group_id!r} is {group.group_state} with {members}, and only a group without members can be reset; "
-        "stop them and try again",
-    )
-
-
 def _committed(group: GroupDescription, *, warn: bool) -> dict[TopicPartition, int]:
     """Return the committed offsets of partitions that have an end offset; `warn` names the others on stderr."""
     committed: dict[TopicPartition, int] = {}
@@ -242,19 +188,11 @@ async def _look_up_offsets(
     client: Admin, resets: Iterable[_Reset], goal: Goal, errors: dict[str, OdradekError]
 ) -> None:
     """Set `offsets` of the resets; add to `errors` each group with a partition that has no new offset."""
-    partitions = {partition for each in resets for partition in each.goals}
-    first = await client.list_offsets(dict.fromkeys(partitions, EARLIEST))
-    ends = await client.list_offsets(dict.fromkeys(partitions, LATEST))
-    since_ms = goal.value if goal.option == "to_datetime" else None
-    if goal.option == "by_duration":
-        since_ms = system_runtime().clock.now_ms() - goal.value
-    since = {} if since_ms is None else await client.list_offsets(dict.fromkeys(partitions, max(since_ms, 0)))
+    known = await partition_offsets(client, {partition for each in resets for partition in each.goals}, goal)
     for each in resets:
         for partition, own_goal in sorted(each.goals.items()):
-            at_time = since[partition].offset if partition in since else -1
-            known = PartitionOffsets(first[partition].offset, ends[partition].offset, at_time)
             try:
-                each.offsets[partition], remark = new_offset(own_goal, each.committed.get(partition), known)
+                each.offsets[partition], remark = new_offset(own_goal, each.committed.get(partition), known[partition])
             except ValueError as error:
                 reason = f"group {each.group_id!r}: {partition} {error}; give --to-earliest, --to-latest or --to-offset"
                 errors[each.group_id] = KafkaError(ErrorCode.invalid_request, reason)

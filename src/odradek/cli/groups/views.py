@@ -1,10 +1,9 @@
 """Descriptions of groups as rows of a table, with the columns of `kafka-consumer-groups`, and as JSON objects."""
 
-from collections.abc import Iterable
-from itertools import groupby
 from typing import Any, Final
 
 from odradek.clients.admin.descriptions import GroupDescription
+from odradek.presentation.group_texts import assignment_text, coordinator_text
 
 OFFSET_COLUMNS: Final = (
     "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID",
@@ -39,18 +38,6 @@ def state_row(group: GroupDescription) -> tuple[object, ...]:
     """Return a group's row in the table of states."""
     protocol, state = group.protocol or None, group.group_state or None
     return group.group_id, coordinator_text(group), protocol, state, len(group.members)
-
-
-def assignment_text(partitions: Iterable[tuple[str, int]]) -> str | None:
-    """Return partitions as `a(0,1), b(0)`; None without partitions."""
-    topics = groupby(sorted(partitions), key=lambda partition: partition[0])
-    return ", ".join(f"{topic}({','.join(str(number) for _, number in some)})" for topic, some in topics) or None
-
-
-def coordinator_text(group: GroupDescription) -> str | None:
-    """Return a group's coordinator as `host:port (id)`."""
-    broker = group.coordinator
-    return None if broker is None else f"{broker.host}:{broker.port} ({broker.broker_id})"
 
 
 def described(group: GroupDescription) -> dict[str, Any]:

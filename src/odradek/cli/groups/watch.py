@@ -11,12 +11,13 @@ from msgspec import Struct
 
 from odradek.cli.common import admin, cluster_options, console, print_json, run, table_options, terminal_width
 from odradek.cli.groups.options import group_option
-from odradek.cli.groups.views import assignment_text, coordinator_text, described
+from odradek.cli.groups.views import described
 from odradek.cli.tables import table_lines
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import GroupDescription, GroupPartition
 from odradek.clients.admin.group_records import GenerationReader
 from odradek.model import ErrorCode, KafkaError, OdradekError
+from odradek.presentation.group_texts import assignment_text, coordinator_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

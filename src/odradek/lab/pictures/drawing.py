@@ -33,6 +33,18 @@ def draw(chart: Chart, *, sheet: bool = True) -> str:
     return canvas.svg(bottom + 8, f"{chart.title}. {chart.notice}".strip(), sheet=sheet)
 
 
+def sparkline(values: Sequence[float], *, width: float = 120, height: float = 24) -> str:
+    """Return a small line of values in time, from 0 to the highest, as an `svg` element."""
+    canvas = Canvas()
+    canvas.width = width
+    highest, step = max([1.0, *values]), (width - 6) / max(1, len(values) - 1)
+    points = [(3 + step * at, height - 3 - (height - 6) * value / highest) for at, value in enumerate(values)]
+    canvas.line(*points, width=1.5)
+    if points:
+        canvas.dot(*points[-1], 2.5, "currentColor")
+    return canvas.svg(height, f"from {values[0]:,} to {values[-1]:,}" if values else "no values", sheet=False)
+
+
 def _named_rows(canvas: Canvas, names: Sequence[str], top: float) -> float:
     """Write the names of rows to the left of the panels, and return the right end of the names."""
     shown = [shortened(name) for name in names]

@@ -59,6 +59,26 @@ def assignment_chart(run: Run, before: Owners | None = None) -> Blocks | Bars:
     shares = run.settled if run.threads is None else run.threads
     noun = "members" if run.threads is None else "threads"
     title = f"{run.strategy}: {sum(map(len, shares.values())):,} partitions, {len(shares):,} {noun}"
+
+    old = before or {}
+
+    def is_new(name: str, place: TopicPartition) -> bool:
+        member = name if run.threads is None else name.rpartition("-")[0]
+        return bool(old) and old.get(place) != member
+
+    heading = "partitions; * is new to its member" if old else "partitions"
+    return holdings_chart(title, shares, noun, heading=heading, is_new=is_new)
+
+
+def holdings_chart(
+    title: str,
+    shares: Mapping[str, Sequence[TopicPartition]],
+    noun: str = "members",
+    *,
+    heading: str = "partitions",
+    is_new: Callable[[str, TopicPartition], bool] = lambda _name, _place: False,
+) -> Blocks | Bars:
+    """Return the chart of the partitions that each member or thread has; a box of which `is_new` is marked by `*`."""
     if len(shares) > MOST_ROWS:
         return _histogram(title, {noun: shares}, noun)
     if _most(shares) > MOST_BLOCKS:
@@ -66,15 +86,13 @@ def assignment_chart(run: Run, before: Owners | None = None) -> Blocks | Bars:
         notice = f"A member has {_most(shares):,} partitions, so the picture counts them instead of naming each."
         return Bars(title=title, names=tuple(shares), panels=(counts,), notice=notice)
     kinds, legend = _topic_kinds(shares.values())
-    old = before or {}
-
-    def block(name: str, place: TopicPartition) -> Block:
-        member = name if run.threads is None else name.rpartition("-")[0]
-        is_new = bool(old) and old.get(place) != member
-        return Block(label=f"{place.partition}{'*' if is_new else ''}", kind=kinds[place.topic])
-
-    rows = tuple(tuple(block(name, place) for place in sorted(some)) for name, some in shares.items())
-    heading = "partitions; * is new to its member" if old else "partitions"
+    rows = tuple(
+        tuple(
+            Block(label=f"{place.partition}{'*' if is_new(name, place) else ''}", kind=kinds[place.topic])
+            for place in sorted(some)
+        )
+        for name, some in shares.items()
+    )
     return Blocks(title=title, names=tuple(shares), panels=(BlockPanel(title=heading, rows=rows),), legend=legend)
 
 

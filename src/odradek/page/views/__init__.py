@@ -3,6 +3,6 @@
 from typing import Final
 
 from odradek.page.view import View
-from odradek.page.views import cluster
+from odradek.page.views import cluster, topics
 
-VIEWS: Final[tuple[View, ...]] = (cluster.VIEW,)
+VIEWS: Final[tuple[View, ...]] = (cluster.VIEW, topics.VIEW)

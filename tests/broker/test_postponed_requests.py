@@ -1,7 +1,8 @@
 """Asynchronous checks hold raw and decoded requests."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Coroutine
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -33,11 +34,15 @@ class Verifier:
         self.apis = {api}
         self.begun: list[asyncio.Future[None]] = []
 
-    def verify(self, context: RequestContext, frame: memoryview) -> Awaitable[None] | None:
+    def verify(self, context: RequestContext, frame: memoryview) -> Coroutine[Any, Any, None]:
         del frame
         assert context.api_key in self.apis
         self.begun.append(asyncio.get_running_loop().create_future())
-        return self.begun[-1]
+        return _result(self.begun[-1])
+
+
+async def _result(future: asyncio.Future[None]) -> None:
+    await future
 
 
 def test_a_request_waits_for_its_asynchronous_check_and_is_refused_with_its_error(play: Play) -> None:
@@ -114,6 +119,18 @@ def test_a_refused_fetch_leaves_its_session_as_it_was(play: Play) -> None:
             assert len(broker.fetch_sessions) == (0 if error else 1)
 
     play(scene)
+
+
+@pytest.mark.asyncio
+async def test_a_broker_may_stop_in_the_turn_in_which_a_check_begins() -> None:
+    connection = SimpleNamespace(hold=lambda: None, release=lambda: None)
+    session = SimpleNamespace(postponed=None, refusal=None, connection=connection)
+    admission = Admission(ALLOW_ALL, verifier=Verifier())
+    context: Any = SimpleNamespace(session=session, api_key=ApiKey.PRODUCE)
+    assert not admission.is_due(context, memoryview(b""))
+    admission.stop()
+    await asyncio.wait([session.postponed])  # type: ignore[list-item]
+    assert session.postponed.cancelled()  # type: ignore[attr-defined]
 
 
 def test_requests_that_wait_for_a_check_end_with_their_connection_and_with_the_broker(play: Play) -> None:

@@ -137,3 +137,19 @@ def test_a_drain_whose_moves_are_cancelled_fails(seed: int) -> None:
     with pytest.raises(KafkaError, match="t-0: the move was cancelled"):
         Simulation(seed).run(draining.drain())
     assert cluster.requested == 1
+
+
+def test_features_get_other_levels_all_or_none(tmp_path: Path) -> None:
+    with Cluster(data_dir=tmp_path) as cluster:
+
+        def features(*arguments: str, fails: int = 0) -> Result:
+            return odradek(cluster.bootstrap_servers, "brokers", "features", *arguments, fails=fails)
+
+        assert features("--downgrade", "transaction.version=1").stdout == "transaction.version is at level 1.\n"
+        assert (
+            "Invalid update version 9"
+            in features("--upgrade", "transaction.version=2", "--upgrade", "group.version=9", fails=1).stderr
+        )
+        assert "without setting the upgrade type" in features("--upgrade", "transaction.version=0", fails=1).stderr
+        assert "is not FEATURE=LEVEL" in features("--upgrade", "transaction.version", fails=2).stderr
+        assert ["transaction.version", "0", "2", "1"] in [line.split() for line in features().stdout.splitlines()]

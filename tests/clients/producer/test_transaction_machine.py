@@ -131,6 +131,15 @@ def test_an_abort_that_the_coordinator_refuses_is_fatal() -> None:
     assert made.state is FATAL
 
 
+def test_a_commit_of_a_transaction_that_the_coordinator_has_aborted_says_so_and_can_be_aborted() -> None:
+    made = machine(TransactionEvent.COMMIT, version=2)
+    made.coordinator_failed(kafka("invalid_txn_state"), 165.0, is_end=True)
+    text = r"INVALID_TXN_STATE: the transaction was open for 65,000 ms, and the coordinator aborts it after .*60,000"
+    with pytest.raises(TransactionAbortedError, match=text):
+        made.raise_error()
+    made.step(TransactionEvent.ABORT)
+
+
 @pytest.mark.parametrize(
     ("now", "who"),
     [(159.9, "another producer was started with this transactional id"), (160.0, "was open for 60,000 ms")],

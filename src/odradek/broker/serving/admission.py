@@ -12,10 +12,10 @@ Three shortcuts reuse decisions while `authorizer.version` stays the same: a ses
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Collection, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from odradek.broker.serving.api_permissions import PERMISSIONS, Permission
 from odradek.model import ErrorCode, KafkaError
@@ -71,8 +71,8 @@ class RequestVerifier(Protocol):
     def apis(self) -> Collection[int]:
         """The APIs whose requests are checked."""
 
-    def verify(self, context: "RequestContext", frame: memoryview) -> Awaitable[None] | None:
-        """Return None if there is nothing to wait for, else an awaitable that may refuse by raising `KafkaError`.
+    def verify(self, context: "RequestContext", frame: memoryview) -> Coroutine[Any, Any, None] | None:
+        """Return None if there is nothing to wait for, else a coroutine that may refuse by raising `KafkaError`.
 
         `frame` is valid during this call only.
         """
@@ -92,7 +92,7 @@ class Admission:
         self._refusals = RateLimitedLog(_log, most_lines=_MOST_LINES)
         self._changes = RateLimitedLog(_log, most_lines=_MOST_CHANGES)
         self._verifier = verifier
-        self._tasks: set[asyncio.Task[KafkaError | None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # ---- when a request is served -------------------------------------------------------------------------------
 
@@ -105,19 +105,23 @@ class Admission:
             check = None if self._verifier is None else self._verifier.verify(context, frame)
             if check is None:
                 return True
-            task = session.postponed = asyncio.get_running_loop().create_task(_wait(check))
+            task = session.postponed = asyncio.get_running_loop().create_task(check)
             self._tasks.add(task)
             task.add_done_callback(partial(self._resume, session))
         if not task.done():
             session.connection.hold()
             return False
         session.postponed = None
-        session.refusal = task.result()
+        error = task.exception()
+        if error is not None and not isinstance(error, KafkaError):
+            raise error
+        session.refusal = error
         return True
 
-    def _resume(self, session: "Session", task: "asyncio.Task[KafkaError | None]") -> None:
+    def _resume(self, session: "Session", task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
+            task.exception()  # a connection that is closed meanwhile does not read it
             session.connection.release()
 
     def stop(self) -> None:
@@ -256,11 +260,3 @@ def _action(permission: Permission, name: str) -> Action:
 def _check_declared(context: "RequestContext", permission: Permission) -> None:
     """Assert that the API's entry in `PERMISSIONS` has this permission."""
     assert permission in PERMISSIONS[ApiKey(context.api_key)].items, permission
-
-
-async def _wait(check: Awaitable[None]) -> KafkaError | None:
-    try:
-        await check
-    except KafkaError as error:
-        return error
-    return None

@@ -38,7 +38,7 @@ class Session(Struct, kw_only=True):
     """Resources by API, operation and type on which the principal may do the operation (`Admission.denied`)."""
     allowed_version: tuple[Principal, int] | None = None
     """The principal and the version of the authorizer that `allowed` is for."""
-    postponed: "asyncio.Task[KafkaError | None] | None" = None
+    postponed: "asyncio.Task[None] | None" = None
     """The check that the next request waits for (`Admission.is_due`)."""
     refusal: KafkaError | None = None
     """The asynchronous check's error for the current request."""

@@ -10,8 +10,8 @@ without a transactional id are not decoded here.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.replica_manager import ReplicaManager
@@ -75,7 +75,7 @@ class PartitionVerification:
 
     # ---- Produce ------------------------------------------------------------------------------------------------
 
-    def verify(self, context: "RequestContext", frame: memoryview) -> Awaitable[None] | None:
+    def verify(self, context: "RequestContext", frame: memoryview) -> Coroutine[Any, Any, None] | None:
         version, offset = context.api_version, context.header.body_offset
         if version < _IDS_FROM or len(frame) <= offset or frame[offset] == _NULL[version >= FLEXIBLE_FROM]:
             return None

@@ -1,7 +1,7 @@
 """`odradek brokers log-dirs`, `versions` and `features`: the logs on disks, and the APIs that brokers support."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -59,11 +59,39 @@ def versions(*, broker_id: int | None, as_json: bool) -> None:
     print_table(("API", "NAME", "FROM", "TO"), [(key, known.get(key), *limits) for key, limits in found])
 
 
+def _level(context: click.Context, option: click.Parameter, values: Sequence[str]) -> dict[str, int]:
+    """Return the levels of `FEATURE=LEVEL` arguments."""
+    del context, option
+    levels = {}
+    for value in values:
+        name, _, level = value.partition("=")
+        if not name or not level.isdecimal() or int(level) >= 2**15:
+            raise click.BadParameter(f"{value!r} is not FEATURE=LEVEL, as in transaction.version=2")
+        levels[name] = int(level)
+    return levels
+
+
 @click.command()
+@click.option(
+    "--upgrade", "upgrades", multiple=True, callback=_level, metavar="FEATURE=LEVEL", help="Use a higher level."
+)
+@click.option(
+    "--downgrade", "downgrades", multiple=True, callback=_level, metavar="FEATURE=LEVEL", help="Use a lower level."
+)
 @table_options
 @cluster_options
-def features(*, as_json: bool) -> None:
-    """Show the features of the cluster, and the levels that a broker supports (KIP-584)."""
+def features(*, upgrades: Mapping[str, int], downgrades: Mapping[str, int], as_json: bool) -> None:
+    """Show or change the levels of features that the cluster uses (KIP-584); FROM and TO are what a broker supports."""
+    if upgrades or downgrades:
+
+        async def update() -> None:
+            async with admin() as client:
+                await client.update_features(upgrades, downgrades)
+
+        run(update())
+        changed = {**upgrades, **downgrades}
+        click.echo("\n".join(f"{name} is at level {level}." for name, level in changed.items()))
+        return
     found = _versions(None)
     rows = [
         (

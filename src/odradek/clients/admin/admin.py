@@ -17,7 +17,7 @@ from odradek.clients.admin.descriptions import (
     NewTopic,
     TopicDescription,
 )
-from odradek.clients.admin.features import BrokerVersions, describe_broker_versions
+from odradek.clients.admin.features import BrokerVersions, describe_broker_versions, update_features
 from odradek.clients.admin.group_records import GenerationReader
 from odradek.clients.admin.group_waits import GroupWaits, group_waits
 from odradek.clients.admin.groups import (
@@ -375,13 +375,9 @@ class Admin:
         Take the epochs from `describe_producers`, 0 for an unknown coordinator epoch. Raises `KafkaError`
         INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if an epoch is older than that in the partition.
         """
+        epochs = (producer_epoch, coordinator_epoch)
         await transactions.abort_transaction(
-            self._cluster,
-            partition_of(partition),
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            timeout_ms=self._timeout_ms,
+            self._cluster, partition_of(partition), producer_id, *epochs, timeout_ms=self._timeout_ms
         )
 
     # ---- the cluster and its configuration ----------------------------------------------------------------------
@@ -406,6 +402,10 @@ class Admin:
     async def describe_broker_versions(self, broker_id: int | None = None) -> BrokerVersions:
         """Return the APIs and features that a broker, by default any, supports (KIP-584)."""
         return await describe_broker_versions(self._cluster, broker_id, timeout_ms=self._timeout_ms)
+
+    async def update_features(self, upgrades: Mapping[str, int], downgrades: Mapping[str, int] | None = None) -> None:
+        """Finalize higher and lower levels of features by name (KIP-584): all of them, or none."""
+        await update_features(self._cluster, upgrades, downgrades or {}, timeout_ms=self._timeout_ms)
 
     async def list_config_resources(
         self, types: Iterable[ConfigResourceType] = (ConfigResourceType.TOPIC, ConfigResourceType.BROKER)

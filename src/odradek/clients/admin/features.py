@@ -1,7 +1,7 @@
-"""ApiVersions: the APIs and features that a broker supports (KIP-584)."""
+"""The APIs and features that a broker supports, and updates of the finalized features (KIP-584)."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -12,6 +12,8 @@ from odradek.model import ErrorCode, KafkaError, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
 
+_UPGRADE: Final = 1
+_SAFE_DOWNGRADE: Final = 2
 VersionRange = tuple[int, int]
 """The lowest and the highest version."""
 
@@ -50,3 +52,24 @@ async def describe_broker_versions(cluster: Cluster, broker_id: int | None, *, t
         finalized_features={each.name: (each.min_version_level, each.max_version_level) for each in finalized},
         finalized_features_epoch=optional(response, "finalized_features_epoch", -1),
     )
+
+
+async def update_features(
+    cluster: Cluster, upgrades: Mapping[str, int], downgrades: Mapping[str, int], *, timeout_ms: int
+) -> None:
+    """Implement `Admin.update_features`."""
+    updates = [
+        {"feature": name, "max_version_level": level, "allow_downgrade": kind != _UPGRADE, "upgrade_type": kind}
+        for kind, levels in ((_UPGRADE, upgrades), (_SAFE_DOWNGRADE, downgrades))
+        for name, level in levels.items()
+    ]
+    message = {"timeout_ms": timeout_ms, "feature_updates": updates}
+
+    async def attempt() -> None:
+        connection = await cluster.connections.least_loaded()
+        response = await connection.request(ApiKey.UPDATE_FEATURES, message)
+        for each in (response, *optional(response, "results", ())):
+            if each.error_code != ErrorCode.none:
+                raise KafkaError(each.error_code, each.error_message or explained(each.error_code))
+
+    await retrying(cluster, attempt, timeout_ms=timeout_ms)

@@ -237,10 +237,10 @@ async def describe_producers(
 async def abort_transaction(
     cluster: Cluster,
     partition: TopicPartition,
-    *,
     producer_id: int,
     producer_epoch: int,
     coordinator_epoch: int,
+    *,
     timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
 ) -> None:
     """Implement `Admin.abort_transaction`: write an abort marker to `partition`."""

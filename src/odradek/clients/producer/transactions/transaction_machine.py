@@ -18,6 +18,8 @@ from odradek.model import AuthenticationError, ErrorCode, KafkaError, OdradekErr
 FORGOTTEN: Final = {ErrorCode.invalid_producer_id_mapping, ErrorCode.unknown_producer_id}
 """The coordinator has removed the transactional id: there is no transaction, and a new epoch is needed."""
 _FENCED: Final = {ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch}
+_ABORTED: Final = {ErrorCode.invalid_producer_epoch, ErrorCode.invalid_txn_state}
+"""Errors after which a transaction can be aborted, that mean that the coordinator has ended it."""
 _FATAL: Final = _FENCED | {
     ErrorCode.transactional_id_authorization_failed,
     ErrorCode.cluster_authorization_failed,
@@ -180,8 +182,14 @@ class TransactionMachine(Struct):
         self._failed(error, now, is_fatal=_code(error) in _FATAL - {ErrorCode.invalid_producer_epoch})
 
     def coordinator_failed(self, error: OdradekError, now: float, *, is_end: bool = False) -> None:
-        """Handle a coordinator's error that is not to be retried; if an abort fails (`is_end`), it is fatal."""
-        is_fatal = _code(error) in _FATAL or isinstance(error, AuthenticationError)
+        """Handle a coordinator's error that is not to be retried; if an abort fails (`is_end`), it is fatal.
+
+        With version 2, a commit fails with INVALID_TXN_STATE if the coordinator has aborted the transaction; an abort
+        then succeeds, and has the new epoch, unless another producer has been started.
+        """
+        was_aborted = self.state is TransactionState.COMMITTING and self.uses_version_2
+        fatal = _FATAL - {ErrorCode.invalid_txn_state} if was_aborted else _FATAL
+        is_fatal = _code(error) in fatal or isinstance(error, AuthenticationError)
         self._failed(error, now, is_fatal=is_fatal or (is_end and self.state is TransactionState.ABORTING))
 
     def _failed(self, error: OdradekError, now: float, *, is_fatal: bool) -> None:
@@ -194,7 +202,7 @@ class TransactionMachine(Struct):
         if is_fatal:
             self.error = ProducerFencedError(self.transactional_id, reason) if _code(error) in _FENCED else error
         else:
-            if isinstance(error, KafkaError) and error.code == ErrorCode.invalid_producer_epoch:
+            if isinstance(error, KafkaError) and error.code in _ABORTED:
                 error = KafkaError(error.code, f"{error.code.name.upper()}: {reason}")
             self.error = TransactionAbortedError(self.transactional_id, error)
 

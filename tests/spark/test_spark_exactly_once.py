@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from bench.peers.kafka_peer import KafkaBroker
 from odradek.clients import Admin
 from odradek.clients.admin.transactions import NO_TIMEOUT_MS, TransactionDescription
 from odradek.clients.producer.transactions.prepared_transaction import PreparedTransaction
@@ -24,20 +25,30 @@ from odradek.testing.servers.odradek_process import ServedBroker
 TASKS = 3
 
 
-@pytest.fixture(scope="module", params=["true", "false"], ids=["two-phase", "with time-outs"])
-def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[ServedBroker]:
+@pytest.fixture(
+    scope="module",
+    params=["true", "false", pytest.param("kafka", marks=pytest.mark.needs("kafka"))],
+    ids=["two-phase", "with time-outs", "on Kafka"],
+)
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[ServedBroker | KafkaBroker]:
     options = {
         "num.partitions": "2",
         "offsets.topic.num.partitions": "4",
         "transaction.state.log.num.partitions": "4",
-        "transaction.two.phase.commit.enable": request.param,
     }
-    with ServedBroker(tmp_path_factory.mktemp("once") / "data", options=options) as broker:
-        yield broker
+    data = tmp_path_factory.mktemp("once") / "data"
+    if request.param == "kafka":  # has no two-phase commit
+        with KafkaBroker(data, options=options, heap="384M", short_lived=True) as broker:
+            yield broker
+        return
+    with ServedBroker(data, options=options | {"transaction.two.phase.commit.enable": request.param}) as ours:
+        yield ours
 
 
 @pytest.fixture
-def sink(cluster: ServedBroker) -> "Sink":
+def sink(cluster: ServedBroker | KafkaBroker) -> "Sink":
     return Sink(cluster.bootstrap_servers)
 
 
@@ -165,7 +176,7 @@ def test_rows_are_visible_when_their_batch_is_committed(sink: Sink) -> None:
     ],
 )
 def test_a_driver_that_dies_in_a_commit_leaves_all_or_nothing_for_the_next_one(
-    cluster: ServedBroker,
+    cluster: ServedBroker | KafkaBroker,
     sink: Sink,
     monkeypatch: pytest.MonkeyPatch,
     name: str,

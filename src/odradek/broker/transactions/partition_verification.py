@@ -165,14 +165,16 @@ class PartitionVerification:
             next_s = self._clock.monotonic() + config.add_partitions_to_txn_retry_backoff_ms / 1000
             begun = {key: each for key, log in logs.items() if (each := self._begin(log, producer, adds=adds))}
             errors = dict(await self._manager().add_or_verify(transactional_id, producer, logs.keys(), adds=adds))
+            is_overtaken = False
             for key, each in tuple(begun.items()) if adds else ():
                 current = self._begin(logs[key], producer, adds=adds)
                 if current is not None and current is not each:
-                    begun[key], errors[key] = current, ErrorCode.concurrent_transactions
+                    begun[key], errors[key], is_overtaken = current, ErrorCode.concurrent_transactions, True
             is_concurrent = adds and ErrorCode.concurrent_transactions in errors.values()
             if not is_concurrent or self._clock.monotonic() >= until_s:
                 return errors, begun
-            await asyncio.sleep(max(next_s - self._clock.monotonic(), 0))  # the coordinator has waited, too
+            if not is_overtaken:  # else the coordinator has added the partition, and answers at once
+                await asyncio.sleep(max(next_s - self._clock.monotonic(), 0))  # the coordinator has waited, too
 
     def _begin(self, log: Log, producer: Producer, *, adds: bool) -> Verification | None:
         return log.producers.begin_verification(

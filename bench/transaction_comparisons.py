@@ -102,10 +102,8 @@ def coordinator(bench: Bench) -> Iterator[Row]:
                 began = time.time()
                 broker.start()
                 serves = time.time() - began
-                where["bootstrap_servers"] = broker.bootstrap_servers
-                described = run_client(
-                    "await_transactions", {"bootstrap_servers": where["bootstrap_servers"], "count": _OPEN}
-                )
+                again = {"bootstrap_servers": broker.bootstrap_servers, "count": _OPEN}
+                described = run_client("await_transactions", again)
                 return {"serves": serves, "ongoing": described["at"] - began, "opened": opened["per_second"]}
 
         return run

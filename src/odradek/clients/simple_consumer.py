@@ -4,9 +4,10 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar, Unpack
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from odradek.clients.arguments import (
     Partition,
@@ -27,7 +28,8 @@ from odradek.clients.retry import retrying
 from odradek.clients.setting_types import FetchConfig
 from odradek.clients.settings import FetchSettings, make_settings
 from odradek.model import KafkaError, TopicPartition, UnavailableError
-from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.control_records import ControlType, decode_marker
+from odradek.protocol.batches.record_batch import CONTROL, iterate_batches
 from odradek.protocol.batches.records import decode_records
 from odradek.runtime import Runtime, system_runtime
 
@@ -38,10 +40,22 @@ R = TypeVar("R")
 _MAX_OFFSET = 2**63 - 1
 
 
+class TransactionMarker(NamedTuple):
+    """The end of a producer's transaction in a partition; `coordinator_epoch` is that of its coordinator."""
+
+    offset: int
+    timestamp: int
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+
+
 class Fetched(Struct, Generic[R], frozen=True, kw_only=True):
     """The records of one fetch, and the partition's offsets at that time; -1 means unknown.
 
-    `next_offset` is the offset to fetch next, after any control and aborted batches. `leader_epoch` is the epoch of
+    `next_offset` is the offset to fetch next, after any control and aborted batches. `markers`, which `fetch_arrow`
+    leaves out, are those between `offset` and `next_offset`. `leader_epoch` is the epoch of
     the last record. `topic_id` is None from brokers before Kafka 2.8.
     """
 
@@ -53,6 +67,7 @@ class Fetched(Struct, Generic[R], frozen=True, kw_only=True):
     log_start_offset: int
     leader_epoch: int
     topic_id: uuid.UUID | None
+    markers: tuple[TransactionMarker, ...] = ()
 
 
 class PartitionLeader(Struct, frozen=True, kw_only=True):
@@ -347,7 +362,8 @@ class SimpleConsumer:
     ) -> Fetched[tuple[ConsumerRecord, ...]]:
         buffers, next_offset = self._readable(partition, offset, answer)
         records = tuple(record for each in buffers for record in _records(partition, each, offset, _MAX_OFFSET))
-        return _fetched(partition, records, next_offset, answer, buffers)
+        fetched = _fetched(partition, records, next_offset, answer, buffers)
+        return replace(fetched, markers=_markers(memoryview(answer.fetched.records or b""), offset, next_offset))
 
     def _readable(self, partition: TopicPartition, offset: int, answer: LeaderAnswer) -> tuple[list[memoryview], int]:
         fetched = answer.fetched
@@ -399,6 +415,21 @@ def _records(partition: TopicPartition, buffer: memoryview, start: int, end: int
         for offset, timestamp, key, value, headers in decode_records(buffer, position)
         if start <= offset < end
     ]
+
+
+def _markers(records: memoryview, start: int, end: int) -> tuple[TransactionMarker, ...]:
+    """Return the transaction markers of `start` ≤ offset < `end`, which `readable_runs` has checked."""
+    found = []
+    for position, header in iterate_batches(records):
+        if header.base_offset >= end:
+            break
+        if header.attributes & CONTROL and header.base_offset >= start:
+            marker = decode_marker(records[position : position + header.size])
+            if marker is not None:
+                producer = header.max_timestamp, header.producer_id, header.producer_epoch
+                is_commit = marker.type is ControlType.COMMIT
+                found.append(TransactionMarker(header.base_offset, *producer, is_commit, marker.coordinator_epoch))
+    return tuple(found)
 
 
 def _arrow_table(

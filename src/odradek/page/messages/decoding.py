@@ -1,0 +1,151 @@
+"""Keys and values as text or as trees of values, in a format that is guessed or chosen.
+
+```
+guessed    the bytes
+tombstone  null
+json       UTF-8 with an object or array of JSON
+text       other UTF-8
+msgpack    a whole MessagePack map or array
+confluent  0, a schema's id (int32), and data in Avro or Protobuf, which need their schema
+hex        everything else
+```
+"""
+
+import struct
+import unicodedata
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from odradek.presentation.value_formats import Show
+
+GUESS: Final = "guess"
+PLAIN_FORMATS: Final = (GUESS, "text", "json", "msgpack", "hex")
+"""Formats that need no schema."""
+MOST_NODES: Final = 2_000
+"""Limit of the values in a tree; a larger one is shown as text."""
+_HEX_ROW: Final = 16
+_CONFLUENT_BYTES: Final = 5
+_ESCAPED: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Categories of characters that change how others are shown, or are not shown: controls, bidirectional overrides."""
+
+
+class Decoded(Struct, frozen=True, kw_only=True):
+    """A key or value: `tree` has the values of a JSON-like format, otherwise `text` is shown."""
+
+    format: str
+    size_bytes: int | None
+    text: str = ""
+    tree: Any = None
+    is_container: bool = False
+    """Whether it is an object or an array, which has no `tree` if it is too large."""
+    error: str = ""
+    """The reason why the chosen format does not show the bytes."""
+
+    @property
+    def has_tree(self) -> bool:
+        """Whether `tree` is shown."""
+        return self.tree is not None
+
+
+def decode(data: bytes | None, name: str = GUESS, schemas: Mapping[str, Show] | None = None) -> Decoded:
+    """Return bytes in the format `name`, one of `PLAIN_FORMATS` or of `schemas`; if it does not fit, as guessed."""
+    if data is None:
+        return Decoded(format="tombstone", size_bytes=None)
+    if name == GUESS:
+        return _guessed(data)
+    try:
+        if schemas and name in schemas:
+            return _with_schema(data, name, schemas[name])
+        return _PLAIN[name](data)
+    except (ValueError, RecursionError) as error:
+        reason = visible_text(str(error)) or "it is nested too deep"
+        return msgspec.structs.replace(_guessed(data), error=f"not shown as {name}: {reason}")
+
+
+def visible_text(text: str) -> str:
+    r"""Return text whose invisible characters are escapes, such as `␛` and `\u202e`; tabs and lines stay."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character in "\n\t" or unicodedata.category(character) not in _ESCAPED else _escape(character)
+        for character in text
+    )
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _guessed(data: bytes) -> Decoded:
+    for attempt in (_json, _text, _msgpack):
+        try:
+            found = attempt(data)
+        except (ValueError, RecursionError):
+            continue
+        if found.is_container or attempt is _text:
+            return found
+    if len(data) > _CONFLUENT_BYTES and data[0] == 0:
+        (schema_id,) = struct.unpack(">i", data[1:_CONFLUENT_BYTES])
+        if 0 < schema_id < 1_000_000:
+            note = f"It may have the schema {schema_id} of a schema registry."
+            return msgspec.structs.replace(_hex(data), error=note)
+    return _hex(data)
+
+
+def _text(data: bytes) -> Decoded:
+    return Decoded(format="text", size_bytes=len(data), text=visible_text(data.decode()))
+
+
+def _json(data: bytes) -> Decoded:
+    return _of_tree("json", msgspec.json.decode(data), data, data.decode())
+
+
+def _msgpack(data: bytes) -> Decoded:
+    tree = msgspec.msgpack.decode(data)
+    return _of_tree("msgpack", tree, data, repr(tree))
+
+
+def _of_tree(name: str, tree: Any, data: bytes, text: str) -> Decoded:
+    is_container = isinstance(tree, dict | list)
+    shown = {"tree": tree} if is_container and _is_small(tree) else {"text": visible_text(text)}
+    return Decoded(format=name, size_bytes=len(data), is_container=is_container, **shown)
+
+
+def _hex(data: bytes) -> Decoded:
+    rows = []
+    for place in range(0, len(data), _HEX_ROW):
+        row = data[place : place + _HEX_ROW]
+        letters = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
+        rows.append(f"{place:08x}  {row.hex(' '):<47}  {letters}")
+    return Decoded(format="hex", size_bytes=len(data), text="\n".join(rows))
+
+
+def _with_schema(data: bytes, name: str, show: Show) -> Decoded:
+    shown = show(data)
+    if shown.error is not None:
+        raise ValueError(shown.error)
+    assert isinstance(shown.content, msgspec.Raw)
+    return msgspec.structs.replace(_json(bytes(shown.content)), format=name, size_bytes=len(data))
+
+
+def _is_small(tree: object) -> bool:
+    left, waiting = MOST_NODES, [tree]
+    while waiting:
+        node = waiting.pop()
+        children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        left -= 1
+        if left < len(children):
+            return False
+        waiting.extend(children)
+    return True
+
+
+_PLAIN: Final[dict[str, Callable[[bytes], Decoded]]] = {
+    "text": _text, "json": _json, "msgpack": _msgpack, "hex": _hex,
+}  # fmt: skip

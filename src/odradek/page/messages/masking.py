@@ -1,0 +1,73 @@
+"""Masks: values of fields by name, and parts of texts by regular expression, that users of the page do not see."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+import re2
+
+from odradek.model import ConfigurationError
+from odradek.page.messages.decoding import Decoded
+
+MASKED: Final = "•••"
+
+
+class Masks:
+    """The masks of one page; each is a field's name, which is compared without case, or `/REGEX/` in RE2's syntax."""
+
+    def __init__(self, masks: Iterable[str] = ()) -> None:
+        self._fields: set[str] = set()
+        self._patterns = []
+        for mask in masks:
+            if len(mask) > 2 and mask.startswith("/") and mask.endswith("/"):
+                self._patterns.append(compiled(mask[1:-1]))
+            elif mask:
+                self._fields.add(mask.casefold())
+
+    def __bool__(self) -> bool:
+        return bool(self._fields or self._patterns)
+
+    def apply(self, decoded: Decoded) -> Decoded:
+        """Return the key or value with masks; bytes that no format could decode are hidden as a whole."""
+        if not self:
+            return decoded
+        if decoded.format == "hex":
+            return msgspec.structs.replace(decoded, text=MASKED)
+        text, tree = self.text(decoded.text), decoded.tree
+        if self._fields and decoded.is_container and not decoded.has_tree:
+            text = MASKED  # too large for a tree, so its fields are not known
+        return msgspec.structs.replace(decoded, text=text, tree=self._tree(tree))
+
+    def text(self, text: str) -> str:
+        """Return a text without what the patterns match."""
+        for pattern in self._patterns:
+            text = pattern.sub(MASKED.encode(), text.encode()).decode()  # a str would be replaced by Latin-1
+        return text
+
+    def header(self, name: str, text: str) -> str:
+        """Return a header's value, masked by its name or by the patterns."""
+        return MASKED if name.casefold() in self._fields else self.text(text)
+
+    def _tree(self, tree: Any) -> Any:
+        if isinstance(tree, dict):
+            return {
+                name: MASKED if str(name).casefold() in self._fields else self._tree(each)
+                for name, each in tree.items()
+            }
+        if isinstance(tree, list):
+            return [self._tree(each) for each in tree]
+        if not self._patterns or tree is None or isinstance(tree, bool):
+            return tree
+        text = tree if isinstance(tree, str) else str(tree)
+        return tree if (masked := self.text(text)) == text else masked
+
+
+def compiled(pattern: str) -> Any:
+    """Return a pattern of RE2, which never backtracks. Raises `ConfigurationError` for a wrong one."""
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options=options)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else error
+        raise ConfigurationError(f"the regular expression {pattern[:60]!r} is wrong: {reason}") from None

@@ -1,0 +1,307 @@
+"""Reads messages of a topic from the newest backwards or from a position forwards, and searches them.
+
+A scan reads chunks of all partitions, merges them by time, keeps the messages that match, and yields its progress after
+each chunk. It ends at `limit` messages, at `most_read` messages read, or where the partitions end. Its cursor is the
+address of the next messages: `partition:offset,…`.
+"""
+
+import asyncio
+import heapq
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import click
+import msgspec
+from msgspec import Struct
+
+from odradek.clients import ConsumerRecord, SimpleConsumer
+from odradek.clients.leader_fetch import OffsetOutOfRangeError
+from odradek.clients.simple_consumer import TransactionMarker
+from odradek.model import ConfigurationError, TopicPartition
+from odradek.page.messages.decoding import GUESS, Decoded, decode, visible_text
+from odradek.page.messages.masking import Masks, compiled
+from odradek.presentation.offset_specs import END, Position, position
+
+MOST_LIMIT: Final = 500
+_FIRST_STEP: Final = 25
+_MOST_STEP: Final = 5_000
+"""Limits of the offsets of one partition that a chunk covers."""
+_CHUNK_BYTES: Final = 8 << 20
+"""The size of a chunk that is aimed at, over all partitions."""
+_FETCH_BYTES: Final = 1 << 20
+_READERS: Final = 8
+"""Partitions that are read at the same time."""
+
+
+class Marker(NamedTuple):
+    """A transaction's end, in the place of a message."""
+
+    topic: str
+    partition: int
+    marker: TransactionMarker
+
+    @property
+    def offset(self) -> int:
+        """The marker's offset."""
+        return self.marker.offset
+
+    @property
+    def timestamp(self) -> int:
+        """The marker's time in ms."""
+        return self.marker.timestamp
+
+
+Entry = ConsumerRecord | Marker
+Matches = Callable[[Entry], bool]
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    """The messages that are wanted: those that match all of `key`, and `contains` as text or as RE2's pattern."""
+
+    topic: str
+    partitions: tuple[int, ...] = ()
+    """All if empty."""
+    start: str = ""
+    """A POSITION of `offset_specs`; the newest messages if it is empty."""
+    cursor: str = ""
+    key: str | None = None
+    contains: str = ""
+    is_pattern: bool = False
+    limit: int = 50
+    most_read: int = 100_000
+
+    @property
+    def is_search(self) -> bool:
+        """Whether messages are left out that do not match."""
+        return self.key is not None or bool(self.contains)
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether the newest messages come first."""
+        return not self.start
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """What a scan has found and read so far."""
+
+    found: Sequence[Entry]
+    """Without markers in a search."""
+    read: int
+    read_bytes: int
+    left: int
+    """The offsets that are not yet read."""
+    cursor: str
+    is_done: bool
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    """The first and the end offset of each partition."""
+
+
+async def scan(consumer: SimpleConsumer, query: Query, masks: Masks) -> AsyncIterator[Progress]:
+    """Yield the progress after each chunk. Raises `ConfigurationError` for a wrong query."""
+    matches = _matcher(query, masks)
+    known = await consumer.partitions_for_topic(query.topic)
+    partitions = [TopicPartition(query.topic, number) for number in _wanted(query, known)]
+    starts, ends = await asyncio.gather(consumer.beginning_offsets(partitions), consumer.end_offsets(partitions))
+    places = await _places(consumer, query, starts, ends)
+    direction = -1 if query.is_backward else 1
+    limits = starts if query.is_backward else ends
+    found: list[Entry] = []
+    read = read_bytes = 0
+    step = _FIRST_STEP
+
+    def progress(*, is_done: bool) -> Progress:
+        left = sum(abs(limits[each] - place) for each, place in places.items())
+        return Progress(
+            found=tuple(found),
+            read=read,
+            read_bytes=read_bytes,
+            left=left,
+            cursor=",".join(f"{each.partition}:{place}" for each, place in places.items()) if left else "",
+            is_done=is_done,
+            starts={each.partition: offset for each, offset in starts.items()},
+            ends={each.partition: offset for each, offset in ends.items()},
+        )
+
+    while True:
+        unread = [each for each in partitions if places[each] != limits[each]]
+        if not unread or len(found) >= query.limit or read >= query.most_read:
+            yield progress(is_done=True)
+            return
+        ranges = {each: _range(places[each], limits[each], step, direction) for each in unread}
+        chunks = await _read(consumer, ranges)
+        in_order = [chunk[::direction] for chunk in chunks.values()]
+        chunk_read = chunk_bytes = 0
+        for record in heapq.merge(*in_order, key=lambda each: direction * each.timestamp):
+            place = TopicPartition(record.topic, record.partition)
+            places[place] = record.offset if query.is_backward else record.offset + 1
+            chunk_read += 1
+            chunk_bytes += _size(record)
+            if matches(record):
+                found.append(record)
+                if len(found) == query.limit:
+                    break
+        else:
+            for each, (first, end) in ranges.items():
+                places[each] = first if query.is_backward else end
+        read, read_bytes = read + chunk_read, read_bytes + chunk_bytes
+        step = _next_step(step, len(unread), chunk_read, chunk_bytes)
+        yield progress(is_done=False)
+
+
+def _next_step(step: int, partitions: int, records: int, size_bytes: int) -> int:
+    """Return the number of offsets of the next chunk, so that it has about `_CHUNK_BYTES`; gaps are passed quickly."""
+    if not records:
+        return min(step * 8, 1 << 40)
+    each = max(size_bytes // records, 1)
+    return max(1, min(_CHUNK_BYTES // each // partitions, step * 8, _MOST_STEP))
+
+
+def _range(place: int, limit: int, step: int, direction: int) -> tuple[int, int]:
+    return (max(place - step, limit), place) if direction < 0 else (place, min(place + step, limit))
+
+
+async def _read(
+    consumer: SimpleConsumer, ranges: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, list[Entry]]:
+    slots = asyncio.Semaphore(_READERS)
+
+    async def read(partition: TopicPartition, first: int, end: int) -> list[Entry]:
+        entries: list[Entry] = []
+        async with slots:
+            while first < end:
+                try:
+                    fetched = await consumer.fetch(partition, first, max_bytes=_FETCH_BYTES, max_wait_ms=0)
+                except OffsetOutOfRangeError:  # retention has deleted them meanwhile
+                    first = max((await consumer.beginning_offsets([partition]))[partition], first + 1)
+                    continue
+                entries += (each for each in fetched.records if each.offset < end)
+                if fetched.markers:
+                    entries += (Marker(*partition, each) for each in fetched.markers if each.offset < end)
+                    entries.sort(key=_offset)
+                if fetched.next_offset <= first:
+                    break
+                first = fetched.next_offset
+        return entries
+
+    chunks = await asyncio.gather(*(read(each, *ends) for each, ends in ranges.items()))
+    return dict(zip(ranges, chunks, strict=True))
+
+
+def _wanted(query: Query, known: Sequence[int]) -> Sequence[int]:
+    for number in query.partitions:
+        if number not in known:
+            raise ConfigurationError(f"the topic {query.topic} has no partition {number}, only {len(known)}")
+    return query.partitions or known
+
+
+async def _places(
+    consumer: SimpleConsumer, query: Query, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Return the offset of each partition where the scan begins: backward ends are exclusive."""
+    if query.cursor:
+        given = _cursor(query.cursor)
+        wanted = {each: given.get(each.partition, ends[each] if query.is_backward else starts[each]) for each in ends}
+    else:
+        wanted = dict(await _offsets(consumer, _position(query.start) if query.start else END, starts, ends))
+    return {each: min(max(offset, starts[each]), ends[each]) for each, offset in wanted.items()}
+
+
+async def _offsets(
+    consumer: SimpleConsumer,
+    place: Position,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> Mapping[TopicPartition, int]:
+    if place.kind == "time":
+        found = await consumer.offsets_for_times(dict.fromkeys(ends, place.value))
+        return {each: ends[each] if at is None else at.offset for each, at in found.items()}
+    if place.kind == "last":
+        return {each: end - place.value for each, end in ends.items()}
+    if place.kind == "offset":
+        return dict.fromkeys(ends, place.value)
+    return starts if place.kind == "beginning" else ends
+
+
+def _position(text: str) -> Position:
+    try:
+        return position(text)
+    except click.UsageError as error:
+        raise ConfigurationError(error.message) from None
+
+
+def _cursor(text: str) -> dict[int, int]:
+    pairs = [each.partition(":") for each in text.split(",")]
+    if not all(number.isdecimal() and offset.isdecimal() and len(offset) < 20 for number, _, offset in pairs):
+        raise ConfigurationError(f"the cursor {text[:40]!r} is not partition:offset,…")
+    return {int(number): int(offset) for number, _, offset in pairs}
+
+
+def _matcher(query: Query, masks: Masks) -> Matches:
+    """Return the function that decides on a message. With masks, it compares masked texts, so that it tells no more."""
+    if not query.is_search:
+        return lambda _: True
+    pattern = compiled(query.contains) if query.is_pattern else None
+    needle = query.contains.encode()
+    key = None if query.key is None else query.key.encode()
+
+    def contains(data: bytes) -> bool:
+        return pattern.search(data) is not None if pattern is not None else needle in data
+
+    def matches(record: Entry) -> bool:
+        if isinstance(record, Marker):
+            return False
+        if key is not None:
+            is_equal = text_of(shown(record.key, GUESS, masks)) == query.key if masks else record.key == key
+            if not is_equal:
+                return False
+        return not query.contains or any(contains(each) for each in _texts(record, masks))
+
+    return matches
+
+
+def _texts(record: ConsumerRecord, masks: Masks) -> list[bytes]:
+    masked = masked_record(record, masks)
+    headers = [part for name, value in masked.headers for part in (name.encode(), value)]
+    return [each for each in (masked.key, masked.value, *headers) if each is not None]
+
+
+def masked_record(record: ConsumerRecord, masks: Masks) -> ConsumerRecord:
+    """Return the record with masked texts of its key, value and headers; the record itself without masks."""
+    if not masks:
+        return record
+    key, value = (
+        None if data is None else text_of(shown(data, GUESS, masks)).encode() for data in (record.key, record.value)
+    )
+    headers = tuple((name, masks.header(name, header_text(data)).encode()) for name, data in record.headers)
+    return record._replace(key=key, value=value, headers=headers)
+
+
+def shown(data: bytes | None, name: str, masks: Masks, schemas: Mapping[str, Any] | None = None) -> Decoded:
+    """Return a key or value as the page shows it. With masks, only formats that know fields may be chosen."""
+    if masks and name in {"text", "hex"}:
+        name = GUESS
+    return masks.apply(decode(data, name, schemas))
+
+
+def text_of(decoded: Decoded) -> str:
+    """Return a key or value as one text."""
+    if not decoded.has_tree:
+        return decoded.text
+    return msgspec.json.encode(decoded.tree).decode()
+
+
+def header_text(value: bytes | None) -> str:
+    """Return a header's value as text; bytes that are not UTF-8 are replaced."""
+    return "" if value is None else visible_text(value.decode(errors="replace"))
+
+
+def _offset(entry: Entry) -> int:
+    return entry.offset
+
+
+def _size(record: Entry) -> int:
+    if isinstance(record, Marker):
+        return 0
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers

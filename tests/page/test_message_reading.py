@@ -1,0 +1,151 @@
+"""The page reads messages newest first or from a position, in pieces that cursors connect, and searches them."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from odradek.clients import Admin, SimpleConsumer
+from odradek.model import ConfigurationError
+from odradek.page.messages.masking import Masks
+from odradek.page.messages.reading import Marker, Progress, Query, scan
+from odradek.testing.simulation.clock import EPOCH_MS
+from odradek.testing.world import World
+
+Scene = Callable[[SimpleConsumer], Awaitable[None]]
+NO_MASKS = Masks()
+
+
+def play(seed: int, scene: Scene, count: int, value: Callable[[int], bytes] = lambda number: b"v%d" % number) -> None:
+    """Write messages 0 … count-1 in turn into two partitions, one a second, and play `scene`."""
+    world = World(seed)
+
+    async def scenario(_: World) -> None:
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.create_topic("t", partitions=2)
+        async with world.producer("writer") as producer:
+            for number in range(count):
+                await producer.send(
+                    "t", value(number), b"k%d" % number, partition=number % 2, timestamp_ms=EPOCH_MS + 1000 * number
+                )
+        async with SimpleConsumer(world.servers, runtime=world.simulation.runtime("reader")) as consumer:
+            await scene(consumer)
+
+    world.play(scenario)
+
+
+async def last(consumer: SimpleConsumer, masks: Masks = NO_MASKS, **query: Any) -> Progress:
+    async for progress in scan(consumer, Query(topic="t", **query), masks):
+        found = progress
+    return found
+
+
+def numbers(progress: Progress) -> list[int]:
+    return [int(each.key[1:]) for each in progress.found]
+
+
+def test_the_newest_messages_of_all_partitions_come_first(seed: int) -> None:
+    async def scene(consumer: SimpleConsumer) -> None:
+        assert numbers(await last(consumer, limit=5)) == [99, 98, 97, 96, 95]
+
+    play(seed, scene, 100)
+
+
+def test_cursors_connect_the_pieces_without_a_gap_or_a_repetition(seed: int) -> None:
+    async def scene(consumer: SimpleConsumer) -> None:
+        for start, expected in (("", list(range(99, -1, -1))), ("beginning", list(range(100)))):
+            read, cursor = [], ""
+            for _ in range(20):
+                piece = await last(consumer, start=start, cursor=cursor, limit=7)
+                read += numbers(piece)
+                cursor = piece.cursor
+                if not cursor:
+                    break
+            assert read == expected
+
+    play(seed, scene, 100)
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("10", [20, 21, 22]),
+        ("-2", [96, 97, 98, 99]),
+        (f"@{EPOCH_MS + 90_500}", [91, 92, 93]),
+        ("end", []),
+        ("1000", []),
+    ],
+)
+def test_messages_are_read_from_a_position(seed: int, start: str, expected: list[int]) -> None:
+    async def scene(consumer: SimpleConsumer) -> None:
+        assert numbers(await last(consumer, start=start, limit=3 if len(expected) == 3 else 10)) == expected
+
+    play(seed, scene, 100)
+
+
+def test_one_partition_can_be_chosen_and_an_unknown_one_is_refused(seed: int) -> None:
+    async def scene(consumer: SimpleConsumer) -> None:
+        assert numbers(await last(consumer, partitions=(1,), limit=2)) == [99, 97]
+        with pytest.raises(ConfigurationError, match="has no partition 2, only 2"):
+            await last(consumer, partitions=(2,))
+
+    play(seed, scene, 100)
+
+
+def test_a_search_finds_keys_and_texts_and_patterns_and_says_how_much_it_read(seed: int) -> None:
+    async def scene(consumer: SimpleConsumer) -> None:
+        by_key = await last(consumer, key="k7")
+        assert (numbers(by_key), by_key.read, by_key.left) == ([7], 300, 0)
+        assert numbers(await last(consumer, contains="v29")) == [299, 298, 297, 296, 295, 294, 293, 292, 291, 290, 29]
+        assert numbers(await last(consumer, contains="^v1.$", is_pattern=True, start="beginning")) == list(
+            range(10, 20)
+        )
+        with pytest.raises(ConfigurationError, match="regular expression"):
+            await last(consumer, contains="(", is_pattern=True)
+
+    play(seed, scene, 300)
+
+
+def test_a_search_stops_at_its_limit_and_goes_on_at_its_cursor(seed: int) -> None:
+    async def scene(consumer: SimpleConsumer) -> None:
+        first = await last(consumer, contains="v2", most_read=50)
+        assert first.read >= 50
+        assert first.left > 0
+        rest = await last(consumer, contains="v2", cursor=first.cursor)
+        assert numbers(first) + numbers(rest) == [*range(299, 199, -1), *range(29, 19, -1), 2][: len(first.found) + 50]
+
+    play(seed, scene, 300)
+
+
+def test_a_search_cannot_find_what_masks_hide(seed: int) -> None:
+    async def scene(consumer: SimpleConsumer) -> None:
+        masks = Masks(["pin"])
+        assert numbers(await last(consumer, masks, contains="1234")) == []
+        assert numbers(await last(consumer, masks, contains="ann", limit=2)) == [19, 18]
+        assert numbers(await last(consumer, masks, key="k3")) == [3]
+
+    play(seed, scene, 20, lambda _: b'{"user":"ann","pin":1234}')
+
+
+def test_the_ends_of_transactions_are_shown_in_their_places(seed: int) -> None:
+    world = World(seed)
+
+    async def scenario(_: World) -> None:
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.create_topic("t")
+        async with world.producer("writer", transactional_id="writer") as producer:
+            async with producer.transaction():
+                await producer.send("t", b"kept")
+            with pytest.raises(ZeroDivisionError):
+                async with producer.transaction():
+                    await producer.send("t", b"aborted")
+                    await producer.flush()
+                    raise ZeroDivisionError
+        async with SimpleConsumer(world.servers, runtime=world.simulation.runtime("reader")) as consumer:
+            entries = (await last(consumer, start="beginning")).found
+            what = [each.marker.is_commit if isinstance(each, Marker) else each.value for each in entries]
+            assert what == [b"kept", True, b"aborted", False]
+            assert [each.offset for each in entries] == [0, 1, 2, 3]
+            assert not any(isinstance(each, Marker) for each in (await last(consumer, contains="e")).found)
+
+    world.play(scenario)

@@ -11,6 +11,7 @@ import click
 from odradek.cli.common import client_settings, cluster_options, run
 from odradek.config import parse_host_port
 from odradek.model.extras import packages_of
+from odradek.presentation.value_formats import SCHEMA_FORMATS, Show, shower
 from odradek.runtime import system_runtime
 
 
@@ -33,16 +34,36 @@ from odradek.runtime import system_runtime
     metavar="NAME",
     help="A name of this machine in browsers; may be repeated.",
 )
+@click.option(
+    "--mask", "masks", multiple=True, metavar="NAME|/REGEX/", help="Hide fields of this name, or texts, in messages."
+)
+@click.option(
+    "--schema",
+    "schemas",
+    multiple=True,
+    metavar="NAME=FORMAT:FILE",
+    help="A format of messages, the first choice for the topic NAME: avro:order.avsc, protobuf:FILE:MESSAGE.",
+)
 @cluster_options
-def command(*, listen: str, role: str, host_names: Sequence[str]) -> None:
+def command(*, listen: str, role: str, host_names: Sequence[str], masks: Sequence[str], schemas: Sequence[str]) -> None:
     """Serve a page that shows a cluster in a browser, until SIGTERM or SIGINT."""
     host, port = parse_host_port(listen)
     with packages_of("page", "pages"):
         from odradek.page.app import PageApp
+        from odradek.page.messages.masking import Masks
         from odradek.page.server import PageServer
         from odradek.page.settings import PageSettings
 
-    settings = PageSettings(client=client_settings(), may_change=role == "operator", host_names=tuple(host_names))
+    Masks(masks)  # raises for a wrong expression now, not for each message
+    formats = dict(map(_schema, schemas))
+    settings = PageSettings(
+        client=client_settings(),
+        may_change=role == "operator",
+        host_names=tuple(host_names),
+        masks=tuple(masks),
+        schemas=formats,
+        formats={f"{name}.value": name for name in formats},
+    )
 
     async def work() -> None:
         runtime = system_runtime()
@@ -55,3 +76,14 @@ def command(*, listen: str, role: str, host_names: Sequence[str]) -> None:
             await server.close()
 
     run(work())
+
+
+def _schema(text: str) -> tuple[str, Show]:
+    """Parse NAME=FORMAT:FILE. Raises `click.UsageError`."""
+    name, equals, rest = text.partition("=")
+    format_name, colon, schema = rest.partition(":")
+    if not (name and equals and colon and schema) or format_name not in SCHEMA_FORMATS:
+        raise click.BadParameter(
+            f"{text!r} is not NAME=FORMAT:FILE with a format of {', '.join(SCHEMA_FORMATS)}", param_hint="--schema"
+        )
+    return name, shower(format_name, schema, option="schema")

@@ -9,6 +9,8 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from odradek.page.messages.decoding import visible_text
+
 _FOLDER: Final = Path(__file__).parent
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 STATIC_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -31,7 +33,13 @@ class Renderer:
             lstrip_blocks=True,
             auto_reload=False,
         )
-        self._environment.filters |= {"number": number, "bytes": size, "time": time_tag, "duration": duration}
+        self._environment.filters |= {
+            "number": number,
+            "bytes": size,
+            "time": time_tag,
+            "duration": duration,
+            "visible": visible_text,
+        }
         self._environment.globals |= {"static": self._static_address}
         # Blocks are rendered alone, too, and would not see what a template imports.
         self._environment.globals["ui"] = self._environment.get_template("ui.html").module

@@ -1,15 +1,16 @@
-"""Sessions: each has an admin client of its own with its user's credentials; without login, there is one for all."""
+"""Sessions: each has clients of its own with its user's credentials; without login, there is one for all."""
 
 import asyncio
 import hmac
 from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from odradek.clients import Admin
+from odradek.clients import Admin, SimpleConsumer
 from odradek.page.settings import PageSettings
 from odradek.runtime import Runtime
 
+C = TypeVar("C", Admin, SimpleConsumer)
 COOKIE: Final = "odradek-session"
 _IDLE_S: Final = 12 * 3600.0
 _MOST_SESSIONS: Final = 1000
@@ -26,24 +27,32 @@ class Session:
         self.user = user
         self.may_change = may_change
         self.used_s = 0.0
-        self._admin: asyncio.Task[Admin] | None = None
+        self._starting: dict[type[Admin | SimpleConsumer], asyncio.Task[Any]] = {}
 
     async def admin(self) -> Admin:
-        """Return the session's connected client. Raises `UnavailableError` if no broker answers in time."""
-        if self._admin is None or (self._admin.done() and self._admin.exception() is not None):
-            # All requests wait for the same start, and a later request starts again if it fails.
-            self._admin = asyncio.create_task(Admin(**self.client).start())
-        return await asyncio.shield(self._admin)
+        """Return the session's connected admin client. Raises `UnavailableError` if no broker answers in time."""
+        return await self._started(Admin)
+
+    async def consumer(self) -> SimpleConsumer:
+        """Return the session's connected consumer. Raises `UnavailableError` if no broker answers in time."""
+        return await self._started(SimpleConsumer)
 
     async def close(self) -> None:
-        """Close the client's connections."""
-        starting, self._admin = self._admin, None
-        if starting is None:
-            return
-        starting.cancel()
-        (result,) = await asyncio.gather(starting, return_exceptions=True)
-        if isinstance(result, Admin):
-            await result.close()
+        """Close the clients' connections."""
+        starting, self._starting = list(self._starting.values()), {}
+        for task in starting:
+            task.cancel()
+        for client in await asyncio.gather(*starting, return_exceptions=True):
+            if not isinstance(client, BaseException):
+                await client.close()
+
+    async def _started(self, kind: type[C]) -> C:
+        starting = self._starting.get(kind)
+        if starting is None or (starting.done() and starting.exception() is not None):
+            # All requests wait for the same start, and a later request starts again if it fails.
+            starting = self._starting[kind] = asyncio.create_task(kind(**self.client).start())
+        client: C = await asyncio.shield(starting)
+        return client
 
 
 class Sessions:

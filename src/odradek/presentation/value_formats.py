@@ -25,7 +25,8 @@ from odradek.model import ConfigurationError, packages_of
 
 WRITTEN_FORMATS: Final = ("text", "json", "base64")
 """Formats that can be written, too."""
-FORMATS: Final = (*WRITTEN_FORMATS, "avro", "protobuf", "confluent-avro", "confluent-protobuf")
+SCHEMA_FORMATS: Final = ("avro", "protobuf", "confluent-avro", "confluent-protobuf")
+FORMATS: Final = (*WRITTEN_FORMATS, *SCHEMA_FORMATS)
 
 
 class Shown(NamedTuple):

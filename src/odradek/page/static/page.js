@@ -102,6 +102,12 @@ function openStream() {
   stream.addEventListener("error", () => document.getElementById("main").classList.add("stale"));
 }
 
+document.addEventListener("click", (event) => { // what was shown by then stays
+  if (!event.target.matches("[data-stop]")) return;
+  closeStream();
+  event.target.closest("[role=status]").classList.add("stopped");
+});
+
 function closeStream() {
   stream?.close();
   stream = null;

@@ -5,7 +5,6 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from msgspec import Struct
-from odradek.page.view import Action, Done, Page, PageRequest, View
 from starlette.responses import Response
 
 from odradek.clients import ConsumerRecord, Producer
@@ -24,6 +23,7 @@ from odradek.page.messages.reading import (
     shown,
     text_of,
 )
+from odradek.page.view import Action, Done, Page, PageRequest, View
 from odradek.presentation.value_formats import bytes_of_text
 
 _PREVIEW_BYTES: Final = 4 << 10

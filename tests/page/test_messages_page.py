@@ -71,12 +71,12 @@ async def test_a_large_value_is_cut_in_the_list_and_can_be_downloaded(kafka: Clu
 async def test_a_search_shows_what_it_found_and_goes_on_while_the_page_is_open(kafka: Cluster) -> None:
     settings = await written(kafka, "searched", *(b"value %d" % number for number in range(100)))
     async with visiting(settings) as visitor:
-        text = await page_of(visitor, "/topics/searched/search?contains=value+7")
+        text = await page_of(visitor, "/topics/searched/search?text=value+7")
         assert "11 found in 100 messages" in text
         async with visitor.watching("/topics/searched/search?key=k42") as parts:
             found = [part async for part in parts if part["id"] == "found"]
         assert "1 found in 100 messages" in found[-1]["html"]
-        assert "regular expression" in await page_of(visitor, "/topics/searched/search?contains=(&regex=1", 400)
+        assert "regular expression" in await page_of(visitor, "/topics/searched/search?text=(&regex=1", 400)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ _WHOLE_HEADERS: Final = 1_000
 _FIRST_READ: Final = 20_000
 """Messages that a search reads before the page is shown; a browser with scripts shows the rest as it is read."""
 _MOST_SEARCHED: Final = 10_000_000
-_FIELDS: Final = ("partition", "from", "key", "contains", "regex", "key_format", "value_format", "limit")
+_FIELDS: Final = ("partition", "from", "key", "text", "regex", "key_format", "value_format", "limit")
 _PRODUCED_FORMATS: Final = ("text", "json", "base64", "null")
 
 
@@ -183,7 +183,7 @@ def _query(asked: PageRequest, *, most_read: int = 100_000) -> Query:
         start=fields.get("from", "").strip(),
         cursor=fields.get("cursor", ""),
         key=fields.get("key") or None,
-        contains=fields.get("contains", ""),
+        contains=fields.get("text", ""),
         is_pattern=bool(fields.get("regex")),
         limit=asked.number("limit", 50, least=1, most=MOST_LIMIT),
         most_read=most_read,

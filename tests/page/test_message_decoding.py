@@ -22,6 +22,7 @@ from odradek.page.messages.reading import shown, text_of
         (msgspec.msgpack.encode({"a": [1, None, 2.5]}), "msgpack"),
         (b"\x00\x00\x00\x00\x07\x02\xff", "hex"),
         (b"\xff\xfe\x00", "hex"),
+        (b"\x00\x00\x00\x05text", "hex"),
     ],
 )
 def test_the_format_of_bytes_is_guessed(data: bytes | None, expected: str) -> None:

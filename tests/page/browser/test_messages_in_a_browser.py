@@ -49,5 +49,5 @@ async def test_a_search_finds_a_key_and_a_dialog_writes_a_message(kafka: Cluster
     await expect(tab.get_by_role("heading", level=1)).to_have_text("Partition 0, offset 50")
     await tab.goto(f"{address}/topics/{topic}/messages")
     await tab.get_by_placeholder("exactly").fill("wanted")
-    await tab.get_by_role("button", name="Search").click()
+    await tab.get_by_role("button", name="Show").click()
     await expect(tab.get_by_text("1 found in 51 messages")).to_be_visible()

@@ -4,7 +4,7 @@
 guessed    the bytes
 tombstone  null
 json       UTF-8 with an object or array of JSON
-text       other UTF-8
+text       other UTF-8 without unusual control characters
 msgpack    a whole MessagePack map or array
 confluent  0, a schema's id (int32), and data in Avro or Protobuf, which need their schema
 hex        everything else
@@ -28,6 +28,8 @@ MOST_NODES: Final = 2_000
 """Limit of the values in a tree; a larger one is shown as text."""
 _HEX_ROW: Final = 16
 _CONFLUENT_BYTES: Final = 5
+_UNUSUAL: Final = frozenset(range(0x20)) - frozenset(b"\t\n\r\x1b")
+"""Bytes that text does not have; bytes with one are taken for binary."""
 _ESCAPED: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Categories of characters that change how others are shown, or are not shown: controls, bidirectional overrides."""
 
@@ -88,7 +90,7 @@ def _guessed(data: bytes) -> Decoded:
             found = attempt(data)
         except (ValueError, RecursionError):
             continue
-        if found.is_container or attempt is _text:
+        if found.is_container or (attempt is _text and not _UNUSUAL.intersection(data)):
             return found
     if len(data) > _CONFLUENT_BYTES and data[0] == 0:
         (schema_id,) = struct.unpack(">i", data[1:_CONFLUENT_BYTES])

@@ -5,7 +5,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from msgspec import Struct
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from odradek.clients import ConsumerRecord, Producer
 from odradek.model import ConfigurationError, validate_topic_name
@@ -77,9 +77,12 @@ class MessagesPage(Struct, frozen=True, kw_only=True):
         return f"/topics/{quote(self.topic, safe='')}/export?" + _encoded({**self.fields, "as": name})
 
 
-async def messages(asked: PageRequest) -> MessagesPage:
-    """Return messages: the newest, or those from a position or a cursor."""
-    return await _first(asked, _query(asked))
+async def messages(asked: PageRequest) -> MessagesPage | Response:
+    """Return messages: the newest, or those from a position or a cursor; with a key or a text, go on to the search."""
+    query = _query(asked)
+    if query.is_search:
+        return RedirectResponse(f"/topics/{quote(query.topic, safe='')}/search?{_encoded(asked.query)}", 303)
+    return await _first(asked, query)
 
 
 async def search(asked: PageRequest) -> MessagesPage:

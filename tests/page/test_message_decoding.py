@@ -60,7 +60,7 @@ def test_a_tree_of_too_many_values_is_shown_as_text() -> None:
         ("\x9b", "\\x9b"),
     ],
 )
-def test_characters_that_nobody_sees_are_shown_as_escapes(text: str, expected: str) -> None:
+def test_invisible_characters_are_shown_as_escapes(text: str, expected: str) -> None:
     assert visible_text(text) == expected
 
 

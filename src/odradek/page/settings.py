@@ -22,7 +22,7 @@ class PageSettings(Struct, frozen=True, kw_only=True):
     """The time between two readings of what an open page shows."""
 
     masks: tuple[str, ...] = ()
-    """What nobody sees in messages: names of fields, and `/REGEX/` for parts of texts."""
+    """Parts of messages that are hidden: names of fields, and `/REGEX/` for parts of texts."""
     formats: Mapping[str, str] = field(default_factory=dict)
     """The formats of keys and values by `TOPIC.key` and `TOPIC.value`; others are guessed."""
     schemas: Mapping[str, Show] = field(default_factory=dict)

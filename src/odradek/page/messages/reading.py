@@ -82,7 +82,7 @@ class Query(Struct, frozen=True, kw_only=True):
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """What a scan has found and read so far."""
+    """The messages that a scan has found, and how much it has read."""
 
     found: Sequence[Entry]
     """Without markers in a search."""

@@ -2,7 +2,7 @@
 
     python chain_processor.py odradek|confluent SERVERS SOURCE TARGET TRANSACTIONAL_ID
 
-The group's name is the target's.. A transaction that is aborted is read
+The group's name is the target's. A transaction that is aborted is read
 again from the committed offsets; any other error ends the process, as an application that a supervisor starts again.
 """
 

@@ -9,7 +9,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -181,18 +181,25 @@ class Committed:
     def count(self) -> int:
         return sum(map(len, self.values.values()))
 
-    def poll(self) -> Any:
-        message = self._consumer.poll(0.1)
+    def poll(self, within_s: float = 0.1) -> Any:
+        message = self._consumer.poll(within_s)
         if message is not None and message.error() is None:
             self.values[message.partition()].append(message.value().decode())
         return message
 
     def read_to_end(self) -> None:
         """Read until each position is the end, which is that of an uncommitted reader: no transaction is open."""
-        ends = {}
-        for number in range(PARTITIONS):
-            place = confluent_kafka.TopicPartition(self._topic, number)
-            ends[number] = self._consumer.get_watermark_offsets(place, TIMEOUT_S)[1]
+        ends: dict[int, int] = {}
+
+        def has_ends() -> bool:
+            """The leaders of the partitions are known again."""
+            for number in range(PARTITIONS):
+                place = confluent_kafka.TopicPartition(self._topic, number)
+                with suppress(confluent_kafka.KafkaException):
+                    ends[number] = self._consumer.get_watermark_offsets(place, TIMEOUT_S)[1]
+            return len(ends) == PARTITIONS
+
+        eventually(has_ends, within_s=DEADLINE_S)
 
         def is_at_end() -> bool:
             self.poll()

@@ -39,6 +39,8 @@ class Timeline(Struct, frozen=True, kw_only=True):
     marks: tuple[Mark, ...] = ()
     is_wall_time: bool = False
     """Whether times are ms since 1970; else ms since the change."""
+    now_ms: int | None = None
+    """The moment to mark, while a play goes on."""
     left_out: int = 0
     """The number of partitions that the rebalance journal does not name."""
 

@@ -325,10 +325,10 @@ _COORDINATOR: Final = (
         Lesson(
             key=f"failover-{phase}",
             section=6,
-            title=f"The coordinator dies, phase {phase}",
-            text=f"The coordinator dies {when}. Another broker leads the group's partition of __consumer_offsets next, "
-            "reads the group from it, and ends the rebalance: each partition has one owner again, and no generation "
-            "number is used twice.",
+            title=f"The coordinator dies {when}",
+            text=f"This is phase {phase} of a failover. Another broker then leads the group's partition of "
+            "__consumer_offsets, reads the group from it, and ends the rebalance: each partition has one owner again, "
+            "and no generation number is used twice.",
             look="Look at generation 2 after 5 s: who knew of the rebalance, who had joined, and what is repeated.",
             played=Played(script=f"0:join,0:join,4:failover-{phase},5:join,20:end", at_ms=5_000),
         )

@@ -51,7 +51,10 @@ def draw_lanes(canvas: Canvas, chart: Lanes, top: float) -> float:
         axis = axis_of(panel.timeline) if panel.timeline.is_wall_time else whole
         top = _draw_panel(_Panel(canvas, panel, axis, left), top)
     if not chart.panels[0].timeline.is_wall_time:
-        return canvas.lines(left, top - 4, ["seconds since the change"])
+        is_play = chart.panels[0].timeline.now_ms is not None
+        return canvas.lines(
+            left, top - 4, ["seconds; the numbers are those of clicks" if is_play else "seconds since the change"]
+        )
     return top
 
 
@@ -86,6 +89,9 @@ def _draw_panel(shown: _Panel, top: float) -> float:
         if right - left > 120:  # the text between the numbers of two rebalances
             canvas.text(middle, top - 7, f"{_duration(to_ms - from_ms)} quiet", size=9, anchor="middle")
     canvas.line((shown.left, top), (shown.left, bottom), (shown.right, bottom))
+    if timeline.now_ms is not None:
+        now = shown.x(timeline.now_ms)
+        canvas.line((now, top - 4), (now, bottom + 4), width=2)
     return _time_ticks(shown, bottom)
 
 

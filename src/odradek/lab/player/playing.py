@@ -378,9 +378,12 @@ class _Player:
         began_ms, counts, first = self._routine
         if first is not None:
             self._routine = (0, Counter(), None)
+            by_api: dict[str, Counter[str]] = {}
+            for (api, member), count in sorted(counts.items()):
+                by_api.setdefault(api, Counter())[member] += count
             shown = [
-                f"{member} {api}" + (f" ×{count}" if count > 1 else "")
-                for (api, member), count in sorted(counts.items())
+                api + f" ×{some.total()}" * (some.total() > 1) + f" by {min(some)}" * (len(some) == 1)
+                for api, some in by_api.items()
             ]
             self._append(Kind.ROUTINE, f"meanwhile: {', '.join(shown)}", first, began_ms)
 

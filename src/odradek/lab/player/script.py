@@ -55,6 +55,19 @@ PHASES: Final = {
 _NUMBERED: Final = (Action.LEAVE, Action.DIE, Action.BROKER_DIES, Action.BROKER_BACK, Action.FAILOVER)
 
 
+_TEXTS: Final = {
+    Action.JOIN: "a member joins",
+    Action.LEAVE: "member-{} leaves",
+    Action.DIE: "member-{} dies",
+    Action.BROKER_DIES: "broker-{} dies",
+    Action.BROKER_BACK: "broker-{} comes back",
+    Action.TREE_AWAY: "ZooKeeper goes away",
+    Action.TREE_BACK: "ZooKeeper comes back",
+    Action.FAILOVER: "the coordinator dies in phase {}",
+    Action.END: "the end",
+}
+
+
 class Click(Struct, frozen=True, kw_only=True):
     """One click; `number` is of the member, the broker or the phase, and 0 where there is none."""
 
@@ -70,6 +83,11 @@ class Click(Struct, frozen=True, kw_only=True):
         elif self.action in _NUMBERED:
             name = f"{self.action}-{self.number}"
         return f"{self.at_ms / 1000:g}:{name}"
+
+    @property
+    def text(self) -> str:
+        """The click in words."""
+        return _TEXTS[self.action].format(self.number)
 
 
 class Script(Struct, frozen=True, kw_only=True):

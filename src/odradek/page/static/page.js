@@ -159,5 +159,55 @@ document.addEventListener("change", (event) => { // a filter's choices apply at 
   if (event.target.matches("form[method=get] select, form[method=get] input[type=checkbox]")) event.target.form.requestSubmit();
 });
 
+// ---- plays: the page of the next moment has the new content of #moment ----
+
+async function showMoment(address) {
+  const response = await fetch(address);
+  const part = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("moment");
+  if (!response.ok || !part) {
+    location.href = address;
+    return;
+  }
+  replaceContent(document.getElementById("moment"), part.innerHTML);
+  history.replaceState(null, "", address);
+}
+
+function startPlay() {
+  const bar = document.querySelector("[data-play]");
+  if (!bar) return;
+  const button = bar.querySelector("button");
+  let timer = null;
+  const stop = () => {
+    clearTimeout(timer);
+    timer = null;
+    button.textContent = "Play";
+  };
+  const step = async () => {
+    const next = document.querySelector("#moment a[rel=next]");
+    if (!next) return stop();
+    await showMoment(next.href);
+    if (timer !== null) timer = setTimeout(step, Number(bar.querySelector("select").value));
+  };
+  button.addEventListener("click", () => {
+    if (timer !== null) return stop();
+    button.textContent = "Pause";
+    timer = setTimeout(step, 0);
+  });
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.("a[data-moment]");
+    if (!link || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    showMoment(link.href).catch(() => { location.href = link.href; });
+  });
+  document.addEventListener("keydown", (event) => {
+    const rel = { ArrowLeft: "prev", ArrowRight: "next" }[event.key];
+    if (!rel || event.altKey || event.target.closest?.("input, select, textarea, .drawing, .table")) return;
+    const link = document.querySelector(`#moment a[rel=${rel}]`);
+    if (link) showMoment(link.href);
+  });
+  bar.hidden = false;
+}
+
 enhance(document);
 startLive();
+startPlay();

@@ -1,0 +1,218 @@
+"""The view to learn: lessons, and the generations of groups played side by side on the same clicks."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+from msgspec import Struct
+from msgspec.structs import replace
+
+from odradek.lab.case import LabError
+from odradek.lab.costs import Generation
+from odradek.lab.lessons import LESSONS, SECTIONS, Lesson, lesson_of
+from odradek.lab.pictures.drawing import draw
+from odradek.lab.pictures.views import timelines_chart
+from odradek.lab.player import Play, Script, Step, parse_script
+from odradek.lab.player.script import BROKERS, MOST_MS, MOST_PARTITIONS, Action, Click
+from odradek.page.playing import Plays
+from odradek.page.view import Page, PageRequest, View
+
+DEFAULT: Final = "0:join,0:join,5:join,12:die-2,30:end"
+_SHOWN: Final = 5
+"""Steps that each generation shows, the present one last."""
+_NAMES: Final = {
+    Generation.ZOOKEEPER: "Generation 1: in ZooKeeper",
+    Generation.EAGER: "Generation 2: eager",
+    Generation.COOPERATIVE: "Generation 2: cooperative",
+    Generation.CONSUMER: "Generation 3: the broker assigns",
+}
+_plays: Final = Plays()
+
+
+class Lane(Struct, frozen=True, kw_only=True):
+    """A generation at the moment."""
+
+    name: str
+    strategy: str
+    steps: Sequence[Step]
+    """The last steps; the present one is the last."""
+    is_now: bool
+    """Whether the present step happens at this very moment."""
+    shares: Sequence[tuple[str, Sequence[int]]]
+    unread: Sequence[int]
+    play: Play
+
+
+class LearnPage(Struct, frozen=True, kw_only=True):
+    """The data of the view: the plays at one moment."""
+
+    script: Script
+    partitions: int
+    seed: int
+    at_ms: int
+    lanes: Sequence[Lane]
+    picture: Markup
+    clicks: Sequence[tuple[Click, str, str]]
+    """Each click of the script: itself, the address of its moment, and the address of the script without it."""
+    added: Sequence[tuple[Click, str]]
+    """The clicks that may be added now, with the address of the script that has each."""
+    first: str
+    previous: str
+    next: str
+    next_click: str
+    last: str
+
+
+class Lessons(Struct, frozen=True, kw_only=True):
+    """The list of lessons by section."""
+
+    sections: Sequence[tuple[str, Sequence[Lesson]]]
+
+
+class LessonPage(Struct, frozen=True, kw_only=True):
+    """One lesson with its pictures and the commands that compute the same."""
+
+    lesson: Lesson
+    section: str
+    pictures: Sequence[tuple[Markup, str]]
+    play: str
+    """The address of its play; empty if it has none."""
+    previous: Lesson | None
+    next: Lesson | None
+
+
+async def lessons(_asked: PageRequest) -> Lessons:
+    """Return all lessons."""
+    return Lessons(
+        sections=[(title, [each for each in LESSONS if each.section == section]) for section, title in SECTIONS.items()]
+    )
+
+
+async def lesson(asked: PageRequest) -> LessonPage:
+    """Return one lesson, computed. Raises `LabError` for an unknown one."""
+    section = asked.path["section"]
+    found = lesson_of(int(section) if section.isdecimal() and len(section) < 3 else 0, asked.path["key"])
+    number = LESSONS.index(found)
+    pictures = [(example.chart(), "") for example in found.placed]
+    pictures += [(example.chart(), example.command) for example in found.assigned]
+    played = found.played
+    return LessonPage(
+        lesson=found,
+        section=SECTIONS[found.section],
+        pictures=[(Markup(draw(chart, sheet=False)), command) for chart, command in pictures],
+        play="" if played is None else _address(played.script, played.partitions, 0, played.at_ms),
+        previous=LESSONS[number - 1] if number else None,
+        next=LESSONS[number + 1] if number + 1 < len(LESSONS) else None,
+    )
+
+
+async def playing(asked: PageRequest) -> LearnPage:
+    """Return the plays of the address's script, at its moment. Raises `LabError` for an invalid script."""
+    script = parse_script(asked.query.get("script") or DEFAULT)
+    partitions = asked.number("partitions", 6, least=1, most=MOST_PARTITIONS)
+    seed = asked.number("seed", 0, most=2**31)
+    plays = await _plays.plays(script, partitions=partitions, seed=seed)
+    at_ms = min(asked.number("at", 0, most=MOST_MS), script.end_ms)
+    moments = sorted({0, script.end_ms, *(step.at_ms for play in plays for step in play.steps)})
+    now = bisect_right(moments, at_ms) - 1
+
+    def at(moment_ms: int, other: Script = script) -> str:
+        return _address(str(other), partitions, seed, moment_ms)
+
+    later = [click.at_ms for click in script.clicks if click.at_ms > at_ms]
+    return LearnPage(
+        script=script,
+        partitions=partitions,
+        seed=seed,
+        at_ms=at_ms,
+        lanes=[_lane(play, at_ms) for play in plays],
+        picture=_picture(plays, at_ms),
+        clicks=[
+            (click, at(click.at_ms), at(at_ms, Script(clicks=rest)) if (rest := _without(script, number)) else "")
+            for number, click in enumerate(script.clicks)
+        ],
+        added=[
+            (click, at(at_ms, added))
+            for click in _possible(script, at_ms)
+            if (added := _with(script, click)) is not None
+        ],
+        first=at(0) if at_ms else "",
+        previous=at(moments[now - 1]) if now else "",
+        next=at(moments[now + 1]) if now + 1 < len(moments) else "",
+        next_click=at(later[0]) if later else "",
+        last=at(script.end_ms) if at_ms < script.end_ms else "",
+    )
+
+
+def _address(script: str, partitions: int, seed: int, at_ms: int) -> str:
+    given = {"script": script, "partitions": partitions, "seed": seed, "at": at_ms}
+    return f"/learn/play?{urlencode(given, safe=':,')}"
+
+
+def _lane(play: Play, at_ms: int) -> Lane:
+    passed = bisect_right([step.at_ms for step in play.steps], at_ms)
+    now = play.steps[passed - 1] if passed else None
+    members: dict[str, list[int]] = {}
+    for partition, member in sorted((now.owners if now else {}).items()):
+        members.setdefault(member, []).append(partition)
+    simultaneous = sum(step.at_ms == at_ms for step in play.steps[:passed])
+    return Lane(
+        name=_NAMES[play.generation],
+        strategy=play.generation.key,
+        steps=play.steps[max(0, passed - max(_SHOWN, simultaneous)) : passed],
+        is_now=now is not None and now.at_ms == at_ms,
+        shares=sorted(members.items()),
+        unread=now.unread if now else tuple(range(play.partitions)),
+        play=play,
+    )
+
+
+def _picture(plays: Sequence[Play], at_ms: int) -> Markup:
+    timelines = [replace(play.timeline, now_ms=at_ms) for play in plays]
+    chart = timelines_chart("The readers of each partition: red is read by no member", timelines)
+    return Markup(draw(chart, sheet=False))
+
+
+def _possible(script: Script, at_ms: int) -> list[Click]:
+    """Return the clicks that may make sense at a moment; the script's check decides."""
+    wanted = [(Action.JOIN, 0)]
+    wanted += [(each, number) for number in script.present_at(at_ms) for each in (Action.LEAVE, Action.DIE)]
+    wanted += [(each, number) for number in range(BROKERS) for each in (Action.BROKER_DIES, Action.BROKER_BACK)]
+    wanted += [(Action.TREE_AWAY, 0), (Action.TREE_BACK, 0)]
+    return [Click(at_ms=at_ms, action=action, number=number) for action, number in wanted]
+
+
+def _with(script: Script, click: Click) -> Script | None:
+    """Return the script with one more click, and time to see what it does; None if it would be impossible."""
+    clicks = [each for each in script.clicks if each.action is not Action.END]
+    end = script.clicks[-1] if script.clicks[-1].action is Action.END else None
+    if end is not None and end.at_ms < click.at_ms + 12_000:
+        end = Click(at_ms=min(click.at_ms + 12_000, MOST_MS), action=Action.END)
+    made = Script(clicks=tuple(sorted([*clicks, click], key=lambda each: each.at_ms)) + ((end,) if end else ()))
+    return _checked(made)
+
+
+def _without(script: Script, number: int) -> tuple[Click, ...]:
+    """Return the clicks without one; none if the rest would be impossible."""
+    rest = script.clicks[:number] + script.clicks[number + 1 :]
+    return rest if rest and _checked(Script(clicks=rest)) else ()
+
+
+def _checked(script: Script) -> Script | None:
+    try:
+        return parse_script(str(script))
+    except LabError:
+        return None
+
+
+VIEW = View(
+    title="Learn",
+    path="/learn",
+    pages=(
+        Page(path="/learn", template="lessons.html", data=lessons),
+        Page(path="/learn/play", template="play.html", data=playing),
+        Page(path="/learn/{section}/{key}", template="lesson.html", data=lesson),
+    ),
+)

@@ -1,0 +1,82 @@
+"""M2 to M7, X3. The view to learn: lessons, and the generations played on the same clicks."""
+
+import re
+from html import unescape
+
+import pytest
+from visitor import Answer, visiting
+
+from odradek.lab.lessons import LESSONS
+from odradek.page.settings import PageSettings
+
+pytestmark = pytest.mark.asyncio
+SCRIPT = "0:join,3:join,8:end"
+
+
+async def get(address: str) -> Answer:
+    async with visiting(PageSettings(client={"bootstrap_servers": "127.0.0.1:1"})) as visitor:
+        return await visitor.get(address)
+
+
+def links(answer: Answer) -> dict[str, str]:
+    """Return the addresses of the links by their texts."""
+    found = re.findall(r'<a [^>]*href="([^"]*)"[^>]*>([^<]*)</a>', answer.text)
+    return {unescape(text.strip()): unescape(address) for address, text in found}
+
+
+async def test_every_lesson_has_an_address_its_sentences_and_its_drawings() -> None:
+    async with visiting(PageSettings(client={"bootstrap_servers": "127.0.0.1:1"})) as visitor:
+        for lesson in LESSONS:
+            answer = await visitor.get(f"/learn/{lesson.section}/{lesson.key}")
+            assert answer.status == 200
+            assert lesson.title in unescape(answer.text)
+            assert answer.text.count("<svg") == len(lesson.assigned) + len(lesson.placed)
+            assert ("Play it in all generations" in answer.text) == (lesson.played is not None)
+            assert "style=" not in answer.text
+        listed = links(await visitor.get("/learn"))
+    assert {lesson.title for lesson in LESSONS} <= listed.keys()
+
+
+async def test_the_four_groups_are_side_by_side_at_the_moment_of_the_address() -> None:
+    answer = await get(f"/learn/play?script={SCRIPT}&at=2000")
+    assert answer.status == 200
+    assert answer.text.count("<article>") == 4
+    assert answer.text.count('<th scope="row">member-1</th><td>0, 1, 2, 3, 4, 5</td>') == 4
+    assert "member-2 starts" not in answer.text
+    later = await get(links(answer)["Next click »"])
+    assert later.text.count("<span>member-2 starts</span>") == 4
+    end = await get(links(answer)["End"])
+    assert end.text.count('<th scope="row">not read</th><td>none</td>') == 4
+
+
+async def test_steps_are_links_forward_and_back_without_a_script_in_the_browser() -> None:
+    answer = await get(f"/learn/play?script={SCRIPT}&at=0")
+    assert "Start" not in links(answer)
+    following = await get(links(answer)["Step ›"])
+    assert links(following)["‹ Step back"].endswith("&at=0")
+
+
+async def test_a_click_is_added_at_the_moment_and_removed_again() -> None:
+    answer = await get(f"/learn/play?script={SCRIPT}&at=3000")
+    offered = links(answer)
+    assert offered["member-2 dies"].partition("?")[2].startswith("script=0:join,3:join,3:die-2,15:end&")
+    assert "broker-1 comes back" not in offered
+    removing = re.findall(r'href="([^"]*)" aria-label="Remove: a member joins"', answer.text)
+    assert unescape(removing[1]) == "/learn/play?script=0:join,8:end&partitions=6&seed=0&at=3000"
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("/learn/play?script=0:jump", "is not a click"),
+        ("/learn/play?script=%3Cscript%3E", "&lt;script&gt;"),
+        ("/learn/play?script=0:join&partitions=99", "partitions is &#39;99&#39;, not a number from 1 to 12"),
+        ("/learn/3/nothing", "there is no lesson nothing"),
+        ("/learn/x/range", "there is no lesson range"),
+    ],
+)
+async def test_an_address_that_is_wrong_gets_a_sentence(address: str, sentence: str) -> None:
+    answer = await get(address)
+    assert answer.status == 400
+    assert sentence in answer.text
+    assert "<script>" not in answer.text

@@ -42,6 +42,7 @@ def listing(
     *,
     text: Callable[[T], str],
     default: str,
+    page_rows: int = PAGE_ROWS,
 ) -> Listing[T]:
     """Return the page of `rows` that the address asks for.
 
@@ -57,10 +58,10 @@ def listing(
     with_value = [row for row in found if key(row) is not None]
     without = [row for row in found if key(row) is None]
     ordered = sorted(with_value, key=key, reverse=descending) + without
-    pages = max(1, -(-len(ordered) // PAGE_ROWS))
+    pages = max(1, -(-len(ordered) // page_rows))
     page = min(asked.number("page", 1, least=1), pages)
     return Listing(
-        rows=ordered[(page - 1) * PAGE_ROWS : page * PAGE_ROWS],
+        rows=ordered[(page - 1) * page_rows : page * page_rows],
         total=len(ordered),
         page=page,
         pages=pages,

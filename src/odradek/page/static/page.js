@@ -62,7 +62,7 @@ function replaceContent(root, html) {
   const closed = [...root.querySelectorAll("details:not([open])")].map((each) => placeOf(each, root));
   const focused = root.contains(document.activeElement) ? document.activeElement : null;
   const focus = focused && { place: placeOf(focused, root), value: focused.value, start: focused.selectionStart };
-  const scrolled = [...root.querySelectorAll(".table, pre")].map((each) => [placeOf(each, root), each.scrollLeft, each.scrollTop]);
+  const scrolled = [...root.querySelectorAll(".table, .drawing, pre")].map((each) => [placeOf(each, root), each.scrollLeft, each.scrollTop]);
   root.innerHTML = html; // rendered by the server, which escapes all values
   for (const place of open) at(place, root)?.setAttribute("open", "");
   for (const place of closed) at(place, root)?.removeAttribute("open");

@@ -3,6 +3,6 @@
 from typing import Final
 
 from odradek.page.view import View
-from odradek.page.views import cluster, learn, messages, topics
+from odradek.page.views import cluster, groups, learn, messages, topics
 
-VIEWS: Final[tuple[View, ...]] = (cluster.VIEW, topics.VIEW, messages.VIEW, learn.VIEW)
+VIEWS: Final[tuple[View, ...]] = (cluster.VIEW, topics.VIEW, messages.VIEW, groups.VIEW, learn.VIEW)

@@ -1,0 +1,403 @@
+"""The view of groups: a list, and each group's members, lag and rebalances, which it shows as they go.
+
+Rebalances and the past of the lag are seen by looking while a page is open: a session remembers what it saw of its
+groups. Causes, costs and earlier rebalances come from the rebalance journal, which Odradek's brokers write.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import urlencode
+from weakref import WeakKeyDictionary
+
+from markupsafe import Markup
+from msgspec import Struct
+from msgspec.structs import replace
+
+from odradek.clients import Admin
+from odradek.clients.admin.descriptions import GroupDescription, GroupListing
+from odradek.clients.admin.group_waits import GroupWaits
+from odradek.lab.case import LabError
+from odradek.lab.group_watch import GroupWatch, SeenRebalance, is_moving
+from odradek.lab.pictures.charts import Chart
+from odradek.lab.pictures.drawing import draw, sparkline
+from odradek.lab.pictures.views import holdings_chart, timelines_chart
+from odradek.lab.replay import replay
+from odradek.model import ConfigurationError, OdradekError
+from odradek.page.lists import Listing, listing
+from odradek.page.sessions import Session
+from odradek.page.view import Page, PageRequest, View
+from odradek.page.views.group_changes import ACTIONS, PAGES, undo_of
+from odradek.presentation.group_texts import assignment_text, headline, rebalance_sentence, rows, slowest, waited_for
+
+_MOST_WATCHES: Final = 50
+"""Limit of the groups that a session remembers."""
+_INTERVAL_S: Final = 0.5
+_MOST_PAUSE_S: Final = 10.0
+_JOURNAL_TIMEOUT_S: Final = 2.0
+_MOST_TRIES: Final = 10
+"""Looks after a rebalance in which its record may come into the journal, which is written about a second later."""
+_MEMBERS: Final = 40
+_HISTORY: Final = 20
+_MOST_WAITING: Final = 100
+"""Limit of the members in the table of those that wait."""
+
+_watches: WeakKeyDictionary[Session, dict[str, "_Watched"]] = WeakKeyDictionary()
+
+
+class _Watched:
+    """A group as a session has seen it, with the last rebalance of the journal."""
+
+    def __init__(self) -> None:
+        self.watch = GroupWatch()
+        self.last = ""
+        """The sentence on the last rebalance of the journal; empty without one."""
+        self.tries = _MOST_TRIES
+        """How often the journal is read again."""
+        self.picture = Markup()
+        self.drawn: tuple[object, ...] = ()
+
+
+class GroupRow(Struct, frozen=True, kw_only=True):
+    """A group in the list; it is not described if it cannot be, or if the page does not show it."""
+
+    listed: GroupListing
+    group: GroupDescription | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """The group's lag."""
+        return None if self.group is None else self.group.lag
+
+
+class GroupsPage(Struct, frozen=True, kw_only=True):
+    """The data of the list."""
+
+    groups: Listing[Any]
+    known: int
+    types: Sequence[str]
+    states: Sequence[str]
+
+
+async def groups(asked: PageRequest) -> GroupsPage:
+    """Return the groups that the address asks for; only those of its page are described, unless sorted by lag."""
+    admin = await asked.admin()
+    known = await admin.list_groups()
+    kind, state = asked.query.get("type", ""), asked.query.get("state", "")
+    found = [
+        GroupRow(listed=each) for each in known if kind in ("", each.group_type) and state in ("", each.group_state)
+    ]
+    if asked.query.get("sort", "").removeprefix("-") in ("lag", "members"):
+        found = await _described(admin, found)
+    shown = listing(
+        asked,
+        found,
+        {
+            "name": lambda row: row.listed.group_id,
+            "type": lambda row: row.listed.group_type,
+            "state": lambda row: row.listed.group_state,
+            "lag": lambda row: row.lag,
+            "members": lambda row: None if row.group is None else len(row.group.members),
+        },
+        text=lambda row: row.listed.group_id,
+        default="name",
+    )
+    if all(row.group is None for row in shown.rows):
+        shown = replace(shown, rows=await _described(admin, shown.rows))
+    return GroupsPage(
+        groups=shown,
+        known=len(known),
+        types=sorted({each.group_type for each in known if each.group_type}),
+        states=sorted({each.group_state for each in known if each.group_state}),
+    )
+
+
+async def _described(admin: Admin, shown: Sequence[GroupRow]) -> list[GroupRow]:
+    described = await admin.describe_groups([row.listed.group_id for row in shown])
+    return [
+        replace(row, group=found if isinstance(found := described[row.listed.group_id], GroupDescription) else None)
+        for row in shown
+    ]
+
+
+# ---- one group ------------------------------------------------------------------------------------------------------
+
+
+class TopicLag(Struct, frozen=True, kw_only=True):
+    """The lag of a topic; `change` is since the first look."""
+
+    topic: str
+    partitions: int
+    lag: int | None
+    change: int | None
+    line: Markup
+
+
+class GroupPage(Struct, frozen=True, kw_only=True):
+    """The data of one group's page."""
+
+    group: GroupDescription
+    kind: str
+    lines: Sequence[str]
+    """Sentences on the wait of the group."""
+    waiting: Sequence[tuple[object, ...]]
+    seen: SeenRebalance | None
+    goes_on: bool
+    outcome: str
+    picture: Markup
+    last: str
+    unread: str | None
+    """The partitions that nobody reads."""
+    topics: Sequence[TopicLag]
+    since_ms: int
+    partitions: Listing[Any]
+    changes: Mapping[tuple[str, int], int]
+    undo_ms: int | None
+
+    @property
+    def address(self) -> str:
+        """The query of the group's addresses."""
+        return urlencode({"id": self.group.group_id})
+
+
+def group_id_of(asked: PageRequest) -> str:
+    """Return the group of an address. Raises `ConfigurationError` without one."""
+    group_id = asked.query.get("id", "")
+    if not group_id:
+        raise ConfigurationError("the address names no group: it ends in ?id=GROUP")
+    return group_id
+
+
+async def group(asked: PageRequest) -> GroupPage:
+    """Look at the group once."""
+    admin, group_id = await asked.admin(), group_id_of(asked)
+    watched = _watched(asked.session, group_id)
+    described = await admin.describe_group(group_id)
+    now_ms = asked.runtime.clock.now_ms()
+    watched.watch.look(described, now_ms)
+    waits = await admin.group_waits(group_id) if is_moving(described) and described.epoch is not None else None
+    await _read_journal(admin, group_id, watched)
+    return _group_page(asked, watched, described, waits, now_ms)
+
+
+async def group_updates(asked: PageRequest) -> AsyncIterator[Any]:
+    """Look at the group twice a second, or less often if a look takes long; yield the error of a look that fails."""
+    clock = asked.runtime.clock
+    while True:
+        began_s = clock.monotonic()
+        try:
+            yield await group(asked)
+        except OdradekError as error:
+            yield error
+        await asyncio.sleep(min(max(_INTERVAL_S, 3 * (clock.monotonic() - began_s)), _MOST_PAUSE_S))
+
+
+def _watched(session: Session, group_id: str) -> _Watched:
+    watches = _watches.setdefault(session, {})
+    watched = watches.pop(group_id, None) or _Watched()
+    watches[group_id] = watched
+    if len(watches) > _MOST_WATCHES:
+        del watches[next(iter(watches))]
+    return watched
+
+
+async def _read_journal(admin: Admin, group_id: str, watched: _Watched) -> None:
+    """Read what caused the last rebalance: at the first look, and after a rebalance until its record is there."""
+    seen = watched.watch.rebalance
+    if watched.watch.goes_on:
+        watched.tries = _MOST_TRIES
+    elif watched.tries:
+        watched.tries -= 1
+        history: list[dict[str, Any]] = []
+        with contextlib.suppress(OdradekError, TimeoutError):
+            async with asyncio.timeout(_JOURNAL_TIMEOUT_S):
+                history = await admin.rebalance_history(group_id, limit=1)
+        is_new = history and (
+            seen is None or history[-1]["started_ms"] + history[-1]["duration_ms"] > seen.from_ms - 1000
+        )
+        if history and is_new:
+            watched.last = rebalance_sentence(history[-1])
+            if seen is not None:
+                seen.cause = history[-1]["reason"]
+            watched.tries = min(watched.tries, 1 if seen is not None else 0)
+        elif seen is None:
+            watched.tries = 0
+
+
+def _group_page(
+    asked: PageRequest, watched: _Watched, described: GroupDescription, waits: GroupWaits | None, now_ms: int
+) -> GroupPage:
+    watch, seen = watched.watch, watched.watch.rebalance
+    outcome = ""
+    if seen is not None:
+        timeline = watch.timeline(described.group_id)
+        if seen.to_ms is not None:
+            outcome = seen.sentence(timeline.unowned_partition_ms)
+        state = (seen.to_ms, seen.cause, now_ms if watch.goes_on else 0)
+        if watched.drawn != state:
+            watched.drawn = state
+            watched.picture = _picture(timelines_chart("Who reads which partition; red: nobody", [timeline]))
+    first = watch.lags[0]
+    partitions = listing(
+        asked,
+        described.partitions,
+        {"name": lambda p: (p.topic, p.partition), "lag": lambda p: p.lag, "member": lambda p: p.member_id},
+        text=lambda p: f"{p.topic}-{p.partition}",
+        default="name",
+    )
+    return GroupPage(
+        group=described,
+        kind="classic" if described.epoch is None else "consumer",
+        lines=_lines(described, waits),
+        waiting=[] if waits is None else _waiting(waits, now_ms),
+        seen=seen,
+        goes_on=watch.goes_on,
+        outcome=outcome,
+        picture=watched.picture,
+        last=watched.last,
+        unread=assignment_text((p.topic, p.partition) for p in described.partitions if p.member_id is None),
+        topics=_topics(described, watch),
+        since_ms=first.at_ms,
+        partitions=partitions,
+        changes={
+            (p.topic, p.partition): p.lag - first.partitions[p.topic, p.partition]  # type: ignore[index]
+            for p in partitions.rows
+            if p.lag is not None and (p.topic, p.partition) in first.partitions
+        },
+        undo_ms=undo_of(asked.session, described.group_id),
+    )
+
+
+def _lines(described: GroupDescription, waits: GroupWaits | None) -> list[str]:
+    if not is_moving(described):
+        return []
+    if waits is None:
+        waits = GroupWaits(
+            group_id=described.group_id, group_type="classic", group_state=described.group_state, epoch=None,
+            assignment_epoch=None, members=(),
+        )  # fmt: skip
+        return headline(waits).split("\n")[1:]
+    unreadable = f"Times are unknown: {waits.unreadable}"
+    return [*headline(waits).split("\n"), *([unreadable] if waits.unreadable else [])]
+
+
+def _waiting(waits: GroupWaits, now_ms: int) -> list[tuple[object, ...]]:
+    """Return the rows of members that revoke, wait, or have not sent the heartbeat that they need."""
+    found: list[tuple[object, ...]] = []
+    for member in waits.members:
+        found += [row for row in rows(waits, member, now_ms) if row[3] is not None]
+        if len(found) >= _MOST_WAITING:
+            break
+    return found[:_MOST_WAITING]
+
+
+def _topics(described: GroupDescription, watch: GroupWatch) -> list[TopicLag]:
+    lags: dict[str, list[int | None]] = {}
+    for each in described.partitions:
+        lags.setdefault(each.topic, []).append(each.lag)
+    found = []
+    for topic, some in sorted(lags.items()):
+        known = [lag for lag in some if lag is not None]
+        past = [sample.topics[topic] for sample in watch.lags if topic in sample.topics]
+        lag = sum(known) if known else None
+        line = Markup(sparkline([*past, lag])) if lag is not None and past else Markup()
+        change = lag - past[0] if lag is not None and past else None
+        found.append(TopicLag(topic=topic, partitions=len(some), lag=lag, change=change, line=line))
+    return sorted(found, key=lambda each: (-(each.lag or 0), each.topic))
+
+
+def _picture(chart: Chart) -> Markup:
+    return Markup(draw(chart, sheet=False))
+
+
+# ---- members and history --------------------------------------------------------------------------------------------
+
+
+class MembersPage(Struct, frozen=True, kw_only=True):
+    """The data of the members' page, and the drawing of what those of the page hold."""
+
+    group: GroupDescription
+    members: Listing[Any]
+    address: str
+    picture: Markup
+    texts: Mapping[str, str | None]
+    lags: Mapping[str, int]
+
+
+async def members(asked: PageRequest) -> MembersPage:
+    """Return the members that the address asks for."""
+    described = await (await asked.admin()).describe_group(group_id_of(asked))
+    lags: dict[str, int] = {}
+    for each in described.partitions:
+        if each.member_id is not None and each.lag is not None:
+            lags[each.member_id] = lags.get(each.member_id, 0) + each.lag
+    shown = listing(
+        asked,
+        described.members,
+        {
+            "name": lambda m: m.member_id,
+            "host": lambda m: m.client_host,
+            "partitions": lambda m: len(m.assignment),
+            "lag": lambda m: lags.get(m.member_id),
+        },
+        text=lambda m: f"{m.member_id} {m.client_id} {m.client_host}",
+        default="name",
+        page_rows=_MEMBERS,
+    )
+    holdings = {m.member_id: m.assignment for m in shown.rows}
+    return MembersPage(
+        group=described,
+        members=shown,
+        address=urlencode({"id": described.group_id}),
+        picture=_picture(holdings_chart("What these members hold", holdings)) if holdings else Markup(),
+        texts={m.member_id: assignment_text(m.assignment) for m in shown.rows},
+        lags=lags,
+    )
+
+
+class HistoryPage(Struct, frozen=True, kw_only=True):
+    """The data of the history's page; the newest rebalance is first."""
+
+    group_id: str
+    address: str
+    rebalances: Sequence[Mapping[str, Any]]
+    waited: Sequence[str | None]
+    picture: Markup
+    missing: str
+
+
+async def history(asked: PageRequest) -> HistoryPage:
+    """Return the last rebalances of the journal, with their picture."""
+    group_id = group_id_of(asked)
+    found = await (await asked.admin()).rebalance_history(
+        group_id, limit=asked.number("limit", _HISTORY, least=1, most=200)
+    )
+    picture, missing = Markup(), ""
+    if found:
+        try:
+            picture = _picture(timelines_chart(f"The last {len(found)} rebalances", [replay(group_id, found)]))
+        except LabError as error:
+            missing = str(error)
+    return HistoryPage(
+        group_id=group_id,
+        address=urlencode({"id": group_id}),
+        rebalances=found[::-1],
+        waited=[waited_for(each) or slowest(each.get("revocations", {})) for each in found[::-1]],
+        picture=picture,
+        missing=missing,
+    )
+
+
+VIEW = View(
+    title="Groups",
+    path="/groups",
+    pages=(
+        Page(path="/groups", template="groups.html", data=groups, live=("list",), interval_s=2.0),
+        Page(path="/group", template="group.html", data=group, live=("now", "lag"), updates=group_updates),
+        Page(path="/group/members", template="group_members.html", data=members, live=("members",), interval_s=2.0),
+        Page(path="/group/history", template="group_history.html", data=history),
+        *PAGES,
+    ),
+    actions=ACTIONS,
+)

@@ -1,0 +1,166 @@
+"""The views of groups, of a real broker: the list, a rebalance as it goes, and what changes offsets."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from html import unescape
+
+import pytest
+from visitor import Visitor, visiting
+
+from odradek.clients import Admin, Consumer, Producer
+from odradek.page.settings import PageSettings
+from odradek.testing import Cluster
+
+pytestmark = pytest.mark.asyncio
+
+
+@asynccontextmanager
+async def page_of(kafka: Cluster, *, may_change: bool = True) -> AsyncIterator[Visitor]:
+    settings = PageSettings(client={"bootstrap_servers": kafka.bootstrap_servers}, may_change=may_change)
+    async with visiting(settings) as visitor:
+        yield visitor
+
+
+@asynccontextmanager
+async def reading(kafka: Cluster, topic: str, group: str) -> AsyncIterator[None]:
+    """A member of a group that reads until the block ends."""
+    settings = {"bootstrap_servers": kafka.bootstrap_servers, "heartbeat_interval_ms": 100}
+    async with Consumer(topic, group_id=group, client_id=f"reader-{group}", **settings) as consumer:
+
+        async def read() -> None:
+            while True:
+                await consumer.poll(timeout_ms=100)
+
+        task = asyncio.create_task(read())
+        yield
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def committed_group(kafka: Cluster, name: str, *, offset: int = 3, records: int = 5) -> None:
+    """A topic of two partitions with some records, and a group without members that has committed an offset."""
+    kafka.create_topic(name, partitions=2)
+    async with Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        for number in range(records):
+            await producer.send(name, f"v{number}".encode(), partition=0)
+    async with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        await admin.alter_group_offsets(name, {(name, 0): offset, (name, 1): 0})
+
+
+async def test_the_list_filters_and_sorts_by_lag_and_links_to_each_group(kafka: Cluster) -> None:
+    await committed_group(kafka, "listed-a", offset=4)
+    await committed_group(kafka, "listed-b", offset=1)
+    async with page_of(kafka) as visitor:
+        answer = await visitor.get("/groups?q=LISTED-&sort=-lag")
+        nothing = await visitor.get("/groups?q=absent-name")
+    assert answer.status == 200
+    assert answer.text.index("/group?id=listed-b") < answer.text.index("/group?id=listed-a")
+    assert '<td class="number">4</td>' in answer.text
+    assert "None of the" in nothing.text
+
+
+async def test_a_rebalance_is_shown_while_it_goes_on_and_explained_afterwards(kafka: Cluster) -> None:
+    kafka.create_topic("moved", partitions=4)
+    async with page_of(kafka) as visitor, AsyncExitStack() as stack:
+        await stack.enter_async_context(reading(kafka, "moved", "movers"))
+        async with visitor.watching("/group?id=movers") as parts, asyncio.timeout(30):
+            first = await anext(parts)
+            while "Stable" not in first["html"]:
+                first = await anext(parts)
+            await stack.enter_async_context(reading(kafka, "moved", "movers"))
+            shown = ""
+            async for part in parts:
+                if part["id"] == "now":
+                    shown = part["html"]
+                    if "What caused the last rebalance" in shown and "1 joined" in shown:
+                        break
+    assert "partition-seconds" in shown
+    assert "reader-movers" in shown
+    assert "<svg" in shown
+
+
+async def test_members_are_paged_with_what_each_holds(kafka: Cluster) -> None:
+    kafka.create_topic("held", partitions=3)
+    async with reading(kafka, "held", "holders"), page_of(kafka) as visitor:
+        answer = await visitor.get("/group/members?id=holders")
+        while "held(0,1,2)" not in answer.text:
+            answer = await visitor.get("/group/members?id=holders")
+        other = await visitor.get("/group/members?id=holders&q=absent")
+    assert "What these members hold" in answer.text
+    assert "No member matches" in other.text
+
+
+async def test_the_history_has_the_journal_and_its_picture(kafka: Cluster) -> None:
+    async with page_of(kafka) as visitor:
+        answer = await visitor.get("/group/history?id=never-rebalanced")
+    assert answer.status == 200
+    assert "The journal has no rebalance of this group" in answer.text
+
+
+async def test_a_reset_shows_what_is_read_again_needs_the_name_and_can_be_undone(kafka: Cluster) -> None:
+    await committed_group(kafka, "again")
+    async with page_of(kafka) as visitor, Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+
+        async def offset() -> int:
+            return (await admin.describe_group("again")).partitions[0].committed_offset or 0
+
+        preview = await visitor.get("/group/reset?id=again&to=to_earliest&topic=again")
+        assert "3 records will be read again" in preview.text
+        plan = unescape(preview.text.partition('name="plan"')[2].partition(">")[2].partition("<")[0])
+        assert plan == "again,0,0\nagain,1,0"
+        refused = await visitor.post("/group/reset?id=again", {"plan": plan, "name": "other"})
+        assert "type the group" in refused.text
+        assert await offset() == 3
+        done = await visitor.post("/group/reset?id=again", {"plan": plan, "name": "again"})
+        assert (done.status, done.headers["location"]) == (303, "/group?id=again")
+        assert await offset() == 0
+        assert "Undo the reset" in (await visitor.get("/group?id=again")).text
+        await visitor.post("/group/undo?id=again", {})
+        assert await offset() == 3
+        assert "Undo the reset" not in (await visitor.get("/group?id=again")).text
+
+
+async def test_a_wrong_place_of_a_reset_gets_a_sentence(kafka: Cluster) -> None:
+    await committed_group(kafka, "wrong-place")
+    async with page_of(kafka) as visitor:
+        for query, sentence in (
+            ("to=elsewhere", "there is no place"),
+            ("to=to_offset", "say which"),
+            ("to=to_offset&value=x", "is not a number"),
+            ("to=to_datetime&value=yesterday", "is not a time"),
+            ("to=to_earliest&topic=absent", "has no committed offsets in absent"),
+        ):
+            answer = await visitor.get(f"/group/reset?id=wrong-place&{query}")
+            assert answer.status == 400
+            assert sentence in unescape(answer.text)
+
+
+async def test_a_group_is_deleted_by_operators_who_type_its_name(kafka: Cluster) -> None:
+    await committed_group(kafka, "deleted")
+    async with page_of(kafka, may_change=False) as viewer:
+        assert (await viewer.post("/group/delete?id=deleted", {"name": "deleted"})).status == 403
+        assert (await viewer.get("/group/reset?id=deleted")).status == 403
+        assert "Delete" not in (await viewer.get("/group?id=deleted")).text
+    async with page_of(kafka) as operator:
+        assert "type the group" in (await operator.post("/group/delete?id=deleted", {"name": ""})).text
+        assert (await operator.post("/group/delete?id=deleted", {"name": "deleted"})).status == 303
+        assert (await operator.get("/group?id=deleted")).status == 404
+
+
+async def test_a_removed_member_is_gone_and_a_second_removal_gets_a_sentence(kafka: Cluster) -> None:
+    kafka.create_topic("removed")
+    async with reading(kafka, "removed", "removed"), page_of(kafka) as visitor:
+        async with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+            while not (found := (await admin.describe_group("removed")).members):
+                await asyncio.sleep(0)
+        address = f"/group/remove?id=removed&member={found[0].member_id}"
+        assert "A member that still runs joins again" in (await visitor.get(address)).text
+        assert (await visitor.post(address, {"name": "removed"})).status == 303
+        answer = await visitor.post(address.replace("member=", "member=x"), {"name": "removed"})
+    assert "has left already" in unescape(answer.text)
+
+
+async def test_an_address_without_a_group_gets_a_sentence(kafka: Cluster) -> None:
+    async with page_of(kafka) as visitor:
+        assert "the address names no group" in (await visitor.get("/group")).text

@@ -247,6 +247,24 @@ _TREE: Final = (
         ),
     ),
     Lesson(
+        key="zookeeper-roundrobin",
+        section=4,
+        title="zookeeper-roundrobin: a ring of threads",
+        text="All partitions of all topics, in the order of Java's hash code of their names, are dealt to the "
+        "threads in turn. Two topics of three partitions for three threads, two of C0 and one of C1: "
+        "each gets two.",
+        look="It is allowed only if all consumers subscribe to the same topics, each with one number of threads.",
+        assigned=(
+            Assigned(
+                strategy="zookeeper-roundrobin",
+                topics=("t=3", "u=3"),
+                members=_TWO,
+                threads=("C0=2",),
+                states={"C0-0": "t:0 u:0", "C0-1": "t:1 u:1", "C1-0": "t:2 u:2"},
+            ),
+        ),
+    ),
+    Lesson(
         key="walk",
         section=4,
         title="Four members come, and three of them go again",
@@ -291,12 +309,13 @@ _SIMPLE: Final = (
     Lesson(
         key="simple-consumer",
         section=5,
-        title="One reader that keeps its own offsets",
-        text="A simple consumer reads the partitions of its choice, from the offsets of its choice, without "
-        "a group: it may read a message many times, or a part of the partitions. It looks for the leader of each "
-        "partition, and follows it when it changes.",
-        look="Play it: broker 1 dies, and the partitions that it led get other leaders, which the one member finds "
-        "without a rebalance of generation 2 or 3.",
+        title="Leaders change, and readers follow them",
+        text="A simple consumer reads partitions of its choice, from offsets of its choice, without a group: it may "
+        "read a message many times, or a part of the partitions. It finds each partition's leader, fetches from it, "
+        "and follows when it changes. Members of groups do the same below their group.",
+        look="Play it with a group of one: broker 1 dies, and other brokers lead its partitions. Generation 1 also "
+        "rebalances, because it watches the brokers; generations 2 and 3 only follow the leaders, like a simple "
+        "consumer.",
         played=Played(script="0:join,5:broker-1,15:broker-1-back,25:end", at_ms=5_000),
     ),
 )

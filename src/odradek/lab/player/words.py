@@ -113,7 +113,7 @@ class Words:
             fields = {"generation_id": response.generation_id, "leader": self._name(response.leader)}
             fields |= {"members": len(response.members)} if response.members else {}
             text = f"generation {response.generation_id} has begun for {member}; " + (
-                f"as the leader it gets the list of the {len(response.members)} members"
+                "as the leader it gets the list of all members"
                 if response.members
                 else f"the leader is {fields['leader']}"
             )

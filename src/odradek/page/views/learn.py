@@ -38,8 +38,6 @@ class Lane(Struct, frozen=True, kw_only=True):
     strategy: str
     steps: Sequence[Step]
     """The last steps; the present one is the last."""
-    is_now: bool
-    """Whether the present step happens at this very moment."""
     shares: Sequence[tuple[str, Sequence[int]]]
     unread: Sequence[int]
     play: Play
@@ -162,7 +160,6 @@ def _lane(play: Play, at_ms: int) -> Lane:
         name=_NAMES[play.generation],
         strategy=play.generation.key,
         steps=play.steps[max(0, passed - max(_SHOWN, simultaneous)) : passed],
-        is_now=now is not None and now.at_ms == at_ms,
         shares=sorted(members.items()),
         unread=now.unread if now else tuple(range(play.partitions)),
         play=play,

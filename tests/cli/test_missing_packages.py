@@ -12,6 +12,7 @@ from odradek import cli
 
 PACKAGES: Final = ("fastavro", "google.protobuf", "kazoo", "numba", "pyarrow", "pyspark")
 PAGE: Final = ("jinja2", "starlette", "uvicorn")
+COMMANDS: Final = (["page"], ["serve", "--page"], ["up", "--page"])
 PROGRAM: Final = f"""
 import sys
 from functools import partial
@@ -62,9 +63,9 @@ def test_a_call_names_the_extra_of_the_package_that_is_missing() -> None:
     ]
 
 
-@pytest.mark.parametrize("package", PAGE)
-def test_a_page_names_the_extra_of_the_package_that_is_missing(package: str) -> None:
-    code = f"import sys; sys.modules[{package!r}] = None; from odradek.cli import main; main(['page'])"
+@pytest.mark.parametrize(("package", "command"), list(zip(PAGE, COMMANDS, strict=True)))
+def test_a_page_names_the_extra_of_the_package_that_is_missing(package: str, command: list[str]) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None; from odradek.cli import main; main({command})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert done.stderr == f"odradek: pages need {package}, which is not installed: pip install 'odradek[page]'\n"

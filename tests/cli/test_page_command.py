@@ -2,6 +2,7 @@
 
 import signal
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 from odradek.testing import Cluster
@@ -18,3 +19,25 @@ def test_the_page_prints_its_address_and_ends_on_a_signal(lonely_shell: Any, kaf
 def test_a_page_whose_port_is_taken_is_refused_in_a_line(lonely_shell: Any, kafka: Cluster) -> None:
     error = lonely_shell.run("page", "--listen", kafka.bootstrap_servers, code=1)
     assert error == f"odradek: cannot listen on {kafka.bootstrap_servers} for the page: Address already in use\n"
+
+
+def test_a_page_for_other_machines_needs_tls_and_a_login(lonely_shell: Any) -> None:
+    error = lonely_shell.run("page", "--listen", "0.0.0.0:0", code=1)
+    assert error.startswith("odradek: 0.0.0.0 can be reached from other machines")
+    assert "--tls-certificate" in error
+    assert lonely_shell.run("page", "--tls-certificate", "/no/such.pem", code=1) == (
+        "odradek: can't read /no/such.pem: No such file or directory\n"
+    )
+
+
+def test_a_broker_serves_its_page_beside_it(lonely_shell: Any, tmp_path: Path) -> None:
+    process = lonely_shell.start(
+        "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--page", "127.0.0.1:0"
+    )
+    assert process.stdout.readline().startswith(b"ready: 127.0.0.1:")
+    address = ""
+    while "page at " not in address:
+        address = process.stderr.readline().decode()
+    with urllib.request.urlopen(address.partition("page at ")[2].strip(), timeout=60) as response:
+        assert b'<span class="tag">controller</span>' in response.read()
+    assert lonely_shell.end(process, signal.SIGTERM)[0] == 0

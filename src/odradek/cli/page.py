@@ -4,35 +4,36 @@ Standard output has one line, `ready: ADDRESS`, when the page can be opened.
 """
 
 import asyncio
-from collections.abc import Sequence
+import ssl
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import click
 
 from odradek.cli.common import client_settings, cluster_options, run
-from odradek.config import parse_host_port
-from odradek.model.extras import packages_of
+from odradek.cli.page_server import check_packages, open_page
+from odradek.model import ConfigurationError, OdradekError
 from odradek.presentation.value_formats import SCHEMA_FORMATS, Show, shower
-from odradek.runtime import system_runtime
+from odradek.runtime.tls import TlsSettings, server_context
 
 
 @click.command(name="page")
 @click.option(
-    "--listen",
-    default="127.0.0.1:8080",
-    show_default=True,
-    metavar="HOST:PORT",
+    "--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT",
     help="The page's address; port 0 takes a free one.",
-)
+)  # fmt: skip
 @click.option(
     "--role", type=click.Choice(("viewer", "operator")), default="operator", show_default=True,
     help="Whether users may change the cluster.",
 )  # fmt: skip
+@click.option("--login", is_flag=True, help="Users log in to the cluster, also on this machine.")
+@click.option("--tls-certificate", metavar="FILE", help="Serve https: the certificate chain, PEM.")
+@click.option("--tls-key", metavar="FILE", help="Its private key, if that is in a file of its own, PEM.")
 @click.option(
-    "--host-name",
-    "host_names",
-    multiple=True,
-    metavar="NAME",
-    help="A name of this machine in browsers; may be repeated.",
+    "--host-name", "host_names", multiple=True, metavar="NAME", help="A name of the page in browsers; may be repeated."
+)
+@click.option(
+    "--allow-anonymous-network", is_flag=True, help="Let browsers of other machines use the page without login and TLS."
 )
 @click.option(
     "--mask", "masks", multiple=True, metavar="NAME|/REGEX/", help="Hide fields of this name, or texts, in messages."
@@ -45,30 +46,37 @@ from odradek.runtime import system_runtime
     help="A format of messages, the first choice for the topic NAME: avro:order.avsc, protobuf:FILE:MESSAGE.",
 )
 @cluster_options
-def command(*, listen: str, role: str, host_names: Sequence[str], masks: Sequence[str], schemas: Sequence[str]) -> None:
-    """Serve a page that shows a cluster in a browser, until SIGTERM or SIGINT."""
-    host, port = parse_host_port(listen)
-    with packages_of("page", "pages"):
-        from odradek.page.app import PageApp
-        from odradek.page.messages.masking import Masks
-        from odradek.page.server import PageServer
-        from odradek.page.settings import PageSettings
+def command(
+    *,
+    listen: str,
+    role: str,
+    login: bool,
+    tls_certificate: str | None,
+    tls_key: str | None,
+    host_names: Sequence[str],
+    allow_anonymous_network: bool,
+    masks: Sequence[str],
+    schemas: Sequence[str],
+) -> None:
+    """Serve a page that shows a cluster in a browser, until SIGTERM or SIGINT.
+
+    Browsers of other machines need a login with SASL credentials of the cluster, and TLS.
+    """
+    if tls_key is not None and tls_certificate is None:
+        raise click.UsageError("--tls-key needs --tls-certificate")
+    tls = None if tls_certificate is None else _tls(tls_certificate, tls_key)
+    check_packages()
+    from odradek.page.messages.masking import Masks
 
     Masks(masks)  # raises for a wrong expression now, not for each message
     formats = dict(map(_schema, schemas))
-    settings = PageSettings(
-        client=client_settings(),
-        may_change=role == "operator",
-        host_names=tuple(host_names),
-        masks=tuple(masks),
-        schemas=formats,
-        formats={f"{name}.value": name for name in formats},
-    )
+    client = client_settings()
 
     async def work() -> None:
-        runtime = system_runtime()
-        server = PageServer(PageApp(settings, runtime), runtime)
-        address = await server.open(host, port)
+        server, address = await open_page(
+            listen, client, may_change=role == "operator", login=login, tls=tls, host_names=host_names,
+            allow_anonymous_network=allow_anonymous_network, masks=masks, schemas=formats,
+        )  # fmt: skip
         try:
             click.echo(f"ready: {address}")
             await asyncio.Event().wait()
@@ -87,3 +95,19 @@ def _schema(text: str) -> tuple[str, Show]:
             f"{text!r} is not NAME=FORMAT:FILE with a format of {', '.join(SCHEMA_FORMATS)}", param_hint="--schema"
         )
     return name, shower(format_name, schema, option="schema")
+
+
+def _tls(certificate: str, key: str | None) -> Callable[[], ssl.SSLContext]:
+    """Return what makes the TLS of a connection. Raises `ConfigurationError` if a file is none of its kind."""
+    texts = []
+    for path in filter(None, (certificate, key)):
+        try:
+            texts.append(Path(path).read_text(encoding="ascii"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"can't read {path}: {getattr(error, 'strerror', 'it is not PEM')}") from None
+    try:
+        context = server_context(TlsSettings(own_chain=texts[0], own_key="".join(texts[1:])), client_auth="none")
+    except OdradekError as error:
+        reason = str(error).replace("ssl.keystore.key and ssl.keystore.certificate.chain", "--tls-certificate")
+        raise ConfigurationError(reason) from None
+    return lambda: context

@@ -24,11 +24,12 @@ import click
 
 from odradek.broker.lifecycle import Broker
 from odradek.cli import log_lines
+from odradek.cli.page_server import check_packages, open_page, page_option
 from odradek.cli.process import started_before
 from odradek.config import BrokerConfig, load, parse_host_port, parse_listener, read_environment
 from odradek.config.listener_settings import listener_settings
 from odradek.log.segments.open_files import DEFAULT_OPEN_FILES
-from odradek.model import ConfigurationError, OdradekError, StorageError
+from odradek.model import ConfigurationError, OdradekError, SecurityProtocol, StorageError
 from odradek.runtime import SystemClock, SystemDisk, SystemNetwork, system_entropy
 from odradek.runtime.runtime import Runtime
 from odradek.security import exposed_listeners
@@ -56,6 +57,7 @@ _USUAL_CONNECTIONS: Final = 10_000
 @click.option("--config", metavar="FILE", help="Java properties, as Kafka's server.properties.")
 @click.option("-o", "options", multiple=True, metavar="KEY=VALUE", help="One of Kafka's keys; may be repeated.")
 @click.option("--metrics-listen", metavar="HOST:PORT", help="The address of /metrics, /healthz and /readyz.")
+@page_option
 @click.option("--log-format", type=click.Choice(log_lines.FORMATS), default="text", show_default=True)
 @click.option("--log-level", type=click.Choice(log_lines.LEVELS), default="info", show_default=True)
 @click.option("--stop-with-stdin", is_flag=True, help="Stop when standard input ends, for supervisors.")
@@ -72,6 +74,7 @@ def command(
     config: str | None,
     options: Sequence[str],
     metrics_listen: str | None,
+    page: str | None,
     log_format: str,
     log_level: str,
     stop_with_stdin: bool,
@@ -101,11 +104,13 @@ def command(
         metrics = None if metrics_listen is None else parse_host_port(metrics_listen)
         if not allow_anonymous_network:
             _check_exposure(loaded, metrics)
+        if page is not None:
+            _check_page(loaded, page, is_network_allowed=allow_anonymous_network)
         url = environment.metadata or f"sqlite:///{loaded.log_dirs[0]}/metadata.sqlite"
         most_connections = _connection_limit()
         os.umask(0o077)  # only this user may read records and credentials
         with _new_runner() as runner:
-            runner.run(_serve(loaded, url, metrics, most_connections, stop_with_stdin=stop_with_stdin))
+            runner.run(_serve(loaded, url, metrics, page, most_connections, stop_with_stdin=stop_with_stdin))
     except (OdradekError, OSError) as error:
         if log_format == "text":
             raise
@@ -134,6 +139,21 @@ def _check_exposure(config: BrokerConfig, metrics: tuple[str, int] | None) -> No
             f"{', '.join(host or 'every interface' for host in exposed)} can be reached from other machines, and "
             "clients are not authenticated there: add --allow-anonymous-network to allow that, use SASL or "
             "ssl.client.auth=required, or listen on localhost"
+        )
+
+
+def _check_page(config: BrokerConfig, page: str, *, is_network_allowed: bool) -> None:
+    check_packages()
+    host, _ = parse_host_port(page)
+    name = parse_listener(config.listeners[0]).name
+    if listener_settings(config, name).protocol is not SecurityProtocol.PLAINTEXT:
+        raise ConfigurationError(
+            f"--page has no credentials for the listener {name}: run odradek page --command-config FILE instead"
+        )
+    if exposed_listeners([host]) and not is_network_allowed:
+        raise ConfigurationError(
+            f"the page at {page} could be used from other machines without a login: listen on localhost, add "
+            "--allow-anonymous-network, or run odradek page with TLS and a login"
         )
 
 
@@ -177,6 +197,7 @@ async def _serve(
     config: BrokerConfig,
     metadata: str,
     metrics: tuple[str, int] | None,
+    page: str | None,
     most_connections: int,
     *,
     stop_with_stdin: bool,
@@ -201,8 +222,10 @@ async def _serve(
                 # The objects of the start live as long as the process. With 5,000 partitions, a full garbage collection
                 # would visit them for 90 ms, without serving requests.
                 gc.freeze()
-                print("ready: " + f"{broker.endpoint.host}:{broker.endpoint.port}", flush=True)
-                await _serve_until_stopped(broker, stopping)
+                address = f"{broker.endpoint.host}:{broker.endpoint.port}"
+                async with _page(page, address):
+                    print(f"ready: {address}", flush=True)
+                    await _serve_until_stopped(broker, stopping)
             else:
                 _log.info("Stopped by a signal before the broker was ready")
     finally:
@@ -240,6 +263,19 @@ async def _monitoring(broker: Broker, address: tuple[str, int] | None) -> AsyncI
         yield
     finally:
         monitor.close()
+
+
+@asynccontextmanager
+async def _page(listen: str | None, address: str) -> AsyncIterator[None]:
+    """Serve the page of the broker at `address`; its own address is in the log."""
+    if listen is None:
+        yield
+        return
+    server, _ = await open_page(listen, {"bootstrap_servers": address}, allow_anonymous_network=True)
+    try:
+        yield
+    finally:
+        await server.close()
 
 
 class _EndOfInput(asyncio.Protocol):

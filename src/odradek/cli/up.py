@@ -10,20 +10,25 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from odradek.cli import log_lines
 from odradek.cli.common import key_and_value
+from odradek.cli.page_server import check_packages, open_page, page_option
 from odradek.cli.process import started_before
-from odradek.config import load
+from odradek.config import load, parse_host_port, parse_properties
 from odradek.model import ConfigurationError, UnavailableError
 from odradek.runtime import SystemClock
+from odradek.security import is_loopback
 from odradek.supervisor import BrokerCommand, Supervisor
 from odradek.supervisor.security_files import PROTOCOL, security_files
+
+if TYPE_CHECKING:
+    from odradek.page.server import PageServer
 
 _HIGHEST_PORT = 65_535
 _INTERNAL_REPLICATION: Final = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
@@ -58,6 +63,7 @@ _SET_BY_UP: Final = {
     help="Use TLS and passwords. DIR gets certificates and client.properties, the administrator's login.",
 )  # fmt: skip
 @click.option("-o", "options", multiple=True, metavar="KEY=VALUE", help="A key for every broker; may be repeated.")
+@page_option
 @click.option("--log-format", type=click.Choice(log_lines.FORMATS), default="text", show_default=True)
 @click.option("--log-level", type=click.Choice(log_lines.LEVELS), default="info", show_default=True)
 def command(
@@ -69,6 +75,7 @@ def command(
     config: str | None,
     secure: str | None,
     options: Sequence[str],
+    page: str | None,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -86,6 +93,12 @@ def command(
         raise ConfigurationError(
             f"--secure has a file of its own: add the keys of {config} to {secure}/broker.properties, or use -o"
         )
+    if page is not None:
+        check_packages()
+        if not is_loopback(parse_host_port(page)[0]):
+            raise ConfigurationError(
+                "the page of up is for this machine; for others, run odradek page with TLS and a login"
+            )
     directory = Path(data_dir).absolute()
     os.umask(0o077)  # only this user may read records and credentials
     directory.mkdir(parents=True, exist_ok=True)
@@ -100,7 +113,8 @@ def command(
     rest += ["--log-format", log_format, "--log-level", log_level]
     protocol = "PLAINTEXT" if files is None else PROTOCOL
     commands = [_command(number, directory, protocol, port, rest) for number in range(brokers)]
-    asyncio.run(_run(Supervisor(commands, SystemClock()), None if files is None else files.client))
+    client = {} if files is None else parse_properties(files.client.read_text(encoding="utf-8"))
+    asyncio.run(_run(Supervisor(commands, SystemClock()), None if files is None else files.client, page, client))
 
 
 def _internal_topics(brokers: int, config: str | None, options: Sequence[str]) -> list[str]:
@@ -123,7 +137,9 @@ def _command(broker_id: int, directory: Path, protocol: str, port: int, rest: Se
     )
 
 
-async def _run(supervisor: Supervisor, client_properties: Path | None) -> None:
+async def _run(
+    supervisor: Supervisor, client_properties: Path | None, page: str | None, client: Mapping[str, str]
+) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -138,5 +154,20 @@ async def _run(supervisor: Supervisor, client_properties: Path | None) -> None:
     if client_properties is not None:
         file = shlex.quote(str(client_properties))
         print(f"use: odradek topics list -b {addresses} --command-config {file}", flush=True)
-    await stopping.wait()
-    await supervisor.stop()
+    try:
+        server = None if page is None else await _open_page(page, addresses, client)
+        await stopping.wait()
+        if server is not None:
+            await server.close()
+    finally:
+        await supervisor.stop()
+
+
+async def _open_page(listen: str, addresses: str, client: Mapping[str, str]) -> "PageServer":
+    """Open the page of the brokers, and print its address; with --secure it acts as the administrator."""
+    from odradek.clients.settings import ClientSettings, settings_of_properties
+
+    settings = {**settings_of_properties(client, ClientSettings), "bootstrap_servers": addresses}
+    server, address = await open_page(listen, settings)
+    print(f"page: {address}", flush=True)
+    return server

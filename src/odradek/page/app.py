@@ -16,7 +16,8 @@ from starlette.types import Receive, Scope, Send
 
 from odradek.model import AuthenticationError, ErrorCode, KafkaError, OdradekError, UnavailableError
 from odradek.page.live import LiveParts, Parts
-from odradek.page.protection import Protection
+from odradek.page.login import inside, log_in, log_out
+from odradek.page.protection import LOGIN, Protection
 from odradek.page.rendering import STATIC_TYPES, Renderer
 from odradek.page.sessions import Session, Sessions
 from odradek.page.settings import PageSettings
@@ -47,6 +48,7 @@ class PageApp:
         self._renderer = Renderer()
         self._views = tuple(views)
         routes = [Route("/static/{name}", self._static)]
+        routes += [Route(LOGIN, self._login, methods=["GET", "POST"]), Route("/logout", self._logout, methods=["POST"])]
         for view in self._views:
             pages = {page.path: page for page in view.pages}
             routes += [Route(each.path, self._page(view, each)) for each in view.pages]
@@ -97,18 +99,18 @@ class PageApp:
         return HTMLResponse(self._renderer.page("problem.html", {**values, "problem": sentence}), status)
 
     def _values(
-        self, view: View | None, page: Page | None, asked: PageRequest, *, message: str = "", problem: str = ""
+        self, view: View | None, page: Page | None, asked: PageRequest | None, *, message: str = "", problem: str = ""
     ) -> dict[str, Any]:
         """Return the variables of every template."""
         return {
-            "views": [each for each in self._views if each.title],
+            "views": [] if asked is None else [each for each in self._views if each.title],
             "view": view,
             "live": page is not None and bool(page.live),
-            "session": asked.session,
+            "session": None if asked is None else asked.session,
             "asked": asked,
             "message": message,
             "problem": problem,
-            "cluster": asked.session.client.get("bootstrap_servers", "localhost:9092"),
+            "cluster": self._settings.client.get("bootstrap_servers", "localhost:9092"),
         }
 
     def _asked(self, request: Request, session: Session) -> PageRequest:
@@ -179,6 +181,31 @@ class PageApp:
             return _redirect(done)
 
         return endpoint
+
+    # ---- logins -------------------------------------------------------------------------------------------------
+
+    async def _login(self, request: Request) -> Response:
+        if not self._settings.requires_login:
+            return RedirectResponse("/", HTTPStatus.SEE_OTHER)
+        values = {
+            **self._values(None, None, None),
+            "csrf": self.sessions.login_token,
+            "next": inside(request.query_params.get("next", "/")),
+            "user": request.scope["form"].get("user", ""),
+        }
+        if request.method == "POST":
+            try:
+                return await log_in(request, self.sessions, self._settings)
+            except OdradekError as error:
+                values["problem"] = _sentence(error)
+        status = HTTPStatus.UNAUTHORIZED if values["problem"] else HTTPStatus.OK
+        return HTMLResponse(self._renderer.page("login.html", values), status)
+
+    async def _logout(self, request: Request) -> Response:
+        session = request.scope["session"]
+        if session is None or not self._settings.requires_login:
+            return RedirectResponse("/", HTTPStatus.SEE_OTHER)
+        return await log_out(session, self.sessions)
 
     # ---- the rest -----------------------------------------------------------------------------------------------
 

@@ -12,13 +12,13 @@ import ipaddress
 from collections.abc import Iterable, Mapping, MutableMapping
 from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from odradek.page.sessions import Session, Sessions, same_text
+from odradek.page.sessions import Sessions, same_text
 
 MOST_FORM_BYTES: Final = 2 << 20
 """Limit of a posted form: a record of a megabyte fits."""
@@ -66,6 +66,9 @@ class Protection:
 
         try:
             await self._check(scope, receive)
+            if scope["session"] is None and scope["path"] != LOGIN and not scope["path"].startswith(STATIC):
+                await _to_login(scope)(scope, receive, protected)
+                return
         except Refused as refusal:
             await PlainTextResponse(f"{refusal}\n", refusal.status)(scope, receive, protected)
         else:
@@ -80,7 +83,9 @@ class Protection:
         scope["session"] = session = self._sessions.find(headers.get("cookie", ""))
         scope["form"] = {}
         if scope["method"] == "POST":
-            scope["form"] = await self._form(headers, host, session, receive)
+            own = None if scope["path"] == LOGIN else session
+            token = self._sessions.login_token if own is None else own.csrf_token
+            scope["form"] = await _form(headers, host, token, receive)
 
     def _check_host(self, host: str) -> None:
         try:
@@ -91,23 +96,32 @@ class Protection:
             reason = f"this page is not known as {name[:100]!r}: use its IP address, or start it with --host-name NAME"
             raise Refused(HTTPStatus.MISDIRECTED_REQUEST, reason)
 
-    async def _form(self, headers: Headers, host: str, session: Session | None, receive: Receive) -> Mapping[str, str]:
-        origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
-            raise Refused(HTTPStatus.FORBIDDEN, "the form was sent by another site")
-        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            raise Refused(HTTPStatus.FORBIDDEN, "the form was sent by another site")
-        if headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "forms are application/x-www-form-urlencoded")
-        try:
-            text = (await _body(receive)).decode("ascii")
-            form = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"))
-        except ValueError:
-            raise Refused(HTTPStatus.BAD_REQUEST, "the form is not urlencoded UTF-8 text") from None
-        token = self._sessions.login_token if session is None else session.csrf_token
-        if not same_text(form.pop("csrf", ""), token):
-            raise Refused(HTTPStatus.FORBIDDEN, "the form is too old: load its page again, and send it again")
-        return form
+
+async def _form(headers: Headers, host: str, token: str, receive: Receive) -> Mapping[str, str]:
+    origin = headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != host:
+        raise Refused(HTTPStatus.FORBIDDEN, "the form was sent by another site")
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise Refused(HTTPStatus.FORBIDDEN, "the form was sent by another site")
+    if headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "forms are application/x-www-form-urlencoded")
+    try:
+        text = (await _body(receive)).decode("ascii")
+        form = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"))
+    except ValueError:
+        raise Refused(HTTPStatus.BAD_REQUEST, "the form is not urlencoded UTF-8 text") from None
+    if not same_text(form.pop("csrf", ""), token):
+        raise Refused(HTTPStatus.FORBIDDEN, "the form is too old: load its page again, and send it again")
+    return form
+
+
+def _to_login(scope: MutableMapping[str, Any]) -> Response:
+    """Return the response to a request without a session, which loads the login, and then its own address."""
+    if scope["method"] == "POST" or "text/event-stream" in Headers(scope=scope).get("accept", ""):
+        return PlainTextResponse("log in first\n", HTTPStatus.UNAUTHORIZED)
+    query = scope["query_string"].decode("latin-1")
+    address = scope["path"] + (f"?{query}" if query else "")
+    return RedirectResponse(f"{LOGIN}?{urlencode({'next': address})}", HTTPStatus.SEE_OTHER)
 
 
 async def _body(receive: Receive) -> bytes:

@@ -7,6 +7,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final, TypeVar
 
 from odradek.clients import Admin, SimpleConsumer
+from odradek.model import ConfigurationError
 from odradek.page.settings import PageSettings
 from odradek.runtime import Runtime
 
@@ -28,6 +29,7 @@ class Session:
         self.may_change = may_change
         self.used_s = 0.0
         self._starting: dict[type[Admin | SimpleConsumer], asyncio.Task[Any]] = {}
+        self._is_closed = False
 
     async def admin(self) -> Admin:
         """Return the session's connected admin client. Raises `UnavailableError` if no broker answers in time."""
@@ -39,6 +41,7 @@ class Session:
 
     async def close(self) -> None:
         """Close the clients' connections."""
+        self._is_closed = True
         starting, self._starting = list(self._starting.values()), {}
         for task in starting:
             task.cancel()
@@ -47,6 +50,8 @@ class Session:
                 await client.close()
 
     async def _started(self, kind: type[C]) -> C:
+        if self._is_closed:
+            raise ConfigurationError("this session has ended: log in again")
         starting = self._starting.get(kind)
         if starting is None or (starting.done() and starting.exception() is not None):
             # All requests wait for the same start, and a later request starts again if it fails.

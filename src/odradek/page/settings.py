@@ -5,7 +5,9 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from odradek.model import ConfigurationError, SecurityProtocol
 from odradek.presentation.value_formats import Show
+from odradek.security import is_loopback
 
 
 class PageSettings(Struct, frozen=True, kw_only=True):
@@ -30,3 +32,34 @@ class PageSettings(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"PageSettings(may_change={self.may_change}, requires_login={self.requires_login})"
+
+
+def check_exposure(host: str, client: Mapping[str, Any], *, has_tls: bool, requires_login: bool) -> None:
+    """Raise `ConfigurationError` if other machines reach the page without TLS and a login, or if no login is possible.
+
+    The caller asks for a login on an address that other machines reach, unless its user allows anonymous ones.
+    """
+    if not is_loopback(host) and requires_login and not has_tls:
+        raise ConfigurationError(
+            f"{host or 'every interface'} can be reached from other machines, which would send passwords unencrypted: "
+            "add --tls-certificate and --tls-key, listen on localhost, or add --allow-anonymous-network for a page "
+            "without TLS and login"
+        )
+    if requires_login:
+        protocol = str(client.get("security_protocol", "PLAINTEXT"))
+        if not SecurityProtocol(protocol).uses_sasl:
+            raise ConfigurationError(
+                f"a login needs a cluster with SASL, and security.protocol is {protocol}: set it to SASL_SSL or "
+                "SASL_PLAINTEXT in --command-config, or listen on localhost, where a page needs no login"
+            )
+        if client.get("sasl_mechanism") == "OAUTHBEARER":
+            raise ConfigurationError(
+                "a login has a user and a password, and sasl.mechanism is OAUTHBEARER: set PLAIN or SCRAM-SHA-512"
+            )
+
+
+def login_settings(client: Mapping[str, Any], user: str, password: str) -> dict[str, Any]:
+    """Return the client settings of a user who logs in, in place of the credentials of the page itself."""
+    kept = {name: value for name, value in client.items() if name != "sasl_jaas_config"}
+    mechanism = client.get("sasl_mechanism") or "SCRAM-SHA-512"
+    return {**kept, "sasl_mechanism": mechanism, "sasl_username": user, "sasl_password": password}

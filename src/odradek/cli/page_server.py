@@ -1,0 +1,67 @@
+"""Opens the page for `odradek page`, `serve --page` and `up --page`; imports its packages only then."""
+
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from odradek.config import parse_host_port
+from odradek.model.extras import packages_of
+from odradek.runtime import system_runtime
+from odradek.security import is_loopback
+
+if TYPE_CHECKING:
+    from odradek.page.server import PageServer
+    from odradek.presentation.value_formats import Show
+
+page_option = click.option(
+    "--page", metavar="HOST:PORT", is_flag=False, flag_value="127.0.0.1:8080",
+    help="Also serve the page of the cluster, at 127.0.0.1:8080 by default.",
+)  # fmt: skip
+
+
+def check_packages() -> None:
+    """Raise `ConfigurationError` with the command to install the page's packages if one is missing."""
+    with packages_of("page", "pages"):
+        import_module("odradek.page.server")
+
+
+async def open_page(
+    listen: str,
+    client: Mapping[str, Any],
+    *,
+    may_change: bool = True,
+    login: bool = False,
+    tls: Callable[[], ssl.SSLContext] | None = None,
+    host_names: Sequence[str] = (),
+    allow_anonymous_network: bool = False,
+    masks: Sequence[str] = (),
+    schemas: Mapping[str, "Show"] | None = None,
+) -> "tuple[PageServer, str]":
+    """Open a page of the cluster with these settings of a client; return its server and its address.
+
+    Raises `ConfigurationError` without the packages, for an address in use, or if other machines could use it unseen.
+    """
+    host, port = parse_host_port(listen)
+    check_packages()
+    from odradek.page.app import PageApp
+    from odradek.page.server import PageServer
+    from odradek.page.settings import PageSettings, check_exposure
+
+    requires_login = login or not (is_loopback(host) or allow_anonymous_network)
+    check_exposure(host, client, has_tls=tls is not None, requires_login=requires_login)
+    formats = schemas or {}
+    settings = PageSettings(
+        client=client,
+        may_change=may_change,
+        requires_login=requires_login,
+        host_names=tuple(host_names),
+        masks=tuple(masks),
+        schemas=formats,
+        formats={f"{name}.value": name for name in formats},
+    )
+    runtime = system_runtime()
+    server = PageServer(PageApp(settings, runtime), runtime)
+    return server, await server.open(host, port, tls)

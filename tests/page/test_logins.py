@@ -1,0 +1,78 @@
+"""Logins with SASL credentials of the cluster, and the addresses that need them."""
+
+import pytest
+from visitor import visiting
+
+from odradek.model import ConfigurationError
+from odradek.page.login import inside
+from odradek.page.settings import PageSettings, check_exposure
+from odradek.testing import Cluster
+
+LOGGED_IN = {"user": "alice", "password": "alice-secret"}
+
+
+def _settings(cluster: Cluster) -> PageSettings:
+    return PageSettings(client=cluster.settings("alice"), requires_login=True)
+
+
+@pytest.mark.asyncio
+async def test_a_user_logs_in_acts_as_itself_and_logs_out(secure_kafka: Cluster) -> None:
+    async with visiting(_settings(secure_kafka)) as visitor:
+        first = await visitor.get("/topics?q=x")
+        assert (first.status, first.headers["location"]) == (303, "/login?next=%2Ftopics%3Fq%3Dx")
+        assert "Log in" in (await visitor.get("/login")).text
+        done = await visitor.post("/login?next=%2Ftopics%3Fq%3Dx", LOGGED_IN)
+        assert (done.status, done.headers["location"]) == (303, "/topics?q=x")
+        assert {"httponly", "samesite=strict"} <= set(done.headers["set-cookie"].lower().split("; "))
+        shown = await visitor.get("/")
+        assert shown.status == 200
+        assert "<span>alice</span>" in shown.text
+        assert "alice-secret" not in shown.text
+        cookies = dict(visitor.cookies)
+        assert (await visitor.post("/logout", {})).status == 303
+        visitor.cookies = cookies
+        assert (await visitor.get("/")).status == 303
+
+
+@pytest.mark.asyncio
+async def test_wrong_credentials_and_foreign_cookies_open_nothing(secure_kafka: Cluster) -> None:
+    async with visiting(_settings(secure_kafka)) as visitor:
+        refused = await visitor.post("/login", {"user": "alice", "password": "guessed"})
+        assert refused.status == 401
+        assert "The cluster refuses the login" in refused.text
+        assert "guessed" not in refused.text
+        assert (await visitor.post("/login", {"user": "", "password": "x"})).status == 401
+        visitor.cookies = {"odradek-session": "0" * 48}
+        assert (await visitor.get("/")).status == 303
+        assert (await visitor.post("/create-topic", {"name": "x"}, visitor.app.sessions.login_token)).status == 401
+        assert (await visitor.get("/", accept="text/event-stream")).status == 401
+        assert (await visitor.get("/static/page.css")).status == 200
+
+
+@pytest.mark.parametrize(
+    "address", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)", "/a\r\nb"]
+)
+def test_a_login_leads_to_addresses_of_the_page_only(address: str) -> None:
+    assert inside(address) == "/"
+    assert inside("/topics?q=a") == "/topics?q=a"
+
+
+SASL = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
+
+
+@pytest.mark.parametrize(
+    ("host", "client", "has_tls", "words"),
+    [
+        ("0.0.0.0", SASL, False, "--tls-certificate"),
+        ("0.0.0.0", {}, True, "a login needs a cluster with SASL"),
+        ("127.0.0.1", {"security_protocol": "SSL"}, False, "a login needs a cluster with SASL"),
+        ("127.0.0.1", SASL | {"sasl_mechanism": "OAUTHBEARER"}, False, "OAUTHBEARER"),
+    ],
+)
+def test_an_address_that_cannot_have_a_safe_login_is_refused(
+    host: str, client: dict[str, str], has_tls: bool, words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        check_exposure(host, client, has_tls=has_tls, requires_login=True)
+    check_exposure("127.0.0.1", SASL, has_tls=False, requires_login=True)
+    check_exposure("0.0.0.0", SASL, has_tls=True, requires_login=True)

@@ -75,7 +75,7 @@ def test_a_rebalance_of_an_eager_group_has_the_members_that_came_and_the_partiti
     unowned_ms = watch.timeline("g").unowned_partition_ms
     assert unowned_ms == 2_000
     assert ended.sentence(unowned_ms) == (
-        "The rebalance took about 1.5 s: 1 members joined and 0 left, 1 partitions moved, and partitions had no reader "
+        "The rebalance took about 1.5 s (members: 1 joined, 0 left; partitions moved: 1), and partitions had no reader "
         "for about 2.0 partition-seconds in all."
     )
 

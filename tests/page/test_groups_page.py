@@ -4,11 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from html import unescape
+from typing import Any
 
 import pytest
+from members import reading
 from visitor import Visitor, visiting
 
-from odradek.clients import Admin, Consumer, Producer
+from odradek.clients import Admin, Producer
+from odradek.clients.admin.descriptions import GroupDescription, GroupPartition, MemberDescription
+from odradek.model import TopicPartition
+from odradek.page.sessions import Session
 from odradek.page.settings import PageSettings
 from odradek.testing import Cluster
 
@@ -20,22 +25,6 @@ async def page_of(kafka: Cluster, *, may_change: bool = True) -> AsyncIterator[V
     settings = PageSettings(client={"bootstrap_servers": kafka.bootstrap_servers}, may_change=may_change)
     async with visiting(settings) as visitor:
         yield visitor
-
-
-@asynccontextmanager
-async def reading(kafka: Cluster, topic: str, group: str) -> AsyncIterator[None]:
-    """A member of a group that reads until the block ends."""
-    settings = {"bootstrap_servers": kafka.bootstrap_servers, "heartbeat_interval_ms": 100}
-    async with Consumer(topic, group_id=group, client_id=f"reader-{group}", **settings) as consumer:
-
-        async def read() -> None:
-            while True:
-                await consumer.poll(timeout_ms=100)
-
-        task = asyncio.create_task(read())
-        yield
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def committed_group(kafka: Cluster, name: str, *, offset: int = 3, records: int = 5) -> None:
@@ -164,3 +153,50 @@ async def test_a_removed_member_is_gone_and_a_second_removal_gets_a_sentence(kaf
 async def test_an_address_without_a_group_gets_a_sentence(kafka: Cluster) -> None:
     async with page_of(kafka) as visitor:
         assert "the address names no group" in (await visitor.get("/group")).text
+
+
+class _Brokers:
+    """An admin client of brokers without a journal, whose group of 2,000 members rebalances at the second look."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    async def describe_group(self, group_id: str) -> GroupDescription:
+        self.looks += 1
+        is_stable = self.looks != 2
+        members = tuple(
+            MemberDescription(
+                member_id=f"member-{number:04}", group_instance_id=None, client_id="c", client_host="/h",
+                assignment=tuple(TopicPartition("t", number * 5 + each) for each in range(5)) if is_stable else (),
+            )
+            for number in range(2_000)
+        )  # fmt: skip
+        owners = {partition: member for member in members for partition in member.assignment}
+        partitions = [TopicPartition("t", number) for number in range(10_000)]
+        return GroupDescription(
+            group_id=group_id, group_state="Stable" if is_stable else "PreparingRebalance", protocol_type="consumer",
+            protocol="range", coordinator=None, members=members,
+            partitions=tuple(GroupPartition.of(each, None, 5, owners.get(each)) for each in partitions),
+        )  # fmt: skip
+
+    async def rebalance_history(self, _group_id: str, *, limit: int) -> list[Any]:
+        return [][:limit]
+
+
+async def test_a_group_of_many_members_on_brokers_without_a_journal_is_paged(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = _Brokers()
+
+    async def admin(_session: Session) -> _Brokers:
+        return brokers
+
+    monkeypatch.setattr(Session, "admin", admin)
+    async with visiting() as visitor:
+        first, moving, after = [await visitor.get("/group?id=big") for _ in range(3)]
+        members = await visitor.get("/group/members?id=big&page=50")
+    assert "The group rebalances" not in first.text
+    assert "the coordinator does not say which have" in moving.text
+    assert "Nobody reads t(0,1," in moving.text
+    assert "The cluster has no journal of this rebalance" in after.text
+    assert "The first 30 of 2,000 members" in after.text
+    assert "member-1999" in members.text
+    assert max(len(each.text) for each in (first, moving, after, members)) < 100_000

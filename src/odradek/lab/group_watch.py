@@ -49,10 +49,10 @@ class SeenRebalance(Struct, kw_only=True):
     def sentence(self, unowned_ms: int) -> str:
         """Return what was seen of a rebalance that has ended."""
         assert self.to_ms is not None
-        came = f"{len(self.joined):,} members joined and {len(self.left):,} left"
+        came = f"{len(self.joined):,} joined, {len(self.left):,} left"
         return (
-            f"The rebalance took about {(self.to_ms - self.from_ms) / 1000:.1f} s: {came}, {self.moved:,} partitions "
-            f"moved, and partitions had no reader for about {unowned_ms / 1000:.1f} partition-seconds in all."
+            f"The rebalance took about {(self.to_ms - self.from_ms) / 1000:.1f} s (members: {came}; partitions moved: "
+            f"{self.moved:,}), and partitions had no reader for about {unowned_ms / 1000:.1f} partition-seconds in all."
         )
 
 

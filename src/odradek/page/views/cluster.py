@@ -73,10 +73,12 @@ def cluster_page(state: ClusterState) -> ClusterPage:
 def _disks(directories: Sequence[LogDirDescription] | None) -> dict[str, int | None]:
     if directories is None:
         return {"log_bytes": None, "disk_bytes": None, "free_bytes": None}
+    # Directories on one volume have the same figures, which count once.
+    volumes = {(each.total_bytes or 0, each.usable_bytes) for each in directories if each.usable_bytes is not None}
     return {
         "log_bytes": sum(sum(each.sizes.values()) for each in directories),
-        "disk_bytes": sum(each.total_bytes or 0 for each in directories) or None,
-        "free_bytes": sum(each.usable_bytes or 0 for each in directories),
+        "disk_bytes": sum(total for total, _ in volumes) or None,
+        "free_bytes": sum(usable for _, usable in volumes) if volumes else None,
     }
 
 

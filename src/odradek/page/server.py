@@ -33,6 +33,7 @@ class PageServer:
         )  # fmt: skip
         # What it warns of are broken requests of clients.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+        logging.getLogger("uvicorn.error").addFilter(_is_fault)
         self._config.load()
 
     @property
@@ -71,3 +72,8 @@ class PageServer:
 
     def _connection(self) -> asyncio.BaseProtocol:
         return cast("asyncio.BaseProtocol", H11Protocol(self._config, self._state, {}))
+
+
+def _is_fault(record: logging.LogRecord) -> bool:
+    """Return whether a log record is none of a request that `close` has cancelled."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)

@@ -29,7 +29,14 @@ from odradek.page.lists import Listing, listing
 from odradek.page.sessions import Session
 from odradek.page.view import Page, PageRequest, View
 from odradek.page.views.group_changes import ACTIONS, PAGES, undo_of
-from odradek.presentation.group_texts import assignment_text, headline, rebalance_sentence, rows, slowest, waited_for
+from odradek.presentation.group_texts import (
+    WAITING_STATES,
+    assignment_text,
+    rebalance_sentence,
+    rows,
+    slowest,
+    waited_for,
+)
 
 _MOST_WATCHES: Final = 50
 """Limit of the groups that a session remembers."""
@@ -270,16 +277,17 @@ def _group_page(
 
 
 def _lines(described: GroupDescription, waits: GroupWaits | None) -> list[str]:
-    if not is_moving(described):
-        return []
     if waits is None:
-        waits = GroupWaits(
-            group_id=described.group_id, group_type="classic", group_state=described.group_state, epoch=None,
-            assignment_epoch=None, members=(),
-        )  # fmt: skip
-        return headline(waits).split("\n")[1:]
-    unreadable = f"Times are unknown: {waits.unreadable}"
-    return [*headline(waits).split("\n"), *([unreadable] if waits.unreadable else [])]
+        state = WAITING_STATES.get(described.group_state)
+        return [] if state is None else [f"The group {state}."]
+    behind = sum(member.epoch != waits.assignment_epoch for member in waits.members)
+    revoking = sum(bool(member.revokes) for member in waits.members)
+    waiting = sum(bool(member.waits_for) for member in waits.members)
+    text = (
+        f"Members that have not reached epoch {waits.assignment_epoch}: {behind:,} of {len(waits.members):,}. "
+        f"Members that have to give up partitions: {revoking:,}; that wait for partitions: {waiting:,}."
+    )
+    return [text, *([f"Times are unknown: {waits.unreadable}"] if waits.unreadable else [])]
 
 
 def _waiting(waits: GroupWaits, now_ms: int) -> list[tuple[object, ...]]:

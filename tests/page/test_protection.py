@@ -27,7 +27,10 @@ async def _act(asked: PageRequest) -> Done:
 VIEW = View(
     title="Cluster",
     path="/",
-    pages=(Page(path="/", template="cluster.html", data=_data, live=("state",)),),
+    pages=(
+        Page(path="/", template="cluster.html", data=_data, live=("state",)),
+        Page(path="/operators", template="cluster.html", data=_data, live=("state",), operator=True),
+    ),
     actions=(Action(path="/rename", act=_act),),
 )
 
@@ -137,3 +140,11 @@ async def test_a_viewer_may_not_post() -> None:
         assert answer.status == 403
         assert "You are a viewer" in answer.text
         assert (await visitor.get("/")).status == 200
+
+
+async def test_a_viewer_gets_neither_a_page_for_operators_nor_its_stream() -> None:
+    async with visiting(PageSettings(may_change=False), (VIEW,)) as visitor:
+        assert (await visitor.get("/operators")).status == 403
+        assert (await visitor.get("/operators", accept="text/event-stream")).status == 403
+    async with visiting(views=(VIEW,)) as visitor:
+        assert (await visitor.get("/operators")).status == 200

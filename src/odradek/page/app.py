@@ -73,9 +73,11 @@ class PageApp:
         async def endpoint(request: Request) -> Response:
             session = request.scope["session"]
             asked = self._asked(request, session)
+            values = self._values(view, page, asked, message=_message(request))
+            if page.operator and not session.may_change:
+                return self._problem_page(values, _NO_RIGHTS, HTTPStatus.FORBIDDEN)
             if "text/event-stream" in request.headers.get("accept", "") and page.live:
                 return self._stream(view, page, asked)
-            values = self._values(view, page, asked, message=_message(request))
             response = await self._shown(page, asked, values)
             if _MESSAGE in request.cookies:
                 response.delete_cookie(_MESSAGE, httponly=True, samesite="strict")
@@ -84,8 +86,6 @@ class PageApp:
         return endpoint
 
     async def _shown(self, page: Page, asked: PageRequest, values: dict[str, Any]) -> Response:
-        if page.operator and not asked.session.may_change:
-            return self._problem_page(values, _NO_RIGHTS, HTTPStatus.FORBIDDEN)
         try:
             data = await page.data(asked)
         except OdradekError as error:

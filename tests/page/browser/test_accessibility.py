@@ -1,0 +1,57 @@
+"""Every view by axe-core's rules, in light and dark, and at both widths: contrast, names, headings, tables, forms.
+
+`NAMES` fills the addresses of all views.
+"""
+
+import json
+from pathlib import Path
+from typing import Final
+
+import axe_playwright_python
+import pytest
+from playwright.async_api import Page
+
+from odradek.clients import Producer
+from odradek.page.views import VIEWS
+from odradek.testing import Cluster
+
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.asyncio(loop_scope="session")]
+_AXE: Final = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+NAMES: Final = {
+    "topic": "accessible", "partition": "0", "offset": "0", "group": "accessible-group", "section": "2",
+    "key": "keys",
+}  # fmt: skip
+QUERIES: Final = {"/topics/{topic}/search": "?text=hello", "/group": "?id={group}", "/group/remove": "&member=m"}
+_OTHERS: Final = {"/topics/{topic}/export"}
+"""Addresses that are no pages."""
+_REFUSED: Final = {"/group/remove", "/group/undo"}
+"""Pages that are here a sentence: the group has no members, and nothing was reset."""
+
+
+async def test_every_view_follows_the_rules_of_axe(kafka: Cluster, tab: Page, address: str) -> None:
+    paths = {page.path for view in VIEWS for page in view.pages} - _OTHERS
+    width = tab.viewport_size["width"] if tab.viewport_size else 0
+    names = {**NAMES, "topic": f"accessible-{width}", "group": f"accessible-group-{width}"}
+    kafka.create_topic(names["topic"])
+    async with Producer(kafka.bootstrap_servers) as producer:
+        for value in (b"hello", b'{"hello": [1, null]}', None, b"\xff"):
+            await producer.send(names["topic"], value, b"key", headers=[("name", b"value")])
+    with kafka.admin() as admin:
+        admin.alter_group_offsets(names["group"], {(names["topic"], 0): 1})
+    tab.set_default_navigation_timeout(120_000)  # a play takes seconds of a core
+    found = []
+    for scheme in ("light", "dark"):
+        await tab.emulate_media(color_scheme=scheme)
+        for path in sorted(paths):
+            query = "".join(text for start, text in QUERIES.items() if path == start or path.startswith(f"{start}/"))
+            place = f"{path}{query}".format_map(names)
+            answer = await tab.goto(address + place)
+            assert answer is not None
+            assert answer.ok or path in _REFUSED, f"{place}: {answer.status}"
+            await tab.evaluate(_AXE)
+            result = await tab.evaluate("axe.run(document, {resultTypes: ['violations']})")
+            found += [
+                f"{scheme} {place}: {each['id']}: {each['help']}: {json.dumps(each['nodes'][0]['html'])[:200]}"
+                for each in result["violations"]
+            ]
+    assert not found, "\n".join(found)

@@ -8,7 +8,7 @@ RUNS ?= 100000
 # Where it is set, every process of the many would compile the whole project anew: half of a broker's start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all check bench fuzz soak docs site
+.PHONY: help demo test test-all check bench fuzz soak docs page-pictures site
 .DELETE_ON_ERROR:
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make check     format, lint, types, floors, tidiness: under a minute"
 	@echo "make fuzz      one of the fuzzers for longer (TARGET=columns RUNS=1000000)"
 	@echo "make soak      50 rounds of faults on three brokers and three ZooKeeper servers (ARGS='--rounds 3 --seed 7')"
+	@echo "make page-pictures   the screenshots of docs/page.md, by Chromium"
 	@echo "make docs      the pictures and the printed tables of the lab's pages, made again by the commands that they name"
 	@echo "make site      the pages of docs/ as a web site in site/, with references of every command, key, metric and class"
 	@echo "make bench     figures beside their peers' (ARGS=compare: Apache Kafka's; ARGS='produce --help' for one)"
@@ -42,6 +43,9 @@ check: .venv/installed
 
 docs: .venv/installed
 	PYTHONPATH=tests/docs $(BIN)/python tests/lab/pages.py
+
+page-pictures: .venv/installed
+	$(BIN)/python tests/page/browser/pictures.py
 
 site: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

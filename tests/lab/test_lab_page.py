@@ -19,8 +19,8 @@ COMMANDS: Final = [command for example in examples("lab.md", "console") for comm
 def test_the_page_has_each_command_of_the_lab() -> None:
     listed = set(re.findall(r"^  ([a-z-]+)  ", CliRunner().invoke(main, ["lab", "--help"]).stdout, re.MULTILINE))
     assert listed == set(re.findall(r"^\| `lab (\S+)` \|", PAGE, re.M))
-    # What generations and transaction print changes with the clients and the brokers; replay reads a running group.
-    assert listed - {"generations", "replay", "transaction"} == {command.split()[2] for command in COMMANDS}
+    # What generations, play and transaction print changes with clients and brokers; replay reads a running group.
+    assert listed - {"generations", "play", "replay", "transaction"} == {command.split()[2] for command in COMMANDS}
 
 
 PICTURES: Final = re.findall(r"^odradek lab (.* --(?:picture|timeline) \S+)$", PAGE.split("\n## Pictures\n")[1], re.M)

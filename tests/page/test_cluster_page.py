@@ -1,4 +1,4 @@
-"""The view of the cluster, of a real one."""
+"""The view of the cluster, of a real one (X3)."""
 
 import pytest
 from visitor import visiting

@@ -1,4 +1,4 @@
-"""The exactly-once sink: its transactions, its decisions, and crashes at each step."""
+"""The exactly-once sink: its transactions, its decisions, and crashes at each step (X1)."""
 
 import asyncio
 import uuid

@@ -1,4 +1,4 @@
-"""Transactions through brokers: markers, failover of the coordinator, and what requests are refused."""
+"""Transactions through brokers: markers, failover of the coordinator, and what requests are refused (X1)."""
 
 import asyncio
 import logging

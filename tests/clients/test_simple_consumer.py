@@ -321,3 +321,21 @@ def test_batches_without_a_readable_record_are_passed_over(
             assert caught.value.code is ErrorCode.corrupt_message
 
     simulation.run(main())
+
+
+def test_a_corrupt_batch_does_not_hide_the_records_before_it(
+    simulation: Simulation, broker: Any, answer_fetch: Any
+) -> None:
+    damaged = bytearray(batch(2, 1))
+    damaged[16] = 9  # the magic
+    answers = [FetchedPartition(0, high_watermark=3, records=batch(0, 2) + bytes(damaged))]
+
+    async def main() -> None:
+        broker.topics["t"] = {0: 0}
+        broker.answers[ApiKey.FETCH] = lambda request: answer_fetch(request, [answers.pop(0)])
+        await broker.start()
+        async with SimpleConsumer("broker:9092", runtime=simulation.runtime("client")) as consumer:
+            found = await consumer.fetch(T0, 0)
+            assert (len(found.records), found.next_offset) == (2, 2)
+
+    simulation.run(main())

@@ -133,7 +133,9 @@ async def test_a_command_gives_nodes_that_exist_their_acls_and_opens_them_again(
 ) -> None:
     await secured_tree(begin, zookeeper_set_acl=False)
     eve = begin(zookeeper_digest_user="eve", zookeeper_digest_password="hers", zookeeper_set_acl=True)
-    await eve.create(f"{CONSUMERS}/hers")
+    others = (f"{CONSUMERS}/hers", "/zookeeper", "/zookeeper/config")
+    for path in others:
+        await eve.create(path)
     file = tmp_path / "server.properties"
 
     async def odradek(*options: str, login: str = "broker", set_acl: bool = True) -> str:
@@ -166,7 +168,8 @@ async def test_a_command_gives_nodes_that_exist_their_acls_and_opens_them_again(
     assert acls(begin, zookeeper) == ACLS
     assert await odradek("--open", set_acl=False) == "8 nodes are open to everyone\n"
     assert acls(begin, zookeeper) == everyones
-    await eve.delete(f"{CONSUMERS}/hers")
+    for path in reversed(others):
+        await eve.delete(path)
 
 
 async def test_a_certificate_encrypts_the_session_and_is_a_login(

@@ -96,7 +96,8 @@ def delete(*, path: str, metadata: str | None, data_dir: str, force: bool) -> No
 def set_acls(*, is_open: bool, metadata: str | None, data_dir: str) -> None:
     r"""Give the nodes that exist in ZooKeeper the ACLs that zookeeper.set.acl=true gives to new ones.
 
-    Log in as the brokers do. Nodes below /consumers stay as they are: they belong to the consumers.
+    Log in as the brokers do. Nodes below /consumers and /zookeeper stay as they are: they belong to the
+    consumers and to ZooKeeper.
 
     \b
     odradek metadata set-acls --metadata zookeeper://host1.example:2281/odradek --zookeeper-config server.properties
@@ -113,7 +114,9 @@ def set_acls(*, is_open: bool, metadata: str | None, data_dir: str) -> None:
         from odradek.stores.zookeeper import ZookeeperStore
 
         assert isinstance(tree, ZookeeperStore)
-        nodes = [each for each in await read_subtree(tree, "/") if not each.startswith(f"{paths.CONSUMERS}/")]
+        found = await read_subtree(tree, "/")
+        nodes = [each for each in found if not f"{each}/".startswith("/zookeeper/")]
+        nodes = [each for each in nodes if not each.startswith(f"{paths.CONSUMERS}/")]
         await asyncio.gather(*(tree.set_acl(each, is_open=is_open) for each in nodes))
         return len(nodes)
 

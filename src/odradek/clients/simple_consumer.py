@@ -429,6 +429,8 @@ def _markers(records: memoryview, start: int, end: int) -> tuple[TransactionMark
                 producer = header.max_timestamp, header.producer_id, header.producer_epoch
                 is_commit = marker.type is ControlType.COMMIT
                 found.append(TransactionMarker(header.base_offset, *producer, is_commit, marker.coordinator_epoch))
+        if header.next_offset >= end:
+            break  # the next batch may be corrupt
     return tuple(found)
 
 

@@ -8,7 +8,8 @@ from odradek.lab.case import LabError
 from odradek.lab.costs import Generation
 from odradek.lab.lessons import LESSONS, SECTIONS, Lesson, Placed, lesson_of
 from odradek.lab.pictures.drawing import draw
-from odradek.lab.player import parse_script, play
+from odradek.lab.player import parse_script
+from odradek.lab.player.playing import play
 
 WALK = lesson_of(4, "walk")
 

@@ -7,7 +7,8 @@ import pytest
 
 from odradek.lab.case import LabError
 from odradek.lab.costs import Generation
-from odradek.lab.player import Play, parse_script, play
+from odradek.lab.player import Play, parse_script
+from odradek.lab.player.playing import play
 from odradek.lab.player.steps import Kind
 
 WALK = "0:join,0:join,5:join,12:die-2,20:leave-1,30:end"

@@ -1,6 +1,8 @@
 """The server of a page."""
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 
@@ -30,3 +32,12 @@ async def test_closing_ends_a_request_that_waits_without_a_trace_in_the_log(capl
     await reader.read()
     writer.close()
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def test_the_page_imports_neither_brokers_nor_columns() -> None:
+    heavy = ["broker", "log", "testing", "lab.player.playing"]
+    script = (
+        "import sys, odradek.page.app, odradek.page.server\n"
+        f"print(*sys.modules.keys() & {{*(f'odradek.{{each}}' for each in {heavy}), 'numpy', 'numba', 'pyarrow'}})"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout == "\n"

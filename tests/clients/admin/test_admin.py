@@ -170,6 +170,20 @@ def test_offsets_brokers_and_configuration_are_described(seed: int) -> None:
 # ---- topics in pages ------------------------------------------------------------------------------------------------
 
 
+def test_log_directories_have_the_sizes_of_all_logs_or_of_chosen_ones(seed: int) -> None:
+    async def scene(admin: Admin, _: World) -> None:
+        await admin.create_topic("a", partitions=2)
+        await admin.create_topic("b")
+        (directory,) = await admin.describe_log_dirs(0)
+        assert directory.sizes.keys() == {TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)}
+        (directory,) = await admin.describe_log_dirs(0, [("a", 1)])
+        assert directory.sizes.keys() == {TopicPartition("a", 1)}
+        (directory,) = await admin.describe_log_dirs(0, [])
+        assert not directory.sizes
+
+    play(seed, scene)
+
+
 def page(name: str, topic_id: int, numbers: Iterable[int], next_cursor: tuple[str, int] | None) -> dict[str, Any]:
     """Return a DescribeTopicPartitions response about some partitions of one topic."""
     partitions = [

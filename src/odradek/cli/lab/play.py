@@ -44,7 +44,7 @@ def play(
     an object for each generation.
     """
     from odradek.lab.player import parse_script
-    from odradek.lab.player import play as play_script
+    from odradek.lab.player.playing import play as play_script
 
     parsed = parse_script(script)
     with silent_brokers():

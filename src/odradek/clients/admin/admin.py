@@ -34,13 +34,7 @@ from odradek.clients.admin.quotas import alter_client_quotas, describe_client_qu
 from odradek.clients.admin.rebalances import rebalance_history
 from odradek.clients.admin.records import delete_records
 from odradek.clients.admin.registrations import describe_cluster, unregister_broker
-from odradek.clients.admin.topics import (
-    create_partitions,
-    create_topics,
-    delete_topics,
-    describe_topics,
-    list_topics,
-)
+from odradek.clients.admin.topics import create_partitions, create_topics, delete_topics, describe_topics, list_topics
 from odradek.clients.arguments import (
     Partition,
     PartitionT,
@@ -395,9 +389,12 @@ class Admin:
         """
         await unregister_broker(self._cluster, broker_id, timeout_ms=self._timeout_ms)
 
-    async def describe_log_dirs(self, broker_id: int) -> list[LogDirDescription]:
-        """Return a broker's log directories with the size of each log in bytes (KIP-113)."""
-        return await describe_log_dirs(self._cluster, broker_id, timeout_ms=self._timeout_ms)
+    async def describe_log_dirs(
+        self, broker_id: int, partitions: Iterable[Partition] | None = None
+    ) -> list[LogDirDescription]:
+        """Return a broker's log directories with the size of each log in bytes, of `partitions` or of all (KIP-113)."""
+        chosen = None if partitions is None else partitions_of(partitions)
+        return await describe_log_dirs(self._cluster, broker_id, chosen, timeout_ms=self._timeout_ms)
 
     async def describe_broker_versions(self, broker_id: int | None = None) -> BrokerVersions:
         """Return the APIs and features that a broker, by default any, supports (KIP-584)."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -56,24 +56,28 @@ async def cluster_state(admin: "Admin") -> ClusterState:
     """Read the state of a cluster. Raises the errors of `Admin.describe_cluster` and `list_topics`."""
     cluster = await admin.describe_cluster(include_fenced_brokers=True)
     alive = [each.broker_id for each in cluster.brokers if not each.is_fenced]
-    topics, log_dirs = await asyncio.gather(
-        admin.list_topics(include_internal=True),
-        asyncio.gather(*(_log_dirs(admin, broker_id) for broker_id in alive)),
-    )
+    topics, log_dirs = await asyncio.gather(admin.list_topics(include_internal=True), read_log_dirs(admin, alive))
     return ClusterState(
         cluster=cluster,
         topics=topics,
-        log_dirs=dict(zip(alive, log_dirs, strict=True)),
+        log_dirs=log_dirs,
         min_isr=await _min_isr(admin, topics),
     )
 
 
-async def _log_dirs(admin: "Admin", broker_id: int) -> Sequence[LogDirDescription] | None:
-    try:
-        async with asyncio.timeout(_LOG_DIRS_S):
-            return await admin.describe_log_dirs(broker_id)
-    except (OdradekError, TimeoutError):
-        return None
+async def read_log_dirs(
+    admin: "Admin", brokers: Collection[int], partitions: Collection[TopicPartition] | None = None
+) -> dict[int, Sequence[LogDirDescription] | None]:
+    """Return the log directories of each broker, None where they are unknown, with logs of `partitions` or all."""
+
+    async def read(broker_id: int) -> Sequence[LogDirDescription] | None:
+        try:
+            async with asyncio.timeout(_LOG_DIRS_S):
+                return await admin.describe_log_dirs(broker_id, partitions)
+        except (OdradekError, TimeoutError):
+            return None
+
+    return dict(zip(brokers, await asyncio.gather(*map(read, brokers)), strict=True))
 
 
 async def _min_isr(admin: "Admin", topics: Iterable[TopicDescription]) -> dict[str, int]:

@@ -1,11 +1,12 @@
 """DescribeLogDirs: a broker's log directories with the sizes of logs and volumes (KIP-113)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from odradek.clients.cluster import Cluster
+from odradek.clients.offsets import by_topic
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
 from odradek.protocol.api import ApiKey
@@ -26,13 +27,22 @@ class LogDirDescription(Struct, frozen=True, kw_only=True):
 
 
 async def describe_log_dirs(
-    cluster: Cluster, broker_id: int, *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
+    cluster: Cluster,
+    broker_id: int,
+    partitions: Iterable[TopicPartition] | None = None,
+    *,
+    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
 ) -> list[LogDirDescription]:
     """Implement `Admin.describe_log_dirs`."""
+    topics = (
+        None
+        if partitions is None
+        else [{"topic": topic, "partitions": [each.partition for each in some]} for topic, some in by_topic(partitions)]
+    )
 
     async def attempt() -> list[LogDirDescription]:
         connection = await cluster.connections.to_broker(broker_id)
-        response = await connection.request(ApiKey.DESCRIBE_LOG_DIRS, {"topics": None})
+        response = await connection.request(ApiKey.DESCRIBE_LOG_DIRS, {"topics": topics})
         code = optional(response, "error_code", ErrorCode.none)
         if code != ErrorCode.none:
             raise KafkaError(code, f"broker {broker_id}: {explained(code)}")

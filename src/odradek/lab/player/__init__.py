@@ -3,8 +3,7 @@
 `script` parses the clicks, `steps` has the values, `words` turns a message into a sentence, `playing` runs the cluster.
 """
 
-from odradek.lab.player.playing import play
 from odradek.lab.player.script import Script, parse_script
 from odradek.lab.player.steps import Message, Play, Step
 
-__all__ = ["Message", "Play", "Script", "Step", "parse_script", "play"]
+__all__ = ["Message", "Play", "Script", "Step", "parse_script"]

@@ -13,7 +13,8 @@ from odradek.clients.admin.descriptions import (
     ConfigSource,
     TopicDescription,
 )
-from odradek.clients.admin.health import ClusterState, cluster_state
+from odradek.clients.admin.health import cluster_state, read_log_dirs
+from odradek.clients.admin.log_dirs import LogDirDescription
 from odradek.clients.metadata import PartitionMetadata
 from odradek.clients.offsets import EARLIEST, LATEST
 from odradek.config import Alteration, AlterOperation
@@ -73,7 +74,7 @@ class TopicPage(Struct, frozen=True, kw_only=True):
 async def topics(asked: PageRequest) -> Listing[TopicRow]:
     """Return the topics that the address asks for; internal ones with `internal=1`."""
     state = await cluster_state(await asked.admin())
-    sizes = _sizes(state)
+    sizes = _sizes(state.log_dirs)
     rows = [
         TopicRow(
             name=each.name,
@@ -103,14 +104,19 @@ async def topic(asked: PageRequest) -> TopicPage:
     admin, name = await asked.admin(), asked.path["topic"]
     found = (await admin.describe_topics([name]))[name]
     led = [TopicPartition(name, number) for number, each in found.partitions.items() if each.leader != -1]
-    first, end, state, configs = await asyncio.gather(
+    online = {
+        broker for each in found.partitions.values() for broker in set(each.replicas) - set(each.offline_replicas)
+    }
+    first, end, log_dirs, configs = await asyncio.gather(
         admin.list_offsets(dict.fromkeys(led, EARLIEST)),
         admin.list_offsets(dict.fromkeys(led, LATEST)),
-        cluster_state(admin),
+        read_log_dirs(admin, online, [TopicPartition(name, number) for number in found.partitions]),
         admin.describe_configs([_resource(name)]),
         return_exceptions=True,
     )
-    sizes = _sizes(state) if isinstance(state, ClusterState) else None
+    if isinstance(log_dirs, BaseException):
+        raise log_dirs
+    sizes = _sizes(log_dirs)
     rows = [
         PartitionRow(
             number=number,
@@ -170,9 +176,9 @@ def _raise_foreign(found: object) -> None:
         raise found
 
 
-def _sizes(state: ClusterState) -> dict[TopicPartition, int] | None:
+def _sizes(log_dirs: Mapping[int, Sequence[LogDirDescription] | None]) -> dict[TopicPartition, int] | None:
     """Return the bytes of all replicas of each partition; None if no broker tells them."""
-    known = [each for directories in state.log_dirs.values() if directories is not None for each in directories]
+    known = [each for directories in log_dirs.values() if directories is not None for each in directories]
     found: dict[TopicPartition, int] = {}
     for directory in known:
         for key, size in directory.sizes.items():

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from odradek.clients import Consumer
+from odradek.clients import Admin, Consumer
 from odradek.testing import Cluster
 
 
@@ -24,3 +24,12 @@ async def reading(kafka: Cluster, topic: str, group: str) -> AsyncIterator[None]
         yield
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def only_member(kafka: Cluster, group: str) -> str:
+    """Return the id of a group's only member when it has its partitions."""
+    async with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin, asyncio.timeout(30):
+        while True:
+            described = await admin.describe_group(group)
+            if described.group_state == "Stable" and described.members[0].assignment:
+                return described.members[0].member_id

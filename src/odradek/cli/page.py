@@ -45,6 +45,10 @@ from odradek.runtime.tls import TlsSettings, server_context
     metavar="NAME=FORMAT:FILE",
     help="A format of messages, the first choice for the topic NAME: avro:order.avsc, protobuf:FILE:MESSAGE.",
 )
+@click.option(
+    "--pipelines", multiple=True, metavar="DIR|FILE.toml", type=click.Path(exists=True, path_type=Path),
+    help="Show pipelines of this machine; may be repeated.",
+)  # fmt: skip
 @cluster_options
 def command(
     *,
@@ -57,6 +61,7 @@ def command(
     allow_anonymous_network: bool,
     masks: Sequence[str],
     schemas: Sequence[str],
+    pipelines: Sequence[Path],
 ) -> None:
     """Serve a page that shows a cluster in a browser, until SIGTERM or SIGINT.
 
@@ -75,7 +80,7 @@ def command(
     async def work() -> None:
         server, address = await open_page(
             listen, client, may_change=role == "operator", login=login, tls=tls, host_names=host_names,
-            allow_anonymous_network=allow_anonymous_network, masks=masks, schemas=formats,
+            allow_anonymous_network=allow_anonymous_network, masks=masks, schemas=formats, pipelines=pipelines,
         )  # fmt: skip
         try:
             click.echo(f"ready: {address}")

@@ -3,6 +3,7 @@
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -39,6 +40,7 @@ async def open_page(
     allow_anonymous_network: bool = False,
     masks: Sequence[str] = (),
     schemas: Mapping[str, "Show"] | None = None,
+    pipelines: Sequence[Path] = (),
 ) -> "tuple[PageServer, str]":
     """Open a page of the cluster with these settings of a client; return its server and its address.
 
@@ -60,6 +62,7 @@ async def open_page(
         host_names=tuple(host_names),
         masks=tuple(masks),
         schemas=formats,
+        pipelines=tuple(pipelines),
         formats={f"{name}.value": name for name in formats},
     )
     runtime = system_runtime()

@@ -1,6 +1,7 @@
 """The settings of a page."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
@@ -29,6 +30,8 @@ class PageSettings(Struct, frozen=True, kw_only=True):
     """The formats of keys and values by `TOPIC.key` and `TOPIC.value`; others are guessed."""
     schemas: Mapping[str, Show] = field(default_factory=dict)
     """Formats with a schema, by the names that users choose."""
+    pipelines: tuple[Path, ...] = ()
+    """TOML files of pipelines, or directories with them, which the page shows."""
 
     def __repr__(self) -> str:
         return f"PageSettings(may_change={self.may_change}, requires_login={self.requires_login})"

@@ -24,7 +24,7 @@ NAMES: Final = {
 QUERIES: Final = {"/topics/{topic}/search": "?text=hello", "/group": "?id={group}", "/group/remove": "&member=m"}
 _OTHERS: Final = {"/topics/{topic}/export"}
 """Addresses that are no pages."""
-_REFUSED: Final = {"/group/remove", "/group/undo"}
+_REFUSED: Final = {"/group/remove", "/group/undo", "/group/what-if"}
 """Pages that are here a sentence: the group has no members, and nothing was reset."""
 
 

@@ -14,6 +14,7 @@ from odradek.lab.notation import partitions_text
 from odradek.lab.runs import Run
 from odradek.lab.what_if import Pauses, Transition
 from odradek.model import TopicPartition
+from odradek.presentation.transition_texts import counted, transition_sentence
 
 MEASURE_COLUMNS: Final = ("STRATEGY", "PROTOCOL", "FEWEST", "MOST", "IDLE", "MOVED", "STOPPED", "LOCAL", "REBALANCES")
 
@@ -46,7 +47,7 @@ def summary(case: Case, run: Run) -> str:
     found = measure(case, run)
     each = f"{found.fewest:,}" if found.fewest == found.most else f"{found.fewest:,} to {found.most:,}"
     text = (
-        f"{run.strategy}: {_count(case.partition_count, 'partition')}, {_count(len(case.members), 'member')}, "
+        f"{run.strategy}: {counted(case.partition_count, 'partition')}, {counted(len(case.members), 'member')}, "
         f"{each} each, {found.idle:,} idle"
     )
     if case.owners():
@@ -56,11 +57,11 @@ def summary(case: Case, run: Run) -> str:
     if run.generations > 1:
         withheld = sum(map(len, run.settled.values())) - sum(map(len, run.first.values()))
         text += (
-            f"; {run.generations} rebalances: in the first, {_count(withheld, 'partition')} that change hands get no "
+            f"; {run.generations} rebalances: in the first, {counted(withheld, 'partition')} that change hands get no "
             "owner, until the old one has revoked them"
         )
     if unread := case.partition_count - sum(map(len, run.settled.values())):
-        text += f"; {_count(unread, 'partition')} without a subscriber"
+        text += f"; {counted(unread, 'partition')} without a subscriber"
     return text
 
 
@@ -90,14 +91,7 @@ def print_transition(made: Transition, limit: int) -> None:
     print_table(("MEMBER", "BEFORE", "AFTER", "GIVES UP", "GETS"), rows)
     if len(names) > limit:
         click.echo(f"shown: {limit:,} of {len(names):,} members; --limit shows more of them, --json shows all moves")
-    fresh, gone = len(made.moves) - len(made.moved), sum(move.after is None for move in made.moved)
-    moved = len(made.moved) - gone
-    click.echo(
-        f"{made.run.strategy}, {made.protocol.value} rebalance: {_count(moved, 'partition')} "
-        f"{'moves' if moved == 1 else 'move'}"
-        + (f", {_count(fresh, 'partition')} new" if fresh else "")
-        + (f", {_count(gone, 'partition')} no longer read" if gone else "")
-    )
+    click.echo(transition_sentence(made))
     stopping = made.stopping_partitions
     if not stopping:
         click.echo("no partition stops")
@@ -146,7 +140,3 @@ def _row(
     member = name if run.threads is None else name.rpartition("-")[0]
     new = [each for each in partitions if before.get(each) != member]
     return name, len(partitions), partitions_text(partitions) or None, partitions_text(new) or None
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 import click
 
 from odradek.cli.common import key_and_value
-from odradek.model import ConfigurationError, OdradekError, packages_of
-from odradek.pipelines.config import PipelineFile, load_file
+from odradek.model import OdradekError, packages_of
+from odradek.pipelines.config import PipelineFile, load_file, toml_files
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -127,7 +127,7 @@ def load_files(paths: Sequence[Path]) -> list[PipelineFile]:
     group, unless both are members of it.
     """
     files: list[PipelineFile] = []
-    for path in (each for given in paths for each in _toml_files(given)):
+    for path in (each for given in paths for each in toml_files(given)):
         file = load_file(path)
         for other in files:
             share = None not in (file.pipeline.source.group, other.pipeline.source.group)
@@ -138,12 +138,3 @@ def load_files(paths: Sequence[Path]) -> list[PipelineFile]:
                     )
         files.append(file)
     return files
-
-
-def _toml_files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    found = sorted(path.glob("*.toml"))
-    if not found:
-        raise ConfigurationError(f"{path}: there is no *.toml file in this directory")
-    return found

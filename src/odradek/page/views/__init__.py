@@ -3,6 +3,14 @@
 from typing import Final
 
 from odradek.page.view import View
-from odradek.page.views import cluster, groups, learn, messages, topics
+from odradek.page.views import cluster, groups, learn, messages, pipelines, topics, what_if
 
-VIEWS: Final[tuple[View, ...]] = (cluster.VIEW, topics.VIEW, messages.VIEW, groups.VIEW, learn.VIEW)
+VIEWS: Final[tuple[View, ...]] = (
+    cluster.VIEW,
+    topics.VIEW,
+    messages.VIEW,
+    groups.VIEW,
+    what_if.VIEW,
+    pipelines.VIEW,
+    learn.VIEW,
+)

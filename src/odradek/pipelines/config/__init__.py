@@ -4,7 +4,7 @@ docs/spark.md lists every key; `odradek pipeline example KIND` prints a file of 
 """
 
 from odradek.config.toml_table import TomlKeyError
-from odradek.pipelines.config.parsing import PipelineFile, load_file, load_pipeline, parse_pipeline
+from odradek.pipelines.config.parsing import PipelineFile, load_file, load_pipeline, parse_pipeline, toml_files
 from odradek.pipelines.config.pipelines import (
     DIRECTORY_FORMATS,
     FILE_FORMATS,
@@ -46,4 +46,5 @@ __all__ = [
     "load_file",
     "load_pipeline",
     "parse_pipeline",
+    "toml_files",
 ]

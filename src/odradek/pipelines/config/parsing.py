@@ -74,6 +74,16 @@ def load_file(path: Path) -> PipelineFile:
     return PipelineFile(path=path, text=text, pipeline=pipeline)
 
 
+def toml_files(path: Path) -> list[Path]:
+    """Return a file, or the sorted `*.toml` files of a directory. Raise `ConfigurationError` if it has none."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(path.glob("*.toml"))
+    if not found:
+        raise ConfigurationError(f"{path}: there is no *.toml file in this directory")
+    return found
+
+
 def _place(path: Path, text: str, error: OdradekError) -> str:
     if not isinstance(error, TomlKeyError) or (line := line_of(key_lines(text), error.key)) is None:
         return str(path)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from odradek.clients import Admin, Consumer
+from odradek.model import KafkaError
 from odradek.testing import Cluster
 
 
@@ -30,6 +31,8 @@ async def only_member(kafka: Cluster, group: str) -> str:
     """Return the id of a group's only member when it has its partitions."""
     async with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin, asyncio.timeout(30):
         while True:
-            described = await admin.describe_group(group)
-            if described.group_state == "Stable" and described.members[0].assignment:
+            described = (await admin.describe_groups([group]))[group]
+            if isinstance(described, KafkaError) or described.group_state != "Stable":
+                continue
+            if described.members[0].assignment:
                 return described.members[0].member_id

@@ -25,7 +25,7 @@ from odradek.lab.what_if import what_if as compute
 from odradek.page.lists import Listing, listing
 from odradek.page.view import Page, PageRequest, View
 from odradek.page.views.groups import group_id_of
-from odradek.presentation.transition_texts import transition_sentence
+from odradek.presentation.transition_texts import counted, transition_sentence
 
 _MOST: Final = 10_000
 """Limit of new members, and of new partitions of a topic."""
@@ -118,7 +118,7 @@ async def what_if(asked: PageRequest) -> WhatIfPage:
             page_rows=_MEMBERS,
         ),
         made=made,
-        sentence=f"{sentence}. Partitions that stop for a while: {stopped:,}, of {members:,} members that stay.",
+        sentence=f"{sentence}. {counted(stopped, 'partition')} of {counted(members, 'member')} will pause.",
         comparison=comparison,
         picture=picture,
     )

@@ -36,7 +36,7 @@ async def test_a_groups_strategies_are_compared_and_changes_move_partitions(kafk
 
 
 @pytest.mark.parametrize("change", ["strategy=os:system", "add_members=10001", "partitions=t=10001", "partitions=t"])
-async def test_a_wrong_change_is_refused_before_the_cluster_is_asked(change: str) -> None:
+async def test_a_wrong_change_is_refused_without_a_cluster(change: str) -> None:
     async with visiting() as visitor:
         answer = await visitor.get(f"/group/what-if?id=g&{change}")
     assert answer.status == 400

@@ -30,7 +30,7 @@ def test_a_wrong_file_is_an_error_of_one_line_with_status_1(tmp_path: Path) -> N
     file.write_text(EXAMPLES["mirror"].replace("[target]", "[tarket]"))
     code, text = run("run", str(file))
     assert code == 1
-    assert text == f"odradek: {file}:10: there is no key tarket: did you mean target?\n"
+    assert text == f"odradek: {file}:11: there is no key tarket: did you mean target?\n"
 
 
 def test_two_files_with_one_pipeline_name_are_refused(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ NAMES: Final = {
     "key": "keys",
 }  # fmt: skip
 QUERIES: Final = {"/topics/{topic}/search": "?text=hello", "/group": "?id={group}", "/group/remove": "&member=m"}
-_OTHERS: Final = {"/topics/{topic}/export"}
-"""Addresses that are no pages."""
-_REFUSED: Final = {"/group/remove", "/group/undo", "/group/what-if"}
+_OTHERS: Final = {"/topics/{topic}/export", "/group/what-if"}
+"""Addresses that are no pages, or that need a group with members."""
+_REFUSED: Final = {"/group/remove", "/group/undo"}
 """Pages that are here a sentence: the group has no members, and nothing was reset."""
 
 

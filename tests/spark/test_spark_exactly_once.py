@@ -400,7 +400,7 @@ def _written(sink: Sink) -> list[int]:
     return sorted(map(int, sink.read()))
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("cluster", ["true"], indirect=True, ids=["two-phase"])
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
 def test_a_stream_is_exact_after_failed_tasks_and_restarts(
@@ -450,7 +450,7 @@ def test_a_stream_is_exact_after_failed_tasks_and_restarts(
     assert sink.open_transactions() == []
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("cluster", ["true"], indirect=True, ids=["two-phase"])
 def test_a_batch_job_writes_all_rows_or_none(spark: Any, sink: Sink) -> None:
     def write(rows: str) -> None:

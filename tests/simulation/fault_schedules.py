@@ -6,7 +6,7 @@ sync.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -72,16 +72,20 @@ class Schedule:
             if number + 1 < episodes and chance.random() < 0.6:
                 await until(self.is_whole, within_s=PATIENCE_S)
 
+    def kinds(self) -> "Mapping[str, Callable[[Schedule, int, int], Any]]":
+        """Return the faults by name."""
+        return FAULTS
+
     async def _deed(self) -> None:
         chance = self.chance
-        name = chance.choice(self.faults or list(FAULTS))
+        name = chance.choice(self.faults or list(self.kinds()))
         one, other = chance.sample(range(BROKERS), 2)
         if name == "cut_power" and not self._power_may_go():
             name = "kill"
         if name in NEEDS_RUNNING and one not in self.world.running:
             return
         self.note(f"{name} {one}" + (f" {other}" if name in BETWEEN_TWO else ""))
-        await FAULTS[name](self, one, other)
+        await self.kinds()[name](self, one, other)
 
     def _power_may_go(self) -> bool:
         """With group flush what is acknowledged is on the disks of all that are in sync: they may all lose power."""

@@ -6,7 +6,7 @@ faults, every transaction ends, every producer commits once more, and the proces
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -59,6 +59,9 @@ class TransactionSchedule(Schedule):
         super().__init__(world)
         self.faults = faults
         self.actors: list[Actor] = []
+
+    def kinds(self) -> Mapping[str, Callable[[Schedule, int, int], Any]]:
+        return {**FAULT_KINDS, **{each.__name__: each for each in _MORE}}
 
     def states(self, topic: str = TOPIC) -> Iterator[PartitionStateNode | None]:
         for name in {topic, OUT, TRANSACTIONS_TOPIC, OFFSETS_TOPIC}:
@@ -128,7 +131,6 @@ async def oversleep(schedule: Any, one: int, other: int) -> None:
 
 
 _MORE: Final = (crash_at_an_end, abort_while_requests_are_held, oversleep)
-FAULT_KINDS.update({each.__name__: each for each in _MORE})
 
 
 class ProcessCrash(Exception):

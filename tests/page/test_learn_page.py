@@ -1,5 +1,6 @@
 """M2 to M7, X3. The view to learn: lessons, and the generations played on the same clicks."""
 
+import asyncio
 import re
 from html import unescape
 
@@ -7,6 +8,9 @@ import pytest
 from visitor import Answer, visiting
 
 from odradek.lab.lessons import LESSONS
+from odradek.lab.player import parse_script
+from odradek.model import UnavailableError
+from odradek.page.playing import Plays
 from odradek.page.settings import PageSettings
 
 pytestmark = pytest.mark.asyncio
@@ -80,3 +84,17 @@ async def test_an_address_that_is_wrong_gets_a_sentence(address: str, sentence: 
     assert answer.status == 400
     assert sentence in answer.text
     assert "<script>" not in answer.text
+
+
+async def test_more_plays_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odradek.page.playing._played", lambda _key: asyncio.Event().wait())
+    plays, script = Plays(), parse_script("0:join,1:end")
+    waiting = [asyncio.create_task(plays.plays(script, partitions=1, seed=seed)) for seed in range(10)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    with pytest.raises(UnavailableError, match="too many plays"):
+        await plays.plays(script, partitions=1, seed=99)
+    made = list(plays._making.values())
+    for task in [*made, *waiting]:
+        task.cancel()
+    await asyncio.gather(*made, *waiting, return_exceptions=True)

@@ -103,3 +103,23 @@ def test_json_that_is_too_large_for_a_tree_is_hidden_by_masks_of_fields() -> Non
 def test_a_wrong_pattern_is_named() -> None:
     with pytest.raises(ConfigurationError, match="regular expression '\\(' is wrong"):
         Masks(["/(/"])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 300 + b"]" * 300,
+        msgspec.msgpack.encode({"a": msgspec.msgpack.Ext(5, b"x" * 6000)}),
+        b"\x81\x92\x01\x02\x01",
+    ],
+    ids=["deep", "extension", "array as a name"],
+)
+def test_a_value_beyond_the_tree_becomes_text(data: bytes) -> None:
+    found = decode(data)
+    assert found.is_container
+    assert not found.has_tree
+    assert found.text
+
+
+def test_patterns_hide_texts_in_names_of_fields() -> None:
+    assert Masks(["/[0-9]{16}/"]).apply(decode(b'{"4111111111111111": 1}')).tree == {MASKED: 1}

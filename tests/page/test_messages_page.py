@@ -1,8 +1,10 @@
 """The views of messages, of a real cluster: lists, one message, searches, files, and what is written."""
 
+import asyncio
 import csv
 import io
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,6 +12,7 @@ from visitor import Visitor, visiting
 
 from odradek.clients import Producer
 from odradek.page.settings import PageSettings
+from odradek.presentation.value_formats import shower
 from odradek.testing import Cluster
 
 pytestmark = pytest.mark.asyncio
@@ -122,3 +125,56 @@ async def test_a_message_is_written_and_shown(kafka: Cluster) -> None:
         wrong = await visitor.post("/topics/target/produce", {**form, "value": "{"})
     assert wrong.status == 400
     assert "the value is not json" in wrong.text
+
+
+async def test_another_schema_or_no_schema_does_not_go_round_the_masks(kafka: Cluster, tmp_path: Path) -> None:
+    names = {"right": ("user", "pin"), "wrong": ("id", "note")}
+    for name, (first, second) in names.items():
+        fields = [{"name": first, "type": "string"}, {"name": second, "type": "string"}]
+        schema = {"type": "record", "name": "R", "fields": fields}
+        (tmp_path / f"{name}.avsc").write_bytes(msgspec.json.encode(schema))
+    schemas = {name: shower("avro", str(tmp_path / f"{name}.avsc"), option="schema") for name in names}
+    looks_like_text = b"\x28" + b"ann".ljust(20, b"!") + b"\x28" + b"s3cret".ljust(20, b"!")
+    settings = await written(kafka, "avro", looks_like_text, b"\x28s3cret")
+    masked = msgspec.structs.replace(settings, masks=("pin",), schemas=schemas, formats={"avro.value": "right"})
+    async with visiting(masked) as visitor:
+        assert "ann!" in await page_of(visitor, "/topics/avro/messages")
+        for chosen in ("right", "wrong", "guess", "text", "hex", "json", "msgpack"):
+            for place in ("messages", "messages/0/0", "messages/0/1"):
+                assert "s3cret" not in await page_of(visitor, f"/topics/avro/{place}?value_format={chosen}")
+        assert "s3cret" not in await page_of(visitor, "/topics/avro/export?as=ndjson")
+        assert "0 found" in await page_of(visitor, "/topics/avro/search?text=s3cret")
+
+
+async def test_a_header_is_masked_before_it_is_cut(kafka: Cluster) -> None:
+    settings = await written(kafka, "cut")
+    async with Producer(kafka.bootstrap_servers) as producer:
+        await (await producer.send("cut", b"v", headers=[("card", b"x" * 4090 + b"4111111111111111")]))
+    async with visiting(msgspec.structs.replace(settings, masks=("/[0-9]{16}/",))) as visitor:
+        assert "4111" not in await page_of(visitor, "/topics/cut/messages")
+
+
+async def test_a_wrong_address_is_answered_at_once_with_a_sentence(kafka: Cluster) -> None:
+    settings = await written(kafka, "asked", b"v")
+    async with visiting(settings) as visitor, asyncio.timeout(20):
+        for address, status in (
+            ("/topics/nope/messages", 404),
+            ("/topics/nope/produce", 404),
+            ("/topics/a%20b/messages", 400),
+            ("/topics/asked/messages/7/0", 400),
+            (f"/topics/asked/messages?cursor={'9' * 4400}:1", 400),
+            (f"/topics/asked/messages?from=@P{'9' * 400}D", 400),
+        ):
+            assert 'class="notice severe"' in await page_of(visitor, address, status)
+
+
+async def test_a_number_beyond_the_protocol_is_refused(kafka: Cluster) -> None:
+    settings = await written(kafka, "numbers", b"v")
+    async with visiting(settings) as visitor:
+        for address, form in (
+            ("/topics/numbers/partitions", {"total": "2147483648"}),
+            ("/create-topic", {"name": "x", "partitions": "2147483648"}),
+            ("/topics/numbers/produce", {"value": "v", "partition": "9" * 5000}),
+            ("/group/reset?id=g", {"name": "g", "plan": "numbers,2147483648,0"}),
+        ):
+            assert 400 <= (await visitor.post(address, form)).status < 500

@@ -33,6 +33,8 @@ _SHARE: Final = 4
 """A poller pauses for at least this many times the duration of a reading, so a large cluster is read less often."""
 _LONGEST_PAUSE_S: Final = 10.0
 _NOT_FOUND: Final = {ErrorCode.unknown_topic_or_partition, ErrorCode.group_id_not_found, ErrorCode.unknown_topic_id}
+_WRONG: Final = {ErrorCode.invalid_topic_exception, ErrorCode.offset_out_of_range}
+"""Errors of what the address asks for."""
 PROBLEM: Final = "problem"
 """The id of the element that says what prevents the page from being read."""
 
@@ -205,7 +207,9 @@ class PageApp:
         session = request.scope["session"]
         if session is None or not self._settings.requires_login:
             return RedirectResponse("/", HTTPStatus.SEE_OTHER)
-        return await log_out(session, self.sessions)
+        response = await log_out(session, self.sessions)
+        await self.live.end(session.key)
+        return response
 
     # ---- the rest -----------------------------------------------------------------------------------------------
 
@@ -244,6 +248,8 @@ def _status(error: OdradekError) -> HTTPStatus:
         return HTTPStatus.SERVICE_UNAVAILABLE
     if isinstance(error, KafkaError) and error.code in _NOT_FOUND:
         return HTTPStatus.NOT_FOUND
+    if isinstance(error, KafkaError) and error.code in _WRONG:
+        return HTTPStatus.BAD_REQUEST
     if isinstance(error, KafkaError) and error.code.name.endswith("authorization_failed"):
         return HTTPStatus.FORBIDDEN
     return HTTPStatus.BAD_GATEWAY if isinstance(error, KafkaError) else HTTPStatus.BAD_REQUEST

@@ -41,6 +41,9 @@ async def log_out(session: Session, sessions: Sessions) -> Response:
 
 def inside(address: str) -> str:
     """Return an address of this page: another site's becomes the first view's."""
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return "/"
     is_inside = not parts.scheme and not parts.netloc and address.startswith("/") and address[1:2] not in ("/", "\\")
     return address if is_inside and address.isprintable() else "/"

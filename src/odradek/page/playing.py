@@ -16,6 +16,8 @@ from odradek.model import UnavailableError
 _MOST_KEPT: Final = 40
 """Limit of the plays in memory, each of some hundred KB: ten scripts with four generations."""
 _MOST_AT_ONCE: Final = 2
+_MOST_WAITING: Final = 40
+"""Limit of the plays that are being made or wait; other sites can ask for an address of a page without login."""
 _LIMIT_S: Final = 180.0
 
 _Key = tuple[Generation, str, int, int]
@@ -39,6 +41,8 @@ class Plays:
             return self._plays[key]
         task = self._making.get(key)
         if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
+            if len(self._making) >= _MOST_WAITING:
+                raise UnavailableError("too many plays are being made: try it again in a minute")
             task = self._making[key] = asyncio.create_task(self._make(key), name=f"play {key}")
         return await asyncio.shield(task)
 

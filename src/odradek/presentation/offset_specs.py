@@ -18,7 +18,9 @@ from odradek.model import ConfigurationError, TopicPartition
 from odradek.runtime import system_runtime
 
 _DURATION: Final = re.compile(
-    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?", re.I
+    r"P(?:(?P<days>\d{1,9})D)?(?:T(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?"
+    r"(?:(?P<seconds>\d{1,12}(?:\.\d{1,9})?)S)?)?",
+    re.I,
 )
 _UNIT_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
 _MOST_DIGITS: Final = 15

@@ -26,6 +26,8 @@ PLAIN_FORMATS: Final = (GUESS, "text", "json", "msgpack", "hex")
 """Formats that need no schema."""
 MOST_NODES: Final = 2_000
 """Limit of the values in a tree; a larger one is shown as text."""
+_MOST_DEPTH: Final = 64
+"""Limit of the containers around a value in a tree; templates need the stack for each."""
 _HEX_ROW: Final = 16
 _CONFLUENT_BYTES: Final = 5
 _UNUSUAL: Final = frozenset(range(0x20)) - frozenset(b"\t\n\r\x1b")
@@ -115,7 +117,7 @@ def _msgpack(data: bytes) -> Decoded:
 
 def _of_tree(name: str, tree: Any, data: bytes, text: str) -> Decoded:
     is_container = isinstance(tree, dict | list)
-    shown = {"tree": tree} if is_container and _is_small(tree) else {"text": visible_text(text)}
+    shown = {"tree": tree} if is_container and _is_shown(tree) else {"text": visible_text(text)}
     return Decoded(format=name, size_bytes=len(data), is_container=is_container, **shown)
 
 
@@ -136,15 +138,23 @@ def _with_schema(data: bytes, name: str, show: Show) -> Decoded:
     return msgspec.structs.replace(_json(bytes(shown.content)), format=name, size_bytes=len(data))
 
 
-def _is_small(tree: object) -> bool:
-    left, waiting = MOST_NODES, [tree]
+def _is_shown(tree: object) -> bool:
+    """Return whether a tree is small, and has only what JSON has: no extension types, texts or numbers as names."""
+    left, waiting = MOST_NODES, [(tree, 0)]
     while waiting:
-        node = waiting.pop()
+        node, depth = waiting.pop()
+        is_odd = isinstance(node, msgspec.msgpack.Ext)
+        if (
+            is_odd
+            or depth > _MOST_DEPTH
+            or (isinstance(node, dict) and not all(type(name) in (str, int) for name in node))
+        ):
+            return False
         children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
         left -= 1
         if left < len(children):
             return False
-        waiting.extend(children)
+        waiting.extend((child, depth + 1) for child in children)
     return True
 
 

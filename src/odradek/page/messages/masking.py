@@ -15,7 +15,9 @@ MASKED: Final = "•••"
 class Masks:
     """The masks of one page; each is a field's name, which is compared without case, or `/REGEX/` in RE2's syntax."""
 
-    def __init__(self, masks: Iterable[str] = ()) -> None:
+    def __init__(self, masks: Iterable[str] = (), with_schema: Iterable[str] = ()) -> None:
+        """Take the masks, and the `TOPIC.key` and `TOPIC.value` whose fields are known by a schema only."""
+        self._with_schema = frozenset(with_schema)
         self._fields: set[str] = set()
         self._patterns = []
         for mask in masks:
@@ -44,6 +46,10 @@ class Masks:
             text = pattern.sub(MASKED.encode(), text.encode()).decode()  # a str would be replaced by Latin-1
         return text
 
+    def needs_schema(self, part: str) -> bool:
+        """Return whether only a schema tells the fields of `TOPIC.key` or `TOPIC.value`: no other format is safe."""
+        return bool(self) and part in self._with_schema
+
     def header(self, name: str, text: str) -> str:
         """Return a header's value, masked by its name or by the patterns."""
         return MASKED if name.casefold() in self._fields else self.text(text)
@@ -51,7 +57,7 @@ class Masks:
     def _tree(self, tree: Any) -> Any:
         if isinstance(tree, dict):
             return {
-                name: MASKED if str(name).casefold() in self._fields else self._tree(each)
+                self._tree(name): MASKED if str(name).casefold() in self._fields else self._tree(each)
                 for name, each in tree.items()
             }
         if isinstance(tree, list):

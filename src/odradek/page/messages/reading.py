@@ -19,7 +19,7 @@ from odradek.clients.leader_fetch import OffsetOutOfRangeError
 from odradek.clients.simple_consumer import TransactionMarker
 from odradek.model import ConfigurationError, TopicPartition
 from odradek.page.messages.decoding import GUESS, Decoded, decode, visible_text
-from odradek.page.messages.masking import Masks, compiled
+from odradek.page.messages.masking import MASKED, Masks, compiled
 from odradek.presentation.offset_specs import END, Position, position
 
 MOST_LIMIT: Final = 500
@@ -232,7 +232,10 @@ def _position(text: str) -> Position:
 
 def _cursor(text: str) -> dict[int, int]:
     pairs = [each.partition(":") for each in text.split(",")]
-    if not all(number.isdecimal() and offset.isdecimal() and len(offset) < 20 for number, _, offset in pairs):
+    if not all(
+        number.isdecimal() and offset.isdecimal() and len(number) < 11 and len(offset) < 20
+        for number, _, offset in pairs
+    ):
         raise ConfigurationError(f"the cursor {text[:40]!r} is not partition:offset,…")
     return {int(number): int(offset) for number, _, offset in pairs}
 
@@ -252,7 +255,7 @@ def _matcher(query: Query, masks: Masks) -> Matches:
         if isinstance(record, Marker):
             return False
         if key is not None:
-            is_equal = text_of(shown(record.key, GUESS, masks)) == query.key if masks else record.key == key
+            is_equal = _masked(record, "key", masks) == query.key if masks else record.key == key
             if not is_equal:
                 return False
         return not query.contains or any(contains(each) for each in _texts(record, masks))
@@ -271,10 +274,17 @@ def masked_record(record: ConsumerRecord, masks: Masks) -> ConsumerRecord:
     if not masks:
         return record
     key, value = (
-        None if data is None else text_of(shown(data, GUESS, masks)).encode() for data in (record.key, record.value)
+        None if text is None else text.encode() for text in (_masked(record, part, masks) for part in ("key", "value"))
     )
     headers = tuple((name, masks.header(name, header_text(data)).encode()) for name, data in record.headers)
     return record._replace(key=key, value=value, headers=headers)
+
+
+def _masked(record: ConsumerRecord, part: str, masks: Masks) -> str | None:
+    data: bytes | None = getattr(record, part)
+    if data is None:
+        return None
+    return MASKED if masks.needs_schema(f"{record.topic}.{part}") else text_of(shown(data, GUESS, masks))
 
 
 def shown(data: bytes | None, name: str, masks: Masks, schemas: Mapping[str, Any] | None = None) -> Decoded:

@@ -174,6 +174,8 @@ def _planned(text: str) -> dict[TopicPartition, int]:
     try:
         lines = [line.rsplit(",", 2) for line in text.split()]
         wanted = {TopicPartition(topic, int(number)): int(offset) for topic, number, offset in lines}
+        if not all(0 <= each.partition < 2**31 and 0 <= offset < 2**63 for each, offset in wanted.items()):
+            raise ValueError
     except ValueError:
         raise ConfigurationError("the form's offsets are broken: open the preview again") from None
     if not wanted:

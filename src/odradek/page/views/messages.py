@@ -7,11 +7,11 @@ from urllib.parse import quote, urlencode
 from msgspec import Struct
 from starlette.responses import RedirectResponse, Response
 
-from odradek.clients import ConsumerRecord, Producer
+from odradek.clients import ConsumerRecord, Producer, SimpleConsumer
 from odradek.model import ConfigurationError, validate_topic_name
 from odradek.page.messages.decoding import GUESS, PLAIN_FORMATS, Decoded, visible_text
 from odradek.page.messages.export import EXPORTS, MOST_EXPORTED
-from odradek.page.messages.masking import Masks
+from odradek.page.messages.masking import MASKED, Masks
 from odradek.page.messages.reading import (
     MOST_LIMIT,
     Marker,
@@ -96,14 +96,15 @@ async def search(asked: PageRequest) -> MessagesPage:
 async def searched(asked: PageRequest) -> AsyncIterator[MessagesPage]:
     """Yield a search's results as it reads on."""
     query = _query(asked, most_read=_MOST_SEARCHED)
-    async for progress in scan(await asked.session.consumer(), query, _masks(asked)):
+    async for progress in scan(await _consumer(asked), query, _masks(asked)):
         yield _page(asked, query, progress)
 
 
 async def message(asked: PageRequest) -> Row | Response:
     """Return one whole message, or the bytes of its key or value as a file."""
     topic, partition, offset = asked.path["topic"], _number(asked, "partition"), _number(asked, "offset")
-    consumer = await asked.session.consumer()
+    consumer = await _consumer(asked)
+    _check_partition(topic, partition, await consumer.partitions_for_topic(topic))
     fetched = await consumer.fetch((topic, partition), offset, max_wait_ms=0)
     record = next((each for each in fetched.records if each.offset == offset), None)
     if record is None:
@@ -126,7 +127,7 @@ async def export(asked: PageRequest) -> Response:
         raise ConfigurationError(f"messages are exported as one of {', '.join(EXPORTS)}")
     query, masks = _query(asked), _masks(asked)
     found: tuple[ConsumerRecord, ...] = ()
-    async for progress in scan(await asked.session.consumer(), query, masks):
+    async for progress in scan(await _consumer(asked), query, masks):
         found = tuple(each for each in progress.found if not isinstance(each, Marker))
     content = chosen.make([masked_record(each, masks) for each in found[:MOST_EXPORTED]])
     return _file(content, f"{query.topic}.{chosen.ending}", chosen.media_type)
@@ -134,7 +135,7 @@ async def export(asked: PageRequest) -> Response:
 
 async def produce_form(asked: PageRequest) -> Mapping[str, Any]:
     """Return what the form needs that writes a message."""
-    consumer = await asked.session.consumer()
+    consumer = await _consumer(asked)
     topic = asked.path["topic"]
     return {"topic": topic, "partitions": await consumer.partitions_for_topic(topic), "formats": _PRODUCED_FORMATS}
 
@@ -145,7 +146,8 @@ async def produce(asked: PageRequest) -> Done:
     key, value = (_bytes(form, name) for name in ("key", "value"))
     if key is None and value is None:
         raise ConfigurationError("a message needs a key or a value")
-    partition = int(form["partition"]) if form.get("partition", "").isdecimal() else None
+    number = asked.number("partition", -1, most=2**31 - 1)
+    partition = None if number < 0 else number
     async with Producer(**asked.session.client) as producer:
         sent = await (await producer.send(topic, value, key, partition=partition, headers=_headers(form)))
     address = f"/topics/{quote(topic, safe='')}/messages/{sent.partition}/{sent.offset}"
@@ -155,8 +157,19 @@ async def produce(asked: PageRequest) -> Done:
 # ---- helper functions -----------------------------------------------------------------------------------------------
 
 
+async def _consumer(asked: PageRequest) -> SimpleConsumer:
+    """Return the session's consumer. Raises `KafkaError` now for an unknown topic, for which a consumer would wait."""
+    await (await asked.admin()).describe_topics([validate_topic_name(asked.path["topic"])])
+    return await asked.session.consumer()
+
+
+def _check_partition(topic: str, partition: int, known: Sequence[int]) -> None:
+    if partition not in known:
+        raise ConfigurationError(f"the topic {topic} has no partition {partition}, only {len(known)}")
+
+
 async def _first(asked: PageRequest, query: Query) -> MessagesPage:
-    async for progress in scan(await asked.session.consumer(), query, _masks(asked)):
+    async for progress in scan(await _consumer(asked), query, _masks(asked)):
         last = progress
     return _page(asked, query, last)
 
@@ -198,7 +211,7 @@ def _encoded(fields: Mapping[str, str]) -> str:
 
 
 def _masks(asked: PageRequest) -> Masks:
-    return Masks(asked.settings.masks)
+    return Masks(asked.settings.masks, with_schema=asked.settings.formats)
 
 
 def _row(
@@ -211,10 +224,15 @@ def _row(
     masks, schemas = _masks(asked), asked.settings.schemas
 
     def decoded(name: str, data: bytes | None) -> tuple[Decoded, bool]:
-        chosen = asked.query.get(f"{name}_format") or asked.settings.formats.get(f"{record.topic}.{name}", GUESS)
+        own = asked.settings.formats.get(f"{record.topic}.{name}", GUESS)
+        chosen = asked.query.get(f"{name}_format") or own
         if chosen not in PLAIN_FORMATS and chosen not in schemas:
             raise ConfigurationError(f"there is no format {chosen[:40]!r}")
+        if masks and (own in schemas or chosen in schemas):
+            chosen = own  # another schema has other names for the fields
         whole = shown(data, chosen, masks, schemas)
+        if whole.error and masks.needs_schema(f"{record.topic}.{name}"):
+            whole = Decoded(format=chosen, size_bytes=whole.size_bytes, text=MASKED)
         if len(whole.text) > most_bytes or (whole.has_tree and data is not None and len(data) > most_bytes):
             text = whole.text if whole.text else text_of(whole)
             return Decoded(
@@ -227,7 +245,7 @@ def _row(
     headers = [
         (
             visible_text(name),
-            masks.header(name, "null" if data is None else visible_text(header_text(data[:most_bytes]))),
+            masks.header(name, "null" if data is None else header_text(data))[:most_bytes],
         )
         for name, data in record.headers[:most_headers]
     ]

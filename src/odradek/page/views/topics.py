@@ -205,7 +205,7 @@ async def create(asked: PageRequest) -> Done:
     validate_topic_name(name)
     await (await asked.admin()).create_topic(
         name,
-        partitions=asked.number("partitions", -1, least=1),
+        partitions=asked.number("partitions", -1, least=1, most=2**31 - 1),
         replication_factor=asked.number("replicas", -1, least=1, most=32_767),
         configs=dict(_lines(asked.form.get("configs", ""))),
     )
@@ -222,7 +222,7 @@ def _lines(text: str) -> Iterable[tuple[str, str]]:
 
 async def add_partitions(asked: PageRequest) -> Done:
     """Increase the number of partitions."""
-    name, total = asked.path["topic"], asked.number("total", 0, least=1)
+    name, total = asked.path["topic"], asked.number("total", 0, least=1, most=2**31 - 1)
     await (await asked.admin()).create_partitions(name, total)
     return Done(address=f"/topics/{name}", message=f"Topic {name} has {total} partitions.")
 

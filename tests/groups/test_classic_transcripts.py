@@ -1,19 +1,17 @@
 """Transcripts of a classic group, one file each: requests, and, indented, the replies.
 
-`ODRADEK_REWRITE_TRANSCRIPTS=1` writes what came back into the files; read the difference before you keep it.
-
 A line is `<ms> <who> <what>`. Members: `joins`, `syncs`, `beats`, `commits`, `leaves`, with `key=value` words behind.
 The log: `log commits`, `log refuses`, `log accepts`, `log loses`. Others: `time passes`, `admin removes
 instance=…`, `coordinator dies`, `coordinator resigns`. A member remembers its id and generation from the answers, as a
 client does.
 """
 
-import os
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+from coordinator_transcripts import check_transcript, transcripts
 from machine_log import MachineLog
 
 from odradek.coordination import CoordinatorResult, Reply
@@ -32,9 +30,6 @@ from odradek.groups.messages import (
     SyncRequest,
 )
 from odradek.model import ErrorCode
-
-FOLDER = Path(__file__).parent / "transcripts"
-PLAYS = sorted(FOLDER.glob("*.txt"))
 
 
 class Actor:
@@ -264,25 +259,7 @@ def told(value: object) -> str:
     return f"{value.member_id} {where}" + (f", of {members}" if members else "")
 
 
-def performed(text: str) -> str:
-    """Return the transcript with the actual replies."""
-    play = Play()
-    for line in text.splitlines():
-        if not line.startswith("    "):
-            play.lines.append(line)
-            play.line(line)
-    return "\n".join(play.lines) + "\n"
-
-
-@pytest.mark.parametrize("path", PLAYS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", transcripts(__file__), ids=lambda path: path.stem)
 def test_a_group_answers_as_its_transcript_says(path: Path) -> None:
     """M6."""
-    expected = path.read_text()
-    if os.environ.get("ODRADEK_REWRITE_TRANSCRIPTS"):
-        path.write_text(performed(expected))
-        return
-    assert performed(expected) == expected
-
-
-def test_there_are_transcripts() -> None:
-    assert len(PLAYS) >= 10
+    check_transcript(path, Play)

@@ -1,17 +1,15 @@
 """Transcripts of a transactional id, one file each: requests, and, indented, records, events and replies.
 
-`ODRADEK_REWRITE_TRANSCRIPTS=1` writes what came back into the files; read the difference before you keep it.
-
 A line is `<ms> <who> <what>`. Clients: `inits`, `adds t-0,t-1`, `verifies t-0`, `commits`, `aborts`, with `key=value`
 words behind (`version=2`: the transaction version, `as=ID/EPOCH`). A client remembers its producer. Others:
 `markers written`, `epoch N`, `log holds | commits | loses`, `coordinator dies`, `time passes`, `cluster version=1`.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from coordinator_transcripts import check_transcript, transcripts
 from msgspec.structs import replace
 from transaction_log import ID, TransactionLog, producer
 
@@ -29,8 +27,6 @@ from odradek.transactions.messages import (
     TransactionTimedOut,
     VerifyPartitionsRequest,
 )
-
-PLAYS = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
 
 
 class Play:
@@ -122,24 +118,6 @@ def shown(record: TransactionRecord) -> str:
     return f"{metadata.state.text} {text(metadata.producer)} with {listed(metadata.partitions)}{after}"
 
 
-def performed(transcript: str) -> str:
-    """Return the transcript with the actual results."""
-    play = Play()
-    for line in transcript.splitlines():
-        if not line.startswith("    "):
-            play.lines.append(line)
-            play.line(line)
-    return "\n".join(play.lines) + "\n"
-
-
-@pytest.mark.parametrize("path", PLAYS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", transcripts(__file__), ids=lambda path: path.stem)
 def test_a_transactional_id_answers_as_its_transcript_says(path: Path) -> None:
-    expected = path.read_text()
-    if os.environ.get("ODRADEK_REWRITE_TRANSCRIPTS"):
-        path.write_text(performed(expected))
-        return
-    assert performed(expected) == expected
-
-
-def test_there_are_transcripts() -> None:
-    assert len(PLAYS) >= 10
+    check_transcript(path, Play)

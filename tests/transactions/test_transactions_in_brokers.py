@@ -32,6 +32,14 @@ async def started(world: World, **topics: int) -> TransactionalClient:
     return client
 
 
+async def writing(world: World, partitions: int) -> tuple[TransactionalClient, list[tuple[str, int]]]:
+    """Begin a transaction in all partitions of a new topic "t"; return its client and these partitions."""
+    client = await started(world, t=partitions)
+    places = [("t", number) for number in range(partitions)]
+    await client.write(*places)
+    return client, places
+
+
 def test_transactions_on_one_broker_are_committed_and_aborted(play: Play) -> None:
     async def scenario(world: World) -> None:
         client = await started(world, t=2)
@@ -58,9 +66,7 @@ def test_transactions_on_one_broker_are_committed_and_aborted(play: Play) -> Non
 
 def test_markers_go_to_the_leaders_on_all_brokers(play: Play) -> None:
     async def scenario(world: World) -> None:
-        client = await started(world, t=6)
-        places = [("t", number) for number in range(6)]
-        await client.write(*places)
+        client, places = await writing(world, 6)
         assert {each.leader for each in world.broker.image.topics["t"].partitions.values()} == {0, 1, 2}
         assert await client.end() is ErrorCode.none
         await client.until_state("CompleteCommit")
@@ -417,9 +423,7 @@ def test_markers_of_many_partitions_are_sent_in_several_requests(play: Play, mon
     monkeypatch.setattr(transaction_markers, "_MOST_PARTITIONS", 2)
 
     async def scenario(world: World) -> None:
-        client = await started(world, t=5)
-        places = [("t", number) for number in range(5)]
-        await client.write(*places)
+        client, places = await writing(world, 5)
         writer, sizes = world.broker.transactions.marker_writer, list[int]()
         write = writer.write
 
@@ -441,9 +445,7 @@ def test_transactions_go_on_with_the_next_coordinator(play: Play) -> None:
     """The coordinator dies before the end of a transaction, and after its completion."""
 
     async def scenario(world: World) -> None:
-        client = await started(world, t=3)
-        places = [("t", number) for number in range(3)]
-        await client.write(*places)
+        client, places = await writing(world, 3)
         first = coordinator(world)
         await world.kill(first)
         assert await client.end(is_commit=False) is ErrorCode.none

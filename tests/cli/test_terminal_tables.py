@@ -16,6 +16,7 @@ from odradek.testing import Cluster, eventually
 TOPIC = "shipments-of-warehouse-0001"
 GROUP = "payments-service-in-production"
 CLIENT = "payments-worker-on-host-0001"
+TRANSACTIONAL_ID = "shipments-service-in-production-0"
 LAB = ("--topic", f"{TOPIC}=40", "--members", "3")
 
 COMMANDS = [
@@ -25,7 +26,7 @@ COMMANDS = [
     (f"configs describe --topic {TOPIC} --all", "KEY VALUE"),
     ("partitions describe", "TOPIC PARTITION LEADER ISR"),
     (f"partitions offsets {TOPIC}", "TOPIC PARTITION EARLIEST LATEST"),
-    (f"partitions producers {TOPIC}:0", "PRODUCER-ID"),
+    (f"partitions producers {TOPIC}:0", "PRODUCER-ID TRANSACTION-START"),
     (f"partitions elect --topic {TOPIC}", "TOPIC PARTITION RESULT"),
     (f"partitions delete-records {TOPIC} --before 0", "TOPIC PARTITION EARLIEST"),
     (f"partitions reassign --topic {TOPIC} --partition 2 --replicas 1 --wait", "TOPIC PARTITION TO"),
@@ -45,6 +46,9 @@ COMMANDS = [
     (f"groups watch {GROUP} --count 1 --partitions", "TOPIC PARTITION LAG LAG/S"),
     (f"groups reset idle-group --topic {TOPIC} --to-earliest", "TOPIC PARTITION NEW-OFFSET"),
     ("groups tree", "STATE"),
+    ("transactions list", "TRANSACTIONAL-ID STATE"),
+    (f"transactions describe {TRANSACTIONAL_ID}", "TRANSACTIONAL-ID STATE TOPIC-PARTITIONS"),
+    (f"transactions find-hanging {TOPIC}", "TOPIC PARTITION PRODUCER-ID"),
     (f"lab assign {' '.join(LAB)}", "MEMBER COUNT"),
     (f"lab compare {' '.join(LAB)}", "STRATEGY MOVED STOPPED"),
     (f"lab what-if {' '.join(LAB)} --add-member 1", "MEMBER"),
@@ -76,11 +80,19 @@ def fixture_terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Termi
     folder = tmp_path_factory.mktemp("cluster")
     example = CliRunner().invoke(main, ["pipeline", "example", "offline"])
     (folder / "pipeline.toml").write_text(example.output)
-    with Cluster(brokers=2, config={"offsets.topic.replication.factor": "1"}, data_dir=folder) as cluster:
+    factors = {f"{topic}.replication.factor": "1" for topic in ("offsets.topic", "transaction.state.log")}
+    with Cluster(brokers=2, config=factors, data_dir=folder) as cluster:
         terminal = Terminal(cluster, folder)
         terminal.run(f"topics create {TOPIC} -p 3 -r 1")
         terminal.run(f"groups reset idle-group -t {TOPIC} --to-latest --execute")
-        with Consumer(TOPIC, bootstrap_servers=cluster.bootstrap_servers, group_id=GROUP, client_id=CLIENT) as consumer:
+        cluster.transactions.hang(TOPIC)
+        with (
+            cluster.producer(transactional_id=TRANSACTIONAL_ID) as producer,
+            Consumer(TOPIC, bootstrap_servers=cluster.bootstrap_servers, group_id=GROUP, client_id=CLIENT) as consumer,
+        ):
+            producer.begin_transaction()
+            for number in range(3):
+                producer.send(TOPIC, b"v", partition=number).result()
             eventually(lambda: consumer.poll(100) or consumer.assignment())
             consumer.commit()
             eventually(lambda: "joined" in terminal.run(f"groups history {GROUP} --json").output)

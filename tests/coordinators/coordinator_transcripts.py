@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Play(Protocol):
-    """What a transcript is performed on."""
+    """A coordinator and its clients, on which a transcript is performed."""
 
     lines: list[str]
     """The transcript so far, with the actual results."""

@@ -14,7 +14,7 @@ from msgspec import Struct
 KEPT: Final = frozenset({
     "TOPIC", "PARTITION", "LAG", "LAG/S", "CAUSE", "SETTLED-S", "KEY", "VALUE", "STATE", "LEADER", "ISR", "EARLIEST",
     "LATEST", "OFFSET", "NEW-OFFSET", "RESULT", "ERROR", "#PARTITIONS", "#MEMBERS", "BYTES", "ADDRESS", "TARGET", "TO",
-    "MEMBER", "COUNT", "HELD-BY", "STRATEGY", "MOVED", "STOPPED",
+    "MEMBER", "COUNT", "HELD-BY", "STRATEGY", "MOVED", "STOPPED", "TRANSACTIONAL-ID", "TOPIC-PARTITIONS",
 })  # fmt: skip
 """Headings of columns that their commands are for; a table without one keeps its first column."""
 _DROPPED_FIRST: Final = ("CLIENT-ID", "HOST", "GROUP-INSTANCE-ID", "RACK")

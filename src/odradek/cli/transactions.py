@@ -115,12 +115,12 @@ def find_hanging(*, topics: Sequence[str], as_json: bool) -> None:
     rows = [
         (
             each.partition.topic, each.partition.partition, each.producer.producer_id, each.producer.producer_epoch,
-            each.producer.coordinator_epoch, each.producer.current_txn_start_offset,
-            _time(each.producer.last_timestamp),
+            _time(each.producer.last_timestamp), each.producer.current_txn_start_offset,
+            each.producer.coordinator_epoch,
         )
         for each in found
     ]  # fmt: skip
-    names = ("TOPIC", "PARTITION", "PRODUCER-ID", "EPOCH", "COORDINATOR-EPOCH", "START-OFFSET", "LAST-RECORD")
+    names = ("TOPIC", "PARTITION", "PRODUCER-ID", "EPOCH", "LAST-RECORD", "START-OFFSET", "COORDINATOR-EPOCH")
     print_table(names, rows)
 
 
@@ -141,16 +141,16 @@ def _print(found: Sequence[TransactionDescription], *, as_json: bool) -> None:
         return
     rows = [
         (
-            each.transactional_id, each.producer_id, each.producer_epoch, each.state,
-            None if each.start_ms is None else _time(each.start_ms),
+            each.transactional_id, each.state, None if each.start_ms is None else _time(each.start_ms),
+            ", ".join(f"{topic}-{number}" for topic, number in each.partitions),
             "none" if each.timeout_ms == NO_TIMEOUT_MS else each.timeout_ms,
-            each.coordinator_id, ", ".join(f"{topic}-{number}" for topic, number in each.partitions),
+            each.producer_id, each.producer_epoch, each.coordinator_id,
         )
         for each in found
     ]  # fmt: skip
-    names = ("TRANSACTIONAL-ID", "PRODUCER-ID", "EPOCH", "STATE", "STARTED", "TIMEOUT-MS", "COORDINATOR", "PARTITIONS")
-    print_table(names, rows)
+    names = ("TRANSACTIONAL-ID", "STATE", "STARTED", "TOPIC-PARTITIONS", "TIMEOUT-MS")
+    print_table((*names, "PRODUCER-ID", "EPOCH", "COORDINATOR"), rows)
 
 
 def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000).isoformat(" ", "milliseconds")
+    return datetime.fromtimestamp(at_ms / 1000).isoformat(" ", "seconds")

@@ -34,12 +34,12 @@ def producers(*, partition: TopicPartition, as_json: bool) -> None:
         return
     rows = [
         (
-            each.producer_id, each.producer_epoch, each.last_sequence, each.last_timestamp,
-            each.coordinator_epoch, each.current_txn_start_offset,
+            each.producer_id, each.producer_epoch, each.current_txn_start_offset, each.coordinator_epoch,
+            each.last_sequence, each.last_timestamp,
         )
         for each in found
     ]  # fmt: skip
-    print_table(("PRODUCER-ID", "EPOCH", "SEQUENCE", "TIMESTAMP", "COORDINATOR-EPOCH", "TRANSACTION-START"), rows)
+    print_table(("PRODUCER-ID", "EPOCH", "TRANSACTION-START", "COORDINATOR-EPOCH", "SEQUENCE", "TIMESTAMP"), rows)
 
 
 @click.command(name="abort-transaction")

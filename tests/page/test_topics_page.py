@@ -19,10 +19,10 @@ async def visitor(kafka: Cluster) -> AsyncIterator[Visitor]:
 
 
 async def test_the_list_is_filtered_and_sorted_by_the_address(visitor: Visitor, kafka: Cluster) -> None:
-    for name, partitions in (("listed-a", 1), ("listed-b", 3), ("listed-c", 2)):
+    for name, partitions in (("sorted-a", 1), ("sorted-b", 3), ("sorted-c", 2)):
         kafka.create_topic(name, partitions=partitions)
     text = (await visitor.get("/topics?q=LISTED-&sort=-partitions")).text
-    assert sorted(("listed-a", "listed-b", "listed-c"), key=text.index) == ["listed-b", "listed-c", "listed-a"]
+    assert sorted(("sorted-a", "sorted-b", "sorted-c"), key=text.index) == ["sorted-b", "sorted-c", "sorted-a"]
     assert "3 topics" in text
     assert "No topic" in (await visitor.get("/topics?q=%3Cscript%3E")).text
     assert (await visitor.get("/topics?page=last")).status == 400

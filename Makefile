@@ -39,7 +39,7 @@ check: .venv/installed
 	$(BIN)/mypy --no-error-summary
 	$(BIN)/basedpyright --level error
 	$(BIN)/lint-imports --cache-dir .import_linter_cache --no-logo
-	$(BIN)/python -m pytest tests/test_tidy.py tests/test_specification.py
+	$(BIN)/python -m pytest tests/test_tidy.py tests/test_iteration_order.py tests/test_project_files.py tests/test_specification.py
 
 docs: .venv/installed
 	PYTHONPATH=tests/docs $(BIN)/python tests/lab/pages.py

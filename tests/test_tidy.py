@@ -8,7 +8,6 @@ import asyncio
 import gc
 import inspect
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
@@ -39,10 +38,23 @@ OUTSIDE: Final = frozenset({"os", "random", "secrets", "select", "signal", "sock
 OUTSIDE_ROOMS: Final = ("runtime", "stores", "spark")
 """The rooms that may touch them (docs/architecture.md)."""
 
+REAL_ROOMS: Final = (
+    "cli",
+    "lab",
+    "page",
+    "pipelines",
+    "presentation",
+    "supervisor",
+    "testing/in_process",
+    "testing/servers",
+)
+"""The rooms that no simulation plays: they may call what `CALLS_OUTSIDE` lists."""
+
 OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "clients/blocking/loop_thread.py": "a thread for the loop of blocking clients, which refuse to work after a fork",
     "cli/__init__.py": "a broken pipe and Ctrl-C end a command, and only its process has those",
     "cli/log_lines.py": "what nobody catches on a thread is an entry of the log, too",
+    "config/load.py": "reads a file of properties, before there is a runtime",
     "config/secrets.py": "environment variables may have the passwords of clients",
     "cli/profiles.py": "environment variables name the cluster that a command asks",
     "cli/process.py": "a command ends on signals, and asks what its standard input is",
@@ -62,6 +74,7 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "testing/wire_client.py": "one of its two clients blocks on a socket",
     "testing/servers/zookeeper.py": "looks for a ZooKeeper, and asks it whether it serves",
     "testing/simulation/disk.py": "os.strerror: the texts of error numbers",
+    "broker/observing/monitor.py": "renders the page for Prometheus on a thread",
     "columns/compaction_code.py": "keeps compiled code in a file, and has another process compile it",
     "log/directories/checkpoint_writer.py": "a lock: a newer state may have to be written while an older one is",
     "log/directories/loading_progress.py": "a lock: the threads of the disk tell it how far they are",
@@ -243,25 +256,31 @@ def _outside_reason(path: Path) -> str | None:
     return next((allowed for allowed in (*OUTSIDE_ROOMS, *OUTSIDE_ALLOWED) if _room(path).startswith(allowed)), None)
 
 
+CLOCKS_AND_IDS: Final = re.compile(r"(datetime|date|datetime\.datetime)\.(now|utcnow|today)|uuid\.uuid[14]")
+CALLS_OUTSIDE: Final = re.compile(
+    r"open|.*\.(read_text|write_text|read_bytes|write_bytes|iterdir|rglob|run_in_executor|to_thread|default_rng"
+    r"|create_connection|create_server|create_datagram_endpoint|getaddrinfo)"
+    r"|asyncio\.(open_\w*connection|start_\w*server|create_subprocess_\w+)"
+)
+"""Calls that reach files, chance, the network or a thread without an import of `OUTSIDE`."""
+
+
+def _outside_calls(path: Path) -> set[str]:
+    calls = [node.func for node in _nodes(path) if isinstance(node, ast.Call)]
+    names = {
+        f"{_dotted(each.value)}.{each.attr}" if isinstance(each, ast.Attribute) else _dotted(each) for each in calls
+    }
+    is_real = _room(path).startswith(REAL_ROOMS)
+    return {name for name in names if CLOCKS_AND_IDS.fullmatch(name) or (not is_real and CALLS_OUTSIDE.fullmatch(name))}
+
+
 def test_only_named_places_touch_the_clock_chance_the_disk_and_the_network():
-    touching = {path: used for path in ROOMS if (used := sorted(_outside_imports(path)))}
+    touching = {path: used for path in ROOMS if (used := sorted(_outside_imports(path) | _outside_calls(path)))}
     unnamed = [f"{_name(path)}: {', '.join(used)}" for path, used in touching.items() if not _outside_reason(path)]
-    _report(unnamed, "imports of the outside")
+    _report(unnamed, "imports and calls that no seed can replace")
     _report(
         sorted(OUTSIDE_ALLOWED.keys() - set(map(_outside_reason, touching))), "exceptions that are no longer needed"
     )
-
-
-def test_the_wall_clock_and_random_ids_are_used_only_through_the_runtime():
-    asking = re.compile(r"\bdatetime\.(now|utcnow|today)\(|\bdate\.today\(|\buuid\.uuid[14]\(")
-    found = [
-        f"{_name(path)}:{number} {line.strip()}"
-        for path in ROOMS
-        if not _outside_reason(path)
-        for number, line in enumerate(path.read_text().splitlines(), 1)
-        if asking.search(line)
-    ]
-    _report(found, "clocks and random ids that no seed can replace")
 
 
 def test_an_exception_of_any_kind_is_caught_only_where_it_is_logged_raised_again_or_kept():
@@ -382,63 +401,6 @@ def test_names_of_tests_have_a_subject_and_say_what_machines_do():
     _report(found, "names of tests without a subject, or with verbs of people (told, asked, wish, hear, …)")
 
 
-# ---- what is installed ----------------------------------------------------------------------------------------------
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-@pytest.fixture(scope="module")
-def lock() -> str:
-    return (ROOT / "requirements.lock").read_text()
-
-
-def test_the_lock_pins_every_package_with_a_hash_and_says_nothing_of_where_it_came_from(lock: str):
-    requirements = [block for block in re.split(r"\n(?=\S)", lock) if block and not block.startswith("#")]
-    pinned = re.compile(r"[A-Za-z0-9._-]+==\S+( ; .*)?( \\\n    --hash=sha256:[0-9a-f]{64})+")
-    _report(
-        [block.splitlines()[0] for block in requirements if not pinned.fullmatch(block.strip())],
-        "not pinned with a hash",
-    )
-    assert "//" not in lock
-    assert "--index" not in lock
-
-
-def test_the_lock_has_every_package_that_the_project_names(lock: str):
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    extras = project["project"]["optional-dependencies"]
-    wanted = [
-        *project["project"]["dependencies"],
-        *project["dependency-groups"]["dev"],
-        *(name for extra in extras.values() for name in extra),
-    ]
-    names = {_normal(re.split(r"[\[<>=!~; ]", name)[0]) for name in wanted} - {"odradek"}
-    locked = {_normal(line.partition("==")[0]) for line in lock.splitlines() if "==" in line}
-    _report(sorted(names - locked), "packages that the lock lacks")
-
-
-def test_every_page_of_the_docs_has_a_line_in_the_nav_of_the_site():
-    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
-    pages = {page.name for page in (ROOT / "docs").glob("*.md")}
-    _report(
-        sorted(page for page in pages if not re.search(rf"[ -]{re.escape(page)}$", nav, re.M)),
-        "pages to add to nav in mkdocs.yml",
-    )
-
-
-def test_all_files_name_the_same_versions_of_python():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    prefix = "Programming Language :: Python :: "
-    classifiers = [each.removeprefix(prefix) for each in project["project"]["classifiers"] if each.startswith(prefix)]
-    (readme,) = re.findall(r"Python (\S+(?:, \S+)*) and (\S+) are\s+supported", (ROOT / "README.md").read_text())
-    assert [*readme[0].split(", "), readme[1]] == classifiers
-    lowest = classifiers[0]
-    assert project["project"]["requires-python"] == f">={lowest}"
-    assert project["tool"]["mypy"]["python_version"] == lowest
-    assert project["tool"]["ruff"]["target-version"] == f"py{lowest.replace('.', '')}"
-
-
 # ---- these checks themselves ----------------------------------------------------------------------------------------
 
 
@@ -468,6 +430,23 @@ def test_an_import_of_the_outside_is_recognised(code: str, used: set[str], tmp_p
     path = tmp_path / "module.py"
     path.write_text(code)
     assert _outside_imports(path) == used
+
+
+@pytest.mark.parametrize(
+    ("code", "used"),
+    [
+        ("with open('x'): loop.run_in_executor(None, f)", {"open", "loop.run_in_executor"}),
+        ("Path(place).read_text(); datetime.now()", {".read_text", "datetime.now"}),
+        ("disk.open('x'); Log.open(y); read_text(z)", set()),
+    ],
+)
+def test_a_call_of_the_outside_is_recognised(
+    code: str, used: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    path = tmp_path / "module.py"
+    path.write_text(code)
+    assert _outside_calls(path) == used
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ async def _fetch(
     connection = await cluster.connections.to_broker(leader, purpose)
     # `fetch` reads the topic ids from the metadata before its first await, so it requests the ids checked here.
     known = {name: topic.topic_id for name, topic in cluster.metadata.topics.items()}
-    for name in {partition.topic for partition in positions}:
+    for name in dict.fromkeys(partition.topic for partition in positions):
         check_topic_id(name, topic_ids.get(name), known.get(name))
     answer = await fetch(cluster, connection, positions, limits)
     missing = FetchedPartition(-1, error_code=ErrorCode.unknown_topic_or_partition.value)

@@ -69,9 +69,9 @@ class ConfigNodes(Generic[K]):
         except NoNode:
             names = []
         keys = {name: key for name in names if (key := self._key(name)) is not None}
-        for name in keys.keys() - self._watches.keys():
+        for name in sorted(keys.keys() - self._watches.keys()):
             self._watches[name] = self._store.watch_data(f"{self._root}/{name}", self._notice)
-        for name in self._watches.keys() - keys.keys():
+        for name in sorted(self._watches.keys() - keys.keys()):
             self._watches.pop(name).cancel()
         where = {keys[name]: f"{self._root}/{name}" for name in sorted(keys)}
         self.known = await read_configs(self._store, where, self._broken, self.known)
@@ -122,10 +122,10 @@ class QuotaNodes:
     async def read(self) -> tuple[Mapping[str, Configs], Mapping[QuotaEntity, Configs]]:
         """Return the configurations of users by name, and those of all entities that have quotas."""
         await asyncio.gather(*(nodes.read() for nodes in self._roots if nodes.has_changed))
-        for name in self._users.names - self._clients.keys():
+        for name in sorted(self._users.names - self._clients.keys()):
             self._clients[name] = self._nodes(paths.user_clients(name), partial(paths.user_client_entity, name))
             self._clients[name].start()
-        for name in self._clients.keys() - self._users.names:
+        for name in sorted(self._clients.keys() - self._users.names):
             self._clients.pop(name).stop()
         changed = [each for each in self._clients.values() if each.has_changed]
         for start in range(0, len(changed), _USERS_AT_ONCE):

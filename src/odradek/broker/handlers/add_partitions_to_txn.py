@@ -84,7 +84,7 @@ async def _add(
     partitions: frozenset[TopicPartition],
     refused: _Errors,
 ) -> _Errors:
-    missing = [each for each in partitions - refused.keys() if broker.image.partition(each) is None]
+    missing = [each for each in sorted(partitions - refused.keys()) if broker.image.partition(each) is None]
     refused = refused | dict.fromkeys(missing, ErrorCode.unknown_topic_or_partition)
     if refused:
         return {each: refused.get(each, ErrorCode.operation_not_attempted) for each in partitions}

@@ -50,7 +50,7 @@ async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any)
         errors |= {user: error for user, error in zip(changes, made, strict=True) if error is not None}
     except KafkaError as error:
         errors |= dict.fromkeys(changes, error)
-    for user in changes.keys() - errors.keys():
+    for user in sorted(changes.keys() - errors.keys()):
         made_of = (f"{'removed' if text is None else 'set'} {name}" for name, text in alterations[user].items())
         context.log_change(f"user {user!r}: {', '.join(made_of)}")
     return {"results": [_result(user, errors.get(user)) for user in alterations]}

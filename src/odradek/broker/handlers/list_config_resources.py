@@ -25,7 +25,7 @@ def handle(broker: HasImage, context: RequestContext, message: Any) -> dict[str,
     resources: list[tuple[int, str]] = []
     if ConfigResourceType.TOPIC in wanted:
         resources += [(ConfigResourceType.TOPIC, name) for name in broker.image.topics]
-    for kind in wanted & {ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER}:
+    for kind in sorted(wanted & {ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER}):
         resources += [(kind, str(broker_id)) for broker_id in broker.image.brokers]
     if ConfigResourceType.GROUP in wanted:
         resources += [(ConfigResourceType.GROUP, group_id) for group_id in broker.image.group_configs]

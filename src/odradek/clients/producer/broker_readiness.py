@@ -44,7 +44,7 @@ def update_load(
 ) -> None:
     """Pass to the partitioner the queue length of each partition whose broker is available."""
     queues = accumulator.queues
-    for topic in {partition.topic for partition in queues}:
+    for topic in dict.fromkeys(partition.topic for partition in queues):
         available: Sequence[int] = metadata.available_partitions_for_topic(topic)
         sizes: dict[int, int] = {}
         for number in available:

@@ -148,12 +148,12 @@ class GroupMembers:
 
     def _add_protocols(self, member: Member) -> None:
         self.size_bytes += member.size_bytes
-        self._supported_protocols.update({name for name, _ in member.protocols})
+        self._supported_protocols.update(dict.fromkeys(name for name, _ in member.protocols).keys())
 
     def _remove_protocols(self, member: Member) -> None:
         """Subtract the member from the counters; delete zero counters, since each join may have new names."""
         self.size_bytes -= member.size_bytes
-        for name in {name for name, _ in member.protocols}:
+        for name in dict.fromkeys(name for name, _ in member.protocols):
             self._supported_protocols[name] -= 1
             if not self._supported_protocols[name]:
                 del self._supported_protocols[name]

@@ -201,7 +201,7 @@ class ConsumerGroup:
         if not self.subscriptions[member.topics]:
             del self.subscriptions[member.topics]
         self.classic_count += change * member.is_classic
-        for name in {each.name for each in member.classic_protocols}:
+        for name in dict.fromkeys(each.name for each in member.classic_protocols):
             self._classic_protocols[name] += change
             if not self._classic_protocols[name]:
                 del self._classic_protocols[name]

@@ -182,7 +182,7 @@ class _UpdatedGroup:
         if self._updated is None:
             return set(self._group.subscriptions)
         counts = self._group.subscriptions.copy()
-        for member_id in {self._updated.member_id, self._replaced}:
+        for member_id in dict.fromkeys((self._updated.member_id, self._replaced)):
             member = None if member_id is None else self._group.members.get(member_id)
             if member is not None:
                 counts[member.topics] -= 1

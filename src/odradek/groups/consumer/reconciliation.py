@@ -73,7 +73,7 @@ def _advance(
     revoking: dict[uuid.UUID, frozenset[int]] = {}
     added: dict[uuid.UUID, frozenset[int]] = {}
     waits = False
-    for topic_id in target.partitions.keys() | member.assigned.keys():
+    for topic_id in {**target.partitions, **member.assigned}:
         wanted = target.partitions.get(topic_id, frozenset()) if topic_id in target.subscribed else frozenset()
         current = member.assigned.get(topic_id, frozenset())
         kept, missing = current & wanted, wanted - current
@@ -96,7 +96,7 @@ def _drop_unsubscribed(member: ConsumerGroupMember, target: Target, owned: Assig
     if len(kept) == len(member.assigned):
         return member
     revoking = dict(member.revoking)
-    for topic_id in member.assigned.keys() - kept.keys():
+    for topic_id in sorted(member.assigned.keys() - kept.keys()):
         revoking[topic_id] = revoking.get(topic_id, frozenset()) | member.assigned[topic_id]
     if _owns_any(owned, revoking):
         return _moved(member, member.epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoking)

@@ -81,7 +81,7 @@ def _steps(
 ) -> Iterator[Mapping[str, tuple[str, ...]] | None]:
     """Yield None after each step and the result at last. Match with topics that are not in `seen`, or with all."""
     topics = image.topics
-    added = list(topics.keys() - seen.keys()) if seen is not None else []
+    added = [name for name in topics if name not in seen] if seen is not None else []
     found: dict[str, tuple[str, ...]] = {}
     matched = 0
     for regex in sorted(group.subscribed_regexes):

@@ -138,7 +138,7 @@ class LogManager:
         self._progress = progress
         if self._wants_stop:
             progress.stop()
-        configs = {topic: self._config_for(topic) for topic in {each.partition.topic for each in found}}
+        configs = {topic: self._config_for(topic) for topic in dict.fromkeys(each.partition.topic for each in found)}
         groups = [
             [
                 partial(open_found, self.pool, each, configs[each.partition.topic], now_ms, progress)

@@ -51,7 +51,7 @@ class DeadBrokerDetector:
             if wanted.get(broker_id) != broker:
                 task.cancel()
                 del self._watched[broker_id]
-        for broker_id in wanted.keys() - self._watched.keys():
+        for broker_id in sorted(wanted.keys() - self._watched.keys()):
             broker = wanted[broker_id]
             task = asyncio.get_running_loop().create_task(self._run(broker), name=f"watching broker {broker_id}")
             self._watched[broker_id] = broker, task

@@ -1,0 +1,64 @@
+"""No loop of what the simulator plays iterates over a set, because the order of strings in it differs by process."""
+
+import ast
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "odradek"
+NOT_PLAYED = {"cli", "lab", "page", "pipelines", "presentation", "runtime", "spark", "stores", "supervisor"}
+"""The rooms that no simulation plays."""
+
+
+def _is_set(node: ast.AST) -> bool:
+    """Whether an expression is a set by its look: its order differs between processes if it has strings."""
+    match node:
+        case ast.Set() | ast.SetComp() | ast.Call(func=ast.Name(id="set" | "frozenset")):
+            return True
+        case ast.Call(func=ast.Attribute(attr="union" | "difference" | "intersection" | "symmetric_difference")):
+            return True
+        case ast.BinOp(left=left, op=ast.BitOr() | ast.BitAnd() | ast.Sub() | ast.BitXor(), right=right):
+            return any(
+                _is_set(each) or ast.unparse(getattr(each, "func", each)).endswith(".keys") for each in (left, right)
+            )
+    return False
+
+
+def _iterated(nodes: Sequence[ast.AST]) -> Iterator[ast.expr]:
+    """Yield what loops, comprehensions and `list`, `tuple`, `iter` iterate over, unless the order cannot matter."""
+    unordered = {"sorted", "set", "frozenset", "any", "all", "sum", "min", "max"}
+    calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args]
+    free = {id(call.args[0]) for call in calls if ast.unparse(call.func) in unordered}
+    for node in nodes:
+        if isinstance(node, ast.For | ast.AsyncFor):
+            yield node.iter
+        elif isinstance(node, ast.ListComp | ast.DictComp | ast.GeneratorExp) and id(node) not in free:
+            yield from (each.iter for each in node.generators)
+    yield from (call.args[0] for call in calls if ast.unparse(call.func) in {"list", "tuple", "iter", "enumerate"})
+
+
+def test_no_loop_iterates_over_a_set_whose_order_depends_on_the_process():
+    """A loop over a set is sorted, or goes through the dictionary that the set was made of."""
+    found = [
+        f"{path.relative_to(SOURCE)}:{iterated.lineno} {ast.unparse(iterated)}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        if path.relative_to(SOURCE).parts[0] not in NOT_PLAYED
+        for iterated in _iterated(list(ast.walk(ast.parse(path.read_text()))))
+        if _is_set(iterated)
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("code", "is_found"),
+    [
+        ("for x in {a, b}: f(x)", True),
+        ("[f(x) for x in one.keys() - other.keys()]", True),
+        ("list(set(a))", True),
+        ("sorted(f(x) for x in {a, b})", False),
+        ("for x in one.keys(): f(x)", False),
+    ],
+)
+def test_a_loop_over_a_set_is_recognised(code: str, is_found: bool):
+    assert any(map(_is_set, _iterated(list(ast.walk(ast.parse(code)))))) is is_found

@@ -78,7 +78,8 @@ def test_a_paused_server_can_be_ended(server_of):
         assert server.stop() in (3, -signal.SIGTERM)
 
 
-def test_a_server_that_does_not_start_is_quoted(server_of):
+def test_a_server_that_does_not_start_is_quoted_without_its_earlier_runs(server_of, log: Path):
+    log.write_text("of an earlier run\n")
     server = server_of("import sys; print('no room', file=sys.stderr); sys.exit(1)")
     with pytest.raises(RuntimeError, match="the server did not start; it said:\nno room"):
         server.start()

@@ -31,6 +31,8 @@ from odradek.stores.opening import READER_CONNECTION_TIMEOUT_MS
 from odradek.stores.semantics import check_path
 
 F = TypeVar("F", bound=Callable[..., Any])
+_MOST_REQUESTS: Final = 1000
+"""Requests of `set-acls` that wait for their responses: the servers queue what a client has sent."""
 _WRITABLE: Final[dict[str, Callable[[str, bytes], object]]] = {
     paths.REASSIGN_PARTITIONS: ReassignPartitionsNode.decode,
     paths.PREFERRED_REPLICA_ELECTION: PreferredReplicaElectionNode.decode,
@@ -117,7 +119,9 @@ def set_acls(*, is_open: bool, metadata: str | None, data_dir: str) -> None:
         found = await read_subtree(tree, "/")
         nodes = [each for each in found if not f"{each}/".startswith("/zookeeper/")]
         nodes = [each for each in nodes if not each.startswith(f"{paths.CONSUMERS}/")]
-        await asyncio.gather(*(tree.set_acl(each, is_open=is_open) for each in nodes))
+        for start in range(0, len(nodes), _MOST_REQUESTS):
+            some = nodes[start : start + _MOST_REQUESTS]
+            await asyncio.gather(*(tree.set_acl(each, is_open=is_open) for each in some))
         return len(nodes)
 
     count = look_at_tree(metadata, data_dir, work)

@@ -30,6 +30,7 @@ class ServerProcess(ABC):
         self._start_s = start_s
         self._stop_s = stop_s
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
 
     @property
     def pid(self) -> int:
@@ -61,6 +62,7 @@ class ServerProcess(ABC):
         command, environment = self._command(), os.environ | self._environment()
         with ExitStack() as stack:
             log = None if self._log is None else stack.enter_context(self._log.open("ab"))
+            self._log_start = 0 if log is None else log.tell()
             # Unbuffered: `select` would not see a line that was read ahead.
             self._process = subprocess.Popen(
                 command, bufsize=0, stdin=subprocess.DEVNULL, stdout=self._output(log), stderr=log, env=environment
@@ -127,7 +129,8 @@ class ServerProcess(ABC):
         return self._process
 
     def _last_words(self) -> str:
-        return "" if self._log is None else self._log.read_text(errors="replace")[-_ENDING_SHOWN:]
+        output = b"" if self._log is None else self._log.read_bytes()[self._log_start :]
+        return output.decode(errors="replace")[-_ENDING_SHOWN:]
 
     def _end(self, number: signal.Signals) -> int:
         process, self._process = self._running(), None

@@ -1,73 +1,46 @@
 """`odradek acls`: list, add, remove and explain ACLs."""
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from enum import IntEnum
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from odradek.cli import CommandGroup
 from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
-from odradek.clients import Admin
-from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType
-from odradek.model import KafkaError
+from odradek.model import ConfigurationError
+from odradek.presentation.acl_texts import UNSEEN_KEYS, Explanation, operation_of, principal_of, resource_of
+from odradek.presentation.acl_texts import explain as explain_action
 from odradek.security import (
-    CLUSTER_NAME,
-    RESOURCE_TYPES,
-    AclAuthorizer,
     AclBinding,
     AclEntry,
     AclFilter,
     AclOperation,
     AclPermissionType,
-    Action,
     PatternType,
     Principal,
     Reason,
     ResourcePattern,
     ResourceType,
-    by_kafka_name,
     kafka_name,
-    parse_principal,
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
-_SUPER_USERS: Final = "super.users"
-_EVERYONE: Final = "allow.everyone.if.no.acl.found"
+T = TypeVar("T")
 
 
-def _principal(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Principal | None:
-    """Parse a principal, `TYPE:NAME`."""
-    try:
-        return None if text is None else parse_principal(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+def _parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:
+    """Return the callback of an option or argument that `parse` reads."""
+
+    def callback(_ctx: click.Context, _param: click.Parameter, text: str | None) -> T | None:
+        try:
+            return None if text is None else parse(text)
+        except ConfigurationError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return callback
 
 
-def _operation(_ctx: click.Context, _param: click.Parameter, text: str | None) -> AclOperation | None:
-    """Parse Kafka's name of an operation, in any case."""
-    found = None if text is None else by_kafka_name(AclOperation, text.replace("-", "_"))
-    if text is not None and (found is None or found <= AclOperation.ANY):
-        raise click.BadParameter(f"{text!r} is not one of {_names(AclOperation)}")
-    return found
-
-
-def _resource(_ctx: click.Context, _param: click.Parameter, text: str | None) -> ResourcePattern | None:
-    """Parse a resource, `TYPE:NAME` or `cluster`."""
-    if text is None:
-        return None
-    type_name, _, name = text.partition(":")
-    kind = by_kafka_name(ResourceType, type_name.replace("-", "_"))
-    if kind is ResourceType.CLUSTER:
-        name = name or CLUSTER_NAME
-    if kind is None or kind not in RESOURCE_TYPES or not name:
-        raise click.BadParameter(f"{text!r} is not TYPE:NAME with a type of {_names(ResourceType)}")
-    return ResourcePattern(kind, name)
-
-
-def _names(kind: type[IntEnum]) -> str:
-    return ", ".join(each.name.lower().replace("_", "-") for each in kind if each > 1)
+_principal, _operation, _resource = _parsed(principal_of), _parsed(operation_of), _parsed(resource_of)
 
 
 def _filter_options(function: F) -> F:
@@ -220,41 +193,17 @@ def explain(*, principal: Principal, operation: AclOperation, resource: Resource
     \b
     odradek acls explain User:alice read topic:flights
     """
-    wanted = AclFilter(resource_type=resource.resource_type, name=resource.name, pattern_type=PatternType.MATCH)
 
-    async def work() -> tuple[list[AclBinding], dict[str, str | None]]:
+    async def work() -> Explanation:
         async with admin() as client:
-            return await client.describe_acls(wanted), await _keys(client)
+            return await explain_action(client, principal, operation, resource, host)
 
-    bindings, keys = run(work())
-    acls: dict[ResourcePattern, tuple[AclEntry, ...]] = {}
-    for each in bindings:
-        acls[each.pattern] = (*acls.get(each.pattern, ()), each.entry)
-    names = [each.strip() for each in (keys.get(_SUPER_USERS) or "").split(";") if each.strip()]
-    authorizer = AclAuthorizer(
-        super_users=frozenset(map(parse_principal, names)), allow_everyone=keys.get(_EVERYONE) == "true"
-    )
-    authorizer.update(acls)
-    decision = authorizer.decide(principal, host, Action(operation, resource))
-    click.echo(f"{'allowed' if decision.is_allowed else 'denied'}: {decision.binding or decision.reason.value}")
-    if decision.reason is Reason.NO_MATCH:
-        _print(bindings, as_json=False)
-    if not keys:
-        click.echo(
-            f"The brokers do not show {_SUPER_USERS} and {_EVERYONE}, which decide first and last: a super user may do "
-            "everything",
-            err=True,
-        )
-
-
-async def _keys(client: Admin) -> dict[str, str | None]:
-    """Return the keys of an authorizer that are not ACLs; none if the brokers do not show them."""
-    with suppress(KafkaError):
-        broker_id = (await client.describe_cluster()).brokers[0].broker_id
-        resource = ConfigResource(type=ConfigResourceType.BROKER, name=str(broker_id))
-        entries = (await client.describe_configs([resource]))[resource]
-        return {each.name: each.value for each in entries if each.name in {_SUPER_USERS, _EVERYONE}}
-    return {}
+    found = run(work())
+    click.echo(found)
+    if found.decision.reason is Reason.NO_MATCH:
+        _print(found.bindings, as_json=False)
+    if not found.has_keys:
+        click.echo(UNSEEN_KEYS, err=True)
 
 
 def _print(bindings: Sequence[AclBinding], *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from odradek.cli.common import client_settings, cluster_options, run
+from odradek.cli.common import client_settings, cluster_options, run, zookeeper_config_option
 from odradek.cli.page_server import check_packages, open_page
 from odradek.model import ConfigurationError, OdradekError
 from odradek.presentation.value_formats import SCHEMA_FORMATS, Show, shower
@@ -49,6 +49,10 @@ from odradek.runtime.tls import TlsSettings, server_context
     "--pipelines", multiple=True, metavar="DIR|FILE.toml", type=click.Path(exists=True, path_type=Path),
     help="Show pipelines of this machine; may be repeated.",
 )  # fmt: skip
+@click.option(
+    "--metadata", metavar="URL", help="Show this metadata tree: sqlite:///PATH or zookeeper://HOST:PORT[,…]/CHROOT."
+)
+@zookeeper_config_option
 @cluster_options
 def command(
     *,
@@ -62,6 +66,7 @@ def command(
     masks: Sequence[str],
     schemas: Sequence[str],
     pipelines: Sequence[Path],
+    metadata: str | None,
 ) -> None:
     """Serve a page that shows a cluster in a browser, until SIGTERM or SIGINT.
 
@@ -81,6 +86,7 @@ def command(
         server, address = await open_page(
             listen, client, may_change=role == "operator", login=login, tls=tls, host_names=host_names,
             allow_anonymous_network=allow_anonymous_network, masks=masks, schemas=formats, pipelines=pipelines,
+            metadata=metadata,
         )  # fmt: skip
         try:
             click.echo(f"ready: {address}")

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.common import zookeeper_keys
 from odradek.config import parse_host_port
+from odradek.model import ConfigurationError
 from odradek.model.extras import packages_of
 from odradek.runtime import system_runtime
 from odradek.security import is_loopback
+from odradek.stores import open_reader
 
 if TYPE_CHECKING:
     from odradek.page.server import PageServer
@@ -41,6 +44,7 @@ async def open_page(
     masks: Sequence[str] = (),
     schemas: Mapping[str, "Show"] | None = None,
     pipelines: Sequence[Path] = (),
+    metadata: str | None = None,
 ) -> "tuple[PageServer, str]":
     """Open a page of the cluster with these settings of a client; return its server and its address.
 
@@ -54,7 +58,13 @@ async def open_page(
 
     requires_login = login or not (is_loopback(host) or allow_anonymous_network)
     check_exposure(host, client, has_tls=tls is not None, requires_login=requires_login)
-    formats = schemas or {}
+    if metadata is not None and requires_login:
+        raise ConfigurationError(
+            "the metadata tree has no ACLs for users of the cluster, so each who logs in could read all of it: leave "
+            "out --metadata, or show the tree on a page of its own on localhost without --login"
+        )
+    formats, runtime = schemas or {}, system_runtime()
+    zookeeper = None if metadata is None else zookeeper_keys()
     settings = PageSettings(
         client=client,
         may_change=may_change,
@@ -64,7 +74,7 @@ async def open_page(
         schemas=formats,
         pipelines=tuple(pipelines),
         formats={f"{name}.value": name for name in formats},
+        open_tree=None if metadata is None else lambda: open_reader(metadata, runtime, zookeeper=zookeeper),
     )
-    runtime = system_runtime()
     server = PageServer(PageApp(settings, runtime), runtime)
     return server, await server.open(host, port, tls)

@@ -3,11 +3,9 @@
 Nothing is written or created: a missing database or chroot is an error.
 """
 
-import base64
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -15,13 +13,13 @@ from odradek.cli.common import json_option, print_json, run, zookeeper_config_op
 from odradek.cli.tree_changes import TreeChange, TreeChanges
 from odradek.metadata.reading import read_subtree
 from odradek.metadata.store import Node, NoNode, Reader
+from odradek.presentation.node_texts import owner, pretty, text
 from odradek.runtime import system_runtime
 from odradek.stores import open_reader
 from odradek.stores.semantics import check_path
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-_PERSISTENT: Final = 0
 
 
 def tree_options(function: F) -> F:
@@ -75,9 +73,9 @@ def get(*, names: Sequence[str], metadata: str | None, data_dir: str, as_json: b
         if as_json:
             print_json({"path": name, **_fields(node)})
         else:
-            click.echo(f"{name}  version {node.version}  {_owner(node)}")
+            click.echo(f"{name}  version {node.version}  {owner(node.owner)}")
             if node.data:
-                click.echo(_pretty(node.data))
+                click.echo(pretty(node.data))
 
 
 @click.command()
@@ -136,7 +134,7 @@ def _print_change(change: TreeChange, *, as_json: bool) -> None:
         return
     words = [change.event, change.path]
     if node is not None:
-        words += [f"version {node.version}", _owner(node), _text(node.data).replace("\n", " ")]
+        words += [f"version {node.version}", owner(node.owner), text(node.data).replace("\n", " ")]
     click.echo("  ".join(filter(None, words)))
 
 
@@ -147,26 +145,3 @@ def _fields(node: Node) -> dict[str, object]:
         return {**fields, "data": node.data.decode()}
     except UnicodeDecodeError:
         return {**fields, "data": None, "data_base64": node.data}
-
-
-def _owner(node: Node) -> str:
-    return "persistent" if node.owner == _PERSISTENT else f"ephemeral, of session 0x{node.owner:x}"
-
-
-def _text(data: bytes) -> str:
-    """Return printable data as text, other data as base64."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        text = ""
-    if all(character.isprintable() or character in "\n\t" for character in text) and (text or not data):
-        return text
-    return f"base64 {base64.b64encode(data).decode()}"
-
-
-def _pretty(data: bytes) -> str:
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return _text(data)
-    return json.dumps(value, indent=2)

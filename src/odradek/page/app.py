@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from odradek.metadata.store import NoNode
 from odradek.model import AuthenticationError, ErrorCode, KafkaError, OdradekError, UnavailableError
 from odradek.page.live import LiveParts, Parts
 from odradek.page.login import inside, log_in, log_out
@@ -120,6 +121,7 @@ class PageApp:
             session=session,
             settings=self._settings,
             runtime=self._runtime,
+            tree=self.sessions.tree,
             address=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
             path=request.path_params,
             query=dict(request.query_params),
@@ -246,7 +248,7 @@ def _sentence(error: OdradekError) -> str:
 def _status(error: OdradekError) -> HTTPStatus:
     if isinstance(error, UnavailableError):
         return HTTPStatus.SERVICE_UNAVAILABLE
-    if isinstance(error, KafkaError) and error.code in _NOT_FOUND:
+    if isinstance(error, NoNode) or (isinstance(error, KafkaError) and error.code in _NOT_FOUND):
         return HTTPStatus.NOT_FOUND
     if isinstance(error, KafkaError) and error.code in _WRONG:
         return HTTPStatus.BAD_REQUEST

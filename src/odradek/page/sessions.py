@@ -7,6 +7,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final, TypeVar
 
 from odradek.clients import Admin, SimpleConsumer
+from odradek.metadata.store import Reader
 from odradek.model import ConfigurationError
 from odradek.page.settings import PageSettings
 from odradek.runtime import Runtime
@@ -68,7 +69,17 @@ class Sessions:
         self._runtime = runtime
         self._by_key: dict[str, Session] = {}
         self._login_token = self._random()
+        self._tree: Reader | None = None
         self._shared = self._new("shared", settings.client, user="")
+
+    def tree(self) -> Reader | None:
+        """Return the metadata tree, opened when it is asked for first; None if the page has none.
+
+        Raises `ConfigurationError` or `StorageError` if it cannot be opened.
+        """
+        if self._tree is None and self._settings.open_tree is not None:
+            self._tree = self._settings.open_tree()
+        return self._tree
 
     @property
     def login_token(self) -> str:
@@ -103,9 +114,11 @@ class Sessions:
         await session.close()
 
     async def close(self) -> None:
-        """End all sessions."""
+        """End all sessions, also that with the metadata tree."""
         for session in [self._shared, *self._by_key.values()]:
             await self.remove(session)
+        if self._tree is not None:
+            await self._tree.close()
 
     async def _expire(self) -> None:
         """End the sessions that are idle for too long, and the longest idle one if there are too many."""

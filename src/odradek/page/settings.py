@@ -1,11 +1,12 @@
 """The settings of a page."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
 
+from odradek.metadata.store import Reader
 from odradek.model import ConfigurationError, SecurityProtocol
 from odradek.presentation.value_formats import Show
 from odradek.security import is_loopback
@@ -32,6 +33,8 @@ class PageSettings(Struct, frozen=True, kw_only=True):
     """Formats with a schema, by the names that users choose."""
     pipelines: tuple[Path, ...] = ()
     """TOML files of pipelines, or directories with them, which the page shows."""
+    open_tree: Callable[[], Reader] | None = None
+    """Opens the metadata tree of the cluster, which is not reached through brokers; None: the page shows none."""
 
     def __repr__(self) -> str:
         return f"PageSettings(may_change={self.may_change}, requires_login={self.requires_login})"

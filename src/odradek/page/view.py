@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from odradek.clients import Admin
+from odradek.metadata.store import Reader
 from odradek.model import ConfigurationError
 from odradek.page.sessions import Session
 from odradek.page.settings import PageSettings
@@ -18,6 +19,7 @@ class PageRequest(Struct, frozen=True, kw_only=True):
     session: Session
     settings: PageSettings
     runtime: Runtime
+    tree: Callable[[], Reader | None]
     address: str
     path: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from odradek.page.app import PageApp
 from odradek.page.server import PageServer
 from odradek.page.settings import PageSettings
 from odradek.runtime import system_runtime
+from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing import Cluster
 
 WIDTHS: Final = (360, 1600)
@@ -32,7 +33,8 @@ async def chromium() -> AsyncIterator[Browser]:
 async def address(kafka: Cluster) -> AsyncIterator[str]:
     """The address of a page that shows the session's broker, without a slash at its end."""
     runtime = system_runtime()
-    settings = PageSettings(client={"bootstrap_servers": kafka.bootstrap_servers}, interval_s=0.1)
+    client, tree = {"bootstrap_servers": kafka.bootstrap_servers}, MemoryTree()
+    settings = PageSettings(client=client, interval_s=0.1, open_tree=lambda: MemoryStore(tree))
     server = PageServer(PageApp(settings, runtime), runtime)
     shown = await server.open("127.0.0.1", 0)
     yield shown.rstrip("/")

@@ -19,9 +19,14 @@ pytestmark = [pytest.mark.needs("chromium"), pytest.mark.asyncio(loop_scope="ses
 _AXE: Final = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 NAMES: Final = {
     "topic": "accessible", "partition": "0", "offset": "0", "group": "accessible-group", "section": "2",
-    "key": "keys",
+    "key": "keys", "user": "alice",
 }  # fmt: skip
-QUERIES: Final = {"/topics/{topic}/search": "?text=hello", "/group": "?id={group}", "/group/remove": "&member=m"}
+QUERIES: Final = {
+    "/topics/{topic}/search": "?text=hello", "/group": "?id={group}", "/group/remove": "&member=m",
+    "/security/remove-acl": "?principal=User:a&operation=Read&resource=Topic:t",
+    "/security/remove-quota": "?user=a&key=producer_byte_rate",
+    "/security/explain": "?principal=User:a&operation=Read&resource=Topic:t",
+}  # fmt: skip
 _OTHERS: Final = {"/topics/{topic}/export", "/group/what-if"}
 """Addresses that are no pages, or that need a group with members."""
 _REFUSED: Final = {"/group/remove", "/group/undo"}

@@ -3,7 +3,7 @@
 from typing import Final
 
 from odradek.page.view import View
-from odradek.page.views import cluster, groups, learn, messages, pipelines, topics, what_if
+from odradek.page.views import cluster, groups, learn, messages, pipelines, security, topics, tree, what_if
 
 VIEWS: Final[tuple[View, ...]] = (
     cluster.VIEW,
@@ -12,5 +12,7 @@ VIEWS: Final[tuple[View, ...]] = (
     groups.VIEW,
     what_if.VIEW,
     pipelines.VIEW,
+    tree.VIEW,
+    security.VIEW,
     learn.VIEW,
 )

@@ -128,8 +128,8 @@ def test_the_producers_of_a_partition_are_shown_and_an_open_transaction_is_abort
 ) -> None:
     place = f"{odradek.topic}:0"
     head, only = odradek.rows("partitions", "producers", place)
-    assert head[:3] == ["PRODUCER-ID", "EPOCH", "SEQUENCE"]
-    assert only[1:3] == ["0", "9"]
+    assert head == ["PRODUCER-ID", "EPOCH", "TRANSACTION-START", "COORDINATOR-EPOCH", "SEQUENCE", "TIMESTAMP"]
+    assert only[1:5] == ["0", "-", "-", "9"]
     (shown,) = odradek.objects("partitions", "producers", place)
     assert (shown["last_sequence"], shown["current_txn_start_offset"]) == (9, None)
     command = ["partitions", "abort-transaction", place, "--producer-id", only[0], "--producer-epoch", "7"]

@@ -43,9 +43,10 @@ async def test_a_search_finds_a_key_and_a_dialog_writes_a_message(kafka: Cluster
     await write(kafka, topic, *(b"value %d" % number for number in range(50)))
     await tab.goto(f"{address}/topics/{topic}/messages")
     await tab.get_by_role("link", name="Write a message").click()
-    await tab.get_by_label("Key", exact=True).last.fill("wanted")
-    await tab.get_by_label("Value", exact=True).fill("hello")
-    await tab.get_by_role("button", name="Write").click()
+    dialog = tab.get_by_role("dialog")  # the page behind it has a field "Key", too
+    await dialog.get_by_label("Key", exact=True).fill("wanted")
+    await dialog.get_by_label("Value", exact=True).fill("hello")
+    await dialog.get_by_role("button", name="Write").click()
     await expect(tab.get_by_role("heading", level=1)).to_have_text("Partition 0, offset 50")
     await tab.goto(f"{address}/topics/{topic}/messages")
     await tab.get_by_placeholder("exactly").fill("wanted")

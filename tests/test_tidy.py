@@ -67,6 +67,7 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "testing/in_process/cut_network.py": "a lock: the threads of several brokers ask what is cut",
     "testing/in_process/request_faults.py": "a lock: the threads of several brokers use up one rule",
     "testing/in_process/cluster.py": "its calls have limits of real time",
+    "testing/coverage.py": "reads the source for the names of probes",
     "testing/conditions.py": "waits for other processes, which live in real time",
     "testing/servers/ports.py": "asks which ports are free, and draws one",
     "testing/servers/odradek_process.py": "kills a broker that a supervisor started",

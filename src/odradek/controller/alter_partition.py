@@ -23,6 +23,7 @@ from odradek.controller.state_change import StateChange
 from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, PartitionImage
 from odradek.metadata.nodes import RECOVERED, PartitionStateNode
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model.probes import probe
 
 ANY_EPOCH = -1
 
@@ -74,18 +75,23 @@ def alter_partition(
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no partition {key.topic}-{key.partition}")
     isr = tuple(item.isr)
     if item.leader_epoch > partition.leader_epoch or item.partition_epoch > partition.state_version:
+        probe("controller: a leader knows a newer epoch")
         raise KafkaError(ErrorCode.not_controller, "the leader knows of a newer epoch than this controller")
     if item.leader_epoch < partition.leader_epoch:
+        probe("controller: an ISR change of an old leader epoch is fenced")
         message = f"leader epoch {item.leader_epoch} is over, {partition.leader_epoch} began"
         raise KafkaError(ErrorCode.fenced_leader_epoch, message)
     _check_members(partition, broker_id, isr, item.leader_recovery_state)
     if set(isr) == set(partition.isr) and item.leader_recovery_state == partition.leader_recovery_state:
+        probe("controller: a repeated ISR change changes nothing")
         return None
     if item.partition_epoch < partition.state_version:
+        probe("controller: an ISR change of an old partition epoch is refused")
         message = f"partition epoch {item.partition_epoch} is over, {partition.state_version} began"
         raise KafkaError(ErrorCode.invalid_update_version, message)
     joining = {replica: epoch for replica, epoch in item.isr.items() if replica not in partition.isr}
     if found := _ineligible(partition, joining, image.brokers, ineligible):
+        probe("controller: a replica is ineligible for the ISR")
         raise KafkaError(ErrorCode.ineligible_replica, f"brokers {found} can't join the ISR now")
     state = PartitionStateNode(
         leader=partition.leader,

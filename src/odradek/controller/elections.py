@@ -19,6 +19,7 @@ from odradek.controller.state_change import StateChange, new_leadership
 from odradek.metadata.image import ClusterImage, PartitionImage, TopicImage
 from odradek.metadata.nodes import NO_LEADER
 from odradek.model import ConfigurationError, TopicPartition
+from odradek.model.probes import probe
 
 
 def elect(
@@ -44,8 +45,10 @@ def elect(
         decided = _first_staying(candidates, shutting_down), in_sync
     elif unclean and (staying := [each for each in partition.replicas if each in live and each not in shutting_down]):
         # A leader that leaves at once would gain nothing, and cost the records of the replicas that return.
+        probe("controller: an unclean election")
         decided = staying[0], (staying[0],)
     else:
+        probe("controller: a partition has no leader")
         waited_for = tuple(replica for replica in partition.isr if replica not in without_log)
         decided = NO_LEADER, waited_for or partition.isr
     return None if decided == (partition.leader, partition.isr) else decided
@@ -83,6 +86,7 @@ def elections(
             live = registered - without_log if without_log else registered
             if full:
                 able = live - {broker_id for broker_id, keys in full.items() if key in keys}
+                probe("controller: full disks count in an election")
                 live = live if able.difference(shutting_down).isdisjoint(partition.isr) else able
             if unclean is None and partition.leader not in live:
                 unclean = _allows_unclean(topic.config, config)

@@ -7,6 +7,7 @@ from odradek.metadata.image import UNNAMED, PartitionImage, TopicImage
 from odradek.metadata.nodes import NO_LEADER, PartitionStateNode
 from odradek.metadata.store import Create, Operation
 from odradek.model import TopicPartition
+from odradek.model.probes import transition
 
 
 def needs_initialization(topic: TopicImage) -> bool:
@@ -45,4 +46,5 @@ def initial_operations(
         ]
         parents = []
         state = initial_state(partition, live, controller_epoch)
+        transition("partition", "NEW", "OFFLINE" if state.leader == NO_LEADER else "ONLINE")
         yield [*group, Create(path=paths.partition_state(key), data=state.encode())]

@@ -23,6 +23,7 @@ from odradek.metadata.image import ClusterImage, PartitionImage
 from odradek.metadata.nodes import PreferredReplicaElectionNode
 from odradek.metadata.store import Delete
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model.probes import probe
 
 Offline = Mapping[int, Collection[TopicPartition]]
 """Replicas whose logs are offline, by broker."""
@@ -145,6 +146,7 @@ def shut_down(
             able = live - _without_log(key, offline)
             successor = next((replica for replica in partition.replicas if replica in isr and replica in able), None)
             if successor is None:
+                probe("controller: no broker can take over from one that shuts down")
                 remaining.append(key)
                 continue
             leader = successor

@@ -4,9 +4,10 @@ from msgspec import Struct
 
 from odradek.metadata import paths
 from odradek.metadata.image import PartitionImage
-from odradek.metadata.nodes import RECOVERING, PartitionStateNode
+from odradek.metadata.nodes import NO_LEADER, RECOVERING, PartitionStateNode
 from odradek.metadata.store import SetData
 from odradek.model import TopicPartition
+from odradek.model.probes import transition
 
 
 class StateChange(Struct, frozen=True, kw_only=True):
@@ -32,6 +33,7 @@ def new_leadership(
 
     A leader that was not in the ISR may lack records, and is marked as recovering (KIP-704).
     """
+    transition("partition", _state(partition.leader), _state(leader))
     is_unclean = leader in isr and leader not in partition.isr
     state = PartitionStateNode(
         leader=leader,
@@ -41,3 +43,7 @@ def new_leadership(
         leader_recovery_state=RECOVERING if is_unclean else partition.leader_recovery_state,
     )
     return StateChange(partition=key, state=state, version=partition.state_version, is_unclean=is_unclean)
+
+
+def _state(leader: int) -> str:
+    return "OFFLINE" if leader == NO_LEADER else "ONLINE"

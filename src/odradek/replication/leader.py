@@ -16,6 +16,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from odradek.model.probes import probe
+
 UNKNOWN_OFFSET: Final = -1
 NEVER_MS: Final = -1
 
@@ -116,6 +118,7 @@ class LeaderReplication:
         self.start_offset = before.start_offset
         if before.partition_epoch < self.partition_epoch:
             return None
+        probe("replication: a leader resumes its epoch after the fence")
         self.isr, self.partition_epoch, self.pending = before.isr, before.partition_epoch, before.pending
         return self.pending
 
@@ -221,6 +224,7 @@ class LeaderReplication:
         late = set(self.lagging(now_ms=now_ms, max_lag_ms=max_lag_ms))
         if not late:
             return None
+        probe("replication: a lagging follower leaves the ISR")
         return self._propose(tuple(replica for replica in self.isr if replica not in late))
 
     def lagging(self, *, now_ms: int, max_lag_ms: int) -> Iterator[int]:
@@ -245,6 +249,7 @@ class LeaderReplication:
     def accepted(self, change: IsrChange, *, isr: Sequence[int], partition_epoch: int) -> bool:
         """Record that the controller wrote `isr`. Return False if this is not newer than the known state."""
         if partition_epoch <= self.partition_epoch:
+            probe("replication: an ISR change is accepted after a newer state")
             self._drop(change)
             return False
         self._adopt(isr, partition_epoch)
@@ -256,6 +261,7 @@ class LeaderReplication:
         for replica in change.isr:
             if replica in self.remotes and replica not in self.isr:
                 remote = self.remotes[replica]
+                probe("replication: the controller refuses a follower for the ISR")
                 remote.is_refused, remote.refused_until_ms = True, until_ms
 
     def _drop(self, change: IsrChange) -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from odradek.coordination import Producer
 from odradek.model import TopicPartition
+from odradek.model.probes import transition
 from odradek.transactions.states import TRANSITIONS, TransactionState
 
 NO_PRODUCER_ID: Final = -1
@@ -74,6 +75,7 @@ class TransactionMetadata(Struct, frozen=True, kw_only=True):
 
     def _to(self, state: TransactionState, now_ms: int) -> "TransactionMetadata":
         assert state in TRANSITIONS[self.state], f"{self.transactional_id} may not go from {self.state} to {state}"
+        transition("transaction", self.state.name, state.name)
         return replace(
             self, state=state, updated_ms=max(now_ms, self.updated_ms), previous_producer_id=self.producer_id
         )

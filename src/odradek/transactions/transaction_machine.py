@@ -14,6 +14,7 @@ from msgspec import Struct
 from odradek.coordination import CoordinatorResult, Now, Producer, Reply
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.probes import probe, transition
 from odradek.transactions.messages import (
     AddPartitionsRequest,
     DescribeTransactionRequest,
@@ -111,6 +112,7 @@ class TransactionMachine:
         self._next_removal_ms = now.ms + settings.removal_interval_ms
         for key, metadata in tuple(self.transactions.items()):
             if metadata.state.is_prepared:
+                probe("transactions: a new coordinator sends the markers of an ended transaction")
                 yield self.reset(key, now)
 
     def on_image(self, old: ClusterImage, new: ClusterImage, now: Now) -> Iterator[_Result]:
@@ -148,11 +150,14 @@ class TransactionMachine:
     def _expire_id(self, key: str, now: Now) -> _Result:
         metadata = self.transactions.get(key)
         if metadata is not None and _has_timed_out(metadata, now):
+            probe("transactions: a transaction times out")
             event = TransactionTimedOut(
                 transactional_id=key, producer=metadata.producer, timeout_ms=metadata.timeout_ms
             )
             return self._fence(metadata, (), (event,), now)
         if metadata is not None and self._has_expired(metadata, now):
+            probe("transactions: a transactional id expires")
+            transition("transaction", metadata.state.name, TransactionState.DEAD.name)
             return CoordinatorResult(key=key, records=(TransactionRecord(key, None),))
         return CoordinatorResult(key=key)
 
@@ -190,6 +195,7 @@ class TransactionMachine:
         if known.state is TransactionState.ONGOING:
             if request.keep_prepared:
                 return self._keep(known, request, to, now)
+            probe("transactions: a new producer aborts the open transaction")
             text = f"the transaction of {key!r} is being aborted, as a new producer replaces its producer; try again"
             refusal = Reply(to=to, value=KafkaError(ErrorCode.concurrent_transactions, text))
             return self._fence(known, (refusal,), (), now)
@@ -221,12 +227,14 @@ class TransactionMachine:
             last_epoch = self._last_epochs.get(known.transactional_id, NO_EPOCH)
             if expected.epoch != last_epoch:
                 _refuse_fenced(known, expected)
+            probe("transactions: InitProducerId is repeated after a lost response")
             return current, last_epoch
         last_epoch = NO_EPOCH if expected is None else current.epoch
         if not is_exhausted(current.epoch):
             return Producer(producer_id=current.producer_id, epoch=current.epoch + 1), last_epoch
         if request.new_producer_id < 0:
             return None, last_epoch
+        probe("transactions: the epochs of a producer id are used up")
         return Producer(producer_id=request.new_producer_id, epoch=0), last_epoch
 
     def _initialised(self, metadata: TransactionMetadata, last_epoch: int, to: object) -> _Result:
@@ -241,6 +249,7 @@ class TransactionMachine:
 
     def _keep(self, known: TransactionMetadata, request: InitProducerIdRequest, to: object, now: Now) -> _Result:
         """Keep the ongoing transaction for a new producer, which has to end it (KIP-939)."""
+        probe("transactions: a new producer keeps a prepared transaction")
         key, client = known.transactional_id, known.client
         client = Producer(producer_id=client.producer_id, epoch=client.epoch + 1)
         if is_exhausted(known.client.epoch):
@@ -300,6 +309,7 @@ class TransactionMachine:
             if is_repeated:
                 if request.is_commit != (known.state is TransactionState.COMPLETE_COMMIT):
                     _refuse_state(known, request)
+                probe("transactions: EndTxn is repeated after a lost response")
                 return _answer(key, to, known.client)
         _check_producer(known, request.producer)
         if known.state.is_idle and (request.is_commit or not bumps):
@@ -394,6 +404,7 @@ def _check_producer(known: TransactionMetadata, producer: Producer) -> None:
 
 
 def _refuse_fenced(known: TransactionMetadata, producer: Producer) -> NoReturn:
+    probe("transactions: an old producer is fenced")
     text = (
         f"{known.transactional_id!r} is at epoch {known.client.epoch}, not {producer.epoch}: another producer uses it"
     )
@@ -401,6 +412,7 @@ def _refuse_fenced(known: TransactionMetadata, producer: Producer) -> NoReturn:
 
 
 def _refuse_concurrent(known: TransactionMetadata) -> NoReturn:
+    probe("transactions: a request arrives while markers are written")
     text = f"the markers of {known.transactional_id!r} are being written ({known.state.text}); try again"
     raise KafkaError(ErrorCode.concurrent_transactions, text)
 

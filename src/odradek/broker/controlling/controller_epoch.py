@@ -32,6 +32,7 @@ from odradek.metadata.reading import BrokenNodes, read_subtree, read_topics
 from odradek.metadata.store import BadVersion, Check, Create, Delete, NodeExists, NoNode, Operation, SetData
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError, TopicPartition, first_names
+from odradek.model.probes import probe
 from odradek.runtime import Entropy, new_id
 from odradek.runtime.rate_limited_log import RateLimitedLog
 
@@ -137,6 +138,7 @@ class ControllerEpoch:
             try:
                 await self.write([change.operation() for change in step.values()])
             except (BadVersion, NoNode) as error:
+                probe("controller: a partition state was changed concurrently")
                 lost.append(left.pop(error.path).partition)
             else:
                 for path in step:

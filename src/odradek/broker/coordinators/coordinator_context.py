@@ -30,6 +30,7 @@ from odradek.broker.replication.partition import ACKS_ALL
 from odradek.coordination import NO_PRODUCER, CoordinatorResult, Machine, Now, Producer, RecordCodec, Reply
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, OdradekError
+from odradek.model.probes import probe
 from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import Clock
 from odradek.runtime.rate_limited_log import RateLimitedLog
@@ -152,6 +153,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             self._paused_at_ms = int(began_s * 1000)
         summary = await load(self.partition, self.machine, self._codec, timeout_ms=self._commit_timeout_ms)
         if not summary.is_committed:
+            probe("coordinator: the loaded records are not committed yet")
             self._replies.appended(summary.end_offset)
         self._is_loaded = True
         results = self.machine.on_elected(self._image(), self.now)
@@ -170,6 +172,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
 
     def _reload(self, error: KafkaError) -> None:
         """Load the state machine again from the log; all waiting requests get `error`."""
+        probe("coordinator: the state is loaded again after a failed write")
         if self._clock.monotonic() - self._active_since_s >= _CALM_S:
             self._reloads = 0
         after_s = min(2.0**self._reloads - 1, _MAX_BACKOFF_OF_LOST_WRITES_S)
@@ -222,6 +225,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         elif refusal is not None and not self._may_handle_despite(refusal, request):
             if refusal.code is ErrorCode.coordinator_not_available:
                 self._refusal_log.log("refused", logging.WARNING, _REFUSED, _shown(key), refusal)
+            probe("coordinator: a request is refused while records are refused")
             future.set_exception(refusal)
         else:
             self._requests[future] = key
@@ -285,6 +289,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             self._paused_at_ms = now_ms
             self._schedule()
         elif error is None and self._paused_at_ms is not None:
+            probe("coordinator: its clock continues after a pause")
             self._paused_ms += now_ms - self._paused_at_ms
             self._paused_at_ms = None
             self._handle_image()
@@ -327,6 +332,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             try:
                 self._append(result, result.records)
             except KafkaError as error:
+                probe("coordinator: an append of records fails")
                 _log.warning("Failed to append records for %s to %s: %s", _shown(result.key), self._name, error)
                 if result.is_only_records:
                     self._send([Reply(to=each.to, value=response_error(error)) for each in result.replies])
@@ -369,6 +375,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         except KafkaError as error:
             if result.is_atomic or error.code not in TOO_LARGE or len(records) == 1:
                 raise
+            probe("coordinator: records are split into smaller batches")
             self._append(result, records[: len(records) // 2])
             self._append(result, records[len(records) // 2 :])
             return

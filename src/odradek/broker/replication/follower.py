@@ -19,6 +19,7 @@ from odradek.log.errors import DamagedSegmentError
 from odradek.log.log import Log
 from odradek.metadata.image import PartitionImage
 from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
+from odradek.model.probes import probe
 from odradek.protocol.batches.record_batch import read_header
 from odradek.protocol.messages.fetch import FetchedPartition
 from odradek.replication import Divergence, divergence, truncation_offset
@@ -135,6 +136,7 @@ class Follower:
         log = self.log
         first = read_header(records).base_offset
         if not log.size and 0 <= first < log.log_end_offset:
+            probe("replication: an empty follower starts before its log start offset")
             self._logs.truncate_fully_and_start_at(self.topic_partition, first, now_ms)
 
     def log_failed(self, error: StorageError) -> None:
@@ -182,6 +184,7 @@ class Follower:
     def truncate(self, found: Divergence, now_ms: int) -> None:
         """Truncate the log to the offset at which it diverges from the leader's."""
         log = self.log
+        probe("replication: a follower truncates by leader epoch")
         self.truncate_to(truncation_offset(found, self._end_offset_of, log_end_offset=log.log_end_offset), now_ms)
 
     def _end_offset_of(self, epoch: int) -> tuple[int, int]:
@@ -191,6 +194,7 @@ class Follower:
         """Truncate the log to `offset`."""
         log = self.log
         if offset < log.high_watermark:
+            probe("replication: a follower truncates below its high watermark")
             _log.warning(
                 "Truncating %s to offset %d, below its high watermark %d",
                 self.topic_partition,
@@ -207,6 +211,7 @@ class Follower:
 
     def restart(self, offset: int, now_ms: int) -> None:
         """Delete all records, and start the log at `offset`, the leader's log start offset."""
+        probe("replication: a follower restarts at the leader's log start offset")
         _log.warning(
             "Truncating %s fully and starting at offset %d; it ended at %d",
             self.topic_partition,

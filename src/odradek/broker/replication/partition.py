@@ -22,6 +22,7 @@ from odradek.log.log import AppendInfo, Log
 from odradek.metadata.image import PartitionImage
 from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model.probes import probe
 from odradek.protocol.batches.control_records import EndTransactionMarker
 from odradek.replication import Divergence, IsrChange, LeaderReplication, divergence
 
@@ -177,6 +178,7 @@ class Partition:
         except KafkaError as error:
             self._writer.refused(self.log, error)
             if is_consequence_of_election(error, epoch, self._elected_ms, self._alter_partition_manager.now_ms()):
+                probe("replication: an election causes a sequence gap")
                 raise KafkaError(ErrorCode.not_leader_or_follower, str(error)) from error
             raise
         if not info.duplicate:
@@ -219,6 +221,7 @@ class Partition:
         if self._resigned is not None:
             raise self._resigned
         if acks == ACKS_ALL and len(self.isr) < self.min_insync_replicas:
+            probe("replication: an append is refused for too few in-sync replicas")
             raise KafkaError(
                 ErrorCode.not_enough_replicas,
                 f"{self.topic_partition} has {len(self.isr)} in-sync replicas and needs {self.min_insync_replicas}",
@@ -325,6 +328,7 @@ class Partition:
 
     def _isr_changed(self) -> None:
         if len(self.isr) < self.min_insync_replicas:
+            probe("replication: the ISR is too small after an append")
             error = KafkaError(
                 ErrorCode.not_enough_replicas_after_append,
                 f"{self.topic_partition} has {len(self.isr)} in-sync replicas left, and needs "

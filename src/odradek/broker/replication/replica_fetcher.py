@@ -24,6 +24,7 @@ from odradek.log.errors import LogStorageError
 from odradek.metadata.image import BrokerImage
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
+from odradek.model.probes import probe
 from odradek.protocol.api import ApiKey
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.messages.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchResponse, decode_fetch_response
@@ -348,6 +349,7 @@ class ReplicaFetcher:
             return None
         if not follower.is_current_position(fetch_state):
             if not answer.error_code and answer.diverging_epoch is None:
+                probe("replication: a fetch response is late for its follower")
                 follower.update_high_watermark(fetch_state, answer)
             return None
         now_ms = self._clock.now_ms()
@@ -374,6 +376,7 @@ class ReplicaFetcher:
         """Handle an error of an append: retry, unless the disk has failed."""
         follower = self.followers.get(key)
         if follower is not None and isinstance(error, LogStorageError) and not error.is_passing:
+            probe("replication: a follower's disk fails during an append")
             follower.log_failed(error)
             return
         if follower is not None:
@@ -397,10 +400,12 @@ class ReplicaFetcher:
             return
         now_ms = self._clock.now_ms()
         if start is None:
+            probe("replication: a follower's log is longer than the leader's")
             follower.truncate_to(end, now_ms)
         elif start > fetch_state.offset:
             follower.restart(start, now_ms)
         else:
+            probe("replication: a leader contradicts itself about its offsets")
             # The leader contradicts itself, for instance if it has no room for a new segment: retry later.
             self._delay_partition(key)
 

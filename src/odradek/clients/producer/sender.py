@@ -24,6 +24,7 @@ from odradek.clients.producer.transactions.coordinator_requests import LAST_PROD
 from odradek.clients.producer.transactions.transaction_machine import TransactionState
 from odradek.clients.retry import INVALID_METADATA_ERRORS, retrying
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError, explained
+from odradek.model.probes import probe
 from odradek.protocol.api import ApiKey
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.messages.produce import (
@@ -278,7 +279,7 @@ class Sender:
         if code == ErrorCode.none:
             self._batch_succeeded(batch, answer.base_offset, answer.log_append_time)
         elif code == ErrorCode.duplicate_sequence_number:
-            # The batch was appended before; the broker no longer knows its offset.
+            probe("producer: a batch was appended before, at an offset that the broker no longer knows")
             self._batch_succeeded(batch, -1, -1)
         elif code == ErrorCode.message_too_large and batch.count > 1 and not batch.is_done:
             self._split(batch)
@@ -298,6 +299,7 @@ class Sender:
     def _split(self, batch: ProducerBatch) -> None:
         """Split a batch that is too large for the broker; queue its parts with the same sequences for a retry."""
         self._accumulator.queues[batch.partition].in_flight.remove(batch)
+        probe("producer: a batch is split because the broker finds it too large")
         self._estimator.reset(batch.partition.topic, batch.compression_ratio)
         parts = self._accumulator.split(batch)
         self._metrics.batch_split_total += 1

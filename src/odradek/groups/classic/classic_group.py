@@ -30,6 +30,7 @@ from odradek.groups.rebalance_trace import (
 from odradek.groups.records import GroupMetadataRecord
 from odradek.groups.result_builder import ResultBuilder
 from odradek.model import ErrorCode, TopicPartition
+from odradek.model.probes import transition
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.internal_records.group_records import GroupMetadataValue
@@ -270,7 +271,9 @@ class ClassicGroup:
 
     def transition(self, event: Event) -> None:
         """Change the state according to `TRANSITIONS`."""
-        self.state = TRANSITIONS[self.state][event]
+        after = TRANSITIONS[self.state][event]
+        transition("classic group", self.state.name, after.name)
+        self.state = after
 
     def new_record(
         self, generation: int, protocol_name: str | None, assignments: Mapping[str, bytes], wall_ms: int

@@ -15,6 +15,7 @@ from odradek.groups.rebalance_trace import Cause, CauseKind, only_ownership_chan
 from odradek.groups.records import GroupMetadataRecord
 from odradek.groups.result_builder import ResultBuilder
 from odradek.model import ErrorCode
+from odradek.model.probes import probe
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 
 
@@ -54,6 +55,7 @@ def _accept_joining_member(group: ClassicGroup, member_id: str) -> bool:
 def _reject_join_of_full_group(
     group: ClassicGroup, request: JoinRequest, to: object, now: Now, out: ResultBuilder
 ) -> None:
+    probe("groups: a join is rejected because the group is full")
     out.reply(to, JoinReply(error=ErrorCode.group_max_size_reached))
     was_member = request.member_id in group.members
     group.remove_member(request.member_id, now.ms)
@@ -149,6 +151,7 @@ def _replace_static_member(
     A stable group is rebalanced only if another protocol would be selected now. Responses before JoinGroup 9 do not
     name the new member as leader.
     """
+    probe("groups: a restarted static member is replaced")
     leader_before = group.members.leader or ""
     group.fail_join(old, ErrorCode.fenced_instance_id, old.member_id, out)
     group.fail_sync(old, ErrorCode.fenced_instance_id, out)

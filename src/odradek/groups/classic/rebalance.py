@@ -20,6 +20,7 @@ from odradek.groups.rebalance_trace import Cause, CauseKind, RebalanceOutcome, R
 from odradek.groups.records import GroupMetadataRecord
 from odradek.groups.result_builder import ResultBuilder
 from odradek.model import ErrorCode
+from odradek.model.probes import probe
 
 PENDING_MEMBERS_TIMEOUT_MS: Final = 3_000
 """How long a rebalance waits for pending members. A client joins with its new id after one round trip or never; other
@@ -81,6 +82,7 @@ def maybe_complete_join_phase(group: ClassicGroup, now: Now, out: ResultBuilder)
 
 def expire_pending_members(group: ClassicGroup, now: Now, out: ResultBuilder) -> None:
     """Complete the join phase without the pending members; one that joins later starts another rebalance."""
+    probe("groups: pending members are overdue")
     overdue = tuple(member_id for member_id, is_awaited in group.pending_members.items() if is_awaited)
     out.events.append(PendingMembersOverdue(group_id=group.group_id, member_ids=overdue))
     group.pending_members = dict.fromkeys(group.pending_members, False)
@@ -92,6 +94,7 @@ def expire_join_phase(group: ClassicGroup, now: Now, out: ResultBuilder) -> None
     if group.state is not State.PREPARING_REBALANCE:
         return
     if group.new_member_added and group.remaining_initial_delay_ms:
+        probe("groups: the initial rebalance delay is extended")
         delay_ms = min(group.settings.initial_rebalance_delay_ms, group.remaining_initial_delay_ms)
         group.remaining_initial_delay_ms -= delay_ms
         group.new_member_added = False
@@ -111,10 +114,12 @@ def complete_join_phase(group: ClassicGroup, now: Now, out: ResultBuilder) -> No
     members = group.members
     for member in members:
         if member.awaiting_join is None and member.instance_id is None:
+            probe("groups: a member misses the join phase and is removed")
             group.remove_member(member.member_id, now.ms)
             if group.trace is not None:
                 group.trace.timed_out(member.member_id)
     if members and not members.maybe_elect_new_joined_leader():
+        probe("groups: no remaining member has joined and the join phase is extended")
         group.set_deadline(JOIN_PHASE, now.ms + max(members.rebalance_timeout_ms, _LEAST_EXTENSION_MS))
         return
     group.remaining_initial_delay_ms = None

@@ -27,6 +27,7 @@ from odradek.groups.records import GroupRecord
 from odradek.groups.result_builder import ResultBuilder, answer
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.probes import probe
 from odradek.protocol.internal_records.group_records import ConsumerGroupMetadataKey
 
 CONSUMER_SESSION: Final = "consumer session"
@@ -256,11 +257,13 @@ class ConsumerGroups:
         if group.epoch <= group.assignment_epoch:
             return CoordinatorResult(key=key)
         if now.ms < group.next_assignment_ms:
+            probe("groups: an assignment is deferred")
             self._deadlines.set((key, ASSIGNMENT, ""), group.next_assignment_ms)
             return CoordinatorResult(key=key)
         try:
             records = assign(group, image, self._settings(key), now)
         except KafkaError as error:
+            probe("groups: an assignor fails")
             replies = tuple(Reply(to=waiting.to, value=error) for waiting in group.joins)
             group.joins.clear()
             return CoordinatorResult(key=key, replies=replies)
@@ -279,6 +282,7 @@ class ConsumerGroups:
         reply = ConsumerGroupHeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
         if request.member_epoch == LEAVING_STATIC_EPOCH:
             self._deadlines.clear((group.group_id, REVOCATION, member.member_id))
+            probe("groups: a static member leaves temporarily")
             return answer(group.group_id, to, reply, leave_temporarily(group, member))
         cause = Cause(kind=CauseKind.LEFT, text=f"{member.member_id} left", members=(member.member_id,))
         out = self.remove(group, [member.member_id], cause, image, now)
@@ -338,6 +342,7 @@ class ConsumerGroups:
         if kind == REVOCATION and member.state is not MemberState.UNREVOKED_PARTITIONS:
             return CoordinatorResult(key=group_id)
         reason = _reason(kind, member)
+        probe("groups: a member of the consumer protocol is fenced")
         is_silent = kind == CONSUMER_SESSION
         cause = Cause(
             kind=CauseKind.SESSION_EXPIRED if is_silent else CauseKind.REBALANCE_TIMEOUT,

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from odradek.groups.consumer.member import NO_PARTITIONS, Assignment, ConsumerGroupMember, MemberState
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.probes import transition
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -106,6 +107,7 @@ def _drop_unsubscribed(member: ConsumerGroupMember, target: Target, owned: Assig
 def _moved(
     member: ConsumerGroupMember, epoch: int, state: MemberState, assigned: Assignment, revoking: Assignment
 ) -> ConsumerGroupMember:
+    transition("consumer group member", member.state.name, state.name)
     previous = member.previous_epoch if epoch == member.epoch else member.epoch
     return replace(member, epoch=epoch, previous_epoch=previous, state=state, assigned=assigned, revoking=revoking)
 

@@ -39,6 +39,7 @@ from msgspec import Struct
 
 from odradek.log.segments.transaction_index import AbortedTransaction
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.probes import probe
 from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.batches.record_batch import BatchHeader
 
@@ -242,6 +243,7 @@ class ProducerState:
             return None
         epoch, first = header.producer_epoch, header.base_sequence
         if epoch < entry.epoch:
+            probe("log: an old producer epoch is fenced")
             raise KafkaError(
                 ErrorCode.invalid_producer_epoch,
                 f"producer {header.producer_id} has epoch {epoch}; a newer instance of it has {entry.epoch}",
@@ -250,7 +252,9 @@ class ProducerState:
         if first != expected and has_sequence and entry.epoch != NO_EPOCH:
             known = self.find(header)
             if known is not None:
+                probe("log: a duplicate batch is recognised")
                 return known
+            probe("log: a sequence number is out of order")
             raise KafkaError(
                 ErrorCode.out_of_order_sequence_number,
                 f"producer {header.producer_id} sent sequence {first} in epoch {epoch}; {expected} was expected",
@@ -335,6 +339,7 @@ class ProducerState:
             elif last_ms < now_ms - expiration_ms and entry.transaction_start < 0:
                 old.append(producer_id)
         for producer_id in old:
+            probe("log: an idle producer expires")
             del self.entries[producer_id]
         return len(old)
 
@@ -343,6 +348,7 @@ class ProducerState:
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(epoch)
         elif entry.epoch != epoch:
+            probe("log: a producer continues with another epoch")
             entry.epoch = epoch
             entry.batches.clear()
         return entry

@@ -33,6 +33,7 @@ from odradek.log.segments.open_files import FilePool
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segment_swap import complete_swaps
 from odradek.model import StorageError
+from odradek.model.probes import probe
 from odradek.protocol.batches.control_records import EndTransactionMarker, decode_marker
 from odradek.protocol.batches.record_batch import BatchHeader, CorruptBatchError
 from odradek.runtime import Disk
@@ -94,6 +95,7 @@ def load(
     first = _load_synced(pool, directory, segments, now_ms, clean=clean, recovery_point=recovery_point)
     epochs = _load_epochs(pool, directory, segments[:first])
     if first == len(segments) and not _has_latest_epoch(epochs, segments, log_start_offset):
+        probe("log recovery: the last leader epoch is missing and rebuilt")
         _logger.warning("%s lacks its last leader epoch; rebuilding it from the batches", directory)
         epochs = _epochs_of(segments)
     is_clean, producers, truncated = bool(segments) and first == len(segments), None, NOTHING_TRUNCATED
@@ -101,6 +103,7 @@ def load(
         producers = load_producers(pool, directory, segments[:first], segments[first])
         truncated = _recover(segments, first, epochs, producers, now_ms, watch, cleaned_offset)
     if segments and segments[-1].next_offset < log_start_offset:
+        probe("log recovery: all records before the log start offset are lost")
         _logger.warning(
             "%s ends at offset %d, before its log start offset %d: all of its records are lost",
             directory,
@@ -145,6 +148,7 @@ def _load_synced(
         if segment.has_valid_indexes(following):
             segment.load_finished(following)
         else:
+            probe("log recovery: indexes of a synced segment are rebuilt")
             _logger.warning("%s: its indexes are missing or damaged; rebuilding them", segment.log.path)
             _rebuild_indexes(segment, following, load_producers(pool, directory, segments[:number], segment), now_ms)
         segment.close()
@@ -181,6 +185,7 @@ def _lacks_entries(active: Segment) -> bool:
     has_times = len(active.time_index.entries) or active.max_timestamp < 0
     if has_times and (has_offsets or active.find(active.next_offset - 1) <= interval):
         return False
+    probe("log recovery: an index of the active segment is empty")
     _logger.warning("%s: an index is empty; rebuilding both", active.log.path)
     return True
 
@@ -202,6 +207,7 @@ def load_producers(
             state, start = decode_snapshot(disk.read_file(path), path), offset
             _add_recent_batches(state, segments, start)
         except StorageError as error:
+            probe("log recovery: a producer snapshot is unreadable")
             _logger.warning("Ignoring an unreadable producer snapshot, using an older one: %s", error)
             disk.remove(path)
         else:
@@ -312,6 +318,7 @@ def _remove_left_overs(pool: FilePool, directory: str) -> list[str]:
                 name,
             )
         if name.endswith(_LEFT_OVER) or is_stray:
+            probe("log recovery: a deleted or temporary file is left over")
             pool.disk.remove(f"{directory}/{name}")
         else:
             kept.append(name)
@@ -326,6 +333,7 @@ def _load_epochs(pool: FilePool, directory: str, synced: list[Segment]) -> Leade
     except FileNotFoundError:
         return _epochs_of(synced)
     except StorageError as error:
+        probe("log recovery: the file of leader epochs is damaged")
         _logger.warning("Rebuilding leader epochs from the batches: %s", error)
     epochs = _epochs_of(synced)
     epochs.is_dirty = True
@@ -383,6 +391,7 @@ def _recover(
         segment.close()
         expected = segment.next_offset
         if is_wrong or removed:
+            probe("log recovery: the log is truncated after a crash")
             rest = segments[number if is_wrong else number + 1 :]
             if removed or rest:
                 _logger.warning(

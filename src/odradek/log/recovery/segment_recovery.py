@@ -14,6 +14,7 @@ from odradek.log.producers.producer_state import ProducerState
 from odradek.log.segments.old_formats import old_message
 from odradek.log.segments.segment import MAX_RELATIVE_OFFSET, Segment, SegmentEnd
 from odradek.log.segments.time_index import NO_TIMESTAMP
+from odradek.model.probes import probe
 from odradek.protocol.batches.checksum import crc32c
 from odradek.protocol.batches.control_records import decode_marker
 from odradek.protocol.batches.record_batch import (
@@ -52,6 +53,7 @@ def recover_segment(
         )
     segment.set_recovered(check.end(), now_ms)
     if segment.size < size:
+        probe("log recovery: a segment ends with an invalid batch")
         segment.log.truncate(segment.size)
         segment.log.sync()
     segment.finish()
@@ -166,6 +168,7 @@ class _Check:
 
     def _check_large(self, buffer: memoryview, length: int, watch: Watcher) -> bool:
         """Return whether the batch at `position`, whose first `length` bytes fill `buffer`, is valid."""
+        probe("log recovery: a batch is larger than a chunk")
         header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer))
         crc = crc32c(buffer[CRC_START:length])
         done = length

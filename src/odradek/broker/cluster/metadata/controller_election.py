@@ -15,6 +15,7 @@ from odradek.metadata.image import MetadataDelta
 from odradek.metadata.nodes import ControllerNode, decode_integer, encode_integer
 from odradek.metadata.store import BadVersion, Create, NodeExists, SetData, Store
 from odradek.model import OdradekError
+from odradek.model.probes import probe
 
 T = TypeVar("T")
 
@@ -78,6 +79,7 @@ async def register_controller(store: Store, broker_id: int, now_ms: int) -> "tup
         try:
             await store.multi([Create(path=paths.CONTROLLER, data=claim, ephemeral=True), epoch_operation])
         except (NodeExists, BadVersion):
+            probe("controller: another broker claims the controller at the same time")
             continue
         return epoch, 0 if node is None else node.version + 1
     return None

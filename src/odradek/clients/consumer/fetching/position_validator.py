@@ -16,6 +16,7 @@ from odradek.clients.consumer.subscription_state import TopicPartitionState
 from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.clients.retry import INVALID_METADATA_ERRORS
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError, explained
+from odradek.model.probes import probe
 from odradek.protocol.api import ApiKey
 from odradek.wire.client_connection import ClientConnection
 
@@ -95,14 +96,17 @@ class PositionValidator:
             state.is_validated = True
             return
         if state.position != state.fetch_position:
+            probe("consumer: buffered records are dropped after a truncation")
             state.drop_buffered()
             return
         timestamp = self._settings.reset_timestamp(self._cluster.runtime.clock.now_ms())
         text = f"Truncation detected for partition {state.partition} at offset {state.position}"
         if timestamp is None:
+            probe("consumer: a truncation is detected without a reset policy")
             diverging = OffsetAndMetadata(end_offset, "", epoch) if is_known else None
             state.error = LogTruncationError(state.partition, state.fetch_position, diverging)
         elif is_known:
+            probe("consumer: the position is reset to a diverging offset")
             _log.warning("%s, resetting offset to the first offset known to diverge %d", text, end_offset)
             state.seek(end_offset, epoch)
             state.is_validated = True

@@ -35,6 +35,7 @@ from odradek.clients.consumer.actions import (
 )
 from odradek.clients.consumer.membership.interface import ConsumerState
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
+from odradek.model.probes import probe, transition
 
 NO_GENERATION: Final = -1
 
@@ -316,6 +317,7 @@ class ClassicMembershipManager:
         """Revoke all partitions as lost, because other members may own them, and join again."""
         if "fenced" not in TRANSITIONS[self.state]:
             return []
+        probe("consumer: the member is fenced")
         self._transition("fenced")
         self._reset_generation(member_id="" if code == ErrorCode.unknown_member_id else self.member_id)
         return self._revoke_lost()
@@ -362,6 +364,7 @@ class ClassicMembershipManager:
     def _transition(self, event: str) -> None:
         following = TRANSITIONS[self.state].get(event)
         assert following is not None, f"a member that is {self.state} can't be {event}"
+        transition("classic member", self.state.name, following.name)
         self.state = following
 
     def _find_coordinator(self) -> list[Action]:
@@ -385,6 +388,7 @@ class ClassicMembershipManager:
 
     def _leave_after_late_join(self, answer: JoinGroupResponse) -> list[Action]:
         """Leave with the member id of a late JoinGroup response, so that no rebalance waits for that member."""
+        probe("consumer: a JoinGroup response arrives after the consumer has left")
         is_member = answer.error_code in {ErrorCode.none, ErrorCode.member_id_required}
         if not is_member or not answer.member_id or not self._has_coordinator or self._group_instance_id is not None:
             return []
@@ -426,6 +430,7 @@ class ClassicMembershipManager:
         return [Heartbeat(member_id=self.member_id, generation_id=self.generation_id)]
 
     def _expire_poll_timer(self) -> list[Action]:
+        probe("consumer: the application has not polled for max.poll.interval.ms")
         leaving = self._leave_group("the application has not polled for max.poll.interval.ms")
         self._transition("poll timeout")
         self._reset_generation(member_id="")

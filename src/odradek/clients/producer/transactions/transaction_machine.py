@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from odradek.clients.producer.transactions.errors import ProducerFencedError, TransactionAbortedError, fenced_by
 from odradek.clients.producer.transactions.prepared_transaction import PreparedTransaction
 from odradek.model import AuthenticationError, ErrorCode, KafkaError, OdradekError, TopicPartition
+from odradek.model.probes import probe, transition
 
 FORGOTTEN: Final = {ErrorCode.invalid_producer_id_mapping, ErrorCode.unknown_producer_id}
 """The coordinator has removed the transactional id: there is no transaction, and a new epoch is needed."""
@@ -117,6 +118,7 @@ class TransactionMachine(Struct):
         if following is None:
             self.raise_error()
             raise KafkaError(ErrorCode.invalid_txn_state, f"{event.value}: {self.state.value}")
+        transition("transactional producer", self.state.name, following.name)
         self.state = following
 
     def raise_error(self) -> None:
@@ -195,6 +197,7 @@ class TransactionMachine(Struct):
     def _failed(self, error: OdradekError, now: float, *, is_fatal: bool) -> None:
         event = TransactionEvent.FATAL_ERROR if is_fatal else TransactionEvent.ABORTABLE_ERROR
         if event not in TRANSITIONS[self.state]:
+            probe("producer: a transaction fails twice")
             return  # the first error counts
         self.step(event)
         open_ms = None if self.begun_at is None else round((now - self.begun_at) * 1000)

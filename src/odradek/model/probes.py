@@ -1,0 +1,51 @@
+"""Marks of rare branches and of transitions, which a collection counts; without a collection a mark does nothing.
+
+```python
+probe("replication: a follower truncates below its high watermark")
+
+with collecting() as counts:
+    ...
+counts.probes  # Counter({"replication: a follower …": 2})
+```
+A name is a literal and says which room, and what happens. `odradek.testing.coverage` lists the names that the source
+has, so that those that no seed reached are known.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from msgspec import Struct, field
+
+
+class ProbeCounts(Struct, kw_only=True):
+    """How often each rare branch and each transition was reached."""
+
+    probes: Counter[str] = field(default_factory=Counter)
+    transitions: Counter[str] = field(default_factory=Counter)
+
+
+_collection: ProbeCounts | None = None
+
+
+def probe(name: str) -> None:
+    """Count that a rare branch is reached."""
+    if _collection is not None:
+        _collection.probes[name] += 1
+
+
+def transition(machine: str, before: str, after: str) -> None:
+    """Count a transition of a state machine."""
+    if _collection is not None:
+        _collection.transitions[f"{machine}: {before} -> {after}"] += 1
+
+
+@contextmanager
+def collecting() -> Iterator[ProbeCounts]:
+    """Count in this process until the end of the block. An outer collection does not count meanwhile."""
+    global _collection
+    outer, _collection = _collection, ProbeCounts()
+    try:
+        yield _collection
+    finally:
+        _collection = outer

@@ -190,7 +190,7 @@ async def test_a_group_of_many_members_on_brokers_without_a_journal_is_paged(mon
         return brokers
 
     monkeypatch.setattr(Session, "admin", admin)
-    async with visiting() as visitor:
+    async with visiting(PageSettings(interval_s=0.0)) as visitor:
         first, moving, after = [await visitor.get("/group?id=big") for _ in range(3)]
         members = await visitor.get("/group/members?id=big&page=50")
     assert "The group rebalances" not in first.text

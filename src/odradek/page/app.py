@@ -19,6 +19,7 @@ from odradek.model import AuthenticationError, ErrorCode, KafkaError, OdradekErr
 from odradek.page.live import LiveParts, Parts
 from odradek.page.login import inside, log_in, log_out
 from odradek.page.protection import LOGIN, Protection
+from odradek.page.readings import Readings, pause_s
 from odradek.page.rendering import STATIC_TYPES, Renderer
 from odradek.page.sessions import Session, Sessions
 from odradek.page.settings import PageSettings
@@ -30,9 +31,6 @@ _log = logging.getLogger("odradek.page")
 _MESSAGE: Final = "odradek-message"
 """A cookie with the sentence of an action, which the next page shows."""
 _MOST_MESSAGE: Final = 1000
-_SHARE: Final = 4
-"""A poller pauses for at least this many times the duration of a reading, so a large cluster is read less often."""
-_LONGEST_PAUSE_S: Final = 10.0
 _NOT_FOUND: Final = {ErrorCode.unknown_topic_or_partition, ErrorCode.group_id_not_found, ErrorCode.unknown_topic_id}
 _WRONG: Final = {ErrorCode.invalid_topic_exception, ErrorCode.offset_out_of_range}
 """Errors of what the address asks for."""
@@ -46,6 +44,7 @@ class PageApp:
     def __init__(self, settings: PageSettings, runtime: Runtime, views: Iterable[View] = VIEWS) -> None:
         self.sessions = Sessions(settings, runtime)
         self.live = LiveParts()
+        self.readings = Readings()
         self._settings = settings
         self._runtime = runtime
         self._renderer = Renderer()
@@ -68,6 +67,7 @@ class PageApp:
     async def close(self) -> None:
         """End all streams, and close the clients of all sessions."""
         await self.live.close()
+        await self.readings.close()
         await self.sessions.close()
 
     # ---- pages --------------------------------------------------------------------------------------------------
@@ -122,6 +122,7 @@ class PageApp:
             settings=self._settings,
             runtime=self._runtime,
             tree=self.sessions.tree,
+            readings=self.readings,
             address=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
             path=request.path_params,
             query=dict(request.query_params),
@@ -134,8 +135,12 @@ class PageApp:
         values = self._values(view, page, asked)
 
         async def updates() -> AsyncIterator[Parts]:
+            before = None
             async with aclosing(self._readings(page, asked)) as readings:  # type: ignore[type-var]
                 async for data in readings:
+                    if page.updates is None and data == before:
+                        continue  # to render it would cost more than to read it
+                    before = data
                     if isinstance(data, OdradekError):
                         yield {PROBLEM: self._renderer.block("base.html", PROBLEM, {"problem": _sentence(data)})}
                         continue
@@ -159,14 +164,13 @@ class PageApp:
             return
         interval_s = self._settings.interval_s if page.interval_s is None else page.interval_s
         while True:
-            began_s, pause_s = self._runtime.clock.monotonic(), interval_s
+            began_s = self._runtime.clock.monotonic()
             try:
                 data = await page.data(asked)
-                pause_s = max(interval_s, _SHARE * (self._runtime.clock.monotonic() - began_s))
             except OdradekError as error:
                 data = error
             yield data
-            await asyncio.sleep(min(pause_s, _LONGEST_PAUSE_S))
+            await asyncio.sleep(pause_s(interval_s, self._runtime.clock.monotonic() - began_s))
 
     # ---- actions ------------------------------------------------------------------------------------------------
 
@@ -182,6 +186,8 @@ class PageApp:
                 if page is None:
                     return self._problem_page(values, _sentence(error), HTTPStatus.BAD_REQUEST)
                 return await self._shown(page, asked, values)
+            finally:
+                self.readings.forget()
             return _redirect(done)
 
         return endpoint

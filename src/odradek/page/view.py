@@ -1,16 +1,19 @@
 """A view's declaration: pages, which show what a function returns, and actions, which forms post to."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
 from odradek.clients import Admin
 from odradek.metadata.store import Reader
 from odradek.model import ConfigurationError
+from odradek.page.readings import Readings
 from odradek.page.sessions import Session
 from odradek.page.settings import PageSettings
 from odradek.runtime import Runtime
+
+T = TypeVar("T")
 
 
 class PageRequest(Struct, frozen=True, kw_only=True):
@@ -20,6 +23,7 @@ class PageRequest(Struct, frozen=True, kw_only=True):
     settings: PageSettings
     runtime: Runtime
     tree: Callable[[], Reader | None]
+    readings: Readings
     address: str
     path: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)
@@ -28,6 +32,16 @@ class PageRequest(Struct, frozen=True, kw_only=True):
     async def admin(self) -> Admin:
         """Return the admin client of the session's user, connected. Raises `UnavailableError`."""
         return await self.session.admin()
+
+    async def reading(self, key: Hashable, read: Callable[[Admin], Awaitable[T]], interval_s: float | None = None) -> T:
+        """Return what `read` returns, or has returned for this session and key within the page's or this interval."""
+
+        async def made() -> T:
+            return await read(await self.admin())
+
+        kept_s = self.settings.interval_s if interval_s is None else interval_s
+        value: T = await self.readings.get((self.session.key, key), made, kept_s)
+        return value
 
     def number(self, name: str, default: int, *, least: int = 0, most: int = 2**63 - 1) -> int:
         """Return a number of the form or the query. Raises `ConfigurationError` for another text."""

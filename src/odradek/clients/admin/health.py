@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -52,11 +52,22 @@ class Problem(Struct, frozen=True, kw_only=True):
     is_severe: bool = False
 
 
-async def cluster_state(admin: "Admin") -> ClusterState:
-    """Read the state of a cluster. Raises the errors of `Admin.describe_cluster` and `list_topics`."""
+LogDirs = Mapping[int, Sequence[LogDirDescription] | None]
+
+
+async def cluster_state(
+    admin: "Admin", log_dirs_of: Callable[[Sequence[int]], Awaitable[LogDirs]] | None = None
+) -> ClusterState:
+    """Read the state of a cluster. Raises the errors of `Admin.describe_cluster` and `list_topics`.
+
+    `log_dirs_of` returns the log directories of brokers, in place of `read_log_dirs`.
+    """
     cluster = await admin.describe_cluster(include_fenced_brokers=True)
     alive = [each.broker_id for each in cluster.brokers if not each.is_fenced]
-    topics, log_dirs = await asyncio.gather(admin.list_topics(include_internal=True), read_log_dirs(admin, alive))
+    topics, log_dirs = await asyncio.gather(
+        admin.list_topics(include_internal=True),
+        read_log_dirs(admin, alive) if log_dirs_of is None else log_dirs_of(alive),
+    )
     return ClusterState(
         cluster=cluster,
         topics=topics,

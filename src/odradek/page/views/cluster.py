@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from odradek.clients.admin.descriptions import BrokerDescription
-from odradek.clients.admin.health import ClusterState, Problem, cluster_state, problems_of
+from odradek.clients.admin.health import ClusterState, Problem, problems_of
 from odradek.clients.admin.log_dirs import LogDirDescription
+from odradek.page.overview import overview
 from odradek.page.view import Page, PageRequest, View
 
 
@@ -43,7 +44,7 @@ class ClusterPage(Struct, frozen=True, kw_only=True):
 
 async def cluster(asked: PageRequest) -> ClusterPage:
     """Return the state of the cluster now."""
-    return cluster_page(await cluster_state(await asked.admin()))
+    return cluster_page((await overview(asked)).state)
 
 
 def cluster_page(state: ClusterState) -> ClusterPage:

@@ -26,6 +26,7 @@ from odradek.lab.pictures.views import holdings_chart, timelines_chart
 from odradek.lab.replay import replay
 from odradek.model import ConfigurationError, OdradekError
 from odradek.page.lists import Listing, listing
+from odradek.page.readings import pause_s
 from odradek.page.sessions import Session
 from odradek.page.view import Page, PageRequest, View
 from odradek.page.views.group_changes import ACTIONS, PAGES, undo_of
@@ -41,7 +42,6 @@ from odradek.presentation.group_texts import (
 _MOST_WATCHES: Final = 50
 """Limit of the groups that a session remembers."""
 _INTERVAL_S: Final = 0.5
-_MOST_PAUSE_S: Final = 10.0
 _JOURNAL_TIMEOUT_S: Final = 2.0
 _MOST_TRIES: Final = 10
 """Looks after a rebalance in which its record may come into the journal, which is written about a second later."""
@@ -90,7 +90,7 @@ class GroupsPage(Struct, frozen=True, kw_only=True):
 async def groups(asked: PageRequest) -> GroupsPage:
     """Return the groups that the address asks for; only those of its page are described, unless sorted by lag."""
     admin = await asked.admin()
-    known = await admin.list_groups()
+    known = await asked.reading("groups", Admin.list_groups)
     kind, state = asked.query.get("type", ""), asked.query.get("state", "")
     found = [
         GroupRow(listed=each) for each in known if kind in ("", each.group_type) and state in ("", each.group_state)
@@ -180,7 +180,7 @@ async def group(asked: PageRequest) -> GroupPage:
     """Look at the group once."""
     admin, group_id = await asked.admin(), group_id_of(asked)
     watched = _watched(asked.session, group_id)
-    described = await admin.describe_group(group_id)
+    described = await _read_group(asked, group_id)
     now_ms = asked.runtime.clock.now_ms()
     watched.watch.look(described, now_ms)
     waits = await admin.group_waits(group_id) if is_moving(described) and described.epoch is not None else None
@@ -197,7 +197,12 @@ async def group_updates(asked: PageRequest) -> AsyncIterator[Any]:
             yield await group(asked)
         except OdradekError as error:
             yield error
-        await asyncio.sleep(min(max(_INTERVAL_S, 3 * (clock.monotonic() - began_s)), _MOST_PAUSE_S))
+        await asyncio.sleep(pause_s(_INTERVAL_S, clock.monotonic() - began_s))
+
+
+async def _read_group(asked: PageRequest, group_id: str) -> GroupDescription:
+    interval_s = min(_INTERVAL_S, asked.settings.interval_s)
+    return await asked.reading(("group", group_id), lambda admin: admin.describe_group(group_id), interval_s)
 
 
 def _watched(session: Session, group_id: str) -> _Watched:
@@ -335,7 +340,7 @@ class MembersPage(Struct, frozen=True, kw_only=True):
 
 async def members(asked: PageRequest) -> MembersPage:
     """Return the members that the address asks for."""
-    described = await (await asked.admin()).describe_group(group_id_of(asked))
+    described = await _read_group(asked, group_id_of(asked))
     lags: dict[str, int] = {}
     for each in described.partitions:
         if each.member_id is not None and each.lag is not None:

@@ -13,14 +13,14 @@ from odradek.clients.admin.descriptions import (
     ConfigSource,
     TopicDescription,
 )
-from odradek.clients.admin.health import cluster_state, read_log_dirs
-from odradek.clients.admin.log_dirs import LogDirDescription
+from odradek.clients.admin.health import read_log_dirs
 from odradek.clients.metadata import PartitionMetadata
 from odradek.clients.offsets import EARLIEST, LATEST
 from odradek.config import Alteration, AlterOperation
 from odradek.model import ConfigurationError, OdradekError, TopicPartition, validate_topic_name
 from odradek.model.names import INTERNAL_TOPICS
 from odradek.page.lists import Listing, listing
+from odradek.page.overview import TopicRow, overview, sizes_of
 from odradek.page.view import Action, Done, Page, PageRequest, View
 
 _SOURCES: Final = {
@@ -30,17 +30,6 @@ _SOURCES: Final = {
     ConfigSource.STATIC_BROKER_CONFIG: "the broker's file",
     ConfigSource.DEFAULT_CONFIG: "Kafka's default",
 }
-
-
-class TopicRow(Struct, frozen=True, kw_only=True):
-    """A topic in the list; `size_bytes` is that of all replicas, None if it is unknown."""
-
-    name: str
-    is_internal: bool
-    partitions: int
-    replication_factor: int
-    out_of_sync: int
-    size_bytes: int | None
 
 
 class PartitionRow(Struct, frozen=True, kw_only=True):
@@ -73,22 +62,8 @@ class TopicPage(Struct, frozen=True, kw_only=True):
 
 async def topics(asked: PageRequest) -> Listing[TopicRow]:
     """Return the topics that the address asks for; internal ones with `internal=1`."""
-    state = await cluster_state(await asked.admin())
-    sizes = _sizes(state.log_dirs)
-    rows = [
-        TopicRow(
-            name=each.name,
-            is_internal=each.is_internal,
-            partitions=len(each.partitions),
-            replication_factor=each.replication_factor,
-            out_of_sync=sum(len(one.isr) < len(one.replicas) for one in each.partitions.values()),
-            size_bytes=None
-            if sizes is None
-            else sum(sizes.get(TopicPartition(each.name, n), 0) for n in each.partitions),
-        )
-        for each in state.topics
-        if not each.is_internal or asked.query.get("internal")
-    ]
+    internal = bool(asked.query.get("internal"))
+    rows = [row for row in (await overview(asked)).topics if internal or not row.is_internal]
     keys = {
         "name": lambda row: row.name,
         "partitions": lambda row: row.partitions,
@@ -116,7 +91,7 @@ async def topic(asked: PageRequest) -> TopicPage:
     )
     if isinstance(log_dirs, BaseException):
         raise log_dirs
-    sizes = _sizes(log_dirs)
+    sizes = sizes_of(log_dirs)
     rows = [
         PartitionRow(
             number=number,
@@ -174,16 +149,6 @@ def _configs(found: object) -> list[ConfigRow]:
 def _raise_foreign(found: object) -> None:
     if isinstance(found, BaseException) and not isinstance(found, OdradekError):
         raise found
-
-
-def _sizes(log_dirs: Mapping[int, Sequence[LogDirDescription] | None]) -> dict[TopicPartition, int] | None:
-    """Return the bytes of all replicas of each partition; None if no broker tells them."""
-    known = [each for directories in log_dirs.values() if directories is not None for each in directories]
-    found: dict[TopicPartition, int] = {}
-    for directory in known:
-        for key, size in directory.sizes.items():
-            found[key] = found.get(key, 0) + size
-    return found if known else None
 
 
 # ---- changes ----------------------------------------------------------------------------------------------------

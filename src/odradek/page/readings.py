@@ -1,0 +1,58 @@
+"""Readings of a cluster that several open pages share, so that each is made once a tick however many pages show it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
+from typing import Any, Final
+
+BUSY_SHARE: Final = 4
+"""A reading is kept, and a poller pauses, for this many times its duration: a large cluster is read less often."""
+LONGEST_PAUSE_S: Final = 10.0
+
+
+def pause_s(interval_s: float, duration_s: float) -> float:
+    """Return the time until the next reading, after one that took `duration_s`."""
+    return max(interval_s, min(BUSY_SHARE * duration_s, LONGEST_PAUSE_S))
+
+
+class Readings:
+    """Values by key. Each is kept for an interval after its reading; requests during both share the value or error."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[Hashable, asyncio.Task[Any]] = {}
+
+    async def get(self, key: Hashable, read: Callable[[], Awaitable[Any]], interval_s: float) -> Any:
+        """Return the value of `key`; `read` makes it if there is none."""
+        task = self._tasks.get(key)
+        if task is None:
+            task = self._tasks[key] = asyncio.create_task(self._read(key, read, interval_s))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # its viewers may have left
+        await asyncio.wait((task,))
+        return task.result()
+
+    def forget(self) -> None:
+        """Forget all values, because the cluster has been changed."""
+        self._tasks.clear()
+
+    async def close(self) -> None:
+        """End the readings that go on."""
+        tasks = list(self._tasks.values())
+        self.forget()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read(self, key: Hashable, read: Callable[[], Awaitable[Any]], interval_s: float) -> Any:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        drop = partial(self._drop, key, task)
+        began_s, kept_s = loop.time(), 0.0
+        try:
+            value = await read()
+            kept_s = interval_s and pause_s(interval_s, loop.time() - began_s)
+            return value
+        finally:
+            loop.call_later(kept_s, drop)
+
+    def _drop(self, key: Hashable, task: asyncio.Task[Any] | None) -> None:
+        if self._tasks.get(key) is task:
+            del self._tasks[key]

@@ -1,0 +1,97 @@
+"""Open pages share readings of the cluster, so that the number of viewers does not matter to its brokers."""
+
+import asyncio
+from collections import Counter
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from visitor import visiting
+
+from odradek.clients import Admin
+from odradek.model import UnavailableError
+from odradek.page.readings import Readings
+from odradek.page.settings import PageSettings
+from odradek.testing import Cluster
+
+pytestmark = pytest.mark.asyncio
+_LONG_S = 3600.0
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often the admin client is asked for what lists show."""
+    found: Counter[str] = Counter()
+
+    def counted(name: str) -> Any:
+        method = getattr(Admin, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            found[name] += 1
+            return method(*args, **kwargs)
+
+        return call
+
+    for name in ("list_topics", "describe_log_dirs", "describe_cluster", "list_groups"):
+        monkeypatch.setattr(Admin, name, counted(name))
+    return found
+
+
+async def test_viewers_of_many_addresses_cause_one_reading(kafka: Cluster, calls: Counter[str]) -> None:
+    settings = PageSettings(client={"bootstrap_servers": kafka.bootstrap_servers}, interval_s=_LONG_S)
+    addresses = ["/", *(f"/topics?page={number}" for number in range(1, 99)), "/groups", "/groups?q=a"]
+    async with visiting(settings) as visitor:
+        async with AsyncExitStack() as stack:
+            streams = [await stack.enter_async_context(visitor.watching(each)) for each in addresses]
+            for parts in streams:
+                assert (await anext(parts))["id"] == "problem"
+            assert len(visitor.app.live) == len(addresses)
+        assert dict(calls) == {"list_topics": 1, "describe_log_dirs": 1, "describe_cluster": 1, "list_groups": 1}
+        assert "Nothing is wrong" in (await visitor.get("/")).text
+        assert calls["list_topics"] == 1
+        await visitor.post("/create-topic", {"name": "read-after-a-change"})
+        assert ">read-after-a-change</a>" in (await visitor.get("/topics?q=read-after")).text
+        assert calls["list_topics"] == 2
+
+
+async def test_a_value_is_read_again_after_its_interval_and_an_error_at_once() -> None:
+    readings, made = Readings(), Counter[str]()
+
+    async def read() -> int:
+        await asyncio.sleep(0)
+        made["readings"] += 1
+        if made["readings"] == 1:
+            raise UnavailableError("no broker answers")
+        return made["readings"]
+
+    async def several(interval_s: float) -> list[Any]:
+        return await asyncio.gather(*(readings.get("key", read, interval_s) for _ in range(3)), return_exceptions=True)
+
+    assert {str(each) for each in await several(_LONG_S)} == {"no broker answers"}
+    assert await several(0.0) == [2, 2, 2]
+    assert await several(_LONG_S) == [3, 3, 3]
+    assert await several(_LONG_S) == [3, 3, 3]
+    readings.forget()
+    assert await several(_LONG_S) == [4, 4, 4]
+    await readings.close()
+
+
+async def test_a_reading_goes_on_without_the_viewer_that_began_it_and_ends_with_the_page() -> None:
+    readings, goes_on = Readings(), asyncio.Event()
+
+    async def read() -> str:
+        await goes_on.wait()
+        return "value"
+
+    first, second = (asyncio.create_task(readings.get("key", read, _LONG_S)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    goes_on.set()
+    assert await second == "value"
+    goes_on.clear()
+    readings.forget()
+    last = asyncio.create_task(readings.get("key", read, _LONG_S))
+    await asyncio.sleep(0)
+    await readings.close()
+    with pytest.raises(asyncio.CancelledError):
+        await last

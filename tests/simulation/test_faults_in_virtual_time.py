@@ -3,26 +3,24 @@
 `ODRADEK_SEEDS=1000 pytest tests/simulation/test_faults_in_virtual_time.py` tries so many, `500-1000` those.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
-from fault_schedules import (
-    BROKERS,
-    CONFIG,
-    FAULTS,
-    PARTITIONS,
-    TOPIC,
-    RecordingProducer,
-    Schedule,
-    create_topic,
-    play_faults,
-)
 from sampling import seeds
 
 from odradek.model import TopicPartition
 from odradek.testing import History, Survival
 from odradek.testing.histories import verdict
+from odradek.testing.simulated_cluster.faults.catalogue import FAULTS
+from odradek.testing.simulated_cluster.faults.schedule import Schedule
+from odradek.testing.simulated_cluster.promises import BROKERS
+from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult, run_seed
+from odradek.testing.simulated_cluster.setup import CONFIG
+from odradek.testing.simulated_cluster.workloads.records import TOPIC, RecordingProducer
+from odradek.testing.simulated_cluster.workloads.workload import create_topic
 from odradek.testing.world import World, until
+
+PARTITIONS: Final = 2
 
 EVERYTHING: Final = {
     "kill",
@@ -37,21 +35,28 @@ EVERYTHING: Final = {
 }
 
 
+def play(seed: int, **plan: Any) -> SeedResult:
+    """Play records, and fail with the findings."""
+    result = run_seed(SeedPlan(seed=seed, workloads=("records",), **plan))
+    assert not result.findings, "\n".join([*result.findings, *result.deeds, result.error])
+    return result
+
+
 @pytest.mark.parametrize("number", seeds(20))
 def test_acknowledged_records_are_not_lost_duplicated_or_reordered_under_faults(number: int):
     """M1, M9."""
-    assert play_faults(number)
+    assert play(number).deeds
 
 
 @pytest.mark.parametrize("number", seeds(5))
 def test_with_group_flush_all_brokers_may_lose_power(number: int):
     """M1. `log.flush.mode=group`: what is acknowledged is on the disk of every replica in sync."""
-    assert play_faults(number, flushes_by_group=True)
+    assert play(number, config={"log.flush.mode": "group"}).deeds
 
 
 def test_the_seed_of_this_run_is_played_with_longer_schedules(seed: int):
     """M1, M9."""
-    assert play_faults(seed, episodes=12)
+    assert play(seed, count=20, virtual_s=240.0).deeds
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -60,15 +65,16 @@ def test_a_broker_that_lost_its_records_to_a_power_cut_follows_before_it_leads(n
     """M1. It restarts as its session ends, before its death was noticed, as leader or as controller."""
 
     async def scenario(world: World) -> None:
-        history = History()
-        await create_topic(world)
+        history, schedule = History(), Schedule(world, FAULTS)
+        schedule.topics = [TOPIC]
+        await create_topic(world, TOPIC, PARTITIONS)
         producer = RecordingProducer(world, history, "writer-0")
         await producer.start()
         await until(lambda: history.acknowledged() > 50)
         await world.cut_power(Survival.LOSE, number)
         await world.start(number)
         await until(lambda: history.acknowledged() > 100)
-        await until(Schedule(world).is_whole)
+        await until(schedule.is_whole)
         await producer.stop()
         for place, records in (await world.read_records(TOPIC, PARTITIONS)).items():
             history.audit(TopicPartition(TOPIC, place), [(each.offset, each.value or b"") for each in records])
@@ -77,8 +83,17 @@ def test_a_broker_that_lost_its_records_to_a_power_cut_follows_before_it_leads(n
     World(number, CONFIG, brokers=BROKERS, noticed_at_once=noticed_at_once).play(scenario)
 
 
-def test_one_seed_has_one_trace():
-    assert play_faults(3) == play_faults(3) != play_faults(5)
+def test_one_plan_has_one_result():
+    assert play(3) == play(3)
+    assert play(3).digest != play(5).digest
+
+
+def test_a_deed_that_is_left_out_changes_no_other():
+    def drawn(kept: frozenset[int] | None) -> list[str]:
+        return [deed.split(" ")[0] + deed.split(" ", 2)[2] for deed in play(3, kept=kept).deeds]
+
+    whole = drawn(None)
+    assert drawn(frozenset({0, 2, 3})) == [each for each in whole if each[0] in "023"] != whole
 
 
 def test_the_schedules_contain_every_kind_of_fault():

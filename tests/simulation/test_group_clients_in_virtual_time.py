@@ -16,12 +16,13 @@ from functools import partial
 from typing import Any, Final
 
 import pytest
-from fault_schedules import BROKERS, CLIENTS, CONFIG, PATIENCE_S
 from sampling import seeds
 
 from odradek.clients import Admin, Consumer, Producer
 from odradek.model import KafkaError, TopicPartition, UnavailableError
 from odradek.testing.histories import History, Send, verdict
+from odradek.testing.simulated_cluster.promises import BROKERS, CLIENTS, PATIENCE_S
+from odradek.testing.simulated_cluster.setup import CONFIG
 from odradek.testing.world import World, until
 
 KEPT, AGAIN = "kept", "again"

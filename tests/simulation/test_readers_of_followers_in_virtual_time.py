@@ -7,12 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from fault_schedules import BROKERS, CONFIG, TOPIC, create_topic, play_faults
 from rack_world import RackWorld
 from sampling import seeds
 
 from odradek.clients import Consumer
 from odradek.model import TopicPartition
+from odradek.testing.simulated_cluster.promises import BROKERS
+from odradek.testing.simulated_cluster.seed_run import SeedPlan, run_seed
+from odradek.testing.simulated_cluster.setup import CONFIG
+from odradek.testing.simulated_cluster.workloads.records import TOPIC
+from odradek.testing.simulated_cluster.workloads.workload import create_topic
 from odradek.testing.world import World
 
 
@@ -31,14 +35,15 @@ class RackConsumers(RackWorld):
 @pytest.mark.parametrize("number", seeds(4))
 def test_a_reader_of_followers_skips_and_repeats_nothing_under_faults(number: int) -> None:
     """M1, M9."""
-    assert play_faults(number, new_world=RackConsumers)
+    result = run_seed(SeedPlan(seed=number, workloads=("records",)), new_world=RackConsumers)
+    assert not result.findings, result.error
 
 
 def test_without_faults_the_reader_reads_what_followers_send() -> None:
     """M9. The world above is about followers: those in the reader's rack send what it reads."""
 
     async def scene(world: World) -> None:
-        await create_topic(world)
+        await create_topic(world, TOPIC)
         places = [TopicPartition(TOPIC, number) for number in range(2)]
         async with world.producer("writer") as producer, world.consumer("reader") as consumer:
             consumer.assign(places)

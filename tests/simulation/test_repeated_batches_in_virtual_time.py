@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from fault_schedules import BROKERS, CONFIG, PATIENCE_S, TOPIC, Schedule, create_topic, kill
 from sampling import seeds
 
 from odradek.broker.replication.partition import Partition
@@ -16,6 +15,13 @@ from odradek.model import ErrorCode, OdradekError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.messages.produce import ProduceTopic, decode_produce_response, encode_produce_request
+from odradek.testing.simulated_cluster.faults.catalogue import FAULTS
+from odradek.testing.simulated_cluster.faults.processes import kill
+from odradek.testing.simulated_cluster.faults.schedule import Schedule
+from odradek.testing.simulated_cluster.promises import BROKERS, PATIENCE_S
+from odradek.testing.simulated_cluster.setup import CONFIG
+from odradek.testing.simulated_cluster.workloads.records import TOPIC
+from odradek.testing.simulated_cluster.workloads.workload import create_topic
 from odradek.testing.simulation.clock import EPOCH_MS
 from odradek.testing.world import World, until
 from odradek.wire.client_connection import ClientConnection, open_connection
@@ -110,35 +116,33 @@ class Repeater:
             connection.close()
 
 
-class StarvingSchedule(Schedule):
-    """Faults of which some leave a leader alone in sync, with answers that its client did not get."""
-
-    async def _deed(self) -> None:
-        if self.chance.random() < 0.5:
-            await super()._deed()
-            return
-        led = [number for number, broker in self.world.running.items() if broker.partitions.get(T0)]
-        for number in [each for each in self.world.running if each not in led]:
-            self.note(f"kill {number}")
-            await kill(self, number, number)
-        if led and self.chance.random() < 0.5:
-            self.note(f"mute {led[0]} to {HOST}")
-            self.world.simulation.network.block(self.world.hosts[led[0]], HOST)
-            await asyncio.sleep(self.chance.random())
-            self.world.simulation.network.heal()
+async def starve(schedule: Schedule, one: int, other: int) -> None:
+    """Leave a leader alone in sync, with answers that its client does not get."""
+    world = schedule.world
+    led = [number for number, broker in world.running.items() if broker.partitions.get(T0)]
+    for number in [each for each in world.running if each not in led]:
+        schedule.note(f"kill {number}")
+        await kill(schedule, number, number)
+    if led and schedule.chance.random() < 0.5:
+        schedule.note(f"mute {led[0]} to {HOST}")
+        world.simulation.network.block(world.hosts[led[0]], HOST)
+        await asyncio.sleep(schedule.chance.random())
+        world.simulation.network.heal()
 
 
-def play_repetitions(seed: int, *, episodes: int = 3) -> Repeater:
+def play_repetitions(seed: int) -> Repeater:
     """One seed's world, faults and judgement; what goes wrong carries the story."""
     found: list[tuple[Schedule, Repeater]] = []
 
     async def scenario(world: World) -> None:
-        schedule, repeater = StarvingSchedule(world), Repeater(world)
+        schedule = Schedule(world, {**FAULTS, "starve": starve}, [*FAULTS, *["starve"] * len(FAULTS)])
+        repeater = Repeater(world)
+        schedule.topics, schedule.clients = [TOPIC], [HOST]
         found.append((schedule, repeater))
-        await create_topic(world)
+        await create_topic(world, TOPIC)
         running = asyncio.create_task(repeater.run(), name="repeater")
         await _until(running, lambda: len(repeater.offsets) > 10)
-        await schedule.play(episodes)
+        await schedule.play()
         enough = len(repeater.offsets) + 10
         await _until(running, lambda: len(repeater.offsets) > enough)
         running.cancel()

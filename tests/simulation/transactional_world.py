@@ -6,29 +6,32 @@ faults, every transaction ends, every producer commits once more, and the proces
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
-
-from agreement import agreed
-from fault_schedules import BROKERS, CLIENTS, PARTITIONS, PATIENCE_S, TOPIC, Schedule, create_topic, kill
-from fault_schedules import CONFIG as _CONFIG
-from fault_schedules import FAULTS as FAULT_KINDS
 
 from odradek.broker.lifecycle import Broker
 from odradek.broker.replication.partition import Partition
 from odradek.clients import Admin, Consumer, Producer, ProducerFencedError, TransactionAbortedError
 from odradek.clients.group_offsets import ConsumerGroupMetadata
-from odradek.metadata.nodes import PartitionStateNode
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.protocol.api import ApiKey
 from odradek.testing import LivelockError
+from odradek.testing.simulated_cluster.checks.agreement import agreed
+from odradek.testing.simulated_cluster.faults.catalogue import FAULTS as FAULT_KINDS
+from odradek.testing.simulated_cluster.faults.processes import kill
+from odradek.testing.simulated_cluster.faults.schedule import Schedule
+from odradek.testing.simulated_cluster.promises import BROKERS, CLIENTS, PATIENCE_S, BrokenPromiseError
+from odradek.testing.simulated_cluster.setup import CONFIG as _CONFIG
+from odradek.testing.simulated_cluster.workloads.records import TOPIC
+from odradek.testing.simulated_cluster.workloads.workload import create_topic
 from odradek.testing.transaction_histories import Outcome, RecordedTransaction, TransactionHistory, findings
 from odradek.testing.world import World, until
 
 OUT: Final = "out"
+PARTITIONS: Final = 2
 GROUP: Final = "g"
 INPUTS: Final = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
 OUTPUTS: Final = [TopicPartition(OUT, number) for number in range(PARTITIONS)]
@@ -48,26 +51,12 @@ FAULTS: Final = (
 )  # fmt: skip
 
 
-class BrokenPromiseError(AssertionError):
-    """Transactions are not isolated or not atomic, or do not end."""
-
-
 class TransactionSchedule(Schedule):
     """Faults of brokers, their coordinators and clients."""
 
-    def __init__(self, world: World, faults: Sequence[str] = FAULTS) -> None:
-        super().__init__(world)
-        self.faults = faults
+    def __init__(self, world: World, faults: Sequence[str] = FAULTS, *, count: int = 5) -> None:
+        super().__init__(world, {**FAULT_KINDS, **{each.__name__: each for each in _MORE}}, faults, count=count)
         self.actors: list[Actor] = []
-
-    def kinds(self) -> Mapping[str, Callable[[Schedule, int, int], Any]]:
-        return {**FAULT_KINDS, **{each.__name__: each for each in _MORE}}
-
-    def states(self, topic: str = TOPIC) -> Iterator[PartitionStateNode | None]:
-        for name in {topic, OUT, TRANSACTIONS_TOPIC, OFFSETS_TOPIC}:
-            for state in super().states(name):
-                if state is not None or name == topic:
-                    yield state
 
 
 async def crash_at_an_end(schedule: Any, one: int, other: int) -> None:
@@ -343,10 +332,10 @@ async def finalize(world: World, level: int) -> None:
     await until(lambda: all(b.image.features.transaction_version == level for b in world.running.values()))
 
 
-async def play_transactions(world: World, schedule: TransactionSchedule, episodes: int) -> TransactionHistory:
+async def play_transactions(world: World, schedule: TransactionSchedule) -> TransactionHistory:
     """Play the clients and the faults, and return the history with its audit."""
     history = TransactionHistory()
-    await create_topic(world)
+    await create_topic(world, TOPIC, PARTITIONS)
     async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
         await admin.create_topic(OUT, partitions=PARTITIONS, replication_factor=BROKERS)
     writers = [Actor(world, history, f"writer-{number}") for number in range(2)]
@@ -359,7 +348,9 @@ async def play_transactions(world: World, schedule: TransactionSchedule, episode
     tasks = {each: asyncio.create_task(each.live(), name=each.host) for each in [*writers, *processors]}
     reading = [asyncio.create_task(each.live()) for each in readers]
     await until(lambda: sum(each.outcome is Outcome.COMMITTED for each in history.transactions) > 5, within_s=60)
-    await schedule.play(episodes)
+    schedule.topics = [TOPIC, OUT, TRANSACTIONS_TOPIC, OFFSETS_TOPIC]
+    schedule.clients = ["writer-0", "writer-1", "reader-0"]
+    await schedule.play()
     await agreed(world, within_s=PATIENCE_S)
     await _stable(world)
     for some in (writers, processors):
@@ -422,7 +413,7 @@ async def audit(world: World, history: TransactionHistory) -> None:
         history.audit(place, log)
 
 
-def play_transactional_faults(seed: int, *, episodes: int = 3, faults: Sequence[str] = FAULTS) -> str:
+def play_transactional_faults(seed: int, *, faults: Sequence[str] = FAULTS) -> str:
     """Play one seed, with transaction.version 1 if it is odd, else 2, and return the trace's digest.
 
     Raises `BrokenPromiseError` for what the checks find, also if transactions or the cluster do not come to an end.
@@ -433,7 +424,7 @@ def play_transactional_faults(seed: int, *, episodes: int = 3, faults: Sequence[
         await finalize(world, 2 - seed % 2)
         schedule = TransactionSchedule(world, faults)
         schedules.append(schedule)
-        history = await play_transactions(world, schedule, episodes)
+        history = await play_transactions(world, schedule)
         if found := list(findings(history)):
             raise BrokenPromiseError("\n".join(map(str, found[:10])))
 

@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "lab": "Explain and simulate an assignment or a rebalance.",
     "page": "Show a cluster in a browser.",
     "pipeline": "Run a Spark pipeline from a TOML file.",
+    "sim": "Play clusters with faults in virtual time, and check every promise.",
     "bench": "Compare Odradek with its peers on this machine.",
 }
 """Every command and its line of help, in the order of `odradek --help`."""

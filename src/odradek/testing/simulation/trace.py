@@ -26,6 +26,11 @@ class Trace:
         self._last.append((at_s, event))
 
     @property
+    def count(self) -> int:
+        """The number of events."""
+        return self._count
+
+    @property
     def digest(self) -> str:
         """The number of events, and a checksum over their times, texts and order."""
         return f"{self._count}-{self._crc:08x}"

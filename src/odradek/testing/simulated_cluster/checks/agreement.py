@@ -9,18 +9,19 @@ from odradek.metadata.image import NO_CONTROLLER, BrokerImage, TopicImage
 from odradek.metadata.reading import BrokenNodes, read_brokers, read_controller, read_topics
 from odradek.model import TopicPartition
 from odradek.stores import MemoryStore
+from odradek.testing.simulated_cluster.promises import BrokenPromiseError
 from odradek.testing.world import World
 
 
 async def agreed(world: World, *, within_s: float) -> None:
-    """Let virtual time pass until all brokers agree. Raise `AssertionError` with a disagreement."""
+    """Let virtual time pass until all brokers agree. Raise `BrokenPromiseError` with a disagreement."""
     problem, tool = "", MemoryStore(world.tree)
     try:
         async with asyncio.timeout(within_s):
-            while problem := await _disagreement(world, tool):
+            while problem := await _disagreement(world, tool):  # noqa: ASYNC110 - virtual time: any condition will do
                 await asyncio.sleep(0.5)
     except TimeoutError:
-        raise AssertionError(f"the brokers do not agree with the tree: {problem}") from None
+        raise BrokenPromiseError(f"the brokers do not agree with the tree: {problem}") from None
 
 
 async def _disagreement(world: World, tool: MemoryStore) -> str:

@@ -1,0 +1,44 @@
+"""Faults of brokers' disks."""
+
+import asyncio
+
+from odradek.protocol.batches.record_batch import CRC_START
+from odradek.testing.simulated_cluster.faults.schedule import Schedule
+from odradek.testing.simulated_cluster.promises import PATIENCE_S
+from odradek.testing.world import until
+
+
+async def flip_bit(schedule: Schedule, one: int, other: int) -> None:
+    """Flip a bit of what a broker leads on its disk; a reader finds out.
+
+    Once in a schedule, with every replica in sync, and nothing else meanwhile: nothing is promised for the last copy.
+    """
+    del other
+    world, chance = schedule.world, schedule.chance
+    led = [each for each in world.running[one].partitions if each.topic_partition.topic in schedule.topics]
+    if not schedule.is_quiet() or schedule.has_flipped or not led:
+        return
+    world.simulation.network.heal()  # the broker that takes over must receive the controller's requests
+    partition = chance.choice(sorted(led, key=lambda each: each.topic_partition))
+    log, disk = partition.log, world.simulation.disk(world.hosts[one])
+    written = [each for each in log.segments if each.written_size]
+    if not written:
+        return
+    segment = chance.choice(written)
+    batch = chance.choice(list(segment.scan()))
+    data = bytearray(disk.read_file(segment.log.path))
+    data[batch[0] + chance.randrange(CRC_START, batch[1].size)] ^= 1 << chance.randrange(8)
+    file = disk.open(segment.log.path)
+    file.truncate(0)
+    file.append([data])
+    schedule.has_flipped = True
+    place = partition.topic_partition
+    world.simulation.network.note(f"a bit of {place} at offset {batch[1].base_offset} has flipped")
+    async with asyncio.timeout(PATIENCE_S), world.consumer("finder") as consumer:
+        consumer.assign([place])
+        while log.damage is None:
+            consumer.seek(place, log.log_start_offset)
+            await consumer.poll(1_000)
+            await asyncio.sleep(0.01)
+    await until(lambda: world.running[one].logs.get(place) is not log, within_s=PATIENCE_S)
+    await until(schedule.is_whole, within_s=PATIENCE_S)

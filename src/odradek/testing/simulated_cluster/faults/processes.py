@@ -1,0 +1,29 @@
+"""Faults of brokers' processes and machines."""
+
+from odradek.testing.simulated_cluster.faults.schedule import Schedule
+from odradek.testing.simulation.disk import Survival
+
+
+def _start_later(schedule: Schedule, one: int) -> None:
+    schedule.later(lambda: schedule.world.start(one))
+
+
+async def kill(schedule: Schedule, one: int, other: int) -> None:
+    """Kill a broker as `kill -9` does."""
+    del other
+    await schedule.world.kill(one)
+    _start_later(schedule, one)
+
+
+async def cut_power(schedule: Schedule, one: int, other: int) -> None:
+    """Cut the power of a broker's machine, which loses what it did not sync."""
+    del other
+    await schedule.world.cut_power(Survival.ANY, one)
+    _start_later(schedule, one)
+
+
+async def stop(schedule: Schedule, one: int, other: int) -> None:
+    """Stop a broker as an operator does."""
+    del other
+    await schedule.world.stop(one)
+    _start_later(schedule, one)

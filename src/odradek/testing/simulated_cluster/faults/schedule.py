@@ -1,0 +1,183 @@
+"""A schedule of faults, drawn from a seed: numbered deeds, pauses, and the end of all faults after a few of them.
+
+Each deed has an entropy of its own, so that a schedule without some of the deeds plays the others as before. Faults
+that break a precondition of the promises are not played: only one broker has a power cut, and only with all replicas in
+sync.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from odradek.metadata import paths
+from odradek.metadata.nodes import PartitionStateNode
+from odradek.model import TopicPartition
+from odradek.testing.simulated_cluster.promises import BROKERS, PATIENCE_S
+from odradek.testing.world import World, until
+
+Fault = Callable[["Schedule", int, int], Awaitable[None]]
+"""Breaks something of the broker with the first number; the second is another broker, for faults between two."""
+
+NEEDS_RUNNING: Final = frozenset({"kill", "cut_power", "stop", "disconnect_tree", "blink", "expire", "flip_bit"})
+
+
+class Deed(Struct, frozen=True, kw_only=True):
+    """A drawn fault: its name, two brokers, the pause after it, and whether all faults end after that."""
+
+    number: int
+    name: str
+    one: int
+    other: int
+    pause_s: float
+    ends_faults: bool
+    waits_until_whole: bool
+    rest_s: float
+    calm_s: float
+
+
+class Schedule:
+    """One seed's faults on one world.
+
+    `names` are the faults that are drawn, of `kinds`; a name that is there twice is drawn more often. `topics` must be
+    whole before a fault that needs that; `clients` are the hosts of clients. The schedule draws `count` deeds for about
+    `virtual_s`, and plays those in `kept`, or all if it is None.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        kinds: Mapping[str, Fault],
+        names: Sequence[str] = (),
+        *,
+        count: int = 5,
+        virtual_s: float = 60.0,
+        kept: Collection[int] | None = None,
+        flushes_by_group: bool = False,
+    ) -> None:
+        self.world = world
+        self.done: list[str] = []
+        """The played deeds, as `3 12.40 kill 1`."""
+        self.topics: list[str] = []
+        self.clients: list[str] = []
+        self.chance = random.Random()
+        """The entropy of the deed that is being played."""
+        self.has_flipped = False
+        self._kinds = kinds
+        self._names = list(names or kinds)
+        self._count, self._share_s = count, virtual_s / max(count, 1)
+        self._kept = kept
+        self._flushes_by_group = flushes_by_group
+        self._undo: list[Callable[[], Awaitable[object]]] = []
+        self._endings: list[Callable[[], Awaitable[object]]] = []
+
+    # ---- drawing and playing ----------------------------------------------------------------------------------------
+
+    def draw(self, number: int) -> Deed:
+        """Return a deed; its number alone decides it."""
+        chance = self.world.simulation.entropy(f"deed {number}")
+        one, other = chance.sample(range(BROKERS), 2)
+        return Deed(
+            number=number,
+            name=chance.choice(self._names),
+            one=one,
+            other=other,
+            pause_s=chance.choice((0.0, 0.05, 1.0)) * chance.random(),
+            ends_faults=number == self._count - 1 or chance.random() < 0.57,
+            waits_until_whole=chance.random() < 0.6,
+            rest_s=chance.choice((0.2, 2.0, self._share_s)) * chance.random(),
+            calm_s=self._share_s * chance.random(),
+        )
+
+    async def play(self) -> None:
+        """Play the schedule, and leave a cluster without faults, which need not be whole yet."""
+        for number in range(self._count):
+            deed = self.draw(number)
+            if self._kept is None or number in self._kept:
+                self.chance = self.world.simulation.entropy(f"draws of deed {number}")
+                await self._play(deed)
+            await asyncio.sleep(deed.pause_s)
+            if deed.ends_faults:
+                await asyncio.sleep(deed.rest_s)
+                await self.end_faults()
+                if deed.waits_until_whole and number + 1 < self._count:
+                    await until(self.is_whole, within_s=PATIENCE_S)
+                    await asyncio.sleep(deed.calm_s)
+
+    async def _play(self, deed: Deed) -> None:
+        name = deed.name
+        if name == "cut_power" and not self._power_may_go():
+            name = "kill"
+        if name in NEEDS_RUNNING and deed.one not in self.world.running:
+            return
+        self.note(f"{deed.number} {self.world.now_s:.2f} {name} {deed.one} {deed.other}")
+        await self._kinds[name](self, deed.one, deed.other)
+
+    def note(self, what: str) -> None:
+        """Record `what` among the deeds and in the trace."""
+        self.done.append(what)
+        self.world.simulation.network.note(what)
+
+    def later(self, undo: Callable[[], Awaitable[object]]) -> None:
+        """Call `undo` when the faults end, after those of later faults."""
+        self._undo.append(undo)
+
+    def at_the_end(self, ending: Callable[[], Awaitable[object]]) -> None:
+        """Await `ending` after all faults: it returns when what a deed began has come to its end."""
+        self._endings.append(ending)
+
+    async def end_faults(self) -> None:
+        """End every fault, the last one first."""
+        self.world.simulation.network.heal()
+        while self._undo:
+            await self._undo.pop()()
+        self.world.simulation.network.note("all faults have ended")
+
+    async def finish(self) -> None:
+        """Await what the deeds began."""
+        for ending in self._endings:
+            await ending()
+
+    # ---- the state of the cluster -----------------------------------------------------------------------------------
+
+    def is_quiet(self) -> bool:
+        """Whether every replica is in sync, and stays so as far as is known."""
+        return not self._undo and self.is_whole() and not self._is_isr_changing()
+
+    def _power_may_go(self) -> bool:
+        """With group flush what is acknowledged is on the disks of all that are in sync: they may all lose power."""
+        return self._flushes_by_group or self.is_quiet()
+
+    def _is_isr_changing(self) -> bool:
+        """Whether a leader waits for another in-sync set: it may be written when the leader has lost its power."""
+        return any(
+            partition.replication.pending is not None
+            for broker in self.world.running.values()
+            for partition in broker.partitions
+        )
+
+    def is_whole(self) -> bool:
+        """Whether every broker runs and every replica of `topics` is in sync, by the tree."""
+        return len(self.world.running) == BROKERS and all(
+            state is not None and state.leader in self.world.running and len(state.isr) == BROKERS
+            for topic in self.topics
+            for state in partition_states(self.world, topic)
+        )
+
+
+def partition_states(world: World, topic: str) -> Iterator[PartitionStateNode | None]:
+    """Yield the states of a topic's partitions in the tree; None for one without a state, or without partitions."""
+    numbers = sorted(map(int, world.tree.names(paths.partitions(topic)))) if is_in_tree(world, topic) else []
+    if not numbers:
+        yield None
+    for number in numbers:
+        path = paths.partition_state(TopicPartition(topic, number))
+        record = world.tree.find(path)
+        yield None if record is None else PartitionStateNode.decode(path, record.data)
+
+
+def is_in_tree(world: World, topic: str) -> bool:
+    """Return whether the tree has partitions of the topic."""
+    return world.tree.find(paths.partitions(topic)) is not None

@@ -1,0 +1,15 @@
+"""The limits within which a simulated cluster must recover, and the error that says that it broke a promise."""
+
+from typing import Final
+
+from odradek.clients.setting_types import ClientConfig
+
+BROKERS: Final = 3
+PATIENCE_S: Final = 300.0
+"""Virtual seconds after which a cluster without faults, or a client of it, counts as stuck."""
+CLIENTS: Final[ClientConfig] = {"request_timeout_ms": 4_000, "metadata_max_age_ms": 10_000}
+"""Settings of all clients, so that they notice faults within the length of a schedule."""
+
+
+class BrokenPromiseError(AssertionError):
+    """The cluster broke a promise; the message names it."""

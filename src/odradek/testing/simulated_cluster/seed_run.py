@@ -1,0 +1,138 @@
+"""One seed: its cluster, its clients, its faults, and what the checks find.
+
+```python
+result = run_seed(SeedPlan(seed=7))
+assert not result.findings, result.findings
+```
+The same plan gives the same result, byte for byte. A plan and a result are values that processes exchange as JSON.
+"""
+
+import traceback
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct, field
+
+from odradek.testing.simulated_cluster.checks.agreement import agreed
+from odradek.testing.simulated_cluster.faults.catalogue import FAULTS
+from odradek.testing.simulated_cluster.faults.schedule import Schedule
+from odradek.testing.simulated_cluster.promises import BROKERS, PATIENCE_S, BrokenPromiseError
+from odradek.testing.simulated_cluster.setup import draw_setup
+from odradek.testing.simulated_cluster.workloads.catalogue import WORKLOADS
+from odradek.testing.simulation.loop import LivelockError
+from odradek.testing.world import World
+
+_TAIL: Final = 40
+"""Number of the last events in a result."""
+
+
+class SeedPlan(Struct, frozen=True, kw_only=True):
+    """A run: the seed draws everything that is not given here.
+
+    `workloads` and `faults` are names; a fault that is there twice is drawn more often. `count` deeds take about
+    `virtual_s`; `kept` are those that are played, and None plays all. `config` overrides broker configuration.
+    """
+
+    seed: int
+    workloads: tuple[str, ...] = ("records",)
+    faults: tuple[str, ...] = ()
+    count: int = 5
+    virtual_s: float = 60.0
+    kept: frozenset[int] | None = None
+    config: dict[str, str] = {}
+
+
+class SeedResult(Struct, frozen=True, kw_only=True):
+    """The outcome of a plan. `findings` are sentences; none means that every promise was kept.
+
+    `deeds` are the played faults, such as `3 12.40 kill 1 0`: number, virtual seconds, name and brokers. `error` has
+    the traceback of an exception that ended the run.
+    """
+
+    plan: SeedPlan
+    digest: str
+    findings: list[str]
+    deeds: list[str]
+    virtual_s: float
+    events: int
+    trace: list[str]
+    error: str = ""
+    probes: dict[str, int] = field(default_factory=dict)
+    transitions: dict[str, int] = field(default_factory=dict)
+
+
+class _Play:
+    """The state of one run, which is there also when it ends with an exception."""
+
+    def __init__(self, plan: SeedPlan, new_world: Callable[..., World]) -> None:
+        self._plan = plan
+        names = plan.workloads
+        self._kinds = [WORKLOADS[name] for name in names]
+        needed = {key: value for kind in self._kinds for key, value in kind.config.items()}
+        self._setup = draw_setup(plan.seed, needed | plan.config)
+        self.world = new_world(
+            plan.seed,
+            self._setup.config,
+            brokers=BROKERS,
+            noticed_at_once=self._setup.noticed_at_once,
+            tree_s=self._setup.tree_s,
+        )
+        self.schedule = Schedule(
+            self.world,
+            FAULTS,
+            plan.faults,
+            count=plan.count,
+            virtual_s=plan.virtual_s,
+            kept=plan.kept,
+            flushes_by_group=self._setup.flushes_by_group,
+        )
+        self.findings: list[str] = []
+        self.error = ""
+
+    async def _scenario(self, world: World) -> None:
+        workloads = [kind(world, self._setup) for kind in self._kinds]
+        for workload in workloads:
+            await workload.start()
+            self.schedule.topics += workload.topics
+            self.schedule.clients += workload.clients
+        await self.schedule.play()
+        await agreed(world, within_s=PATIENCE_S)
+        await self.schedule.finish()
+        for workload in workloads:
+            self.findings += await workload.finish()
+
+    def run(self) -> None:
+        try:
+            self.world.play(self._scenario)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # any failure of a cluster is what the run is for
+            self.findings.append(_sentence(error))
+            self.error = "".join(traceback.format_exception(error))
+
+
+def run_seed(plan: SeedPlan, *, new_world: Callable[..., World] = World) -> SeedResult:
+    """Play a plan in a new world, and return the outcome."""
+    play = _Play(plan, new_world)
+    play.run()
+    trace = play.world.simulation.trace
+    return SeedResult(
+        plan=plan,
+        digest=trace.digest,
+        findings=play.findings,
+        deeds=play.schedule.done,
+        virtual_s=round(play.world.now_s, 3),
+        events=trace.count,
+        trace=trace.last(_TAIL),
+        error=play.error,
+    )
+
+
+def _sentence(error: BaseException) -> str:
+    """Return an exception in one sentence."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, BrokenPromiseError):
+        return str(error)
+    text = f"{type(error).__name__} {str(error).partition(chr(10))[0]}".rstrip()
+    return f"something waits without an end: {text}" if isinstance(error, TimeoutError | LivelockError) else text

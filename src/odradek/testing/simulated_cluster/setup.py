@@ -1,0 +1,50 @@
+"""The cluster of a seed: broker configuration, the tree's latency, and what clients use, drawn from the seed."""
+
+from collections.abc import Mapping
+from random import Random
+from typing import Final
+
+from msgspec import Struct
+
+CONFIG: Final = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "replica.lag.time.max.ms": "3000",
+    "offsets.topic.replication.factor": "3",
+    "offsets.topic.num.partitions": "1",
+}
+"""Broker configuration of every seed."""
+
+_DRAWN: Final[Mapping[str, tuple[str, ...]]] = {
+    "log.flush.mode": ("none", "none", "none", "group"),
+    "log.segment.bytes": ("1073741824", "1073741824", "4096"),
+    "replica.lag.time.max.ms": ("3000", "3000", "10000"),
+    "num.replica.fetchers": ("1", "1", "2"),
+}
+"""Broker configuration that a seed draws."""
+
+
+class Setup(Struct, frozen=True, kw_only=True):
+    """One cluster. `tree_s` is the mean latency to the tree; `noticed_at_once` ends sessions of killed brokers."""
+
+    config: dict[str, str]
+    tree_s: float
+    noticed_at_once: bool
+    partitions: int
+
+    @property
+    def flushes_by_group(self) -> bool:
+        """Whether acknowledged records are on the disks of all in-sync replicas."""
+        return self.config.get("log.flush.mode") == "group"
+
+
+def draw_setup(seed: int, config: Mapping[str, str]) -> Setup:
+    """Return the cluster of a seed; `config` overrides what it draws."""
+    chance = Random(f"{seed}/setup")
+    drawn = {key: chance.choice(values) for key, values in _DRAWN.items()}
+    return Setup(
+        config={**CONFIG, **drawn, **config},
+        tree_s=chance.choice((0.0, 0.0, 0.005, 0.05)),
+        noticed_at_once=chance.random() < 0.5,
+        partitions=chance.choice((1, 2, 2, 3)),
+    )

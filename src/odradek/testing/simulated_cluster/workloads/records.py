@@ -1,0 +1,145 @@
+"""Idempotent producers and readers of one topic, and the check that no record is lost, doubled or reordered."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, ClassVar, Final
+
+from odradek.clients import Consumer, Producer
+from odradek.model import TopicPartition
+from odradek.testing.histories import History, Send, verdict
+from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S
+from odradek.testing.simulated_cluster.setup import Setup
+from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
+from odradek.testing.world import World, until
+
+TOPIC: Final = "t"
+
+
+class RecordingProducer:
+    """A producer that sends to each partition in turn until it is stopped, and records the outcomes."""
+
+    def __init__(self, world: World, history: History, host: str, *, partitions: int = 2, **settings: Any) -> None:
+        self._world = world
+        self._history = history
+        self._host = host
+        self._partitions = partitions
+        self._producer: Producer = world.producer(host, delivery_timeout_ms=3_000_000, **CLIENTS, **settings)
+        self._chance = world.simulation.entropy(host)
+        self._sending: asyncio.Task[None] | None = None
+        self.waiting: set[asyncio.Future[Any]] = set()
+        self.errors: list[str] = []
+
+    async def start(self) -> None:
+        """Begin to send."""
+        await self._producer.start()
+        self._sending = asyncio.create_task(self._send(), name=self._host)
+
+    async def stop(self) -> None:
+        """Send no more, wait for the answers, and close."""
+        assert self._sending is not None
+        self._sending.cancel()
+        await asyncio.wait([self._sending])
+        if not self._sending.cancelled():
+            self._sending.result()
+        await until(lambda: not self.waiting, within_s=PATIENCE_S)
+        await self._producer.close()
+
+    async def _send(self) -> None:
+        number = 0
+        while True:
+            place = TopicPartition(TOPIC, number % self._partitions)
+            if len(self.waiting) < 100:
+                value = b"%s-%d" % (self._host.encode(), number)
+                send = self._history.send(self._host, place, value, now=self._world.now_s)
+                delivery = await self._producer.send(TOPIC, send.value, partition=place.partition)
+                self.waiting.add(delivery)
+                delivery.add_done_callback(partial(self._note, send))
+                number += 1
+            await asyncio.sleep(self._chance.choice((0.0, 0.05, 0.3)))
+
+    def _note(self, send: Send, done: "asyncio.Future[Any]") -> None:
+        self.waiting.discard(done)
+        if not done.cancelled() and done.exception() is None:
+            offset = done.result().offset
+            send.acknowledge(offset if offset >= 0 else None, now=self._world.now_s)
+        elif not done.cancelled():
+            self.errors.append(f"{send.value!r} of {self._host} is not delivered: {done.exception()}")
+
+
+class RecordingConsumer:
+    """A consumer that reads all partitions from their beginning."""
+
+    def __init__(self, world: World, history: History, host: str, *, partitions: int = 2) -> None:
+        self._history = history
+        self._host = host
+        self._partitions = partitions
+        self._consumer: Consumer = world.consumer(host, auto_offset_reset="none", **CLIENTS)
+        self._polling: asyncio.Task[None] | None = None
+        self.next_offset: dict[TopicPartition, int] = {}
+
+    async def start(self) -> None:
+        """Begin to read."""
+        await self._consumer.start()
+        places = [TopicPartition(TOPIC, number) for number in range(self._partitions)]
+        self._consumer.assign(places)
+        for place in places:
+            self._consumer.seek(place, 0)
+        self._polling = asyncio.create_task(self._poll(), name=self._host)
+
+    async def stop(self) -> None:
+        """Read no more."""
+        assert self._polling is not None
+        self._polling.cancel()
+        await asyncio.wait([self._polling])
+        if not self._polling.cancelled():
+            self._polling.result()
+        await self._consumer.close()
+
+    def has_read(self, place: TopicPartition, end: int) -> bool:
+        """Return whether it is as far as this."""
+        return self.next_offset.get(place, 0) >= end
+
+    async def _poll(self) -> None:
+        while True:
+            for record in await self._consumer.poll(1_000):
+                place = TopicPartition(record.topic, record.partition)
+                self._history.poll(self._host, place, record.offset, record.value or b"")
+                self.next_offset[place] = record.offset + 1
+
+
+class Records(Workload):
+    """Two producers, one of which lingers, and a reader."""
+
+    clients: ClassVar[Sequence[str]] = ("writer-0", "writer-1", "reader-0")
+    topics: ClassVar[Sequence[str]] = (TOPIC,)
+
+    def __init__(self, world: World, setup: Setup) -> None:
+        super().__init__(world, setup)
+        count = setup.partitions
+        self.history = History()
+        self._producers = [
+            RecordingProducer(world, self.history, "writer-0", partitions=count),
+            RecordingProducer(world, self.history, "writer-1", partitions=count, linger_ms=20),
+        ]
+        self._consumer = RecordingConsumer(world, self.history, "reader-0", partitions=count)
+
+    async def start(self) -> None:
+        """Start the clients, and return when records are acknowledged."""
+        await create_topic(self.world, TOPIC, self.setup.partitions)
+        for producer in self._producers:
+            await producer.start()
+        await self._consumer.start()
+        await until(lambda: self.history.acknowledged() > 20, within_s=PATIENCE_S)
+
+    async def finish(self) -> list[str]:
+        """Stop the producers, let the reader read all, and compare the history with the logs."""
+        for producer in self._producers:
+            await producer.stop()
+        for number, records in (await self.world.read_records(TOPIC, self.setup.partitions)).items():
+            place = TopicPartition(TOPIC, number)
+            await until(partial(self._consumer.has_read, place, len(records)), within_s=PATIENCE_S)
+            self.history.audit(place, [(record.offset, record.value or b"") for record in records])
+        await self._consumer.stop()
+        errors = [error for producer in self._producers for error in producer.errors]
+        return errors + verdict(self.history).splitlines()

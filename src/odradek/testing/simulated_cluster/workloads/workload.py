@@ -1,0 +1,45 @@
+"""The base of workloads: configuration, clients and checks."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from odradek.clients import Admin
+from odradek.model import KafkaError, UnavailableError
+from odradek.testing.simulated_cluster.promises import BROKERS
+from odradek.testing.simulated_cluster.setup import Setup
+from odradek.testing.world import World
+
+
+class Workload(ABC):
+    """Clients of one kind on the hosts `clients`, whose topics `topics` must be whole before some faults."""
+
+    config: ClassVar[Mapping[str, str]] = {}
+    """Broker configuration that it needs."""
+    clients: ClassVar[Sequence[str]] = ()
+    topics: ClassVar[Sequence[str]] = ()
+
+    def __init__(self, world: World, setup: Setup) -> None:
+        self.world = world
+        self.setup = setup
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Start the clients, and return when they do what they are for."""
+
+    @abstractmethod
+    async def finish(self) -> list[str]:
+        """End the load, after the faults, and return what its checks found."""
+
+
+async def create_topic(world: World, topic: str, partitions: int = 2, **configs: str) -> None:
+    """Create a topic with a replica on each broker, as soon as there are enough brokers."""
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        for _ in range(100):
+            try:
+                await admin.create_topic(topic, partitions=partitions, replication_factor=BROKERS, configs=configs)
+            except (KafkaError, UnavailableError):
+                await asyncio.sleep(0.1)
+            else:
+                return

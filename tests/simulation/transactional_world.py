@@ -62,14 +62,12 @@ class TransactionSchedule(Schedule):
 async def crash_at_an_end(schedule: Any, one: int, other: int) -> None:
     """Kill a coordinator that has recorded the end of a transaction, and all producers with it.
 
-    One time in two, the other brokers cannot fetch this record.
+    One time in two, this record has not reached all brokers.
     """
     del one, other
     world, chance = schedule.world, schedule.chance
     if chance.random() < 0.5:
-        for number in _coordinators(world, lambda broker: True):
-            for host in world.hosts:
-                world.simulation.network.block(host, world.hosts[number])
+        await _hold_at_an_end(schedule)
     with suppress(TimeoutError):
         await until(lambda: bool(_coordinators(world, _has_prepared)), within_s=2.5)
     await asyncio.sleep(0.004 * chance.random())
@@ -80,13 +78,30 @@ async def crash_at_an_end(schedule: Any, one: int, other: int) -> None:
             await kill(schedule, number, number)
 
 
+async def _hold_at_an_end(schedule: Any) -> None:
+    """Let a transaction end whose records are written, when a follower has just lost its leader, the coordinator."""
+    world = schedule.world
+    for actor in schedule.actors:
+        actor.may_end.clear()
+    with suppress(TimeoutError):
+        await until(lambda: any(actor.is_waiting_to_end for actor in schedule.actors), within_s=2.5)
+    for number in _coordinators(world, lambda broker: True):
+        follower = schedule.chance.choice([host for host in world.hosts if host != world.hosts[number]])
+        world.simulation.network.partition([world.hosts[number]], [follower])
+    for actor in schedule.actors:
+        actor.may_end.set()
+
+
 def _coordinators(world: World, condition: Callable[[Broker], bool]) -> list[int]:
     """Return the brokers that coordinate transactions and meet the condition."""
-    key = TopicPartition(TRANSACTIONS_TOPIC, 0)
+    return [number for number in _leaders(world, TRANSACTIONS_TOPIC) if condition(world.running[number])]
+
+
+def _leaders(world: World, topic: str) -> list[int]:
     return [
         number
         for number, broker in world.running.items()
-        if broker.partitions.leader_or_none(*key) is not None and condition(broker)
+        if any(each.topic_partition.topic == topic for each in broker.partitions)
     ]
 
 
@@ -97,13 +112,26 @@ def _has_prepared(broker: Broker) -> bool:
 
 
 async def abort_while_requests_are_held(schedule: Any, one: int, other: int) -> None:
-    """Hold what writers send to a broker for longer than their requests may take; they abort meanwhile."""
+    """Hold what producers send to a broker until one of them has aborted its transaction after a timeout.
+
+    The broker is mostly a leader that does not coordinate the transactions.
+    """
     del other
+    world = schedule.world
+    leaders = {number for topic in (TOPIC, OUT) for number in _leaders(world, topic)}
+    others = sorted(leaders - set(_leaders(world, TRANSACTIONS_TOPIC)))
+    if others and schedule.chance.random() < 0.75:
+        one = schedule.chance.choice(others)
     for actor in schedule.actors:
-        schedule.world.simulation.network.block(actor.host, schedule.world.hosts[one])
+        world.simulation.network.block(actor.host, world.hosts[one])
         actor.aborts = True
-    await asyncio.sleep(CLIENTS["request_timeout_ms"] / 1000 + 2 * schedule.chance.random())
-    schedule.world.simulation.network.heal()
+    await asyncio.sleep(1)
+    aborted = {actor: actor.aborted for actor in schedule.actors}
+    await asyncio.sleep(CLIENTS["request_timeout_ms"] / 1000 - 1.5)
+    held = [actor for actor in schedule.actors if actor.aborted == aborted[actor]]
+    with suppress(TimeoutError):
+        await until(lambda: any(actor.aborted > aborted[actor] for actor in held), within_s=2.5)
+    world.simulation.network.heal()
     for actor in schedule.actors:
         actor.aborts = False
     await asyncio.sleep(3)
@@ -137,6 +165,12 @@ class Actor:
         """Whether it aborts its transactions."""
         self.oversleeps = False
         """Whether its transactions time out between two records."""
+        self.aborted = 0
+        """The number of transactions that it has aborted."""
+        self.may_end = asyncio.Event()
+        self.may_end.set()
+        self.is_waiting_to_end = False
+        """Whether its transaction has all of its records, in several partitions, and waits for `may_end`."""
         self.errors: list[str] = []
         self.closing: list[asyncio.Task[None]] = []
         self._world, self._history = world, history
@@ -224,11 +258,19 @@ class Actor:
         delivery.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _end(self, producer: Producer, transaction: RecordedTransaction) -> bool:
+        if not self.may_end.is_set():
+            await producer.flush()
+            self.is_waiting_to_end = len(set(transaction.writes.values())) > 1
+            try:
+                await self.may_end.wait()
+            finally:
+                self.is_waiting_to_end = False
         chance = self._chance.random()
         if not self.is_calm and chance < 0.05:
             await self._oversleep()
         if self.aborts or (not self.is_calm and chance > 0.8):
             await _repeated(producer.abort_transaction)
+            self.aborted += 1
             return False
         return await self._commit(producer, transaction)
 

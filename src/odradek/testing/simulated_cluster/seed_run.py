@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from odradek.model.probes import collecting
 from odradek.testing.simulated_cluster.checks.agreement import agreed
 from odradek.testing.simulated_cluster.faults.catalogue import FAULTS
 from odradek.testing.simulated_cluster.faults.schedule import Schedule
@@ -114,7 +115,8 @@ class _Play:
 def run_seed(plan: SeedPlan, *, new_world: Callable[..., World] = World) -> SeedResult:
     """Play a plan in a new world, and return the outcome."""
     play = _Play(plan, new_world)
-    play.run()
+    with collecting() as counts:
+        play.run()
     trace = play.world.simulation.trace
     return SeedResult(
         plan=plan,
@@ -125,6 +127,8 @@ def run_seed(plan: SeedPlan, *, new_world: Callable[..., World] = World) -> Seed
         events=trace.count,
         trace=trace.last(_TAIL),
         error=play.error,
+        probes=dict(sorted(counts.probes.items())),
+        transitions=dict(sorted(counts.transitions.items())),
     )
 
 

@@ -128,7 +128,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         while turn:
             handle = turn.popleft()
             if not handle.cancelled():
-                self._trace.add(elapsed_s, _label(handle))
+                if label := _label(handle):
+                    self._trace.add(elapsed_s, label)
                 try:
                     handle._run()
                 except BaseException:
@@ -225,13 +226,18 @@ def _task_of(handle: asyncio.Handle) -> "_NumberedTask[Any] | None":
 
 
 def _label(handle: asyncio.Handle) -> str:
-    """Return the name of a callback, without its memory address."""
+    """Return the name of a callback, without its memory address.
+
+    It is empty for callbacks of asyncio itself, which differ between releases of Python.
+    """
     task = _task_of(handle)
     if task is not None:
         return f"{task.get_name()} {getattr(task.get_coro(), '__qualname__', '')}"
     callback = _callback_of(handle)
     while hasattr(callback, "func"):  # functools.partial, possibly nested
         callback = callback.func
+    if (getattr(callback, "__module__", None) or "").startswith("asyncio."):
+        return ""
     return str(getattr(callback, "__qualname__", type(callback).__qualname__))
 
 

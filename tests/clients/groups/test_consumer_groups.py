@@ -394,7 +394,7 @@ def test_a_consumer_finds_the_partitions_of_a_topic_that_is_just_being_created(s
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_consumer_without_membership_commits(seed: int, protocol: str) -> None:
-    """With assigned partitions, and before it joins the group for the first time."""
+    """With assigned partitions, and before or while it joins the group for the first time."""
 
     async def scenario(world: World) -> None:
         await world.create_topic("t")
@@ -406,10 +406,12 @@ def test_a_consumer_without_membership_commits(seed: int, protocol: str) -> None
             assert await consumer.poll(10_000)
             await consumer.commit()
             assert (await consumer.committed(T0))[T0] == OffsetAndMetadata(1, leader_epoch=0)
-        async with world.consumer("subscribed", "t", **settings | {"group_id": "new"}) as consumer:
-            await consumer.commit({T0: 1})
-            assert not await consumer.poll(5_000)
-            assert await consumer.position(T0) == 1
+        for step in range(20):  # of the first join, which has begun
+            async with world.consumer(f"subscribed-{step}", "t", **settings | {"group_id": f"new-{step}"}) as consumer:
+                await asyncio.sleep(step * 0.0005)
+                await consumer.commit({T0: 1})
+                assert not await consumer.poll(5_000)
+                assert await consumer.position(T0) == 1
 
     World(seed).play(scenario)
 

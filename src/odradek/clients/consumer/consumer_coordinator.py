@@ -38,6 +38,11 @@ _log = logging.getLogger("odradek.clients")
 _LEAVE_TIMEOUT_MS = 5_000
 _REMOVED: Final = "UNKNOWN_MEMBER_ID: group {} removed this member, and others may have its partitions by now"
 _COORDINATOR_ERRORS = {ErrorCode.not_coordinator, ErrorCode.coordinator_not_available}
+_REFUSED_WHILE_JOINING: Final = {
+    ErrorCode.unknown_member_id,
+    ErrorCode.illegal_generation,
+    ErrorCode.rebalance_in_progress,
+}
 
 
 class ConsumerCoordinator:
@@ -119,8 +124,9 @@ class ConsumerCoordinator:
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int) -> None:
         """Commit offsets as a member, or without membership before the first join or if no topic is subscribed.
 
-        Raises `KafkaError` REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID if other members may own the
-        partitions: do not retry such a commit.
+        The coordinator refuses both while the first join is under way, which begins with the subscription; then the
+        commit is repeated. Later, raises `KafkaError` REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID if
+        other members may own the partitions: do not retry such a commit.
         """
         deadline = self._clock.monotonic() + timeout_ms / 1000
         backoff, lost_memberships = self._cluster.backoff(), self._lost_memberships
@@ -143,19 +149,25 @@ class ConsumerCoordinator:
                 return
             except (KafkaError, UnavailableError) as error:
                 code = error.code if isinstance(error, KafkaError) else None
+                is_joining = code in _REFUSED_WHILE_JOINING and sent is not None and self._joins_for_the_first_time
                 # A refusal of an earlier generation, or by this method, says nothing of the present generation.
-                if code is not None and self._lost_memberships == lost_memberships and sent == self.group_metadata():
+                is_of_present = self._lost_memberships == lost_memberships and sent == self.group_metadata()
+                if code is not None and is_of_present and not is_joining:
                     self._perform(self.member.commit_refused(code, self._clock.monotonic()))
-                if code == ErrorCode.rebalance_in_progress:
+                if code == ErrorCode.rebalance_in_progress and not is_joining:
                     raise
                 if code in _COORDINATOR_ERRORS or isinstance(error, UnavailableError):
                     self._mark_coordinator_unknown()
                 pause = backoff.failed()
                 # STALE_MEMBER_EPOCH is retried: the next heartbeat returns the new epoch.
-                is_final = not error.retriable and code != ErrorCode.stale_member_epoch
+                is_final = not (error.retriable or is_joining or code == ErrorCode.stale_member_epoch)
                 if is_final or self._clock.monotonic() + pause >= deadline:
                     raise
                 await asyncio.sleep(pause)
+
+    @property
+    def _joins_for_the_first_time(self) -> bool:
+        return self.member.is_subscribed and not self._has_joined and self.member.error is None
 
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: int

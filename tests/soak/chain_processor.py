@@ -81,7 +81,11 @@ def confluent(servers: str, source: str, target: str, transactional_id: str) -> 
     consumer.subscribe([source])
     producer.init_transactions(TIMEOUT_S)
     while True:
-        messages = [message for message in consumer.consume(RECORDS, 0.2) if message.error() is None]
+        messages = consumer.consume(RECORDS, 0.2)
+        for message in messages:
+            # After a failed OffsetFetch, such as NOT_COORDINATOR, librdkafka reads the partition no more (2.16).
+            if message.error() is not None:
+                raise confluent_kafka.KafkaException(message.error())
         if messages:
             _transact(producer, consumer, messages, target)
 

@@ -1,6 +1,7 @@
 """Clients and brokers that authenticate by SASL, and those that cannot (X2)."""
 
 import asyncio
+import gc
 import logging
 from contextlib import suppress
 from typing import Any, Final
@@ -9,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from odradek.broker.authentication.listener_security import ListenerSecurity
+from odradek.broker.authentication.session_authentication import SessionAuthentication
 from odradek.clients import Admin
 from odradek.clients.admin.results import RefusedUsersError
 from odradek.clients.admin.user_credentials import (
@@ -118,6 +120,28 @@ def test_a_refused_client_gets_an_error_with_the_mechanism_and_the_broker_at_onc
         assert not world.broker.server.sessions
 
     play(seed, scene)
+
+
+@pytest.mark.parametrize("password", ["secret", "wrong"])
+def test_a_closed_connection_leaves_nothing_to_the_garbage_collector(seed: int, password: str) -> None:
+    def sessions() -> int:
+        return sum(isinstance(each, SessionAuthentication) for each in gc.get_objects())
+
+    async def scene(world: World) -> None:
+        await start(world)
+        before = sessions()
+        with suppress(AuthenticationError):
+            (await connect(world, "alice", password)).close()
+        await asyncio.sleep(1)
+        assert not world.broker.server.sessions
+        assert sessions() == before
+
+    gc.collect()
+    gc.disable()
+    try:
+        play(seed, scene)
+    finally:
+        gc.enable()
 
 
 def test_silent_clients_do_not_keep_others_out(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

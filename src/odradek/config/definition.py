@@ -86,7 +86,8 @@ class Definition:
     def check(self, value: Value) -> None:
         """Raise `ConfigurationError` if `value` is outside the key's limits or not supported."""
         if self.honoured and value not in self.honoured:
-            raise ConfigurationError(f"{self.name} cannot be {self.format(value)} here: {self.reason}")
+            shown = "set" if self.type is ConfigType.PASSWORD else self.format(value)
+            raise ConfigurationError(f"{self.name} cannot be {shown} here: {self.reason}")
         if value is None:
             if not self.nullable:
                 raise ConfigurationError(f"{self.name} needs a value")

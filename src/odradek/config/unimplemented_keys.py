@@ -247,6 +247,7 @@ _REFUSED: Final[Mapping[str, str]] = MappingProxyType(
         "config.providers": _NO_PLUGINS,
         "cordoned.log.dirs": "every directory takes new partitions; leave it unset",
         "create.topic.policy.class.name": _NO_PLUGINS,
+        "delegation.token.secret.key": "there are no delegation tokens; leave it unset",
         "early.start.listeners": "all listeners open together; leave it unset",
         "follower.replication.throttled.rate": _NO_THROTTLE,
         "kafka.metrics.reporters": _NO_PLUGINS,

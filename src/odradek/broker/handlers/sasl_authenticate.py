@@ -24,14 +24,14 @@ def handle(broker: HasConfig, context: RequestContext, message: Any) -> dict[str
     try:
         token, lifetime_ms = authentication.authenticate(bytes(message.auth_bytes))
     except AuthenticationError as error:
-        return _refuse_later(broker, context, error)
+        return _refuse_later(broker, context, str(error))
     if authentication.user:
         session.principal = Principal("User", authentication.user)
         session.connection.limit_frames(broker.config.socket_request_max_bytes)
     return {"error_code": ErrorCode.none, "error_message": None, "auth_bytes": token, "session_lifetime": lifetime_ms}
 
 
-def _refuse_later(broker: HasConfig, context: RequestContext, error: AuthenticationError) -> WhenDone:
+def _refuse_later(broker: HasConfig, context: RequestContext, reason: str) -> WhenDone:
     connection = context.session.connection
     loop = asyncio.get_running_loop()
     waited: asyncio.Future[None] = loop.create_future()
@@ -40,8 +40,8 @@ def _refuse_later(broker: HasConfig, context: RequestContext, error: Authenticat
     def message(done: "asyncio.Future[None]") -> dict[str, Any]:
         del done
         timer.cancel()
-        loop.call_soon(connection.close, str(error))
+        loop.call_soon(connection.close, reason)
         failed = ErrorCode.sasl_authentication_failed
-        return {"error_code": failed, "error_message": str(error), "auth_bytes": b""}
+        return {"error_code": failed, "error_message": reason, "auth_bytes": b""}
 
     return WhenDone(waited, message)

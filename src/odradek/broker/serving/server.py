@@ -341,6 +341,8 @@ class Server:
             if session.authentication is not None:
                 session.authentication.close()
                 self._forget_pending(session)
+            # Without cycles, many short connections leave no work to the garbage collector, which would stop the loop.
+            connection.session = session.authentication = None
             self.counters[session.listener].closed += 1
             self._quotas.dismiss(connection.peer_host)
             self._client_quotas.forget(connection)

@@ -343,7 +343,12 @@ def test_a_decision_is_spread_over_partitions_and_read_back() -> None:
     ("age_s", "timeout_ms", "state", "sentence"),
     [
         (809, 900_000, "Ongoing", None),
-        (811, 900_000, "Ongoing", "is 811 s old, and brokers abort it after 900 s: too late to commit its batch"),
+        (
+            811,
+            900_000,
+            "Ongoing",
+            "is 811 s old by this machine's clock, and brokers abort it after 900 s: too late to commit its batch",
+        ),
         (9_000, NO_TIMEOUT_MS, "Ongoing", None),
         (1, 900_000, "CompleteAbort", "was aborted before its batch was committed"),
     ],

@@ -100,6 +100,12 @@ def test_the_next_transaction_waits_a_little_for_the_markers_of_the_last_one(
 
         monkeypatch.setattr(marker_writes.MarkerWriter, "write", late)
         assert await client.end(version=4) is ErrorCode.none
+        began_s = world.now_s
+        verification = {**client.fields, "verify_only": True, "topics": [{"name": "t", "partitions": [0]}]}
+        answer = await client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, {"transactions": [verification]}, 4)
+        (result,) = answer.results_by_transaction[0].topic_results[0].results_by_partition
+        assert result.partition_error_code == ErrorCode.concurrent_transactions
+        assert world.now_s - began_s < 0.02, "a verification does not wait"
         assert await error_of_next(client) == ErrorCode[error]
 
     play(scenario)

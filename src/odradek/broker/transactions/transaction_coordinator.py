@@ -40,6 +40,7 @@ from odradek.transactions.messages import (
     Request,
     SendMarkers,
     TransactionTimedOut,
+    VerifyPartitionsRequest,
 )
 from odradek.transactions.transaction import EPOCH_PER_TRANSACTION
 
@@ -172,12 +173,14 @@ class TransactionCoordinator:
         """Pass a request to the state machine; the next transaction waits a little for the markers of the last one.
 
         Clients that get CONCURRENT_TRANSACTIONS pause for 20 to 100 ms, and markers are written in a few. Requests of
-        brokers wait for less, as they have the transactions of many clients.
+        brokers wait for less, as they have the transactions of many clients; verifications do not wait.
         """
         try:
             return await self.runtime.submit(transactional_id, request)
         except KafkaError as error:
-            if error.code is not ErrorCode.concurrent_transactions or isinstance(request, InitProducerIdRequest):
+            if error.code is not ErrorCode.concurrent_transactions or isinstance(
+                request, InitProducerIdRequest | VerifyPartitionsRequest
+            ):
                 raise
         config = self._metadata.config
         is_of_broker = (

@@ -91,7 +91,12 @@ async def abort(options: WriteOptions, write: WriteId | None, prepared: Mapping[
 def check_open(
     found: Mapping[str, TransactionDescription | KafkaError], wanted: Mapping[str, PreparedTransaction], now_ms: int
 ) -> None:
-    """Raise `LostTransactionError` if a transaction is not open any more, or may not be open until it is committed."""
+    """Raise `LostTransactionError` if a transaction is not open any more, or may not be open until it is committed.
+
+    Its age compares the coordinator's clock with `now_ms`, the driver's: a driver ahead refuses a batch too early,
+    which then writes nothing. One that is behind by more than a tenth of the timeout may decide too late; if brokers
+    abort the transaction meanwhile, `_complete` reports the missing rows.
+    """
     for key, name in wanted.items():
         each = found[key]
         if isinstance(each, KafkaError) or each.state != "Ongoing" or _name(each) != name:
@@ -103,9 +108,9 @@ def check_open(
         age_ms = 0 if each.start_ms is None else now_ms - each.start_ms
         if not each.is_prepared and age_ms > each.timeout_ms * _DECIDED_WITHIN:
             raise LostTransactionError(
-                f"the transaction of {key!r} is {age_ms / 1000:.0f} s old, and brokers abort it after "
-                f"{each.timeout_ms / 1000:.0f} s: too late to commit its batch, which writes nothing. Write less in a "
-                "batch (maxOffsetsPerTrigger), or raise kafka.transaction.timeout.ms up to the brokers' "
+                f"the transaction of {key!r} is {age_ms / 1000:.0f} s old by this machine's clock, and brokers abort "
+                f"it after {each.timeout_ms / 1000:.0f} s: too late to commit its batch, which writes nothing. Write "
+                "less in a batch (maxOffsetsPerTrigger), or raise kafka.transaction.timeout.ms up to the brokers' "
                 "transaction.max.timeout.ms"
             )
 

@@ -128,6 +128,10 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 def _task(context: Any) -> str:
-    """Return `PARTITION.ATTEMPT`, which differs for all attempts of a task that may run at the same time."""
-    # A stage that Spark repeats counts its attempts from 0 again, while those of the first one may still run.
+    """Return `PARTITION.ATTEMPT`, which mostly differs for attempts of a task that run at the same time.
+
+    If Spark repeats a stage, its attempts are counted from 0 again while those of the first one may still run: one time
+    in `_ATTEMPT_IDS`, two share a name. The later one then aborts the earlier one's transaction, and a batch that has
+    this transaction fails.
+    """
     return f"{context.partitionId()}.{context.attemptNumber()}{context.taskAttemptId() % _ATTEMPT_IDS:02}"

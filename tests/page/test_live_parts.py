@@ -9,6 +9,7 @@ from visitor import visiting
 from odradek.clients.admin.descriptions import ClusterDescription
 from odradek.clients.admin.health import ClusterState
 from odradek.model import UnavailableError
+from odradek.page import app
 from odradek.page.settings import PageSettings
 from odradek.page.view import Page, PageRequest, View
 from odradek.page.views.cluster import ClusterPage, cluster_page
@@ -81,6 +82,16 @@ async def test_viewers_of_one_address_share_a_poller_that_ends_with_the_last_of_
         before = source.readings
         await asyncio.sleep(0)
         assert source.readings == before
+
+
+async def test_the_addresses_that_a_session_watches_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "_MOST_POLLERS", 1)
+    async with visiting(QUICK, (Source().view,)) as visitor:
+        async with visitor.watching("/") as parts:
+            await anext(parts)
+            assert (await visitor.get("/?q=x", accept="text/event-stream")).status == 429
+        async with visitor.watching("/?q=x") as parts:
+            assert (await anext(parts))["id"] == "problem"
 
 
 async def test_a_page_with_updates_of_its_own_ends_its_stream_with_them() -> None:

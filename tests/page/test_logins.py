@@ -6,9 +6,10 @@ import pytest
 from visitor import visiting
 
 from odradek.model import ConfigurationError
-from odradek.page.login import inside
+from odradek.page.login import Attempts, inside
 from odradek.page.settings import PageSettings, check_exposure
 from odradek.testing import Cluster
+from odradek.testing.simulation.clock import VirtualClock
 
 LOGGED_IN = {"user": "alice", "password": "alice-secret"}
 
@@ -49,11 +50,34 @@ async def test_wrong_credentials_and_foreign_cookies_open_nothing(secure_kafka: 
         assert "The cluster refuses the login" in refused.text
         assert "guessed" not in refused.text
         assert (await visitor.post("/login", {"user": "", "password": "x"})).status == 401
-        visitor.cookies = {"odradek-session": "0" * 48}
+        visitor.cookies = {"odradek-session-8080": "0" * 48}
         assert (await visitor.get("/")).status == 303
         assert (await visitor.post("/create-topic", {"name": "x"}, visitor.app.sessions.login_token)).status == 401
         assert (await visitor.get("/", accept="text/event-stream")).status == 401
         assert (await visitor.get("/static/page.css")).status == 200
+
+
+def test_after_twenty_wrong_logins_an_address_waits_and_others_do_not() -> None:
+    clock = VirtualClock()
+    attempts = Attempts(clock)
+    attempts.begin("10.0.0.1")
+    attempts.succeed("10.0.0.1")
+    for _ in range(20):
+        attempts.begin("10.0.0.1")
+    with pytest.raises(ConfigurationError, match="try it again in a minute"):
+        attempts.begin("10.0.0.1")
+    attempts.begin("10.0.0.2")
+    clock.advance(60)
+    attempts.begin("10.0.0.1")
+
+
+@pytest.mark.asyncio
+async def test_two_pages_of_one_host_have_sessions_of_their_own(secure_kafka: Cluster) -> None:
+    async with visiting(_settings(secure_kafka)) as visitor:
+        await visitor.post("/login", LOGGED_IN)
+        assert set(visitor.cookies) == {"odradek-session-8080"}
+        visitor.host = "127.0.0.1:9090"
+        assert (await visitor.get("/")).status == 303
 
 
 @pytest.mark.parametrize(

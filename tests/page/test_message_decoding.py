@@ -100,6 +100,30 @@ def test_json_that_is_too_large_for_a_tree_is_hidden_by_masks_of_fields() -> Non
     assert shown(large, "guess", MASKS).text == MASKED
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"user": "ann", "password": "x1"',
+        b'{"password": "x1"} and more',
+        b"PASSWORD=x1",
+        b"<password>x1</password>",
+        b'"\\u0070assword=x1"',
+        b"p%61ssword=x1",
+        b'{"event": "{\\"password\\": \\"x1\\"}"}',
+        b'["password: x1"]',
+        msgspec.msgpack.encode({"raw": b'{"password": "x1"}'}),
+    ],
+)
+def test_a_text_that_may_have_a_masked_field_is_hidden(data: bytes) -> None:
+    for chosen in ("guess", "json", "text"):
+        assert "x1" not in text_of(shown(data, chosen, MASKS))
+
+
+def test_masks_of_fields_show_plain_texts() -> None:
+    assert shown(b"customer-17, passwordless: 2026-01-31T23:59", "guess", MASKS).text.startswith("customer-17")
+    assert Masks(["/[0-9]{16}/"]).text('{"a": "<b>"}') == '{"a": "<b>"}'
+
+
 def test_a_wrong_pattern_is_named() -> None:
     with pytest.raises(ConfigurationError, match="regular expression '\\(' is wrong"):
         Masks(["/(/"])

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from visitor import Visitor, visiting
 
-from odradek.clients import Producer
+from odradek.clients import ConsumerRecord, Producer
+from odradek.page.messages.export import pytest_fixture
 from odradek.page.settings import PageSettings
 from odradek.presentation.value_formats import shower
 from odradek.testing import Cluster
@@ -105,6 +106,14 @@ async def test_messages_are_saved_in_each_format(kafka: Cluster) -> None:
     assert "b'=SUM(A1)'" in fixture
 
 
+async def test_the_fixture_of_a_topic_named_as_a_keyword_or_as_its_own_argument_is_python() -> None:
+    for topic in ("class", "kafka", "1-2"):
+        record = ConsumerRecord(topic, 0, 0, 1, None, b"value", (), -1)
+        fixture = pytest_fixture([record])
+        compile(fixture, "fixture.py", "exec")
+        assert f"def topic_{topic.replace('-', '_')}(kafka)".encode() in fixture
+
+
 async def test_masked_fields_are_nowhere(kafka: Cluster) -> None:
     settings = await written(kafka, "masked", b'{"user": "ann", "pin": "s3cret"}')
     async with visiting(msgspec.structs.replace(settings, masks=("pin",))) as visitor:
@@ -164,6 +173,7 @@ async def test_a_wrong_address_is_answered_at_once_with_a_sentence(kafka: Cluste
             ("/topics/asked/messages/7/0", 400),
             (f"/topics/asked/messages?cursor={'9' * 4400}:1", 400),
             (f"/topics/asked/messages?from=@P{'9' * 400}D", 400),
+            ("/topics/asked/messages?from=@0001-01-01", 400),
         ):
             assert 'class="notice severe"' in await page_of(visitor, address, status)
 

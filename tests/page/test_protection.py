@@ -126,6 +126,25 @@ async def test_a_form_that_another_site_posts_is_refused(headers: dict[str, str]
         assert (await _posted(visitor, **headers)).status == 403
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+@pytest.mark.parametrize("accept", ["text/html", "text/event-stream"])
+async def test_another_site_may_open_a_page_by_a_link_and_not_load_it_otherwise(site: str, accept: str) -> None:
+    async with visiting(views=(VIEW,)) as visitor:
+        for mode, target in (("no-cors", "image"), ("no-cors", "script"), ("cors", "empty"), ("navigate", "iframe")):
+            request = {"sec_fetch_site": site, "sec_fetch_mode": mode, "sec_fetch_dest": target, "accept": accept}
+            assert (await visitor.get("/", **request)).status == 403
+        link = {"sec_fetch_site": site, "sec_fetch_mode": "navigate", "sec_fetch_dest": "document"}
+        assert (await visitor.get("/", **link)).status == 200
+
+
+@pytest.mark.parametrize("address", [f"/topics/{'a' * 250}", f"/topics/{'a' * 250}/messages", f"/group?id={'a' * 250}"])
+async def test_a_name_that_no_topic_can_have_is_refused_without_a_request_to_a_broker(address: str) -> None:
+    async with visiting() as visitor:
+        answer = await visitor.get(address)
+    assert answer.status == 414
+    assert "at most 249 characters" in answer.text
+
+
 async def test_a_form_of_another_encoding_or_size_is_refused() -> None:
     async with visiting(views=(VIEW,)) as visitor:
         assert (await _posted(visitor, content_type="text/plain")).status == 415

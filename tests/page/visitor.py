@@ -43,7 +43,7 @@ class Visitor:
 
     @property
     def token(self) -> str:
-        session = self.app.sessions.find("; ".join(f"{name}={value}" for name, value in self.cookies.items()))
+        session = self.app.sessions.find("; ".join(f"{name}={value}" for name, value in self.cookies.items()), "8080")
         return self.app.sessions.login_token if session is None else session.csrf_token
 
     async def ask(

@@ -10,27 +10,27 @@ from urllib.parse import quote, unquote
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from odradek.metadata.store import NoNode
 from odradek.model import AuthenticationError, ErrorCode, KafkaError, OdradekError, UnavailableError
 from odradek.page.live import LiveParts, Parts
-from odradek.page.login import inside, log_in, log_out
+from odradek.page.login import Attempts, inside, log_in, log_out
 from odradek.page.protection import LOGIN, Protection
 from odradek.page.readings import Readings, pause_s
 from odradek.page.rendering import STATIC_TYPES, Renderer
-from odradek.page.sessions import Session, Sessions
+from odradek.page.sessions import Session, Sessions, cookie_name
 from odradek.page.settings import PageSettings
 from odradek.page.view import Action, Done, Page, PageRequest, View
 from odradek.page.views import VIEWS
 from odradek.runtime import Runtime
 
 _log = logging.getLogger("odradek.page")
-_MESSAGE: Final = "odradek-message"
-"""A cookie with the sentence of an action, which the next page shows."""
 _MOST_MESSAGE: Final = 1000
+_MOST_POLLERS: Final = 500
+"""Limit of the addresses that one session, or all users of a page without logins, watch at the same time."""
 _NOT_FOUND: Final = {ErrorCode.unknown_topic_or_partition, ErrorCode.group_id_not_found, ErrorCode.unknown_topic_id}
 _WRONG: Final = {ErrorCode.invalid_topic_exception, ErrorCode.offset_out_of_range}
 """Errors of what the address asks for."""
@@ -45,6 +45,7 @@ class PageApp:
         self.sessions = Sessions(settings, runtime)
         self.live = LiveParts()
         self.readings = Readings()
+        self._attempts = Attempts(runtime.clock)
         self._settings = settings
         self._runtime = runtime
         self._renderer = Renderer()
@@ -82,8 +83,8 @@ class PageApp:
             if "text/event-stream" in request.headers.get("accept", "") and page.live:
                 return self._stream(view, page, asked)
             response = await self._shown(page, asked, values)
-            if _MESSAGE in request.cookies:
-                response.delete_cookie(_MESSAGE, httponly=True, samesite="strict")
+            if (cookie := _message_cookie(request)) in request.cookies:
+                response.delete_cookie(cookie, httponly=True, samesite="strict")
             return response
 
         return endpoint
@@ -132,6 +133,8 @@ class PageApp:
     # ---- live parts ---------------------------------------------------------------------------------------------
 
     def _stream(self, view: View, page: Page, asked: PageRequest) -> Response:
+        if self.live.of_session(asked.session.key) >= _MOST_POLLERS:
+            return PlainTextResponse("too many open pages: close some\n", HTTPStatus.TOO_MANY_REQUESTS)
         values = self._values(view, page, asked)
 
         async def updates() -> AsyncIterator[Parts]:
@@ -188,7 +191,7 @@ class PageApp:
                 return await self._shown(page, asked, values)
             finally:
                 self.readings.forget()
-            return _redirect(done)
+            return _redirect(request, done)
 
         return endpoint
 
@@ -205,7 +208,7 @@ class PageApp:
         }
         if request.method == "POST":
             try:
-                return await log_in(request, self.sessions, self._settings)
+                return await log_in(request, self.sessions, self._settings, self._attempts)
             except OdradekError as error:
                 values["problem"] = _sentence(error)
         status = HTTPStatus.UNAUTHORIZED if values["problem"] else HTTPStatus.OK
@@ -215,7 +218,7 @@ class PageApp:
         session = request.scope["session"]
         if session is None or not self._settings.requires_login:
             return RedirectResponse("/", HTTPStatus.SEE_OTHER)
-        response = await log_out(session, self.sessions)
+        response = await log_out(session, self.sessions, request.scope["port"])
         await self.live.end(session.key)
         return response
 
@@ -264,11 +267,17 @@ def _status(error: OdradekError) -> HTTPStatus:
 
 
 def _message(request: Request) -> str:
-    return unquote(request.cookies.get(_MESSAGE, ""))[:_MOST_MESSAGE]
+    return unquote(request.cookies.get(_message_cookie(request), ""))[:_MOST_MESSAGE]
 
 
-def _redirect(done: Done) -> Response:
+def _message_cookie(request: Request) -> str:
+    """Return the name of the cookie with the sentence of an action, which the next page shows."""
+    return cookie_name("message", request.scope["port"])
+
+
+def _redirect(request: Request, done: Done) -> Response:
     response = RedirectResponse(done.address, HTTPStatus.SEE_OTHER)
     if done.message:
-        response.set_cookie(_MESSAGE, quote(done.message[:_MOST_MESSAGE]), max_age=60, httponly=True, samesite="strict")
+        text = quote(done.message[:_MOST_MESSAGE])
+        response.set_cookie(_message_cookie(request), text, max_age=60, httponly=True, samesite="strict")
     return response

@@ -33,6 +33,10 @@ class LiveParts:
     def __len__(self) -> int:
         return len(self._pollers)
 
+    def of_session(self, session_key: str) -> int:
+        """Return the number of addresses that a session watches."""
+        return sum(key[0] == session_key for key in self._pollers)
+
     async def stream(self, key: tuple[str, str], updates: Callable[[], AsyncIterator[Parts]]) -> AsyncIterator[bytes]:
         """Yield the events of one viewer; `updates` makes the iterator of an address without a poller."""
         poller = self._pollers.get(key)

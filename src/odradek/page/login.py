@@ -1,5 +1,6 @@
 """The login: a user's SASL credentials of the cluster make a session, if a broker accepts them."""
 
+from collections import Counter
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
@@ -9,33 +10,61 @@ from starlette.responses import RedirectResponse, Response
 
 from odradek.clients import Admin
 from odradek.model import ConfigurationError
-from odradek.page.sessions import COOKIE, Session, Sessions
+from odradek.page.sessions import Session, Sessions, cookie_name
 from odradek.page.settings import PageSettings, login_settings
+from odradek.runtime import Clock
 
 _MOST_CHARACTERS: Final = 1000
+_MOST_FAILED: Final = 20
+"""Limit of the logins of one address that fail in a minute."""
+_MOST_ADDRESSES: Final = 10_000
 
 
-async def log_in(request: Request, sessions: Sessions, settings: PageSettings) -> Response:
+class Attempts:
+    """The logins of this minute that failed or have not ended, by address."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._minute = 0.0
+        self._count: Counter[str] = Counter()
+
+    def begin(self, address: str) -> None:
+        """Count an attempt. Raises `ConfigurationError` beyond the limit."""
+        if self._minute != (minute := self._clock.monotonic() // 60):
+            self._minute, self._count = minute, Counter()
+        if self._count[address] >= _MOST_FAILED or len(self._count) > _MOST_ADDRESSES:
+            raise ConfigurationError("too many logins from this address have failed: try it again in a minute")
+        self._count[address] += 1
+
+    def succeed(self, address: str) -> None:
+        """Take back an attempt that was no guess."""
+        self._count[address] -= 1
+
+
+async def log_in(request: Request, sessions: Sessions, settings: PageSettings, attempts: Attempts) -> Response:
     """Return the response to a login form, with the new session's cookie. Raises `AuthenticationError` and others."""
     form = request.scope["form"]
     user, password = form.get("user", "").strip(), form.get("password", "")
     if not user or not password or max(len(user), len(password)) > _MOST_CHARACTERS:
         raise ConfigurationError("a login needs a user and a password")
     client = login_settings(settings.client, user, password)
+    address = request.client.host if request.client is not None else ""
+    attempts.begin(address)
     async with Admin(**client):
-        pass  # a broker accepts the credentials
+        attempts.succeed(address)  # a broker accepts the credentials
     session = await sessions.add(client, user)
     response = RedirectResponse(inside(request.query_params.get("next", "/")), HTTPStatus.SEE_OTHER)
     is_secure = request.url.scheme == "https"
-    response.set_cookie(COOKIE, session.key, httponly=True, samesite="strict", secure=is_secure)
+    cookie = cookie_name("session", request.scope["port"])
+    response.set_cookie(cookie, session.key, httponly=True, samesite="strict", secure=is_secure)
     return response
 
 
-async def log_out(session: Session, sessions: Sessions) -> Response:
+async def log_out(session: Session, sessions: Sessions, port: str) -> Response:
     """End a session; the browser forgets its cookie."""
     await sessions.remove(session)
     response = RedirectResponse("/login", HTTPStatus.SEE_OTHER)
-    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    response.delete_cookie(cookie_name("session", port), httponly=True, samesite="strict")
     return response
 
 

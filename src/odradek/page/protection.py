@@ -3,6 +3,8 @@
 ```
 Host          localhost, an IP address, or a name of the settings: a name that an attacker lets point here is refused
 method        GET, HEAD, POST
+other sites   may open a page as a document of its own, by a link; their scripts, frames and images get nothing
+names         topics and groups have at most 249 characters: brokers refuse longer ones, some slowly
 POST          Origin and Sec-Fetch-Site are this page's; a urlencoded form of limited size with the session's token
 response      a strict Content-Security-Policy and the like, on every answer
 ```
@@ -10,14 +12,16 @@ response      a strict Content-Security-Policy and the like, on every answer
 
 import ipaddress
 from collections.abc import Iterable, Mapping, MutableMapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from odradek.model.names import MAX_TOPIC_NAME_LENGTH
 from odradek.page.sessions import Sessions, same_text
 
 MOST_FORM_BYTES: Final = 2 << 20
@@ -77,24 +81,40 @@ class Protection:
     async def _check(self, scope: MutableMapping[str, Any], receive: Receive) -> None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        self._check_host(host)
+        scope["port"] = self._checked_port(host)
         if scope["method"] not in ("GET", "HEAD", "POST"):
             raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "the page knows GET, HEAD and POST only")
-        scope["session"] = session = self._sessions.find(headers.get("cookie", ""))
+        _check_sender(headers)
+        _check_names(scope)
+        scope["session"] = session = self._sessions.find(headers.get("cookie", ""), scope["port"])
         scope["form"] = {}
         if scope["method"] == "POST":
             own = None if scope["path"] == LOGIN else session
             token = self._sessions.login_token if own is None else own.csrf_token
             scope["form"] = await _form(headers, host, token, receive)
 
-    def _check_host(self, host: str) -> None:
-        try:
-            name = (urlsplit(f"//{host}").hostname or "").lower()
-        except ValueError:
-            name = ""
+    def _checked_port(self, host: str) -> str:
+        """Return the port of a Host header, "" for the protocol's."""
+        name, port = "", None
+        with suppress(ValueError):
+            parts = urlsplit(f"//{host}")
+            port, name = parts.port, (parts.hostname or "").lower()
         if name not in self._host_names and not _is_ip_address(name):
             reason = f"this page is not known as {name[:100]!r}: use its IP address, or start it with --host-name NAME"
             raise Refused(HTTPStatus.MISDIRECTED_REQUEST, reason)
+        return "" if port is None else str(port)
+
+
+def _check_sender(headers: Headers) -> None:
+    is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_link:
+        raise Refused(HTTPStatus.FORBIDDEN, "the request was sent by another site")
+
+
+def _check_names(scope: Mapping[str, Any]) -> None:
+    group_ids = parse_qs(scope["query_string"].decode("latin-1")).get("id", [])
+    if max(map(len, [*scope["path"].split("/"), *group_ids])) > MAX_TOPIC_NAME_LENGTH:
+        raise Refused(HTTPStatus.REQUEST_URI_TOO_LONG, f"a name has at most {MAX_TOPIC_NAME_LENGTH} characters")
 
 
 async def _form(headers: Headers, host: str, token: str, receive: Receive) -> Mapping[str, str]:

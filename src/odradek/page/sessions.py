@@ -13,7 +13,6 @@ from odradek.page.settings import PageSettings
 from odradek.runtime import Runtime
 
 C = TypeVar("C", Admin, SimpleConsumer)
-COOKIE: Final = "odradek-session"
 _IDLE_S: Final = 12 * 3600.0
 _MOST_SESSIONS: Final = 1000
 """Limit of sessions; a login beyond it ends the one that was idle for longest."""
@@ -86,12 +85,12 @@ class Sessions:
         """The token in the form of the login."""
         return self._login_token
 
-    def find(self, cookies: str) -> Session | None:
-        """Return the session of a Cookie header, the shared one without logins, or None."""
+    def find(self, cookies: str, port: str) -> Session | None:
+        """Return the session of a Cookie header of the page at `port`, the shared one without logins, or None."""
         if not self._settings.requires_login:
             return self._shared
         try:
-            given = SimpleCookie(cookies).get(COOKIE)
+            given = SimpleCookie(cookies).get(cookie_name("session", port))
         except CookieError:
             return None
         found = None if given is None else self._by_key.get(given.value)
@@ -136,6 +135,11 @@ class Sessions:
 
     def _random(self) -> str:
         return self._runtime.entropy.randbytes(24).hex()
+
+
+def cookie_name(name: str, port: str) -> str:
+    """Return the name of a cookie of the page at `port`: browsers send cookies to all ports of a host."""
+    return f"odradek-{name}-{port}"
 
 
 def same_text(first: str, second: str) -> bool:

@@ -44,7 +44,10 @@ def time_ms(text: str) -> int:
         raise click.BadParameter(
             f"{text!r} is not a time such as 2025-01-31T23:59:00 (UTC) or …+01:00, PT1H (an hour ago), ms since 1970"
         ) from None
-    return round((time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    found = round((time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    if found < 0:
+        raise click.BadParameter(f"{text!r} is before 1970, where the times of records begin")
+    return found
 
 
 def duration_ms(text: str) -> int:

@@ -110,10 +110,9 @@ def pytest_fixture(records: Sequence[ConsumerRecord]) -> bytes:
         f"    {(each.partition, max(each.timestamp, 0), each.key, each.value, list(each.headers))!r},"
         for each in in_order
     ]
-    name = re.sub(r"\W", "_", topic)
     return _FIXTURE.format(
         topic=topic,
-        name=name if name.isidentifier() else f"topic_{name}",
+        name="topic_" + re.sub(r"\W", "_", topic),
         messages="\n".join(messages),
         partitions=max((each.partition for each in records), default=0) + 1,
     ).encode()

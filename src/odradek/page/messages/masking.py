@@ -1,5 +1,9 @@
-"""Masks: values of fields by name, and parts of texts by regular expression, that users of the page do not see."""
+"""Masks: values of fields by name, and parts of texts by regular expression, that users of the page do not see.
 
+Masks of fields fail closed: bytes whose fields are not known, and texts that may have such a field, are hidden.
+"""
+
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -10,6 +14,8 @@ from odradek.model import ConfigurationError
 from odradek.page.messages.decoding import Decoded
 
 MASKED: Final = "•••"
+_MARKUP: Final = frozenset("{[<&%\\")
+"""Characters that begin JSON or XML in a text, or that can spell the name of a field in another way."""
 
 
 class Masks:
@@ -25,23 +31,26 @@ class Masks:
                 self._patterns.append(compiled(mask[1:-1]))
             elif mask:
                 self._fields.add(mask.casefold())
+        self._field = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, sorted(self._fields)))})(?!\w)")
 
     def __bool__(self) -> bool:
         return bool(self._fields or self._patterns)
 
     def apply(self, decoded: Decoded) -> Decoded:
-        """Return the key or value with masks; bytes that no format could decode are hidden as a whole."""
+        """Return the key or value with masks; it is hidden as a whole if its fields are not known."""
         if not self:
             return decoded
         if decoded.format == "hex":
             return msgspec.structs.replace(decoded, text=MASKED)
-        text, tree = self.text(decoded.text), decoded.tree
-        if self._fields and decoded.is_container and not decoded.has_tree:
-            text = MASKED  # too large for a tree, so its fields are not known
-        return msgspec.structs.replace(decoded, text=text, tree=self._tree(tree))
+        return msgspec.structs.replace(decoded, text=self.text(decoded.text), tree=self._tree(decoded.tree))
 
     def text(self, text: str) -> str:
-        """Return a text without what the patterns match."""
+        """Return a text without what the patterns match; a text that may have a masked field is hidden as a whole."""
+        if self._fields and (not _MARKUP.isdisjoint(text) or self._field.search(text.casefold())):
+            return MASKED
+        return self._without_matches(text)
+
+    def _without_matches(self, text: str) -> str:
         for pattern in self._patterns:
             text = pattern.sub(MASKED.encode(), text.encode()).decode()  # a str would be replaced by Latin-1
         return text
@@ -57,15 +66,18 @@ class Masks:
     def _tree(self, tree: Any) -> Any:
         if isinstance(tree, dict):
             return {
-                self._tree(name): MASKED if str(name).casefold() in self._fields else self._tree(each)
+                self._name(name): MASKED if str(name).casefold() in self._fields else self._tree(each)
                 for name, each in tree.items()
             }
         if isinstance(tree, list):
             return [self._tree(each) for each in tree]
-        if not self._patterns or tree is None or isinstance(tree, bool):
+        if tree is None or isinstance(tree, bool):
             return tree
         text = tree if isinstance(tree, str) else str(tree)
         return tree if (masked := self.text(text)) == text else masked
+
+    def _name(self, name: Any) -> Any:
+        return name if (masked := self._without_matches(str(name))) == str(name) else masked
 
 
 def compiled(pattern: str) -> Any:

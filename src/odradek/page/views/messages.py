@@ -194,7 +194,7 @@ def _query(asked: PageRequest, *, most_read: int = 100_000) -> Query:
     if not all(each.isdecimal() and len(each) < 10 for each in partitions):
         raise ConfigurationError("partitions are numbers, such as 0,3; nothing means all")
     return Query(
-        topic=validate_topic_name(asked.path["topic"]) or asked.path["topic"],
+        topic=validate_topic_name(asked.path["topic"]),
         partitions=tuple(sorted({int(each) for each in partitions})),
         start=fields.get("from", "").strip(),
         cursor=fields.get("cursor", ""),

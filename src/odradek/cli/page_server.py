@@ -14,7 +14,6 @@ from odradek.model import ConfigurationError
 from odradek.model.extras import packages_of
 from odradek.runtime import system_runtime
 from odradek.security import is_loopback
-from odradek.stores import open_reader
 
 if TYPE_CHECKING:
     from odradek.page.server import PageServer
@@ -55,6 +54,9 @@ async def open_page(
     from odradek.page.app import PageApp
     from odradek.page.server import PageServer
     from odradek.page.settings import PageSettings, check_exposure
+
+    if metadata is not None:
+        from odradek.stores import open_reader  # imported here: most pages need no SQLite
 
     requires_login = login or not (is_loopback(host) or allow_anonymous_network)
     check_exposure(host, client, has_tls=tls is not None, requires_login=requires_login)

@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 _MANY_FROM: Final = 4
 """First version of FindCoordinator for several keys (KIP-699)."""
+LAST_END_TXN_OF_VERSION_1: Final = 4
 
 
 class CoordinatorType(IntEnum):

@@ -4,7 +4,6 @@ Before the change, members own the partitions of the case; if it has none, those
 """
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
@@ -134,6 +133,8 @@ def pauses(history: Sequence[Mapping[str, Any]], causes: Sequence[str]) -> Pause
     chosen = fitting or complete
     if not chosen:
         return None
+    from statistics import median  # imported here, because it imports much
+
     return Pauses(
         count=len(chosen),
         causes=tuple(causes) if fitting else (),

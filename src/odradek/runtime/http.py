@@ -1,11 +1,7 @@
 """Blocking requests of token endpoints and key sets, by HTTP or from a file."""
 
 import base64
-import http.client
 import ssl
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,13 +16,6 @@ class HttpError(Exception):
         super().__init__(reason if status is None else f"{status} {reason}")
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Lets a redirect fail: the credentials are for one server."""
-
-    def redirect_request(self, *arguments: object) -> None:
-        return None
-
-
 def fetch(
     url: str,
     *,
@@ -36,13 +25,25 @@ def fetch(
     tls: ssl.SSLContext | None = None,
 ) -> bytes:
     """Return what `url` (http, https or file) has: up to 1 MiB; with `form`, POST it. Raises `HttpError`."""
+    # Imported here, because they cost every client 1 MB.
+    import http.client
+    import urllib.error
+    import urllib.parse
+    import urllib.request
+
+    class NoRedirect(urllib.request.HTTPRedirectHandler):
+        """Lets a redirect fail: the credentials are for one server."""
+
+        def redirect_request(self, *arguments: object) -> None:
+            return None
+
     request = urllib.request.Request(url)
     if form is not None:
         request.data = urllib.parse.urlencode(form).encode()
     if credentials is not None:
         pair = ":".join(urllib.parse.quote_plus(each) for each in credentials)
         request.add_header("Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")
-    opener = urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=tls))
+    opener = urllib.request.build_opener(NoRedirect, urllib.request.HTTPSHandler(context=tls))
     try:
         with opener.open(request, timeout=timeout_s) as response:
             content: bytes = response.read(_MOST_BYTES)

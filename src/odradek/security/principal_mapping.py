@@ -11,8 +11,6 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-import re2
-
 from odradek.model import ConfigurationError
 
 KEY: Final = "ssl.principal.mapping.rules"
@@ -43,6 +41,8 @@ def principal_mapping(rules: str) -> _Rule:
 
 
 def _rule(pattern: str, replacement: str, case: Callable[[str], str]) -> _Rule:
+    import re2  # imported here: few processes need this compiled library of 2 MB
+
     options = re2.Options()
     options.log_errors = False
     try:

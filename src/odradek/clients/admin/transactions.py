@@ -2,18 +2,19 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.coordinators import CoordinatorType, ask_coordinators
-from odradek.clients.producer.transactions.coordinator_requests import LAST_END_TXN_OF_VERSION_1
-from odradek.clients.producer.transactions.prepared_transaction import PreparedTransaction
+from odradek.clients.coordinators import LAST_END_TXN_OF_VERSION_1, CoordinatorType, ask_coordinators
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import milliseconds
+
+if TYPE_CHECKING:
+    from odradek.clients.producer.transactions.prepared_transaction import PreparedTransaction
 
 
 class ProducerDescription(Struct, frozen=True, kw_only=True):
@@ -155,7 +156,7 @@ async def terminate_transaction(
 
 async def end_prepared_transactions(
     cluster: Cluster,
-    prepared: Mapping[str, PreparedTransaction],
+    prepared: "Mapping[str, PreparedTransaction]",
     *,
     committed: bool,
     timeout_ms: int = DEFAULT_API_TIMEOUT_MS,

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
-import re2
 
 from odradek.model import ConfigurationError
 from odradek.page.messages.decoding import Decoded
@@ -82,6 +81,8 @@ class Masks:
 
 def compiled(pattern: str) -> Any:
     """Return a pattern of RE2, which never backtracks. Raises `ConfigurationError` for a wrong one."""
+    import re2  # imported here: few pages need this compiled library of 2 MB
+
     options = re2.Options()
     options.log_errors = False
     try:

@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 from msgspec import Struct
 from starlette.responses import RedirectResponse, Response
 
-from odradek.clients import ConsumerRecord, Producer, SimpleConsumer
+from odradek.clients import ConsumerRecord, SimpleConsumer
 from odradek.model import ConfigurationError, validate_topic_name
 from odradek.page.messages.decoding import GUESS, PLAIN_FORMATS, Decoded, visible_text
 from odradek.page.messages.export import EXPORTS, MOST_EXPORTED
@@ -142,6 +142,8 @@ async def produce_form(asked: PageRequest) -> Mapping[str, Any]:
 
 async def produce(asked: PageRequest) -> Done:
     """Write one message."""
+    from odradek.clients import Producer  # imported here: most pages send nothing
+
     topic, form = asked.path["topic"], asked.form
     key, value = (_bytes(form, name) for name in ("key", "value"))
     if key is None and value is None:

@@ -10,7 +10,6 @@ from odradek.metadata.store import Node, NoNode
 from odradek.page.lists import Listing, listing
 from odradek.page.view import Page, PageRequest, View
 from odradek.presentation import node_texts
-from odradek.stores.semantics import check_path
 
 
 class ChildRow(Struct, frozen=True, kw_only=True):
@@ -44,6 +43,8 @@ async def tree(asked: PageRequest) -> TreePage | None:
     store = asked.tree()
     if store is None:
         return None
+    from odradek.stores.semantics import check_path  # imported here: most pages show no tree
+
     path = check_path(asked.query.get("path", "/") or "/")
     node = await store.get(path)
     if node is None:

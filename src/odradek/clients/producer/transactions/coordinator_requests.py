@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import Cluster
-from odradek.clients.coordinators import CoordinatorType, find_coordinator
+from odradek.clients.coordinators import LAST_END_TXN_OF_VERSION_1, CoordinatorType, find_coordinator
 from odradek.clients.group_offsets import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -27,7 +27,6 @@ from odradek.wire.client_connection import ClientConnection
 
 LAST_PRODUCE_OF_VERSION_1: Final = 11
 """Later versions of Produce add their partitions to the transaction (KIP-890)."""
-LAST_END_TXN_OF_VERSION_1: Final = 4
 _LAST_OFFSET_COMMIT_OF_VERSION_1: Final = 4
 _LAST_ADD_PARTITIONS_OF_CLIENTS: Final = 3
 _TWO_PHASE_COMMIT_FROM: Final = 6

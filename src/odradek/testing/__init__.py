@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from odradek.testing.simulation.loop import DeadlockError, LivelockError, VirtualLoop
     from odradek.testing.simulation.network import MemoryNetwork
     from odradek.testing.simulation.simulation import Simulation, simulated_runtime
+    from odradek.testing.user_code import simulate
     from odradek.testing.wire_client import BlockingWireClient, WireClient
     from odradek.testing.world import World
 
@@ -36,6 +37,7 @@ _HOMES: Final = {
     "World": "world",
     "ZookeeperServer": "servers.zookeeper",
     "eventually": "conditions",
+    "simulate": "user_code",
     "simulated_runtime": "simulation.simulation",
 }
 
@@ -62,5 +64,6 @@ __all__ = [
     "World",
     "ZookeeperServer",
     "eventually",
+    "simulate",
     "simulated_runtime",
 ]

@@ -172,9 +172,10 @@ class World:
         return await WireClient.connect(network, self.hosts[broker], port, client_id=name)
 
     async def create_topic(self, name: str, partitions: int = 1, replication_factor: int = -1) -> None:
-        """Create a topic through broker 0."""
+        """Create a topic through the controller, or through broker 0 if there is none."""
         wanted = NewTopic(name=name, num_partitions=partitions, replication_factor=replication_factor)
-        (created,) = await self.broker.create_topics([wanted])
+        controllers = [each for each in self.running.values() if each.metadata_loop.is_controller]
+        (created,) = await (controllers or [self.broker])[0].create_topics([wanted])
         assert created.error is None, created
 
     async def read(self, topic: str, partitions: int | Sequence[int]) -> dict[int, list[bytes]]:

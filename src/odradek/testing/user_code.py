@@ -1,0 +1,75 @@
+"""A user's own asyncio code on simulated brokers in virtual time, with faults that a seed draws.
+
+```python
+async def scenario(world: World) -> None:
+    await world.create_topic("payments", 2)
+    async with world.producer("shop") as producer:
+        await producer.send("payments", b"10 EUR")
+
+simulate(scenario, seed=7, faults=("kill", "isolate"))
+```
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from odradek.metadata import paths
+from odradek.testing.simulated_cluster.faults.catalogue import FAULTS
+from odradek.testing.simulated_cluster.faults.schedule import Schedule
+from odradek.testing.simulated_cluster.promises import BROKERS
+from odradek.testing.simulated_cluster.setup import CONFIG
+from odradek.testing.world import Scenario, World, until
+
+_FIRST_FAULT_S = 5.0
+"""Virtual seconds in which a scenario can create its topics."""
+
+
+class _Faults(Schedule):
+    def is_whole(self) -> bool:
+        self.topics = sorted(self.world.tree.names(paths.TOPICS))
+        return super().is_whole()
+
+
+def simulate(
+    scenario: Scenario,
+    *,
+    seed: int,
+    faults: Sequence[str] = (),
+    count: int = 5,
+    virtual_s: float = 60.0,
+    clients: Sequence[str] = (),
+    config: Mapping[str, str] | None = None,
+) -> str:
+    """Play `scenario` on three brokers, and meanwhile `count` of `faults` within about `virtual_s`; return a digest.
+
+    The same seed and code give the same run, and the same digest. An error has a note with the seed and the faults that
+    were played. `clients` are the hosts that faults may disconnect from brokers, `config` adds configuration of
+    brokers. The faults end before the brokers stop, or earlier. Raises `ValueError` for an unknown fault.
+    """
+    if unknown := sorted(set(faults) - FAULTS.keys()):
+        raise ValueError(f"there are no faults {unknown}; known are {sorted(FAULTS)}")
+    world = World(seed, {**CONFIG, **(config or {})}, brokers=BROKERS)
+    schedule = _Faults(world, FAULTS, faults, count=count if faults else 0, virtual_s=virtual_s)
+    schedule.clients += clients
+
+    async def play_faults() -> None:
+        await asyncio.sleep(_FIRST_FAULT_S)
+        await schedule.play()
+
+    async def with_faults(world: World) -> None:
+        await until(lambda: all(len(each.image.brokers) == BROKERS for each in world.running.values()))
+        playing = asyncio.create_task(play_faults(), name="faults")
+        try:
+            await scenario(world)
+        finally:
+            playing.cancel()
+            await asyncio.wait([playing])
+            await schedule.end_faults()
+        if not playing.cancelled():
+            playing.result()
+
+    try:
+        return world.play(with_faults)
+    except BaseException as error:
+        error.add_note(f"the faults: {'; '.join(schedule.done) or 'none'}")
+        raise

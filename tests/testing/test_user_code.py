@@ -1,0 +1,39 @@
+"""A user's own code in virtual time (docs/testing.md has the whole example, and `tests/docs` runs it)."""
+
+import asyncio
+
+import pytest
+
+from odradek.testing import simulate
+from odradek.testing.world import World
+
+
+async def produce(world: World) -> None:
+    await world.create_topic("t")
+    async with world.producer("writer") as producer:
+        for _ in range(10):
+            await (await producer.send("t", b"x"))
+            await asyncio.sleep(1)
+    assert [len(values) for values in (await world.read("t", 1)).values()] == [10]
+
+
+def test_the_same_seed_gives_the_same_run():
+    assert simulate(produce, seed=1, faults=("kill",)) == simulate(produce, seed=1, faults=("kill",))
+
+
+def test_a_failure_names_the_seed_and_the_faults():
+    async def fail(world: World) -> None:
+        await produce(world)
+        assert world.now_s < 0
+
+    with pytest.raises(AssertionError) as caught:
+        simulate(fail, seed=2, faults=("expire",), virtual_s=5.0)
+    notes = "\n".join(caught.value.__notes__)
+    assert "seed 2, " in notes
+    assert "the faults: 0 " in notes
+    assert " expire " in notes
+
+
+def test_an_unknown_fault_is_refused():
+    with pytest.raises(ValueError, match=r"no faults \['kil'\]; known are"):
+        simulate(produce, seed=1, faults=("kil",))

@@ -32,6 +32,7 @@ OPTIONS: Final = {
     "offsets.topic.num.partitions": "2",
     "auto.create.topics.enable": "false",
     "connections.max.idle.ms": "-1",  # other tests may run for longer between two that ask
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "transaction.partition.verification.enable": "false",
     "transaction.state.log.num.partitions": "2",
     "transaction.state.log.replication.factor": "1",
@@ -86,7 +87,10 @@ class Case:
 
 
 Script = Callable[[Callable[..., Any]], None]
-"""A sequence of requests whose messages need earlier answers: calls `ask(api, version, **message)` for each."""
+"""A sequence of requests whose messages need earlier answers: calls `ask(api, version, **message)` for each.
+
+With `until`, a request is repeated until its answer has this text.
+"""
 _UNSETTLED: Final = frozenset(
     {"concurrent_transactions", "coordinator_load_in_progress", "coordinator_not_available", "not_coordinator"}
 )
@@ -133,12 +137,12 @@ class BrokerPair:
         answers: list[Any] = []
         names: dict[int, str] = {}
 
-        def ask(api: ApiKey, version: int, **message: Any) -> Any:
+        def ask(api: ApiKey, version: int, *, until: str = "", **message: Any) -> Any:
             request = Request(api=api, version=version, message=message)
 
             def settled() -> Any:
                 answer = self._ask(servers, request)
-                return None if _is_unsettled(answer) else answer
+                return None if _is_unsettled(answer) or until not in repr(answer) else answer
 
             answer = eventually(settled, within_s=DEADLINE_S, what=f"an answer to {request}")
             answers.append(sorted_answer(_with_names(answer, names)))

@@ -4,13 +4,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pytest
-from compare_with_kafka import BrokerPair, Script
+from compare_with_kafka import BrokerPair, Script, produce
 
 from odradek.protocol.api import ApiKey
+from odradek.protocol.batches.records import encode_batch
 
 pytestmark = pytest.mark.needs("kafka")
 
 TOPIC: Final = "in-transactions"
+TIMED_OUT: Final = ("in-a-transaction-that-timed-out-1", "in-a-transaction-that-timed-out-2")
+"""Topics of one script each, so that the offsets of their records are known."""
 PARTITIONS: Final = 3
 GROUP: Final = "group-in-transactions"
 TIMEOUT_MS: Final = 60_000
@@ -79,8 +82,19 @@ class Producer:
             self.id, self.epoch = answer["producer_id"], answer["producer_epoch"]
         return answer
 
-    def describe(self) -> Any:
-        return self._ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[self.name])
+    def describe(self, *, until: str = "") -> Any:
+        return self._ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, until=until, transactional_ids=[self.name])
+
+    def produce(self, version: int, topic: str, sequence: int = 0) -> Any:
+        batch = encode_batch(
+            [(0, None, b"value", ())],
+            producer_id=self.id,
+            producer_epoch=self.epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        request = produce(topic, bytes(batch), transactional_id=self.name)
+        return self._ask(ApiKey.PRODUCE, version, **request.message)
 
 
 # ---- whole transactions ---------------------------------------------------------------------------------------------
@@ -179,6 +193,47 @@ def a_newer_producer_aborts_the_open_transaction(ask: Ask) -> None:
     older.init(4, producer_id=older.id, producer_epoch=older.epoch)
     newer.add()
     newer.end()
+
+
+def _timed_out(ask: Ask, topic: str) -> Producer:
+    """Return a producer whose transaction, with a record and an offset, has timed out."""
+    producer = Producer(ask, topic)
+    producer.init(timeout_ms=500)
+    producer.add(partitions=[0], topic=topic)
+    producer.add_offsets()
+    producer.produce(11, topic)
+    producer.commit_offsets(4)
+    producer.describe(until="CompleteAbort")
+    return producer
+
+
+@script
+def a_transaction_that_timed_out_by_version_1(ask: Ask) -> None:
+    producer = _timed_out(ask, TIMED_OUT[0])
+    producer.produce(11, TIMED_OUT[0], 1)
+    producer.commit_offsets(4)
+    for version in (1, 2, 3):
+        producer.add(version)
+        producer.add_offsets(version)
+        producer.end(version)
+        producer.end(version, committed=False)
+    producer.add_batched(verify_only=True)
+    producer.init(4, producer_id=producer.id, producer_epoch=producer.epoch)
+    producer.add(partitions=[0])
+    producer.end()
+
+
+@script
+def a_transaction_that_timed_out_by_version_2(ask: Ask) -> None:
+    producer = _timed_out(ask, TIMED_OUT[1])
+    producer.produce(12, TIMED_OUT[1], 1)
+    producer.commit_offsets(5)
+    producer.end(5, keeps=False)
+    producer.add_batched(verify_only=False)
+    producer.end(5, committed=False, keeps=False)
+    producer.init(5, producer_id=producer.id, producer_epoch=producer.epoch)
+    producer.produce(12, TIMED_OUT[1])
+    producer.end(5)
 
 
 @script
@@ -338,7 +393,7 @@ def a_prepared_transaction_is_aborted(ask: Ask) -> None:
 @pytest.fixture(scope="module")
 def coordinators(pair: BrokerPair) -> BrokerPair:
     """Both brokers with a topic, and coordinators that have loaded."""
-    pair.create({TOPIC: {}}, PARTITIONS)
+    pair.create({TOPIC: {}} | {topic: {} for topic in TIMED_OUT}, PARTITIONS)
     pair.play(lambda ask: ask(ApiKey.FIND_COORDINATOR, 3, key=GROUP, key_type=0))
     pair.play(lambda ask: ask(ApiKey.FIND_COORDINATOR, 3, key="any", key_type=1))
     return pair

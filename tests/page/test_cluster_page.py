@@ -3,7 +3,9 @@
 import pytest
 from visitor import visiting
 
+from odradek.metadata import paths
 from odradek.page.settings import PageSettings
+from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing import Cluster
 
 pytestmark = pytest.mark.asyncio
@@ -27,3 +29,14 @@ async def test_without_a_cluster_the_page_says_so_and_the_next_request_tries_aga
             answer = await visitor.get("/")
             assert answer.status == 503
             assert "no broker answers" in answer.text
+
+
+async def test_the_epoch_of_the_controller_is_shown_if_the_page_has_the_tree(kafka: Cluster) -> None:
+    client = {"bootstrap_servers": kafka.bootstrap_servers}
+    tree, store = MemoryTree(), MemoryStore
+    async with visiting(PageSettings(client=client, open_tree=lambda: store(tree))) as visitor:
+        without = await visitor.get("/")
+        await store(tree).create(paths.CONTROLLER_EPOCH, b"41")
+        with_epoch = await visitor.get("/")
+    assert (without.status, "epoch" in without.text) == (200, False)
+    assert "epoch 41" in with_epoch.text

@@ -61,7 +61,13 @@ class PipelineRun:
         self._spark, self._runtime, self._new_attempt = spark, runtime, attempt
         self._on_failure, self._check_interrupts = on_failure, check_interrupts
         self._started_at = self._clock.monotonic()
-        self._status = Status(name=pipeline.name, kind=pipeline.kind, state=State.RUNNING)
+        self._status = Status(
+            name=pipeline.name,
+            kind=pipeline.kind,
+            state=State.RUNNING,
+            # A session of Spark Connect has no context.
+            spark_page=getattr(getattr(spark, "sparkContext", None), "uiWebUrl", None),
+        )
         self._attempt: Attempt | None = None
         self._earlier = Figures()
         """The counts of the ended attempts."""

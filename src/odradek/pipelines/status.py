@@ -47,6 +47,8 @@ class Status(Struct, frozen=True, kw_only=True):
     restarts: int = 0
     error: str | None = None
     """Why the pipeline failed or restarts, in one sentence."""
+    spark_page: str | None = None
+    """The address of Spark's own page; None unless `spark.ui.enabled` is set."""
 
     @property
     def active(self) -> bool:

@@ -2,12 +2,17 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from odradek.clients.admin.descriptions import BrokerDescription
 from odradek.clients.admin.health import ClusterState, Problem, problems_of
 from odradek.clients.admin.log_dirs import LogDirDescription
+from odradek.metadata import paths
+from odradek.metadata.nodes import decode_integer
+from odradek.model import OdradekError
 from odradek.page.overview import overview
 from odradek.page.view import Page, PageRequest, View
 
@@ -40,11 +45,19 @@ class ClusterPage(Struct, frozen=True, kw_only=True):
     partitions: int
     problems: Sequence[Problem]
     brokers: Sequence[BrokerRow]
+    controller_epoch: int | None = None
+    """The epoch in the metadata tree; None if the page has no tree, or cannot read it."""
 
 
 async def cluster(asked: PageRequest) -> ClusterPage:
     """Return the state of the cluster now."""
-    return cluster_page((await overview(asked)).state)
+    page = cluster_page((await overview(asked)).state)
+    with suppress(OdradekError):
+        store = asked.tree()
+        node = None if store is None else await store.get(paths.CONTROLLER_EPOCH)
+        if node is not None:
+            return replace(page, controller_epoch=decode_integer(paths.CONTROLLER_EPOCH, node.data))
+    return page
 
 
 def cluster_page(state: ClusterState) -> ClusterPage:

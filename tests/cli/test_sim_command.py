@@ -2,37 +2,83 @@
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
-from odradek.cli import sim
+from odradek.cli.sim import command, commands, seeds
+from odradek.testing.simulated_cluster import shrinking
+from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult
 
 
-@pytest.fixture(autouse=True)
-def _logging_again() -> Iterator[None]:
-    yield
+def _play(plan: SeedPlan) -> SeedResult:
+    """Return a result at once: deeds 0 to 4, and a finding if deed 3 is played in an odd seed."""
+    played = sorted({0, 1, 2, 3, 4} if plan.kept is None else plan.kept)
+    return SeedResult(
+        plan=plan,
+        digest=f"{plan.seed}-{len(played)}",
+        findings=["lost in t-0: b'1'"] * (3 in played and plan.seed % 2),
+        deeds=[f"{number} 1.50 kill 1 0" for number in played],
+        virtual_s=60.0,
+        events=9,
+        trace=["    1.500000 s  broker-0 → broker-1: 30 B 0a0b0c0d", "    1.600000 s  task"],
+    )
+
+
+@pytest.fixture
+def sim(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Result]]:
+    """Return a function that runs the command in a temporary folder, with `_play` in place of clusters."""
+    for module in (seeds, commands):
+        monkeypatch.setattr(module, "run_seed", _play)
+    monkeypatch.setattr(commands, "shrunk", lambda failed: shrinking.shrunk(failed, run=_play))
+    monkeypatch.chdir(tmp_path)
+    yield lambda *args: CliRunner().invoke(command, args)
     logging.disable(logging.NOTSET)
 
 
-def test_a_seed_without_a_finding_prints_its_trace_and_speed() -> None:
-    result = CliRunner().invoke(sim.command, ["--seed", "5"])
+def test_a_seed_without_a_finding_prints_its_trace_and_speed(sim: Any) -> None:
+    result = sim("--seed", "4")
     assert result.exit_code == 0, result.output
-    assert result.output.startswith("seed 5: no finding, trace ")
-    assert "seeds/s" in result.output
+    first, second = result.output.splitlines()
+    assert first == "seed 4: no finding, 60.0 virtual s, trace 4-5"
+    assert second.startswith("1 seeds, 0 failed, 0.02 virtual h in ")
 
 
-def test_a_finding_is_printed_with_its_faults_and_the_exit_code_is_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    played = sim.run_seed(sim.SeedPlan(seed=5, count=2))
-    monkeypatch.setattr(sim, "run_seed", lambda plan: msgspec.structs.replace(played, findings=["lost in t-0"]))
-    result = CliRunner().invoke(sim.command, ["--seed", "5"])
+def test_a_failure_is_shrunk_to_the_faults_that_it_takes_and_can_be_played_again(sim: Any) -> None:
+    result = sim("--seeds", "4..5")
     assert result.exit_code == 1
-    for expected in ("seed 5: FAILED", "findings:\n  lost in t-0\n", f"faults:\n  {played.deeds[0]}\n", "last events:"):
+    for expected in ("seed 5: FAILED", "1 of 5 faults are enough", "findings:\n  lost in t-0", "  3 1.50 kill 1 0\n"):
         assert expected in result.output
+    assert "broker-1" in Path("sim-5.svg").read_text()
+    again = sim("--replay", "sim-5.json")
+    assert again.exit_code == 1
+    assert "seed 5: FAILED, the same trace" in again.output
 
 
-def test_json_has_the_whole_result() -> None:
-    result = CliRunner().invoke(sim.command, ["--seed", "5", "--json"])
-    assert json.loads(result.output)["plan"]["seed"] == 5
+def test_json_has_a_line_for_each_seed(sim: Any) -> None:
+    lines = sim("--seeds", "1..2", "--json").output.splitlines()
+    assert [(each["plan"]["seed"], len(each["findings"])) for each in map(json.loads, lines)] == [(1, 1), (2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Give one of"),
+        (["--seed", "1", "--seeds", "1..2"], "Give one of"),
+        (["--seeds", "5..1"], "'5..1' is no range of seeds, such as 0..199"),
+        (["--seed", "1", "--faults", "kill,burn"], "'burn' is none of kill,"),
+    ],
+)
+def test_wrong_arguments_are_refused_with_what_is_right(sim: Any, arguments: list[str], message: str) -> None:
+    result = sim(*arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_a_file_that_is_no_failure_is_refused(sim: Any) -> None:
+    Path("x.json").write_bytes(msgspec.json.encode({"seed": 1}))
+    assert "x.json is no file of a failure" in sim("--replay", "x.json").output

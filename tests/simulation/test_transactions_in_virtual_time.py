@@ -5,9 +5,11 @@
 
 import pytest
 from sampling import seeds
-from transactional_world import play_transactional_faults
+
+from odradek.testing.simulated_cluster.seed_run import SeedPlan, run_seed
 
 
 @pytest.mark.parametrize("seed", seeds(4))
 def test_transactions_are_isolated_and_atomic_amid_faults(seed: int) -> None:
-    assert play_transactional_faults(seed)
+    result = run_seed(SeedPlan(seed=seed, workloads=("transactions",)))
+    assert not result.findings, "\n".join([*result.findings, *result.deeds, result.error])

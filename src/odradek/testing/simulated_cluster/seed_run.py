@@ -15,15 +15,15 @@ from msgspec import Struct, field
 
 from odradek.model.probes import collecting
 from odradek.testing.simulated_cluster.checks.agreement import agreed
-from odradek.testing.simulated_cluster.faults.catalogue import FAULTS
+from odradek.testing.simulated_cluster.faults.catalogue import FAULTS, names_for
 from odradek.testing.simulated_cluster.faults.schedule import Schedule
 from odradek.testing.simulated_cluster.promises import BROKERS, PATIENCE_S, BrokenPromiseError
 from odradek.testing.simulated_cluster.setup import draw_setup
-from odradek.testing.simulated_cluster.workloads.catalogue import WORKLOADS
+from odradek.testing.simulated_cluster.workloads.catalogue import WORKLOADS, draw_workloads
 from odradek.testing.simulation.loop import LivelockError
 from odradek.testing.world import World
 
-_TAIL: Final = 40
+_TAIL: Final = 100
 """Number of the last events in a result."""
 
 
@@ -35,7 +35,7 @@ class SeedPlan(Struct, frozen=True, kw_only=True):
     """
 
     seed: int
-    workloads: tuple[str, ...] = ("records",)
+    workloads: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     count: int = 5
     virtual_s: float = 60.0
@@ -66,8 +66,7 @@ class _Play:
     """The state of one run, which is there also when it ends with an exception."""
 
     def __init__(self, plan: SeedPlan, new_world: Callable[..., World]) -> None:
-        self._plan = plan
-        names = plan.workloads
+        names = plan.workloads or draw_workloads(plan.seed)
         self._kinds = [WORKLOADS[name] for name in names]
         needed = {key: value for kind in self._kinds for key, value in kind.config.items()}
         self._setup = draw_setup(plan.seed, needed | plan.config)
@@ -81,7 +80,7 @@ class _Play:
         self.schedule = Schedule(
             self.world,
             FAULTS,
-            plan.faults,
+            plan.faults or names_for(names),
             count=plan.count,
             virtual_s=plan.virtual_s,
             kept=plan.kept,
@@ -92,6 +91,7 @@ class _Play:
 
     async def _scenario(self, world: World) -> None:
         workloads = [kind(world, self._setup) for kind in self._kinds]
+        self.schedule.workloads = workloads
         for workload in workloads:
             await workload.start()
             self.schedule.topics += workload.topics

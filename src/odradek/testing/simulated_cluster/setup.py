@@ -31,6 +31,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     tree_s: float
     noticed_at_once: bool
     partitions: int
+    transaction_version: int
 
     @property
     def flushes_by_group(self) -> bool:
@@ -47,4 +48,5 @@ def draw_setup(seed: int, config: Mapping[str, str]) -> Setup:
         tree_s=chance.choice((0.0, 0.0, 0.005, 0.05)),
         noticed_at_once=chance.random() < 0.5,
         partitions=chance.choice((1, 2, 2, 3)),
+        transaction_version=chance.choice((1, 2, 2)),
     )

@@ -1,8 +1,9 @@
 """All faults by name."""
 
+from collections.abc import Collection
 from typing import Final
 
-from odradek.testing.simulated_cluster.faults import administration, disks, network, processes, tree
+from odradek.testing.simulated_cluster.faults import administration, disks, network, processes, transactions, tree
 from odradek.testing.simulated_cluster.faults.schedule import Fault
 
 FAULTS: Final[dict[str, Fault]] = {
@@ -13,5 +14,17 @@ FAULTS: Final[dict[str, Fault]] = {
         network.lose_responses_to_clients,
         tree.disconnect_tree, tree.blink, tree.expire, tree.depose, tree.unregister,
         disks.flip_bit, administration.create,
+        transactions.crash_at_an_end, transactions.abort_while_requests_are_held, transactions.oversleep,
     )
 }  # fmt: skip
+_OF_WORKLOADS: Final = {
+    "crash_at_an_end": "transactions",
+    "abort_while_requests_are_held": "transactions",
+    "oversleep": "transactions",
+}
+"""The workload without which a fault has no effect."""
+
+
+def names_for(workloads: Collection[str]) -> list[str]:
+    """Return the names of the faults that have an effect on these workloads."""
+    return [name for name in FAULTS if _OF_WORKLOADS.get(name) in (None, *workloads)]

@@ -15,7 +15,9 @@ from msgspec import Struct
 from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode
 from odradek.model import TopicPartition
+from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.testing.simulated_cluster.promises import BROKERS, PATIENCE_S
+from odradek.testing.simulated_cluster.workloads.workload import Workload
 from odradek.testing.world import World, until
 
 Fault = Callable[["Schedule", int, int], Awaitable[None]]
@@ -62,6 +64,7 @@ class Schedule:
         """The played deeds, as `3 12.40 kill 1`."""
         self.topics: list[str] = []
         self.clients: list[str] = []
+        self.workloads: Sequence[Workload] = ()
         self.chance = random.Random()
         """The entropy of the deed that is being played."""
         self.has_flipped = False
@@ -159,10 +162,11 @@ class Schedule:
         )
 
     def is_whole(self) -> bool:
-        """Whether every broker runs and every replica of `topics` is in sync, by the tree."""
+        """Whether every broker runs and every replica of `topics` and of internal topics is in sync, by the tree."""
+        internal = [topic for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if is_in_tree(self.world, topic)]
         return len(self.world.running) == BROKERS and all(
             state is not None and state.leader in self.world.running and len(state.isr) == BROKERS
-            for topic in self.topics
+            for topic in (*self.topics, *internal)
             for state in partition_states(self.world, topic)
         )
 
@@ -176,6 +180,15 @@ def partition_states(world: World, topic: str) -> Iterator[PartitionStateNode | 
         path = paths.partition_state(TopicPartition(topic, number))
         record = world.tree.find(path)
         yield None if record is None else PartitionStateNode.decode(path, record.data)
+
+
+def leaders(world: World, topic: str) -> list[int]:
+    """Return the running brokers that lead a partition of the topic."""
+    return [
+        number
+        for number, broker in world.running.items()
+        if any(each.topic_partition.topic == topic for each in broker.partitions)
+    ]
 
 
 def is_in_tree(world: World, topic: str) -> bool:

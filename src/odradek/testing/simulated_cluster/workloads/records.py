@@ -56,7 +56,7 @@ class RecordingProducer:
                 self.waiting.add(delivery)
                 delivery.add_done_callback(partial(self._note, send))
                 number += 1
-            await asyncio.sleep(self._chance.choice((0.0, 0.05, 0.3)))
+            await asyncio.sleep(self._chance.choice((0.0, 0.1, 0.6)))
 
     def _note(self, send: Send, done: "asyncio.Future[Any]") -> None:
         self.waiting.discard(done)

@@ -1,153 +1,36 @@
-"""Transactional producers, processors and consumers on three brokers amid the faults of a seed, and a checked history.
+"""Transactional producers, processors and consumers, and the check that transactions are isolated and atomic.
 
-Writers write to topic `t`. Processors consume it, write one record to `out` for each, and commit the offsets with the
+Writers write to topic `in`. Processors consume it, write one record to `out` for each, and commit the offsets with the
 same transaction; two of them have one transactional id, and fence each other. Any call may be cancelled. After the
-faults, every transaction ends, every producer commits once more, and the processors consume all of `t`.
+faults, every transaction ends, every producer commits once more, and the processors consume all of `in`.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from odradek.broker.lifecycle import Broker
 from odradek.broker.replication.partition import Partition
-from odradek.clients import Admin, Consumer, Producer, ProducerFencedError, TransactionAbortedError
+from odradek.clients import Consumer, Producer, ProducerFencedError, TransactionAbortedError
 from odradek.clients.group_offsets import ConsumerGroupMetadata
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
-from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.protocol.api import ApiKey
-from odradek.testing import LivelockError
-from odradek.testing.simulated_cluster.checks.agreement import agreed
-from odradek.testing.simulated_cluster.faults.catalogue import FAULTS as FAULT_KINDS
-from odradek.testing.simulated_cluster.faults.processes import kill
-from odradek.testing.simulated_cluster.faults.schedule import Schedule
-from odradek.testing.simulated_cluster.promises import BROKERS, CLIENTS, PATIENCE_S, BrokenPromiseError
-from odradek.testing.simulated_cluster.setup import CONFIG as _CONFIG
-from odradek.testing.simulated_cluster.workloads.records import TOPIC
-from odradek.testing.simulated_cluster.workloads.workload import create_topic
+from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, BrokenPromiseError
+from odradek.testing.simulated_cluster.setup import Setup
+from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
 from odradek.testing.transaction_histories import Outcome, RecordedTransaction, TransactionHistory, findings
 from odradek.testing.world import World, until
 
+INPUT: Final = "in"
 OUT: Final = "out"
 PARTITIONS: Final = 2
-GROUP: Final = "g"
-INPUTS: Final = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+GROUP: Final = "processors"
+INPUTS: Final = [TopicPartition(INPUT, number) for number in range(PARTITIONS)]
 OUTPUTS: Final = [TopicPartition(OUT, number) for number in range(PARTITIONS)]
-CONFIG: Final = _CONFIG | {
-    "transaction.state.log.num.partitions": "1",
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "2",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-}
 _TIMEOUT_MS: Final = 8_000
 _ENDING_S: Final = 60.0
 """Virtual seconds after which a transaction that is still open counts as stuck."""
-FAULTS: Final = (
-    "kill", "kill", "cut_power", "stop", "disconnect", "disconnect_one_way", "isolate", "reject", "disconnect_client",
-    "lose_responses_to_clients", "disconnect_tree", "blink", "expire", "depose", "crash_at_an_end",
-    "abort_while_requests_are_held", "oversleep",
-)  # fmt: skip
-
-
-class TransactionSchedule(Schedule):
-    """Faults of brokers, their coordinators and clients."""
-
-    def __init__(self, world: World, faults: Sequence[str] = FAULTS, *, count: int = 5) -> None:
-        super().__init__(world, {**FAULT_KINDS, **{each.__name__: each for each in _MORE}}, faults, count=count)
-        self.actors: list[Actor] = []
-
-
-async def crash_at_an_end(schedule: Any, one: int, other: int) -> None:
-    """Kill a coordinator that has recorded the end of a transaction, and all producers with it.
-
-    One time in two, this record has not reached all brokers.
-    """
-    del one, other
-    world, chance = schedule.world, schedule.chance
-    if chance.random() < 0.5:
-        await _hold_at_an_end(schedule)
-    with suppress(TimeoutError):
-        await until(lambda: bool(_coordinators(world, _has_prepared)), within_s=2.5)
-    await asyncio.sleep(0.004 * chance.random())
-    if dying := _coordinators(world, _has_prepared):
-        for actor in schedule.actors:
-            actor.crash()
-        for number in dying:
-            await kill(schedule, number, number)
-
-
-async def _hold_at_an_end(schedule: Any) -> None:
-    """Let a transaction end whose records are written, when a follower has just lost its leader, the coordinator."""
-    world = schedule.world
-    for actor in schedule.actors:
-        actor.may_end.clear()
-    with suppress(TimeoutError):
-        await until(lambda: any(actor.is_waiting_to_end for actor in schedule.actors), within_s=2.5)
-    for number in _coordinators(world, lambda broker: True):
-        follower = schedule.chance.choice([host for host in world.hosts if host != world.hosts[number]])
-        world.simulation.network.partition([world.hosts[number]], [follower])
-    for actor in schedule.actors:
-        actor.may_end.set()
-
-
-def _coordinators(world: World, condition: Callable[[Broker], bool]) -> list[int]:
-    """Return the brokers that coordinate transactions and meet the condition."""
-    return [number for number in _leaders(world, TRANSACTIONS_TOPIC) if condition(world.running[number])]
-
-
-def _leaders(world: World, topic: str) -> list[int]:
-    return [
-        number
-        for number, broker in world.running.items()
-        if any(each.topic_partition.topic == topic for each in broker.partitions)
-    ]
-
-
-def _has_prepared(broker: Broker) -> bool:
-    with suppress(KafkaError):
-        return any(each.state.is_prepared for each in broker.transactions.transactions())
-    return False
-
-
-async def abort_while_requests_are_held(schedule: Any, one: int, other: int) -> None:
-    """Hold what producers send to a broker until one of them has aborted its transaction after a timeout.
-
-    The broker is mostly a leader that does not coordinate the transactions.
-    """
-    del other
-    world = schedule.world
-    leaders = {number for topic in (TOPIC, OUT) for number in _leaders(world, topic)}
-    others = sorted(leaders - set(_leaders(world, TRANSACTIONS_TOPIC)))
-    if others and schedule.chance.random() < 0.75:
-        one = schedule.chance.choice(others)
-    for actor in schedule.actors:
-        world.simulation.network.block(actor.host, world.hosts[one])
-        actor.aborts = True
-    await asyncio.sleep(1)
-    aborted = {actor: actor.aborted for actor in schedule.actors}
-    await asyncio.sleep(CLIENTS["request_timeout_ms"] / 1000 - 1.5)
-    held = [actor for actor in schedule.actors if actor.aborted == aborted[actor]]
-    with suppress(TimeoutError):
-        await until(lambda: any(actor.aborted > aborted[actor] for actor in held), within_s=2.5)
-    world.simulation.network.heal()
-    for actor in schedule.actors:
-        actor.aborts = False
-    await asyncio.sleep(3)
-
-
-async def oversleep(schedule: Any, one: int, other: int) -> None:
-    """Let transactions time out while their producers write."""
-    del one, other
-    for actor in schedule.actors:
-        actor.oversleeps = True
-    await asyncio.sleep(1)
-    for actor in schedule.actors:
-        actor.oversleeps = False
-
-
-_MORE: Final = (crash_at_an_end, abort_while_requests_are_held, oversleep)
 
 
 class ProcessCrash(Exception):
@@ -188,7 +71,7 @@ class Actor:
             self._work.cancel()
 
     async def live(self) -> None:
-        while not await self._one_life():
+        while not await self._one_life():  # noqa: ASYNC110 - each life is other work
             await asyncio.sleep(self._chance.choice((0.1, 1.0)))
 
     async def _one_life(self) -> bool:
@@ -203,7 +86,7 @@ class Actor:
                 is_committed = await self._at_risk(producer)
                 if is_committed and self.is_calm:
                     return True
-                await asyncio.sleep(self._chance.choice((0.0, 0.1, 0.5)))
+                await asyncio.sleep(self._chance.choice((0.0, 0.3, 1.5)))
                 if not self.is_calm and self._chance.random() < 0.05:
                     return False
         except (OdradekError, TimeoutError, ProcessCrash) as error:
@@ -291,7 +174,7 @@ class Actor:
 
 
 class Processor(Actor):
-    """Consumes `t`, and writes a record to `out` for each record, with the offsets in the same transaction."""
+    """Consumes `in`, and writes a record to `out` for each record, with the offsets in the same transaction."""
 
     async def live(self) -> None:
         async with self._world.consumer(
@@ -329,19 +212,19 @@ class Reader:
 
     def __init__(self, world: World, history: TransactionHistory, host: str, isolation_level: Any) -> None:
         self.read: set[bytes] = set()
-        self._world, self._history, self._host = world, history, host
+        self._world, self._history, self.host = world, history, host
         self._is_committed = isolation_level == "read_committed"
         self._settings = {"isolation_level": isolation_level, **CLIENTS}
 
     async def live(self) -> None:
-        async with self._world.consumer(self._host, **self._settings) as consumer:
+        async with self._world.consumer(self.host, **self._settings) as consumer:
             consumer.assign([*INPUTS, *OUTPUTS])
             while True:
                 for record in await consumer.poll(1_000):
                     place, value = TopicPartition(record.topic, record.partition), record.value or b""
                     self.read.add(value)
                     if self._is_committed:
-                        self._history.poll(self._host, place, record.offset, value, now=self._world.now_s)
+                        self._history.poll(self.host, place, record.offset, value, now=self._world.now_s)
 
 
 async def _close(producer: Producer, delay_s: float) -> None:
@@ -366,7 +249,7 @@ async def _repeated(call: Callable[[], Any]) -> None:
 
 async def finalize(world: World, level: int) -> None:
     """Set `transaction.version`."""
-    client = await world.client("admin")
+    client = await world.client("admin", broker=min(world.running))
     update = {"feature": "transaction.version", "max_version_level": level, "upgrade_type": 2, "allow_downgrade": True}
     answer = await client.ask(ApiKey.UPDATE_FEATURES, {"feature_updates": [update], "timeout_ms": 10_000}, 1)
     assert answer.error_code == ErrorCode.none, answer
@@ -374,49 +257,77 @@ async def finalize(world: World, level: int) -> None:
     await until(lambda: all(b.image.features.transaction_version == level for b in world.running.values()))
 
 
-async def play_transactions(world: World, schedule: TransactionSchedule) -> TransactionHistory:
-    """Play the clients and the faults, and return the history with its audit."""
-    history = TransactionHistory()
-    await create_topic(world, TOPIC, PARTITIONS)
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-        await admin.create_topic(OUT, partitions=PARTITIONS, replication_factor=BROKERS)
-    writers = [Actor(world, history, f"writer-{number}") for number in range(2)]
-    processors = [Processor(world, history, f"processor-{number}", "chain") for number in range(2)]
-    readers = [
-        Reader(world, history, "reader-0", "read_committed"),
-        Reader(world, history, "reader-1", "read_uncommitted"),
-    ]
-    schedule.actors = [*writers, *processors]
-    tasks = {each: asyncio.create_task(each.live(), name=each.host) for each in [*writers, *processors]}
-    reading = [asyncio.create_task(each.live()) for each in readers]
-    await until(lambda: sum(each.outcome is Outcome.COMMITTED for each in history.transactions) > 5, within_s=60)
-    schedule.topics = [TOPIC, OUT, TRANSACTIONS_TOPIC, OFFSETS_TOPIC]
-    schedule.clients = ["writer-0", "writer-1", "reader-0"]
-    await schedule.play()
-    await agreed(world, within_s=PATIENCE_S)
-    await _stable(world)
-    for some in (writers, processors):
-        for actor in some:
+class Transactions(Workload):
+    """Writers, processors and readers; the seed draws how many."""
+
+    config: ClassVar[Mapping[str, str]] = {
+        "transaction.state.log.num.partitions": "1",
+        "transaction.state.log.replication.factor": "3",
+        "transaction.state.log.min.isr": "2",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    }
+    clients: ClassVar[Sequence[str]] = ("transactor-0", "processor-0", "committed-reader")
+    topics: ClassVar[Sequence[str]] = (INPUT, OUT)
+
+    def __init__(self, world: World, setup: Setup) -> None:
+        super().__init__(world, setup)
+        self.history = TransactionHistory()
+        chance = world.simulation.entropy("transactions")
+        self._writers = [Actor(world, self.history, f"transactor-{number}") for number in range(chance.choice((1, 2)))]
+        self._processors = [Processor(world, self.history, f"processor-{number}", "chain") for number in range(2)]
+        self._readers = [Reader(world, self.history, "committed-reader", "read_committed")]
+        if chance.random() < 0.5:
+            self._readers.append(Reader(world, self.history, "uncommitted-reader", "read_uncommitted"))
+        self._tasks: dict[Actor, asyncio.Task[None]] = {}
+        self._reading: list[asyncio.Task[None]] = []
+
+    @property
+    def actors(self) -> list["Actor"]:
+        """The transactional producers."""
+        return [*self._writers, *self._processors]
+
+    async def start(self) -> None:
+        """Start the clients, and return when transactions are committed."""
+        await finalize(self.world, self.setup.transaction_version)
+        for topic in self.topics:
+            await create_topic(self.world, topic, PARTITIONS)
+        self._tasks = {each: asyncio.create_task(each.live(), name=each.host) for each in self.actors}
+        self._reading = [asyncio.create_task(each.live(), name=each.host) for each in self._readers]
+
+        def committed() -> int:
+            return sum(each.outcome is Outcome.COMMITTED for each in self.history.transactions)
+
+        await until(lambda: committed() > 5, within_s=60)
+
+    async def finish(self) -> list[str]:
+        """Let every producer commit once more, the processors consume all, and check the history."""
+        await _stable(self.world)
+        for some in (self._writers, self._processors):
+            await self._calm_down(some)
+        for actor in self.actors:
+            await asyncio.wait_for(asyncio.gather(*actor.closing), PATIENCE_S)
+        await _stable(self.world)
+        await audit(self.world, self.history)
+        committed = {value for log in self.history.logs.values() for _, value in log}
+        try:
+            await until(lambda: all(committed <= each.read for each in self._readers), within_s=PATIENCE_S)
+        except TimeoutError:
+            unread = [sorted(committed - each.read)[:5] for each in self._readers]
+            raise BrokenPromiseError(f"readers do not read committed records, such as {unread}") from None
+        for task in self._reading:
+            task.cancel()
+        await asyncio.wait(self._reading)
+        return [str(each) for each in findings(self.history)]
+
+    async def _calm_down(self, actors: Sequence["Actor"]) -> None:
+        for actor in actors:
             actor.is_calm = True
-        done, late = await asyncio.wait([tasks[each] for each in some], timeout=PATIENCE_S)
+        done, late = await asyncio.wait([self._tasks[each] for each in actors], timeout=PATIENCE_S)
         for task in done:
             task.result()
         if late:
-            stuck = {each.host: each.errors[-3:] for each in some if tasks[each] in late}
+            stuck = {each.host: each.errors[-3:] for each in actors if self._tasks[each] in late}
             raise BrokenPromiseError(f"producers do not commit: {stuck}")
-    for actor in (*writers, *processors):
-        await asyncio.wait_for(asyncio.gather(*actor.closing), PATIENCE_S)
-    await _stable(world)
-    await audit(world, history)
-    committed = {value for log in history.logs.values() for _, value in log}
-    try:
-        await until(lambda: all(committed <= each.read for each in readers), within_s=PATIENCE_S)
-    except TimeoutError:
-        raise BrokenPromiseError(f"not read: {[committed - each.read for each in readers]}") from None
-    for task in reading:
-        task.cancel()
-    await asyncio.wait(reading)
-    return history
 
 
 async def _stable(world: World) -> None:
@@ -453,29 +364,3 @@ async def audit(world: World, history: TransactionHistory) -> None:
                 logs[TopicPartition(record.topic, record.partition)].append((record.offset, record.value or b""))
     for place, log in logs.items():
         history.audit(place, log)
-
-
-def play_transactional_faults(seed: int, *, faults: Sequence[str] = FAULTS) -> str:
-    """Play one seed, with transaction.version 1 if it is odd, else 2, and return the trace's digest.
-
-    Raises `BrokenPromiseError` for what the checks find, also if transactions or the cluster do not come to an end.
-    """
-    schedules: list[TransactionSchedule] = []
-
-    async def scenario(world: World) -> None:
-        await finalize(world, 2 - seed % 2)
-        schedule = TransactionSchedule(world, faults)
-        schedules.append(schedule)
-        history = await play_transactions(world, schedule)
-        if found := list(findings(history)):
-            raise BrokenPromiseError("\n".join(map(str, found[:10])))
-
-    world = World(seed, CONFIG, brokers=BROKERS, noticed_at_once=seed // 2 % 2 == 0)
-    try:
-        return world.play(scenario)
-    except BaseException as error:
-        for schedule in schedules:
-            error.add_note("the faults: " + "; ".join(schedule.done))
-        if isinstance(error, TimeoutError | LivelockError):
-            raise BrokenPromiseError("something waits without an end") from error
-        raise

@@ -1,0 +1,137 @@
+"""`odradek sim`: play whole clusters in virtual time, with faults that a seed draws, and check every promise."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from odradek.cli.common import json_option, print_json
+from odradek.cli.sim.failures import print_failure, write_failure
+from odradek.cli.sim.seeds import Totals, play_seeds, silence
+from odradek.runtime import SystemClock
+from odradek.testing.coverage import unreached
+from odradek.testing.simulated_cluster.faults.catalogue import FAULTS
+from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult, run_seed
+from odradek.testing.simulated_cluster.shrinking import shrunk
+from odradek.testing.simulated_cluster.workloads.catalogue import WORKLOADS
+
+_PROGRESS_S: Final = 10.0
+_MOST_SHRUNK: Final = 3
+"""Limit of the failed seeds of which the fewest faults are searched, which takes up to 24 runs for each."""
+
+
+class _Names(click.ParamType[tuple[str, ...]]):
+    """Names, separated by commas, of a known set."""
+
+    name = "NAME[,…]"
+
+    def __init__(self, known: list[str]) -> None:
+        self._known = known
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        names = tuple(str(value).split(","))
+        if unknown := [name for name in names if name not in self._known]:
+            self.fail(f"{unknown[0]!r} is none of {', '.join(self._known)}", param, ctx)
+        return names
+
+
+def _range(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    if (match := re.fullmatch(r"(\d+)\.\.(\d+)", value)) is None or int(match[1]) > int(match[2]):
+        raise click.BadParameter(f"{value!r} is no range of seeds, such as 0..199", ctx, param)
+    return int(match[1]), int(match[2])
+
+
+@click.command()
+@click.option("--seed", type=click.IntRange(0), metavar="N", help="Play one seed; with --minutes, begin with it.")
+@click.option("--seeds", callback=_range, metavar="A..B", help="Play the seeds from A to B.")
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Begin no seed after so many minutes.")
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Number of processes.")
+@click.option("--workload", "workloads", type=_Names(sorted(WORKLOADS)), default=(), help="Instead of the seed's own.")
+@click.option("--faults", type=_Names(list(FAULTS)), default=(), help="Draw these only.")
+@click.option("--replay", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Play a failure again.")
+@click.option(
+    "--output", type=click.Path(path_type=Path, file_okay=False), default=Path(), metavar="DIR",
+    help="Where failures are written as sim-SEED.json and sim-SEED.svg.  [default: .]",
+)  # fmt: skip
+@click.option("--coverage", is_flag=True, help="List the marked branches and transitions that no seed has reached.")
+@json_option
+def command(
+    *,
+    seed: int | None,
+    seeds: tuple[int, int] | None,
+    minutes: float | None,
+    workers: int,
+    workloads: tuple[str, ...],
+    faults: tuple[str, ...],
+    replay: Path | None,
+    output: Path,
+    coverage: bool,
+    as_json: bool,
+) -> None:
+    """Play clusters with clients and faults in virtual time, and check what they promise.
+
+    A seed decides everything: the cluster, its clients, the faults and every order of events. Exits with 1 if a check
+    finds something.
+    """
+    if sum(each is not None for each in (seed, seeds, replay)) > 1 or (seed, seeds, replay, minutes) == (None,) * 4:
+        raise click.UsageError("Give one of --seed, --seeds, --minutes and --replay.")
+    silence()
+    if replay is not None:
+        _replay(replay, as_json=as_json)
+        return
+    first, last = seeds or (seed or 0, seed if minutes is None else None)
+    clock, totals = SystemClock(), Totals()
+    began = told = clock.monotonic()
+    ends_at = None if minutes is None else began + 60 * minutes
+    plan = SeedPlan(seed=first, workloads=workloads, faults=faults)
+    for result in play_seeds(plan, first, last, workers=workers, ends_at=ends_at, clock=clock):
+        totals.add(result)
+        if as_json:
+            print_json(msgspec.to_builtins(result))
+        elif result.findings or first == last:
+            _report(result, output, is_shrunk=len(totals.failed) <= _MOST_SHRUNK)
+        if first != last and clock.monotonic() - told > _PROGRESS_S:
+            told = clock.monotonic()
+            click.echo(totals.line(told - began), err=True)
+    if not as_json:
+        click.echo(totals.line(clock.monotonic() - began))
+        for name in unreached(totals.counts) if coverage else ():
+            click.echo(f"not reached: {name}")
+    sys.exit(bool(totals.failed))
+
+
+def _report(result: SeedResult, output: Path, *, is_shrunk: bool) -> None:
+    """Print a result; of a failure print and write the one with the fewest faults."""
+    verdict = "FAILED" if result.findings else "no finding"
+    click.echo(f"seed {result.plan.seed}: {verdict}, {result.virtual_s:.1f} virtual s, trace {result.digest}")
+    if not result.findings:
+        return
+    if is_shrunk:
+        fewest = shrunk(result)
+        click.echo(f"{len(fewest.deeds)} of {len(result.deeds)} faults are enough")
+        result = fewest
+    print_failure(result)
+    replay, picture = write_failure(result, output)
+    click.echo(f"\nsee {picture}; play it again: odradek sim --replay {replay}")
+
+
+def _replay(path: Path, *, as_json: bool) -> None:
+    try:
+        known = msgspec.json.decode(path.read_bytes(), type=SeedResult)
+    except msgspec.DecodeError as error:
+        raise click.BadParameter(f"{path} is no file of a failure: {error}", param_hint="--replay") from None
+    result = run_seed(known.plan)
+    if as_json:
+        print_json(msgspec.to_builtins(result))
+    else:
+        same = "the same trace" if result.digest == known.digest else f"another trace than {known.digest}: other code"
+        click.echo(f"seed {result.plan.seed}: {'FAILED' if result.findings else 'no finding'}, {same}")
+        print_failure(result)
+    sys.exit(bool(result.findings))

@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any, Final
 
 import pytest
-from group_histories import GROUP, PARTITIONS, Actor, BrokenPromiseError, History
 from sampling import seeds
 
 from odradek.broker.coordinators import coordinator_loader
@@ -21,6 +20,8 @@ from odradek.groups.classic import rebalance
 from odradek.groups.group_coordinator_machine import GroupCoordinatorMachine
 from odradek.groups.messages import CommitRequest
 from odradek.model import ErrorCode
+from odradek.testing.simulated_cluster.promises import BrokenPromiseError
+from odradek.testing.simulated_cluster.workloads.classic_group import GROUP, PARTITIONS, TOPIC, Actor, GroupHistory
 from odradek.testing.world import World, until
 
 CONFIG: Final = {
@@ -63,8 +64,8 @@ async def make_trouble(world: World) -> None:
 
 async def scenario(world: World) -> None:
     async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-        await admin.create_topic("t", partitions=PARTITIONS)
-    history = History()
+        await admin.create_topic(TOPIC, partitions=PARTITIONS)
+    history = GroupHistory()
     actors = [Actor(world, f"member-{number}", history) for number in range(4)]
     lives = [asyncio.ensure_future(actor.live()) for actor in actors]
 

@@ -3,11 +3,18 @@
 from random import Random
 from typing import Final
 
+from odradek.testing.simulated_cluster.workloads.classic_group import ClassicGroup
+from odradek.testing.simulated_cluster.workloads.consumer_group import ConsumerGroup
 from odradek.testing.simulated_cluster.workloads.records import Records
 from odradek.testing.simulated_cluster.workloads.transactions import Transactions
 from odradek.testing.simulated_cluster.workloads.workload import Workload
 
-WORKLOADS: Final[dict[str, type[Workload]]] = {"records": Records, "transactions": Transactions}
+WORKLOADS: Final[dict[str, type[Workload]]] = {
+    "classic-group": ClassicGroup,
+    "consumer-group": ConsumerGroup,
+    "records": Records,
+    "transactions": Transactions,
+}
 
 
 def draw_workloads(seed: int) -> list[str]:

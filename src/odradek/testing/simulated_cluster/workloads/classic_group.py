@@ -7,7 +7,8 @@ announced is refused.
 """
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 from odradek.model import ErrorCode, OdradekError, TopicPartition
 from odradek.protocol.api import ApiKey
@@ -18,10 +19,14 @@ from odradek.protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from odradek.testing.simulated_cluster.promises import PATIENCE_S, BrokenPromiseError
+from odradek.testing.simulated_cluster.setup import Setup
+from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
 from odradek.testing.wire_client import WireClient
-from odradek.testing.world import World
+from odradek.testing.world import World, until
 
-GROUP: Final = "g"
+GROUP: Final = "classic"
+TOPIC: Final = "shared"
 PARTITIONS: Final = 4
 SESSION_MS: Final = 6_000
 REBALANCE_MS: Final = 10_000
@@ -29,11 +34,7 @@ _PATIENCE_S: Final = 30.0
 _JOIN_AGAIN: Final = {ErrorCode.rebalance_in_progress, ErrorCode.illegal_generation, ErrorCode.member_id_required}
 
 
-class BrokenPromiseError(AssertionError):
-    """A coordinator's answers contradict each other."""
-
-
-class History:
+class GroupHistory:
     """The answers that members got, checked as they come."""
 
     def __init__(self) -> None:
@@ -45,6 +46,7 @@ class History:
         self.last_generation = 0
 
     def joined(self, generation: int, leader: str, members: frozenset[str]) -> None:
+        """Note an answer to JoinGroup; only the leader gets the members."""
         known_leader, known_members = self.generations.setdefault(generation, (leader, members))
         if known_leader != leader:
             raise BrokenPromiseError(f"generation {generation} is led by {known_leader} and by {leader}")
@@ -55,6 +57,7 @@ class History:
         self.last_generation = max(self.last_generation, generation)
 
     def assigned(self, generation: int, member: str, partitions: frozenset[int]) -> None:
+        """Note an answer to SyncGroup."""
         owners = self.owners.setdefault(generation, {})
         had = {number for number, owner in owners.items() if owner == member}
         if had and had != partitions:
@@ -70,18 +73,20 @@ class History:
         self.acknowledged[partition] = max(self.acknowledged[partition], offset)
 
     def fetched(self, partition: int, offset: int, least: int) -> None:
+        """Note an answer to OffsetFetch; `least` is that of the time of the request."""
         if offset < least:
             raise BrokenPromiseError(f"partition {partition} is at {offset} and was at {least}")
         self.shown[partition] = max(self.shown[partition], offset)
 
     def least(self, partition: int) -> int:
+        """Return the offset below which no later answer may be."""
         return max(self.acknowledged[partition], self.shown[partition])
 
 
 class Actor:
     """A member on its own host, which does what the seed says."""
 
-    def __init__(self, world: World, name: str, history: History) -> None:
+    def __init__(self, world: World, name: str, history: GroupHistory) -> None:
         self.name = name
         self.is_calm = False
         """Whether it does nothing but stay in the group."""
@@ -172,7 +177,7 @@ class Actor:
         return ErrorCode(answer.error_code)
 
     def _join_message(self) -> dict[str, Any]:
-        topics = ("t", "u")[: 1 + self._topics]
+        topics = (TOPIC, "other")[: 1 + self._topics]
         return {
             "group_id": GROUP,
             "session_timeout": SESSION_MS,
@@ -208,7 +213,7 @@ class Actor:
         offset, last_generation = self._history.counters[partition], self._history.last_generation
         place = {"partition_index": partition, "committed_offset": offset, "committed_metadata": None}
         who = {"group_id": GROUP, "generation_id_or_member_epoch": self.generation, "member_id": self._member_id}
-        message = {**who, "topics": [{"name": "t", "partitions": [place]}]}
+        message = {**who, "topics": [{"name": TOPIC, "partitions": [place]}]}
         answer = await self._ask(ApiKey.OFFSET_COMMIT, message, 7)
         error = ErrorCode(answer.topics[0].partitions[0].error_code)
         if error is ErrorCode.none:
@@ -217,7 +222,7 @@ class Actor:
 
     async def _fetch(self) -> ErrorCode:
         least = {number: self._history.least(number) for number in range(PARTITIONS)}
-        topics = [{"name": "t", "partition_indexes": list(least)}]
+        topics = [{"name": TOPIC, "partition_indexes": list(least)}]
         answer = await self._ask(ApiKey.OFFSET_FETCH, {"group_id": GROUP, "topics": topics}, 5)
         if answer.error_code == ErrorCode.none:
             for place in answer.topics[0].partitions:
@@ -258,4 +263,47 @@ class Actor:
 
 
 def _share(place: int, count: int) -> tuple[TopicPartition, ...]:
-    return tuple(TopicPartition("t", number) for number in range(place, PARTITIONS, count))
+    return tuple(TopicPartition(TOPIC, number) for number in range(place, PARTITIONS, count))
+
+
+class ClassicGroup(Workload):
+    """Members of the classic protocol that come, pause, vanish and leave, and commit offsets."""
+
+    config: ClassVar[Mapping[str, str]] = {"group.initial.rebalance.delay.ms": "200"}
+    clients: ClassVar[Sequence[str]] = ("member-0", "member-1")
+    topics: ClassVar[Sequence[str]] = (TOPIC,)
+
+    def __init__(self, world: World, setup: Setup) -> None:
+        super().__init__(world, setup)
+        history = GroupHistory()
+        count = world.simulation.entropy("classic group").choice((2, 3))
+        self._actors = [Actor(world, f"member-{number}", history) for number in range(count)]
+        self._lives: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Start the members, and return when a generation has been assigned."""
+        await create_topic(self.world, TOPIC, PARTITIONS)
+        self._lives = [asyncio.create_task(actor.live(), name=actor.name) for actor in self._actors]
+        await until(lambda: any(actor.generation > 0 for actor in self._actors), within_s=PATIENCE_S)
+
+    async def finish(self) -> list[str]:
+        """Let one member vanish for ever, and wait until the others own every partition in one generation."""
+        self._lives.pop().cancel()
+        self._actors.pop()
+        for actor in self._actors:
+            actor.is_calm = True
+        try:
+            await until(self._is_stable, within_s=PATIENCE_S)
+        except TimeoutError:
+            return ["the classic group does not become stable"]
+        for life in self._lives:
+            life.cancel()
+        await asyncio.wait(self._lives)
+        return []
+
+    def _is_stable(self) -> bool:
+        for life in self._lives:
+            if life.done():
+                life.result()
+        owned = sorted(number for actor in self._actors for number in actor.owned)
+        return owned == list(range(PARTITIONS)) and len({actor.generation for actor in self._actors}) == 1

@@ -1,0 +1,173 @@
+"""Consumers of one group that come and go, and the checks of what they read and commit.
+
+The seed draws the protocol, the assignor and who commits how. The promises: every acknowledged record is read by some
+member in the end; a commit is refused if a higher offset of the partition was acknowledged before it was sent, because
+its member has lost the partition; no answer to a fetch of offsets is below an acknowledged commit; in the end, each
+partition has one owner.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from odradek.clients import Consumer
+from odradek.model import OdradekError, TopicPartition
+from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, BrokenPromiseError
+from odradek.testing.simulated_cluster.setup import Setup
+from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
+from odradek.testing.world import World, until
+
+TOPIC: Final = "grouped"
+GROUP: Final = "consumers"
+PARTITIONS: Final = 4
+_PLACES: Final = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+
+
+class CommitHistory:
+    """The records that members read, and the acknowledged commits, checked as they come."""
+
+    def __init__(self) -> None:
+        self.read: set[bytes] = set()
+        self.committed: dict[TopicPartition, int] = defaultdict(int)
+
+    def least(self) -> dict[TopicPartition, int]:
+        """Return the offsets that are committed now."""
+        return dict(self.committed)
+
+    def commit(self, offsets: Mapping[TopicPartition, int], least: Mapping[TopicPartition, int], host: str) -> None:
+        """Note an acknowledged commit; `least` was committed when it was sent."""
+        for place, offset in offsets.items():
+            if offset < least.get(place, 0):
+                raise BrokenPromiseError(f"{host} committed {offset} of {place} after {least[place]} was committed")
+            self.committed[place] = max(self.committed[place], offset)
+
+    def fetch(self, offsets: Mapping[TopicPartition, int], least: Mapping[TopicPartition, int], host: str) -> None:
+        """Note fetched offsets; `least` was committed when they were asked for."""
+        for place, offset in least.items():
+            if offsets.get(place, 0) < offset:
+                raise BrokenPromiseError(f"{host} got {offsets.get(place, 0)} of {place}, and {offset} is committed")
+
+
+class GroupMember:
+    """A member on its own host: it joins, reads and commits, and leaves or vanishes after a while."""
+
+    def __init__(self, world: World, host: str, history: CommitHistory, settings: Mapping[str, Any]) -> None:
+        self.host = host
+        self.is_calm = False
+        """Whether it stays in the group."""
+        self.owned: frozenset[TopicPartition] = frozenset()
+        self._world, self._history, self._settings = world, history, settings
+        self._chance = world.simulation.entropy(host)
+
+    async def live(self) -> None:
+        """Be one consumer after the other, until cancelled."""
+        while True:
+            consumer = self._world.consumer(self.host, TOPIC, group_id=GROUP, **self._settings, **CLIENTS)
+            try:
+                await consumer.start()
+                await self._take_part(consumer)
+                await consumer.close()
+            except (OdradekError, TimeoutError):
+                await consumer.close()
+            self.owned = frozenset()
+            await asyncio.sleep(self._chance.choice((0.1, 2.0)))
+
+    async def _take_part(self, consumer: Consumer) -> None:
+        for _ in range(self._chance.choice((20, 200))):
+            records = await consumer.poll(1_000)
+            self.owned = frozenset(consumer.assignment())
+            self._history.read |= {record.value or b"" for record in records}
+            if records and not self._settings["enable_auto_commit"]:
+                await self._commit(consumer, {TopicPartition(r.topic, r.partition): r.offset + 1 for r in records})
+            if self._chance.random() < 0.05:
+                await self._look(consumer)
+            if not self.is_calm and self._chance.random() < 0.02:
+                await asyncio.sleep(self._chance.choice((1.0, 12.0)))
+
+    async def _commit(self, consumer: Consumer, offsets: dict[TopicPartition, int]) -> None:
+        least = self._history.least()
+        try:
+            await consumer.commit(offsets)
+        except OdradekError:
+            return  # it has lost the partitions, or does not know whether it has committed
+        self._history.commit(offsets, least, self.host)
+
+    async def _look(self, consumer: Consumer) -> None:
+        least = self._history.least()
+        found = await consumer.committed(*_PLACES)
+        offsets = {place: 0 if known is None else known.offset for place, known in found.items()}
+        self._history.fetch(offsets, least, self.host)
+
+
+class ConsumerGroup(Workload):
+    """A producer, and two or three consumers of one group, of the classic or the consumer protocol."""
+
+    config: ClassVar[Mapping[str, str]] = {"group.initial.rebalance.delay.ms": "200"}
+    clients: ClassVar[Sequence[str]] = ("consumer-0", "consumer-1")
+    topics: ClassVar[Sequence[str]] = (TOPIC,)
+
+    def __init__(self, world: World, setup: Setup) -> None:
+        super().__init__(world, setup)
+        chance = world.simulation.entropy("consumer group")
+        settings: dict[str, Any] = {"enable_auto_commit": chance.random() < 0.25}
+        if chance.random() < 0.5:
+            settings |= {"group_protocol": "consumer"}
+        else:
+            assignor = chance.choice(("range", "roundrobin", "sticky", "cooperative-sticky"))
+            settings |= {"group_protocol": "classic", "partition_assignment_strategy": (assignor,)}
+        self._history = CommitHistory()
+        self._members = [
+            GroupMember(world, f"consumer-{number}", self._history, settings) for number in range(chance.choice((2, 3)))
+        ]
+        self._producer = world.producer("feeder", delivery_timeout_ms=3_000_000, **CLIENTS)
+        self._lives: list[asyncio.Task[None]] = []
+        self._feeding: asyncio.Task[None] | None = None
+        self._sent: dict[bytes, asyncio.Future[Any]] = {}
+
+    async def start(self) -> None:
+        """Start the clients, and return when records have been read."""
+        await create_topic(self.world, TOPIC, PARTITIONS)
+        await self._producer.start()
+        self._feeding = asyncio.create_task(self._feed(), name="feeder")
+        self._lives = [asyncio.create_task(each.live(), name=each.host) for each in self._members]
+        await until(lambda: bool(self._failed() or self._history.read), within_s=PATIENCE_S)
+
+    async def finish(self) -> list[str]:
+        """Send no more, and wait until all is read and every partition has one owner."""
+        assert self._feeding is not None
+        self._feeding.cancel()
+        await asyncio.wait([self._feeding])
+        for member in self._members:
+            member.is_calm = True
+        waiting = list(self._sent.values())
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(*waiting)
+        await self._producer.close()
+        try:
+            await until(lambda: self._failed() or self._is_done(), within_s=PATIENCE_S)
+        except TimeoutError:
+            unread = sorted(self._sent.keys() - self._history.read)[:5]
+            owners = {each.host: sorted(place.partition for place in each.owned) for each in self._members}
+            return [f"the group of consumers does not read {unread}; its members own {owners}"]
+        for life in self._lives:
+            life.cancel()
+        await asyncio.wait(self._lives)
+        return []
+
+    def _failed(self) -> bool:
+        for life in self._lives:
+            if life.done():
+                life.result()
+        return False
+
+    def _is_done(self) -> bool:
+        owned = sorted(place for each in self._members for place in each.owned)
+        return self._sent.keys() <= self._history.read and owned == _PLACES
+
+    async def _feed(self) -> None:
+        chance = self.world.simulation.entropy("feeder")
+        while True:
+            value = b"%d" % len(self._sent)
+            self._sent[value] = await self._producer.send(TOPIC, value, partition=chance.randrange(PARTITIONS))
+            await asyncio.sleep(chance.choice((0.0, 0.3, 1.0)))

@@ -107,7 +107,7 @@ class Schedule:
                 await self.end_faults()
                 if deed.waits_until_whole and number + 1 < self._count:
                     await until(self.is_whole, within_s=PATIENCE_S)
-                    await asyncio.sleep(deed.calm_s)
+                await asyncio.sleep(deed.calm_s)
 
     async def _play(self, deed: Deed) -> None:
         name = deed.name

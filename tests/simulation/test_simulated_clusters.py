@@ -1,0 +1,36 @@
+"""Whole clusters: each seed draws its workloads, its cluster and its faults.
+
+`ODRADEK_SEEDS=1000 pytest tests/simulation/test_simulated_clusters.py` tries so many; `odradek sim` plays more, faster.
+"""
+
+import pytest
+from msgspec.structs import replace
+from sampling import seeds
+
+from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult, run_seed
+from odradek.testing.simulated_cluster.shrinking import shrunk
+from odradek.testing.simulated_cluster.workloads.catalogue import WORKLOADS, draw_workloads
+
+
+@pytest.mark.parametrize("seed", seeds(3))
+def test_a_cluster_keeps_its_promises_under_the_faults_of_a_seed(seed: int) -> None:
+    result = run_seed(SeedPlan(seed=seed))
+    assert not result.findings, "\n".join([*result.findings, *result.deeds, result.error])
+
+
+def test_seeds_draw_every_workload_and_two_or_three_at_a_time() -> None:
+    drawn = [draw_workloads(seed) for seed in range(60)]
+    assert {name for names in drawn for name in names} == WORKLOADS.keys()
+    assert {len(set(names)) for names in drawn} == {2, 3}
+
+
+@pytest.mark.parametrize("needed", [{1, 4}, {0}, set[int](), {0, 1, 2, 3, 4}])
+def test_a_failed_schedule_is_shrunk_to_the_deeds_that_it_takes(needed: set[int]) -> None:
+    def run(plan: SeedPlan) -> SeedResult:
+        played = range(5) if plan.kept is None else sorted(plan.kept)
+        deeds = [f"{number} 1.00 kill 1 0" for number in played]
+        found = ["lost"] if needed <= set(played) else []
+        return replace(result, plan=plan, deeds=deeds, findings=found)
+
+    result = SeedResult(plan=SeedPlan(seed=1), digest="", findings=[], deeds=[], virtual_s=1.0, events=1, trace=[])
+    assert [int(deed[0]) for deed in shrunk(run(result.plan), run=run).deeds] == sorted(needed)

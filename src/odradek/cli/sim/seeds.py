@@ -16,7 +16,7 @@ from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult, run
 
 
 class Totals(Struct, kw_only=True):
-    """What the seeds of one command have in common."""
+    """The sums over the seeds of one command."""
 
     seeds: int = 0
     failed: list[int] = field(default_factory=list)

@@ -71,6 +71,7 @@ class Actor:
             self._work.cancel()
 
     async def live(self) -> None:
+        """Be one producer after the other, until the actor is calm and has committed."""
         while not await self._one_life():  # noqa: ASYNC110 - each life is other work
             await asyncio.sleep(self._chance.choice((0.1, 1.0)))
 
@@ -177,6 +178,7 @@ class Processor(Actor):
     """Consumes `in`, and writes a record to `out` for each record, with the offsets in the same transaction."""
 
     async def live(self) -> None:
+        """Process until no record is left."""
         async with self._world.consumer(
             self.host, group_id=GROUP, isolation_level="read_committed", enable_auto_commit=False, **CLIENTS
         ) as self._consumer:
@@ -217,6 +219,7 @@ class Reader:
         self._settings = {"isolation_level": isolation_level, **CLIENTS}
 
     async def live(self) -> None:
+        """Read until cancelled."""
         async with self._world.consumer(self.host, **self._settings) as consumer:
             consumer.assign([*INPUTS, *OUTPUTS])
             while True:

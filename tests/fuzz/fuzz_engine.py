@@ -37,7 +37,6 @@ MODULES: Final = {
     "group_records": "fuzz_files",
     "small_files": "fuzz_files",
     "nodes": "fuzz_files",
-    "authentication": "fuzz_authentication",
     "handshakes": "fuzz_handshakes",
     "fast_path": "fuzz_fast_path",
     "log_directory": "fuzz_directory",

@@ -1,18 +1,22 @@
 """Target: what a connection sends before it has authenticated, without a socket, an event loop or handlers.
 
 An input is a stream of bytes. It is cut into frames, whose headers and SASL requests are decoded for
-`SessionAuthentication`. A frame of the API `_TIMER` lets its timer fire. `fuzz_authentication` plays the same through
-the dispatcher, at a fortieth of the speed.
+`SessionAuthentication`. A frame of the API `_TIMER` lets its timer fire. A connection gets a user only by the token of
+a client that knows the secret.
 """
 
 import asyncio
+import json
 import random
 import struct
-from base64 import b64decode
+from base64 import b64decode, urlsafe_b64decode
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+import jwt
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fuzz_engine import Target
+from jwt.algorithms import OKPAlgorithm
 
 from odradek.broker.authentication.session_authentication import AUTHENTICATION, SessionAuthentication, State
 from odradek.broker.serving.apis import apis
@@ -22,6 +26,7 @@ from odradek.protocol.messages.headers import decode_request_header, encode_requ
 from odradek.protocol.messages.message_codec import decode_request, encode_request
 from odradek.protocol.primitives import Meter
 from odradek.security.sasl import (
+    JsonWebTokenValidator,
     OauthBearerClient,
     OauthBearerServer,
     PlainClient,
@@ -30,14 +35,19 @@ from odradek.security.sasl import (
     SaslServer,
     ScramClient,
     ScramServer,
+    parse_key_set,
     scram_credential,
 )
-from odradek.security.sasl.oauthbearer import BearerToken
 from odradek.wire.buffers import BufferPool
 from odradek.wire.frames import FrameBuffer, FrameSizeError
 
-_USER, _PASSWORD, _BEARER = "alice", "secret", "genuine"
+_USER, _PASSWORD = "alice", "secret"
 _NOW_MS: Final = 1_790_000_000_000
+_KEY: Final = Ed25519PrivateKey.from_private_bytes(bytes(32))
+_KEYS: Final = parse_key_set(json.dumps({"keys": [OKPAlgorithm.to_jwk(_KEY.public_key(), as_dict=True)]}).encode())
+_CLAIMS: Final = {"sub": _USER, "iat": _NOW_MS // 1000, "exp": _NOW_MS // 1000 + 5}
+_BEARER: Final = jwt.encode(_CLAIMS, _KEY, "EdDSA")
+_EXPIRED: Final = jwt.encode(_CLAIMS | {"exp": 1}, _KEY, "EdDSA")
 _TIMER: Final = 999
 _LARGEST_FRAME: Final = 2048
 _MOST_FRAMES: Final = 20
@@ -50,10 +60,15 @@ _SCRAM: Final = {
 }
 
 
-def _check_bearer(token: str) -> BearerToken:
-    if token != _BEARER:
-        raise AuthenticationError("Authentication failed: invalid token")
-    return BearerToken(user=_USER, expires_ms=_NOW_MS + 5000)
+_VALIDATOR: Final = JsonWebTokenValidator(
+    lambda kid: _KEYS,
+    lambda: _NOW_MS,
+    audiences=(),
+    issuer=None,
+    clock_skew_s=30,
+    subject_claim="sub",
+    scope_claim="scope",
+)
 
 
 def _scram_server(mechanism: str) -> ScramServer:
@@ -64,7 +79,7 @@ _SERVERS: Final[dict[str, Callable[[], SaslServer]]] = {
     "PLAIN": lambda: PlainServer({_USER: _PASSWORD}),
     "SCRAM-SHA-256": lambda: _scram_server("SCRAM-SHA-256"),
     "SCRAM-SHA-512": lambda: _scram_server("SCRAM-SHA-512"),
-    "OAUTHBEARER": lambda: OauthBearerServer(_check_bearer),
+    "OAUTHBEARER": lambda: OauthBearerServer(_VALIDATOR.check),
 }
 
 
@@ -73,7 +88,7 @@ def _client(mechanism: str, *, knows: bool) -> SaslClient:
     if mechanism == "PLAIN":
         return PlainClient(_USER, password)
     if mechanism == "OAUTHBEARER":
-        return OauthBearerClient(_BEARER if knows else "forged")
+        return OauthBearerClient(_BEARER if knows else _EXPIRED)
     return ScramClient(mechanism, _USER, password, nonce="client")
 
 
@@ -97,7 +112,9 @@ def _proves(mechanism: str, token: bytes) -> bool:
     if mechanism == "PLAIN":
         return token in {b"\0alice\0secret", b"alice\0alice\0secret"}
     if mechanism == "OAUTHBEARER":
-        return f" {_BEARER}".encode() in token
+        signed, _, signature = _BEARER.rpartition(".")
+        found = token.rpartition(f"{signed}.".encode())[2].partition(b"\x01")[0].strip()
+        return urlsafe_b64decode(found + b"==") == urlsafe_b64decode(f"{signature}==")
     message, _, proof = _LAST[mechanism].rpartition(b",p=")
     return token.startswith(message + b",p=") and b64decode(token[len(message) + 3 :]) == b64decode(proof)
 
@@ -298,6 +315,7 @@ TARGETS = {
             "odradek.security.sasl.plain": 0.7,
             "odradek.security.sasl.scram": 0.5,
             "odradek.security.sasl.oauthbearer": 0.7,
+            "odradek.security.sasl.json_web_tokens": 0.5,
         },
         runs=20_000,
         longest=700,

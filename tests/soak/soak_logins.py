@@ -6,19 +6,20 @@ One process keeps so many connections open, and each sends a wrong password. KEY
 """
 
 import asyncio
+import contextlib
 import multiprocessing
 import select
 import socket
 import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Final
 
 from odradek.clients import Producer
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.headers import encode_request_header
+from odradek.runtime import SystemClock
 from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.wire_client import frame
 
@@ -30,6 +31,8 @@ _OPTIONS: Final = {
         'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b" user_a="b";'
     ),
 }
+_CLOCK: Final = SystemClock()
+_PAUSE_S: Final = 0.002
 _TOKEN: Final = b"\0a\0wrong"
 _LOGIN: Final = frame(encode_request_header(ApiKey.SASL_HANDSHAKE, 1, 1, "c") + b"\0\5PLAIN") + frame(
     encode_request_header(ApiKey.SASL_AUTHENTICATE, 1, 2, "c") + len(_TOKEN).to_bytes(4, "big") + _TOKEN
@@ -39,8 +42,8 @@ _LOGIN: Final = frame(encode_request_header(ApiKey.SASL_HANDSHAKE, 1, 1, "c") + 
 def _flood(port: int, seconds: float, connections: int, refused: "multiprocessing.Queue[int]") -> None:
     """Log in with a wrong password, again and again; count the refusals."""
     poll, clients, count = select.epoll(), dict[int, socket.socket](), 0
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    end = _CLOCK.monotonic() + seconds
+    while _CLOCK.monotonic() < end:
         while len(clients) < connections:
             client = socket.socket()
             client.setblocking(False)
@@ -66,15 +69,16 @@ def _flood(port: int, seconds: float, connections: int, refused: "multiprocessin
 
 async def _latencies_ms(servers: str, seconds: float) -> list[float]:
     """Send records one by one; return percentiles."""
-    took = []
+    took, pause = [], asyncio.Event()
     login = {"sasl_mechanism": "PLAIN", "sasl_username": "a", "sasl_password": "b"}
     async with Producer(servers, security_protocol="SASL_PLAINTEXT", linger_ms=0, **login) as producer:  # type: ignore[arg-type]
         await (await producer.send("t", b"first"))
-        end = time.monotonic() + seconds
-        while (began := time.monotonic()) < end:
+        end = _CLOCK.monotonic() + seconds
+        while (began := _CLOCK.monotonic()) < end:
             await (await producer.send("t", bytes(100)))
-            took.append((time.monotonic() - began) * 1000)
-            await asyncio.sleep(0.002)
+            took.append((_CLOCK.monotonic() - began) * 1000)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(pause.wait(), _PAUSE_S)
     return statistics.quantiles(took, n=100)
 
 

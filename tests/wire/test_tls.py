@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,16 @@ def test_a_client_that_expects_tls_says_that_a_port_has_none(
                 max_response_bytes=1 << 20, negotiate=False, security=ClientSecurity(tls=context),
             )  # fmt: skip
         listener.close()
+
+    asyncio.run(scene())
+
+
+def test_a_client_refuses_a_certificate_that_has_expired() -> None:
+    async def scene() -> None:
+        expired = AUTHORITY.issue_cert("127.0.0.1", not_after=datetime(2020, 1, 1, tzinfo=UTC))
+        tls = server(TlsSettings(**split(expired.private_key_and_cert_chain_pem.bytes().decode())))
+        with pytest.raises(AuthenticationError, match="certificate is not accepted: certificate has expired"):
+            await connect(tls, client_context(TlsSettings(trusted=TRUSTED), check_name=True))
 
     asyncio.run(scene())
 

@@ -83,7 +83,7 @@ def confluent(servers: str, source: str, target: str, transactional_id: str) -> 
     while True:
         messages = consumer.consume(RECORDS, 0.2)
         for message in messages:
-            # After a failed OffsetFetch, such as NOT_COORDINATOR, librdkafka reads the partition no more (2.16).
+            # After an OffsetFetch that fails, as with its connection, librdkafka 2.16 reads the partition no more.
             if message.error() is not None:
                 raise confluent_kafka.KafkaException(message.error())
         if messages:

@@ -8,10 +8,10 @@ committed records of the last topic are those of the first one. By hand: `python
 import random
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import click
 import confluent_kafka
@@ -43,19 +43,76 @@ FAULTS: Final = ("process killed", "process stopped", "broker killed", "coordina
 _SCRIPT: Final = Path(__file__).with_name("chain_processor.py")
 
 
-class Processor(ServerProcess):
-    """One process of the chain."""
+class Worker(ServerProcess):
+    """A process that reads, writes and is killed."""
 
-    def __init__(self, kind: str, servers: str, source: str, target: str, log: Path) -> None:
-        self.transactional_id = f"{target}-{kind}"
-        super().__init__(self.transactional_id, log=log)
-        self._arguments = [kind, servers, source, target, self.transactional_id]
+    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+        self.name = name
+        self._arguments = command
+        super().__init__(name, log=log)
 
-    def _command(self) -> list[str]:
-        return [sys.executable, str(_SCRIPT), *self._arguments]
+    def _command(self) -> Sequence[str]:
+        return self._arguments
 
     def _is_ready(self) -> bool:
         return True
+
+
+class Faults:
+    """The faults of a round, each due at a count of results, and its `workers`, of which one at most is stopped."""
+
+    def __init__(self, workers: Sequence[Worker], due: Sequence[tuple[int, str]], done: list[str]) -> None:
+        self._workers = workers
+        self._due = list(due)
+        self._done = done
+        self._stopped: Worker | None = None
+
+    def take(self, count: int) -> str | None:
+        """Start workers that have ended, and return the fault that is due, which ends the stop of a worker."""
+        for worker in self._workers:
+            if not worker.runs:
+                if worker.exit_status is not None:
+                    self._done.append(f"{worker.name} ended with {worker.exit_status}")
+                worker.launch()
+        if not self._due or count < self._due[0][0]:
+            return None
+        if self._stopped is not None:
+            self._stopped.resume()
+            self._stopped = None
+        return self._due.pop(0)[1]
+
+    def stop(self, worker: Worker) -> None:
+        """Stop a worker until the next fault."""
+        worker.pause()
+        self._stopped = worker
+
+
+def create_topics(servers: str, names: Sequence[str]) -> None:
+    """Create topics with three replicas."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    for created in admin.create_topics([NewTopic(name, PARTITIONS, 3) for name in names]).values():
+        created.result(DEADLINE_S)
+
+
+def play_rounds(first: int, rounds: int, directory: Path, new_round: Callable[[int], "Round"]) -> None:
+    """Play rounds with the seeds from `first` on, and end with 1 at the first wrong one, whose files are kept."""
+    for seed in range(first, first + rounds):
+        began_at = CLOCK.monotonic()
+        played = new_round(seed)
+        wrong = played.play()
+        click.echo(f"seed {seed}: {CLOCK.monotonic() - began_at:.1f} s; {'; '.join(played.done)}")
+        if wrong:
+            click.echo(f"  FOUND: {wrong}\n  its files are kept: {directory}")
+            sys.exit(1)
+
+
+class Round(Protocol):
+    """One round; `done` has the faults that were inflicted."""
+
+    done: list[str]
+
+    def play(self) -> str:
+        """Return what is wrong, or an empty text."""
 
 
 class Chain:
@@ -67,13 +124,14 @@ class Chain:
         self._chance = random.Random(seed)
         self._topics = [f"{name}-{seed}" for name in ("lines", "words", "counts")]
         steps = sorted(self._chance.randrange(PARTITIONS * RECORDS) for _ in range(faults))
-        self._faults = [(step, self._chance.choice(FAULTS)) for step in steps]
-        self._processors = [
-            Processor(kind, cluster.servers, source, target, directory / f"{target}-{kind}.err")
-            for source, target in zip(self._topics, self._topics[1:], strict=False)
-            for kind in CLIENTS
-        ]
-        self._stopped: Processor | None = None
+        due = [(step, self._chance.choice(FAULTS)) for step in steps]
+        self._processors = []
+        for source, target in zip(self._topics, self._topics[1:], strict=False):
+            for kind in CLIENTS:
+                transactional_id = f"{target}-{kind}"
+                command = [sys.executable, str(_SCRIPT), kind, cluster.servers, source, target, transactional_id]
+                self._processors.append(Worker(transactional_id, command, directory / f"{transactional_id}.err"))
+        self._faults = Faults(self._processors, due, self.done)
 
     def play(self) -> str:
         expected = self._fill()
@@ -101,9 +159,7 @@ class Chain:
 
     def _fill(self) -> dict[int, list[str]]:
         """Create the topics; return the records of the first one by partition."""
-        admin = AdminClient({"bootstrap.servers": self._cluster.servers})
-        for created in admin.create_topics([NewTopic(name, PARTITIONS, 3) for name in self._topics]).values():
-            created.result(DEADLINE_S)
+        create_topics(self._cluster.servers, self._topics)
         values = {number: [f"{number}-{each}" for each in range(RECORDS)] for number in range(PARTITIONS)}
         producer = confluent_kafka.Producer({"bootstrap.servers": self._cluster.servers, "acks": "all"})
         for number, texts in values.items():
@@ -113,33 +169,24 @@ class Chain:
         return values
 
     def _go_on(self, count: int) -> None:
-        """Inflict the fault that is due, which ends the stop of a process; start what has ended."""
-        if self._faults and count >= self._faults[0][0]:
-            if self._stopped is not None:
-                self._stopped.resume()
-                self._stopped = None
-            self._inflict(self._faults.pop(0)[1])
-        for processor in self._processors:
-            if not processor.runs:
-                if processor.exit_status is not None:
-                    self.done.append(f"{processor.transactional_id} ended with {processor.exit_status}")
-                processor.launch()
+        """Inflict the fault that is due; start what has ended."""
+        if (fault := self._faults.take(count)) is not None:
+            self._inflict(fault)
         for broker in self._cluster.brokers:
             if not broker.runs:
                 broker.launch()
 
     def _inflict(self, what: str) -> None:
-        target: ServerProcess = self._chance.choice(self._processors)
-        assert isinstance(target, Processor)
-        self.done.append(f"{what}: {target.transactional_id}")
+        processor = self._chance.choice(self._processors)
+        self.done.append(f"{what}: {processor.name}")
         if what == "process stopped":
-            target.pause()
-            self._stopped = target
+            self._faults.stop(processor)
             return
+        target: ServerProcess = processor
         if what == "broker killed":
             target = self._chance.choice(self._cluster.brokers)
         elif what == "coordinator killed":
-            target = self._coordinator(target.transactional_id)
+            target = self._coordinator(processor.name)
         target.kill()
 
     def _coordinator(self, transactional_id: str) -> ServerProcess:
@@ -161,7 +208,7 @@ class Chain:
         """Kill the processes, and fence them, which ends the transactions that they left open."""
         for processor in self._processors:
             processor.kill()
-            config = {"bootstrap.servers": self._cluster.servers, "transactional.id": processor.transactional_id}
+            config = {"bootstrap.servers": self._cluster.servers, "transactional.id": processor.name}
             config |= {"transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS), "log_level": "0"}
             confluent_kafka.Producer(config).init_transactions(DEADLINE_S)
 
@@ -229,14 +276,7 @@ def main(*, rounds: int, seed: int, faults: int) -> None:
     """Play rounds on one cluster, and end with 1 at the first wrong one, whose files are kept."""
     directory = Path(tempfile.mkdtemp(prefix="odradek-chains-"))
     with chains(directory) as cluster:
-        for number in range(seed, seed + rounds):
-            began_at = CLOCK.monotonic()
-            chain = Chain(cluster, directory, number, faults)
-            wrong = chain.play()
-            click.echo(f"seed {number}: {CLOCK.monotonic() - began_at:.1f} s; {'; '.join(chain.done)}")
-            if wrong:
-                click.echo(f"  FOUND: {wrong}\n  its files are kept: {directory}")
-                sys.exit(1)
+        play_rounds(seed, rounds, directory, lambda number: Chain(cluster, directory, number, faults))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ partition are its lines. By hand: `python tests/soak/streams_rounds.py`.
 """
 
 import random
-import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -17,14 +16,11 @@ from typing import Final
 
 import click
 import confluent_kafka
-from chain_rounds import PARTITIONS, Committed
-from confluent_kafka.admin import AdminClient, NewTopic
+from chain_rounds import OPTIONS, Committed, Faults, Worker, create_topics, play_rounds
 from fault_clients import CLOCK
-from soak_servers import REPLICATED
 
 from bench.peers.kafka_peer import kafka_home
 from odradek.testing.servers.odradek_process import SupervisedBrokers
-from odradek.testing.servers.server_process import ServerProcess
 
 BROKERS: Final = 3
 WORDS: Final = 20
@@ -32,13 +28,6 @@ WORDS_OF_A_LINE: Final = 3
 AHEAD: Final = 60
 """Lines that are written ahead of the copies: records flow until the end."""
 DEADLINE_S: Final = 240.0
-OPTIONS: Final = REPLICATED | {
-    "zookeeper.session.timeout.ms": "2000",
-    "replica.lag.time.max.ms": "2000",
-    "group.min.session.timeout.ms": "500",
-    "transaction.state.log.num.partitions": "6",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-}
 SETTINGS: Final = {
     "processing.guarantee": "exactly_once_v2",
     "statestore.cache.max.bytes": "0",
@@ -51,21 +40,12 @@ FAULTS: Final = ("instance killed", "instance stopped", "broker killed", "both k
 _SOURCE: Final = Path(__file__).parents[1] / "peers" / "java" / "WordCount.java"
 
 
-class Instance(ServerProcess):
-    """One process of Kafka Streams."""
-
-    def __init__(self, name: str, servers: str, topics: Sequence[str], directory: Path) -> None:
-        self.errors = directory / f"{name}.err"
-        super().__init__(name, log=self.errors)
-        settings = {"bootstrap.servers": servers, "application.id": f"streams-{topics[0]}"}
-        settings |= {"state.dir": str(directory / name), **SETTINGS}
-        self._arguments = [*topics, *(f"{key}={value}" for key, value in settings.items())]
-
-    def _command(self) -> Sequence[str]:
-        return kafka_home().command(str(_SOURCE), *self._arguments)
-
-    def _is_ready(self) -> bool:
-        return True
+def instance(name: str, servers: str, topics: Sequence[str], directory: Path) -> Worker:
+    """Return one process of Kafka Streams."""
+    settings = {"bootstrap.servers": servers, "application.id": f"streams-{topics[0]}"}
+    settings |= {"state.dir": str(directory / name), **SETTINGS}
+    command = kafka_home().command(str(_SOURCE), *topics, *(f"{key}={value}" for key, value in settings.items()))
+    return Worker(name, command, directory / f"{name}.err")
 
 
 class Streams:
@@ -78,18 +58,16 @@ class Streams:
         self._cluster = cluster
         self._chance = random.Random(seed)
         self._topics = [f"{name}-{seed}" for name in ("lines", "copies", "counts")]
-        self._faults = [(lines * number // (len(faults) + 1), what) for number, what in enumerate(faults, 1)]
         self._instances = [
-            Instance(f"{seed}-{name}", cluster.bootstrap_servers, self._topics, directory) for name in ("a", "b")
+            instance(f"{seed}-{name}", cluster.bootstrap_servers, self._topics, directory) for name in ("a", "b")
         ]
-        self._stopped: Instance | None = None
+        due = [(lines * number // (len(faults) + 1), what) for number, what in enumerate(faults, 1)]
+        self._faults = Faults(self._instances, due, self.done)
         words = [f"word-{number}" for number in range(WORDS)]
         self._lines = [self._chance.choices(words, k=WORDS_OF_A_LINE) for _ in range(lines)]
 
     def play(self) -> str:
-        admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap_servers})
-        for created in admin.create_topics([NewTopic(name, PARTITIONS, BROKERS) for name in self._topics]).values():
-            created.result(DEADLINE_S)
+        create_topics(self._cluster.bootstrap_servers, self._topics)
         lines, copies, counts = (Committed(self._cluster.bootstrap_servers, topic) for topic in self._topics)
         try:
             for instance in self._instances:
@@ -122,29 +100,16 @@ class Streams:
             producer.poll(0)
             copies.poll(0)
             counts.poll(0.05)
-            self._go_on(copies.count)
+            if (fault := self._faults.take(copies.count)) is not None:
+                self._inflict(fault)
             if CLOCK.monotonic() > give_up_at:
                 return f"{copies.count} copies and {counts.count} counts within {DEADLINE_S:g} s"
         return ""
 
-    def _go_on(self, count: int) -> None:
-        """Inflict the fault that is due, which ends the stop of an instance; start instances that have ended."""
-        if self._faults and count >= self._faults[0][0]:
-            if self._stopped is not None:
-                self._stopped.resume()
-                self._stopped = None
-            self._inflict(self._faults.pop(0)[1])
-        for instance in self._instances:
-            if not instance.runs:
-                if instance.exit_status is not None:
-                    self.done.append(f"{instance.errors.stem} ended with {instance.exit_status}")
-                instance.launch()
-
     def _inflict(self, what: str) -> None:
         instance = self._chance.choice(self._instances)
         if what == "instance stopped":
-            instance.pause()
-            self._stopped = instance
+            self._faults.stop(instance)
         elif what != "broker killed":
             instance.kill()
         if what in ("broker killed", "both killed"):
@@ -194,15 +159,12 @@ def main(*, rounds: int, seed: int, lines: int, faults: int, first_protocol: boo
         if first_protocol:
             arguments = ["--bootstrap-server", cluster.bootstrap_servers, "downgrade"]
             kafka_home().tool("org.apache.kafka.tools.FeatureCommand", *arguments, "--feature", "transaction.version=1")
-        for number in range(seed, seed + rounds):
-            began_at = CLOCK.monotonic()
+
+        def new_round(number: int) -> Streams:
             chosen = random.Random(number).choices(FAULTS, k=faults)
-            streams = Streams(cluster, directory, number, lines=lines, faults=chosen)
-            wrong = streams.play()
-            click.echo(f"seed {number}: {CLOCK.monotonic() - began_at:.1f} s; {'; '.join(streams.done)}")
-            if wrong:
-                click.echo(f"  FOUND: {wrong}\n  its files are kept: {directory}")
-                sys.exit(1)
+            return Streams(cluster, directory, number, lines=lines, faults=chosen)
+
+        play_rounds(seed, rounds, directory, new_round)
 
 
 if __name__ == "__main__":

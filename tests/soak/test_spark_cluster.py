@@ -1,4 +1,7 @@
-"""The exactly-once sink on a Spark cluster of processes: failed tasks, speculation, and kill -9 of an executor."""
+"""The exactly-once sink on a Spark cluster of processes: failed tasks, speculation, and kill -9 of an executor.
+
+It takes minutes: `ODRADEK_SEEDS=1 pytest tests/soak/test_spark_cluster.py`.
+"""
 
 import asyncio
 import os
@@ -18,7 +21,11 @@ from odradek.testing.conditions import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.servers.ports import free_ports
 
-pytestmark = [pytest.mark.needs("java"), pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.needs("java"),
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif("ODRADEK_SEEDS" not in os.environ, reason="takes minutes: ODRADEK_SEEDS=1 runs it"),
+]
 
 FLAGS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")

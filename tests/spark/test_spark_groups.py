@@ -11,10 +11,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from odradek.clients.blocking import Admin
 from odradek.model import ConfigurationError, TopicPartition, UnavailableError
+from odradek.runtime import Clock
 from odradek.spark.options import Strategy, parse_read_options
-from odradek.spark.reading.group_reader import GroupStreamReader
+from odradek.spark.reading.group_reader import GroupStreamReader, exit_once
 from odradek.spark.schema import source_schema
 from odradek.testing.conditions import eventually
+from odradek.testing.simulation.clock import VirtualClock
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 GROUP = {"kafka.bootstrap.servers": "h:1", "subscribe": "a", "consumeMode": "group", "kafka.group.id": "g"}
@@ -50,9 +52,12 @@ class Member:
         self.cluster = cluster
         self.owned, self.given = set(owned), set(owned)
         self.is_fenced = False
+        self.while_waiting: Callable[[], object] = lambda: None
 
-    def poll(self, topics: Collection[str]) -> tuple[set[TopicPartition], set[TopicPartition]]:
+    def poll(self, topics: Collection[str], wait_ms: int = 0) -> tuple[set[TopicPartition], set[TopicPartition]]:
         assert topics == {"a"}
+        if wait_ms:
+            self.while_waiting()
         given, self.given = self.given, set()
         return set(self.owned), given
 
@@ -72,9 +77,9 @@ class Member:
         self.owned.clear()
 
 
-def reader(cluster: Cluster, member: Member, **more: str) -> GroupStreamReader:
+def reader(cluster: Cluster, member: Member, clock: Clock | None = None, **more: str) -> GroupStreamReader:
     given = parse_read_options({"startingOffsets": "earliest", **GROUP, **more}, streaming=True)
-    return GroupStreamReader(given, source_schema(include_headers=False), lambda: cluster, lambda: member)
+    return GroupStreamReader(given, source_schema(include_headers=False), lambda: cluster, lambda: member, clock)
 
 
 def ranges(query: GroupStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int, int]]:
@@ -165,6 +170,62 @@ def test_available_now_ends_at_the_log_end_of_its_start() -> None:
     end = query.latestOffset(query.initialOffset(), ReadAllAvailable())
     assert ranges(query, query.initialOffset(), end) == [(0, 0, 5), (1, 0, 7)]
     assert query.latestOffset(end, ReadAllAvailable()) is end
+
+
+def test_available_now_waits_for_the_partitions_of_a_dead_member() -> None:
+    cluster = Cluster(a0=5, a1=7)
+    member = Member(cluster, A0)
+    query = reader(cluster, member)
+    query.prepareForTriggerAvailableNow()
+    end = query.latestOffset(query.initialOffset(), ReadAllAvailable())
+    assert ranges(query, query.initialOffset(), end) == [(0, 0, 5)]
+    member.while_waiting = lambda: member.take(A0, A1)
+    following = query.latestOffset(end, ReadAllAvailable())
+    assert ranges(query, end, following) == [(1, 0, 7)]
+    assert query.latestOffset(following, ReadAllAvailable()) is following
+
+
+def test_available_now_waits_while_another_member_reads_on(caplog: pytest.LogCaptureFixture) -> None:
+    cluster, clock = Cluster(a0=5, a1=7), VirtualClock()
+    member = Member(cluster, A0)
+    query = reader(cluster, member, clock, **{"kafka.max.poll.interval.ms": "60000"})
+    query.prepareForTriggerAvailableNow()
+    end = query.latestOffset(query.initialOffset(), ReadAllAvailable())
+
+    def read_on() -> None:
+        clock.advance_to(clock.monotonic() + 50)
+        cluster.committed[A1] = min(cluster.committed.get(A1, 0) + 1, stops_at)
+
+    member.while_waiting, stops_at = read_on, 7
+    assert query.latestOffset(end, ReadAllAvailable()) is end
+    assert cluster.committed[A1] == 7
+    assert "do not read on" not in caplog.text
+    cluster.committed[A1] = stops_at = 3
+    assert query.latestOffset(end, ReadAllAvailable()) is end
+    assert "do not read on" in caplog.text
+
+
+def test_a_partition_that_comes_back_after_other_batches_of_a_restart_goes_on_behind_its_last_one() -> None:
+    cluster = Cluster(a0=5, a1=7)
+    first = reader(cluster, Member(cluster, A0, A1))
+    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    cluster.ends |= {A0: 6, A1: 9}
+    member = Member(cluster, A0)
+    again = reader(cluster, member)
+    following = again.latestOffset(end, ReadAllAvailable())
+    assert ranges(again, end, following) == [(0, 5, 6)]
+    member.take(A0, A1)
+    assert ranges(again, following, again.latestOffset(following, ReadAllAvailable())) == [(1, 7, 9)]
+
+
+def test_only_the_first_sigterm_ends_a_reader_so_that_it_leaves_its_group() -> None:
+    former = signal.signal(signal.SIGTERM, exit_once)
+    try:
+        with pytest.raises(SystemExit):
+            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,16 @@ The end offset of a batch also stores the batch's start, for the partitions that
 
     {"@": {"start": {"topic": {"0": 40}}}, "topic": {"0": 42}}
 
+A query of `availableNow` ends when the group has read up to the log ends of the query's start. It waits for the other
+members, and gets the partitions of those that are dead.
+
 A query commits offsets and gives partitions up only between two batches, so a rebalance repeats nothing. If a query
 dies in a batch, or a batch takes longer than `kafka.max.poll.interval.ms`, other queries read the batch again: at least
 once.
 """
 
 import logging
+import math
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -38,13 +42,20 @@ _JOIN_S: Final = 10.0
 _REBALANCE_S: Final = 3.0
 """How long a trigger waits for new partitions after some were revoked; a later trigger reads those that come later."""
 _POLL_MS: Final = 100
+_MAX_POLL_INTERVAL_MS: Final = "300000"
+"""Kafka's default of `max.poll.interval.ms`."""
 
 
 class Member(Protocol):
     """A member of the group; tests implement it with a dict."""
 
-    def poll(self, topics: Collection[str]) -> tuple[Collection[TopicPartition], Collection[TopicPartition]]:
-        """Take part in rebalances. Return the owned partitions, and those of them assigned in this call."""
+    def poll(
+        self, topics: Collection[str], wait_ms: int = 0
+    ) -> tuple[Collection[TopicPartition], Collection[TopicPartition]]:
+        """Take part in rebalances. Return the owned partitions, and those of them assigned in this call.
+
+        Unless something happens, wait for `wait_ms`.
+        """
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed offsets of the partitions that have one."""
@@ -72,6 +83,8 @@ class GroupStreamReader(StreamReader):
         self._member: Member | None = None
         self._positions: dict[TopicPartition, int] = {}
         """The next offset to read of each owned partition."""
+        self._last: dict[TopicPartition, tuple[int, int]] = {}
+        """Start and end of the last batch of partitions that this query does not own now."""
         self._committed: dict[TopicPartition, int] = {}
         """The group's committed offsets that this query has fetched or committed."""
 
@@ -84,12 +97,26 @@ class GroupStreamReader(StreamReader):
         """Commit the batch that ended at `start`, take part in a rebalance, and return the end of the next batch.
 
         Returns `start` if the query's partitions have nothing new, or, until `maxTriggerDelay`, less than
-        `minOffsetsPerTrigger`. After the initial offset it returns a new one in any case.
+        `minOffsetsPerTrigger`. After the initial offset it returns a new one in any case. With `availableNow` it waits
+        instead while other members are behind; if none of them advances within `max.poll.interval.ms`, it logs this.
         """
         since = decode_offset(start)
         self._finish(since)
         self._rebalance()
         self._finish(since)
+        deadline, before = math.inf, None
+        while (following := self._following(since, start, limit)) is start and (behind := self._behind()):
+            if behind != before:
+                interval_ms = int(self._options.client.get("max.poll.interval.ms", _MAX_POLL_INTERVAL_MS))
+                deadline, before = self._clock.monotonic() + interval_ms / 1000, behind
+            elif self._clock.monotonic() > deadline:
+                _log.warning("Other members of the group do not read on, nor lose their partitions: %s", behind)
+                break
+            self._rebalance(_POLL_MS)
+            self._finish(since)
+        return following
+
+    def _following(self, since: StreamOffset, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = dict(self._positions)
         ends = self._reported = edge_offsets(self._lookup, Edge.LATEST, sorted(begin))
         if self._target is not None:
@@ -112,10 +139,14 @@ class GroupStreamReader(StreamReader):
     def _finish(self, since: StreamOffset) -> None:
         """Set each position that is at the last batch's start to that batch's end, and commit the changed positions.
 
-        Other positions stay: after a restart, another query may have advanced them. A failed commit is only logged.
+        Other positions stay: after a restart, another query may have advanced them. The last batch of a partition that
+        another member has is kept until the partition comes back. A failed commit is only logged.
         """
-        for partition, end in since.offsets.items():
-            if since.start is not None and self._positions.get(partition) == since.start.get(partition, -1):
+        if since.start is not None:
+            self._last |= {each: (since.start.get(each, -1), end) for each, end in since.offsets.items()}
+        for partition in self._last.keys() & self._positions.keys():
+            start, end = self._last.pop(partition)
+            if self._positions[partition] == start:
                 self._positions[partition] = end
         changed = {each: end for each, end in self._positions.items() if self._committed.get(each) != end}
         if changed and self._member is not None:
@@ -126,11 +157,20 @@ class GroupStreamReader(StreamReader):
             else:
                 self._committed |= changed
 
-    def _rebalance(self) -> None:
+    def _behind(self) -> dict[TopicPartition, int]:
+        """Return the committed offsets of partitions of other members that this run's end is ahead of."""
+        away = [each for each in self._target or () if each not in self._positions]
+        if not away or self._target is None or self._member is None:
+            return {}
+        at = edge_offsets(self._lookup, Edge.EARLIEST, away)
+        at |= self._member.committed(away)
+        return {each: at[each] for each in away if each in at and at[each] < self._target[each]}
+
+    def _rebalance(self, wait_ms: int = 0) -> None:
         if self._member is None:
             self._member = self._open_member()
         topics = {partition.topic for partition in self._lookup.partitions(self._options.strategy)}
-        owned, given = self._member.poll(topics)
+        owned, given = self._member.poll(topics, wait_ms)
         self._positions = {each: at for each, at in self._positions.items() if each in owned and each not in given}
         if new := [each for each in sorted(owned) if each not in self._positions]:
             found = self._member.committed(new)
@@ -147,13 +187,20 @@ class GroupStreamReader(StreamReader):
         return {each: starts[each] for each in partitions}
 
 
+def exit_once(number: int, frame: object) -> None:
+    """Exit, as the handler of a signal, which is ignored from now on: Spark sends two, and `stop` needs some time."""
+    del frame
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit()
+
+
 class ConsumerMember:
     """A `Member` with a `Consumer` whose partitions are paused: it takes part in the group and fetches nothing."""
 
     def __init__(self, settings: Mapping[str, Any], clock: Clock | None = None) -> None:
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and current_thread() is main_thread():
             # Spark ends a stopped query's process by SIGTERM; its `finally`, which calls `stop`, shall run.
-            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
+            signal.signal(signal.SIGTERM, exit_once)
         self._consumer = Consumer(**settings, enable_auto_commit=False).start()
         self._clock = clock or SystemClock()
         self._topics: frozenset[str] = frozenset()
@@ -161,7 +208,9 @@ class ConsumerMember:
         self._wait_s = _JOIN_S
         """How long `poll` waits for an assignment; 0 unless a rebalance has begun."""
 
-    def poll(self, topics: Collection[str]) -> tuple[Collection[TopicPartition], Collection[TopicPartition]]:
+    def poll(
+        self, topics: Collection[str], wait_ms: int = 0
+    ) -> tuple[Collection[TopicPartition], Collection[TopicPartition]]:
         if frozenset(topics) != self._topics:
             self._topics = frozenset(topics)
             self._consumer.subscribe(
@@ -172,7 +221,7 @@ class ConsumerMember:
             )
         self._given.clear()
         began = self._clock.monotonic()
-        self._consumer.poll(0)
+        self._consumer.poll(wait_ms)
         while self._topics and self._clock.monotonic() - began < self._wait_s:
             self._consumer.poll(_POLL_MS)
         self._wait_s = 0.0

@@ -3,7 +3,7 @@
 Two instances of `WordCount.java` copy lines and count their words, with a repartition topic and a changelog; their
 stores are in memory, so that each death has them restored. Whatever happens, the committed counts of a word are 1, 2,
 3, … in this order, and the copies of each
-partition are its lines. By hand: `python tests/soak/streams_rounds.py`.
+partition are its lines. By hand: `PYTHONPATH=.:tests/interop python tests/soak/streams_rounds.py`.
 """
 
 import random

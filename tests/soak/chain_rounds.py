@@ -2,7 +2,8 @@
 
 `lines` is read by the group of `words`, whose processes write to `words`; `words` is read by the group of `counts`. A
 group has a process of Odradek's clients and one of librdkafka's. Whatever happens, partition by partition, the
-committed records of the last topic are those of the first one. By hand: `PYTHONPATH=tests/interop python tests/soak/chain_rounds.py`.
+committed records of the last topic are those of the first one. By hand:
+`PYTHONPATH=tests/interop python tests/soak/chain_rounds.py`.
 """
 
 import random

@@ -2,15 +2,15 @@
 
 Two instances of `WordCount.java` copy lines and count their words, with a repartition topic and a changelog; their
 stores are in memory, so that each death has them restored. Whatever happens, the committed counts of a word are 1, 2,
-3, … in this order, and the copies of each
-partition are its lines. By hand: `PYTHONPATH=.:tests/interop python tests/soak/streams_rounds.py`.
+3, … in this order, and the copies of each partition are its lines. By hand:
+`PYTHONPATH=.:tests/interop python tests/soak/streams_rounds.py`.
 """
 
 import random
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -114,7 +114,8 @@ class Streams:
             instance.kill()
         if what in ("broker killed", "both killed"):
             broker_id = self._chance.randrange(BROKERS)
-            self._cluster.kill_broker(broker_id)
+            with suppress(ProcessLookupError):  # it was killed before, and has not started again
+                self._cluster.kill_broker(broker_id)
             what = f"{what}: {broker_id}"
         self.done.append(what)
 

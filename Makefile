@@ -4,11 +4,12 @@ BIN := .venv/bin
 ARGS ?=
 TARGET ?= messages
 RUNS ?= 100000
+SEEDS ?= 0..199
 
 # Where it is set, every process of the many would compile the whole project anew: half of a broker's start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all check bench fuzz soak docs page-pictures site
+.PHONY: help demo test test-all check bench fuzz sim soak docs page-pictures site
 .DELETE_ON_ERROR:
 
 help:
@@ -17,6 +18,7 @@ help:
 	@echo "make test-all  every test: also Spark, Kafka, ZooKeeper, kcat and the fuzzers, where they are installed"
 	@echo "make check     format, lint, types, floors, tidiness: under a minute"
 	@echo "make fuzz      one of the fuzzers for longer (TARGET=columns RUNS=1000000)"
+	@echo "make sim       200 clusters with faults in virtual time (SEEDS=1000..9999)"
 	@echo "make soak      50 rounds of faults on three brokers and three ZooKeeper servers (ARGS='--rounds 3 --seed 7')"
 	@echo "make page-pictures   the screenshots of docs/page.md, by Chromium"
 	@echo "make docs      the pictures and the printed tables of the lab's pages, made again by the commands that they name"
@@ -55,6 +57,9 @@ bench: .venv/installed
 
 fuzz: .venv/installed
 	$(BIN)/python tests/fuzz/fuzz_engine.py $(TARGET) $(RUNS) $(ARGS)
+
+sim: .venv/installed
+	$(BIN)/odradek sim --seeds $(SEEDS) --workers 2 $(ARGS)
 
 soak: .venv/installed
 	PYTHONPATH=tests/interop $(BIN)/python tests/soak/soak.py $(ARGS)

@@ -22,18 +22,6 @@ from odradek.testing.world import World, until
 
 PARTITIONS: Final = 2
 
-EVERYTHING: Final = {
-    "kill",
-    "cut_power",
-    "stop",
-    "disconnect",
-    "disconnect_one_way",
-    "isolate",
-    "reject",
-    "disconnect_client",
-    "lose_responses_to_clients",
-}
-
 
 def play(seed: int, **plan: Any) -> SeedResult:
     """Play records, and fail with the findings."""
@@ -42,13 +30,13 @@ def play(seed: int, **plan: Any) -> SeedResult:
     return result
 
 
-@pytest.mark.parametrize("number", seeds(20))
+@pytest.mark.parametrize("number", seeds(6))
 def test_acknowledged_records_are_not_lost_duplicated_or_reordered_under_faults(number: int):
     """M1, M9."""
     assert play(number).deeds
 
 
-@pytest.mark.parametrize("number", seeds(5))
+@pytest.mark.parametrize("number", seeds(2))
 def test_with_group_flush_all_brokers_may_lose_power(number: int):
     """M1. `log.flush.mode=group`: what is acknowledged is on the disk of every replica in sync."""
     assert play(number, config={"log.flush.mode": "group"}).deeds
@@ -94,8 +82,3 @@ def test_a_deed_that_is_left_out_changes_no_other():
 
     whole = drawn(None)
     assert drawn(frozenset({0, 2, 3})) == [each for each in whole if each[0] in "023"] != whole
-
-
-def test_the_schedules_contain_every_kind_of_fault():
-    others = {"disconnect_tree", "blink", "expire", "depose", "unregister", "flip_bit", "create"}
-    assert FAULTS.keys() == EVERYTHING | others

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 from sampling import seeds
 
+from odradek.testing.simulated_cluster.faults.catalogue import names_for
 from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult, run_seed
 from odradek.testing.simulated_cluster.shrinking import shrunk
 from odradek.testing.simulated_cluster.workloads.catalogue import WORKLOADS, draw_workloads
@@ -16,6 +17,17 @@ from odradek.testing.simulated_cluster.workloads.catalogue import WORKLOADS, dra
 def test_a_cluster_keeps_its_promises_under_the_faults_of_a_seed(seed: int) -> None:
     result = run_seed(SeedPlan(seed=seed))
     assert not result.findings, "\n".join([*result.findings, *result.deeds, result.error])
+
+
+QUIET = {"cut_power", "flip_bit"}
+"""Faults that are not played, or replaced, while a replica may be out of sync."""
+
+
+@pytest.mark.parametrize("name", [name for name in names_for(["records"]) if name not in QUIET])
+def test_a_cluster_recovers_from_each_fault_alone(name: str) -> None:
+    result = run_seed(SeedPlan(seed=1, workloads=("records",), faults=(name,), count=2, virtual_s=10.0))
+    assert not result.findings, "\n".join([*result.findings, *result.deeds, result.error])
+    assert {deed.split()[2] for deed in result.deeds} == {name}
 
 
 def test_seeds_draw_every_workload_and_two_or_three_at_a_time() -> None:

@@ -7,6 +7,7 @@ assert not result.findings, result.findings
 The same plan gives the same result, byte for byte. A plan and a result are values that processes exchange as JSON.
 """
 
+import asyncio
 import traceback
 from collections.abc import Callable
 from typing import Final
@@ -15,13 +16,14 @@ from msgspec import Struct, field
 
 from odradek.model.probes import collecting
 from odradek.testing.simulated_cluster.checks.agreement import agreed
+from odradek.testing.simulated_cluster.checks.replicas import HighWatermarks
 from odradek.testing.simulated_cluster.faults.catalogue import FAULTS, names_for
 from odradek.testing.simulated_cluster.faults.schedule import Schedule
 from odradek.testing.simulated_cluster.promises import BROKERS, PATIENCE_S, BrokenPromiseError
 from odradek.testing.simulated_cluster.setup import draw_setup
 from odradek.testing.simulated_cluster.workloads.catalogue import WORKLOADS, draw_workloads
 from odradek.testing.simulation.loop import LivelockError
-from odradek.testing.world import World
+from odradek.testing.world import World, until
 
 _TAIL: Final = 100
 """Number of the last events in a result."""
@@ -96,9 +98,15 @@ class _Play:
             await workload.start()
             self.schedule.topics += workload.topics
             self.schedule.clients += workload.clients
-        await self.schedule.play()
-        await agreed(world, within_s=PATIENCE_S)
-        await self.schedule.finish()
+        watermarks = HighWatermarks(world, self.schedule.topics)
+        async with asyncio.TaskGroup() as watching:
+            watcher = watching.create_task(watermarks.watch(), name="high watermarks")
+            await self.schedule.play()
+            await agreed(world, within_s=PATIENCE_S)
+            await self.schedule.finish()
+            await until(self.schedule.is_whole, within_s=PATIENCE_S)
+            watcher.cancel()
+        self.findings += watermarks.findings()
         for workload in workloads:
             self.findings += await workload.finish()
 

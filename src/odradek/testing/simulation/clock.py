@@ -14,9 +14,11 @@ class VirtualClock:
 
     def __init__(self) -> None:
         self._elapsed_s = 0.0
+        self.wall_offset_ms = 0
+        """The difference of the wall clock, which tests let jump, from the time that has passed."""
 
     def now_ms(self) -> int:
-        return EPOCH_MS + round(self._elapsed_s * 1000)
+        return EPOCH_MS + self.wall_offset_ms + round(self._elapsed_s * 1000)
 
     def monotonic(self) -> float:
         return _BOOTED_S + self._elapsed_s

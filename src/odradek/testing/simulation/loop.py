@@ -160,6 +160,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
         Steps are first sorted by task number, because they may come from a set (`TaskGroup` cancels its tasks so).
         """
+        if len(turn) < 2:
+            return
         steps = [(task.number, place) for place, handle in enumerate(turn) if (task := _task_of(handle))]
         if len(steps) < 2:
             return

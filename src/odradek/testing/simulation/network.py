@@ -50,6 +50,7 @@ class MemoryNetwork:
         self._next_port = _FIRST_FREE_PORT
         self._blocked: set[tuple[str, str]] = set()
         self._rejecting: set[str] = set()
+        self._slow_s: dict[tuple[str, str], float] = {}
         self._healed: list[asyncio.Future[None]] = []
         self._held: dict[Link, None] = {}
         self._transports: dict[MemoryTransport, str] = {}
@@ -64,6 +65,11 @@ class MemoryNetwork:
         """Hold back data from `source` to `target` until `heal`."""
         self.note(f"block {source} → {target}")
         self._blocked.add((source, target))
+
+    def slow_down(self, source: str, target: str, delay_s: float) -> None:
+        """Add to the latency from `source` to `target` until `heal`."""
+        self.note(f"slow down {source} → {target} by {delay_s} s")
+        self._slow_s[source, target] = delay_s
 
     def partition(self, side: list[str], other: list[str]) -> None:
         """Cut every host of `side` off from every host of `other`, both ways, until `heal`."""
@@ -81,10 +87,11 @@ class MemoryNetwork:
                 transport.abort()
 
     def heal(self) -> None:
-        """Undo every `block`, `partition` and `reject`; held data is delivered."""
+        """Undo every `block`, `partition`, `slow_down` and `reject`; held data is delivered."""
         self.note("heal")
         self._blocked.clear()
         self._rejecting.clear()
+        self._slow_s.clear()
         held, self._held = self._held, {}
         for link in held:
             link.release()
@@ -166,8 +173,8 @@ class MemoryNetwork:
 
     # ---- the protocol `Conditions`, for transports, and listeners -----------------------------------------------
 
-    def latency(self) -> float:
-        return self._entropy.uniform(*self.latency_s)
+    def latency(self, source: str = "", target: str = "") -> float:
+        return self._entropy.uniform(*self.latency_s) + self._slow_s.get((source, target), 0.0)
 
     def cut_point(self, size: int) -> int:
         """Return how many of `size` bytes travel as one piece: all of them, or, one time in four, a random part."""

@@ -30,8 +30,8 @@ _HIGH_WATER: Final = 64 * 1024
 class Conditions(Protocol):
     """The methods of a `MemoryNetwork` that its connections use."""
 
-    def latency(self) -> float:
-        """Return the delay of the next transmission, in seconds."""
+    def latency(self, source: str = "", target: str = "") -> float:
+        """Return the delay of the next transmission from `source` to `target`, in seconds."""
 
     def cut_point(self, size: int) -> int:
         """Return how many of `size` bytes travel as one piece."""
@@ -83,7 +83,7 @@ class Link:
             self._schedule()
 
     def _schedule(self) -> None:
-        self._latest = max(self._latest, self._loop.time() + self._network.latency())
+        self._latest = max(self._latest, self._loop.time() + self._network.latency(self.source, self.target))
         self._loop.call_at(self._latest, self._arrive)
 
     def _arrive(self) -> None:

@@ -1,11 +1,12 @@
 """Administration amid faults."""
 
 import asyncio
+from contextlib import suppress
 
 from odradek.clients import Admin
-from odradek.model import ErrorCode, KafkaError, UnavailableError
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.testing.simulated_cluster.faults.schedule import Schedule, is_in_tree, partition_states
-from odradek.testing.simulated_cluster.promises import BROKERS, CLIENTS, PATIENCE_S
+from odradek.testing.simulated_cluster.promises import BROKERS, CLIENTS, PATIENCE_S, BrokenPromiseError
 from odradek.testing.world import until
 
 
@@ -39,3 +40,51 @@ async def create(schedule: Schedule, one: int, other: int) -> None:
             )
 
     schedule.at_the_end(is_whole)
+
+
+async def rolling_restart(schedule: Schedule, one: int, other: int) -> None:
+    """Stop and start each broker, one after the other, as an upgrade does."""
+    await schedule.end_faults()
+    await until(schedule.is_whole, within_s=PATIENCE_S)
+    for number in (one, other, 3 - one - other):
+        await schedule.world.stop(number)
+        await asyncio.sleep(schedule.chance.choice((0.0, 3.0)))
+        await schedule.world.start(number)
+        await until(schedule.is_whole, within_s=PATIENCE_S)
+
+
+async def reassign(schedule: Schedule, one: int, other: int) -> None:
+    """Move a partition off the third broker, and back when the faults have ended."""
+    if not schedule.topics:
+        return
+    world = schedule.world
+    place = TopicPartition(schedule.chance.choice(schedule.topics), 0)
+    third = 3 - one - other
+
+    async def set_replicas(*replicas: int) -> None:
+        with suppress(OdradekError):
+            async with Admin(world.servers, runtime=world.simulation.runtime("reassigner"), **CLIENTS) as admin:
+                await admin.alter_partition_reassignments({place: replicas})
+
+    async def move_back() -> None:
+        def is_back() -> bool:
+            (state, *_) = partition_states(world, place.topic)
+            return state is not None and sorted(state.isr) == list(range(BROKERS))
+
+        for _ in range(20):
+            await set_replicas(other, one, third)
+            with suppress(TimeoutError):
+                await until(is_back, within_s=10.0)
+                return
+        raise BrokenPromiseError(f"the reassignment of {place} does not end")
+
+    async def begin_to_move_back() -> None:
+        moving_back = asyncio.create_task(move_back(), name="moving back")
+
+        async def is_back() -> None:
+            await moving_back
+
+        schedule.at_the_end(is_back)
+
+    await set_replicas(one, other)
+    schedule.later(begin_to_move_back)

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Final
 
-from odradek.testing.simulated_cluster.faults import administration, disks, network, processes, transactions, tree
+from odradek.testing.simulated_cluster.faults import administration, disks, network, processes, time, transactions, tree
 from odradek.testing.simulated_cluster.faults.schedule import Fault
 
 FAULTS: Final[dict[str, Fault]] = {
@@ -11,9 +11,10 @@ FAULTS: Final[dict[str, Fault]] = {
     for fault in (
         processes.kill, processes.cut_power, processes.stop,
         network.disconnect, network.disconnect_one_way, network.isolate, network.reject, network.disconnect_client,
-        network.lose_responses_to_clients,
+        network.lose_responses_to_clients, network.slow_links, network.jitter, network.unplug,
         tree.disconnect_tree, tree.blink, tree.expire, tree.depose, tree.unregister,
-        disks.flip_bit, administration.create,
+        disks.flip_bit, disks.fill_disk, disks.slow_disk, disks.take_descriptors, time.jump_clock,
+        administration.create, administration.reassign, administration.rolling_restart,
         transactions.crash_at_an_end, transactions.abort_while_requests_are_held, transactions.oversleep,
     )
 }  # fmt: skip

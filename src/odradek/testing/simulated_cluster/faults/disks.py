@@ -42,3 +42,39 @@ async def flip_bit(schedule: Schedule, one: int, other: int) -> None:
             await asyncio.sleep(0.01)
     await until(lambda: world.running[one].logs.get(place) is not log, within_s=PATIENCE_S)
     await until(schedule.is_whole, within_s=PATIENCE_S)
+
+
+async def fill_disk(schedule: Schedule, one: int, other: int) -> None:
+    """Leave a broker's disk only a little room."""
+    del other
+    disk = schedule.world.simulation.disk(schedule.world.hosts[one])
+    disk.capacity_bytes = disk.used_bytes() + schedule.chance.choice((0, 100, 3_000))
+
+    async def empty() -> None:
+        disk.capacity_bytes = None
+
+    schedule.repair_later(empty)
+
+
+async def slow_disk(schedule: Schedule, one: int, other: int) -> None:
+    """Make all that a broker submits to its disk slow."""
+    del other
+    disk = schedule.world.simulation.disk(schedule.world.hosts[one])
+    disk.delay_s = (0.0, schedule.chance.choice((0.05, 0.5)))
+
+    async def hasten() -> None:
+        disk.delay_s = (0.0, 0.0)
+
+    schedule.repair_later(hasten)
+
+
+async def take_descriptors(schedule: Schedule, one: int, other: int) -> None:
+    """Let a broker open no more files than it has open."""
+    del other
+    disk = schedule.world.simulation.disk(schedule.world.hosts[one])
+    disk.most_open_files = disk.open_files + schedule.chance.choice((0, 2))
+
+    async def release() -> None:
+        disk.most_open_files = None
+
+    schedule.repair_later(release)

@@ -1,6 +1,7 @@
 """Faults of the network between brokers, and between brokers and clients."""
 
 from odradek.testing.simulated_cluster.faults.schedule import Schedule
+from odradek.testing.simulated_cluster.faults.tree import disconnect_tree
 
 
 async def disconnect(schedule: Schedule, one: int, other: int) -> None:
@@ -40,3 +41,31 @@ async def lose_responses_to_clients(schedule: Schedule, one: int, other: int) ->
     del other
     client = schedule.chance.choice(schedule.clients)
     schedule.world.simulation.network.block(schedule.world.hosts[one], client)
+
+
+async def slow_links(schedule: Schedule, one: int, other: int) -> None:
+    """Delay all that a broker sends to another, and to a client."""
+    hosts, network = schedule.world.hosts, schedule.world.simulation.network
+    delay_s = schedule.chance.choice((0.02, 0.2, 1.5))
+    for target in (hosts[other], schedule.chance.choice(schedule.clients)):
+        network.slow_down(hosts[one], target, delay_s)
+
+
+async def jitter(schedule: Schedule, one: int, other: int) -> None:
+    """Give each piece of data a latency of its own, so that connections overtake each other."""
+    del one, other
+    network = schedule.world.simulation.network
+    before, network.latency_s = network.latency_s, (5e-5, schedule.chance.choice((0.05, 0.4)))
+
+    async def calm_down() -> None:
+        network.latency_s = before
+
+    schedule.later(calm_down)
+
+
+async def unplug(schedule: Schedule, one: int, other: int) -> None:
+    """Disconnect a broker from everything, the tree as well, while its tasks go on."""
+    world, host = schedule.world, schedule.world.hosts[one]
+    others = [each for each in (*world.hosts, *schedule.clients) if each != host]
+    world.simulation.network.partition([host], others)
+    await disconnect_tree(schedule, one, other)

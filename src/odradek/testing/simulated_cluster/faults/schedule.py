@@ -23,7 +23,9 @@ from odradek.testing.world import World, until
 Fault = Callable[["Schedule", int, int], Awaitable[None]]
 """Breaks something of the broker with the first number; the second is another broker, for faults between two."""
 
-NEEDS_RUNNING: Final = frozenset({"kill", "cut_power", "stop", "disconnect_tree", "blink", "expire", "flip_bit"})
+NEEDS_RUNNING: Final = frozenset(
+    {"kill", "cut_power", "stop", "disconnect_tree", "blink", "expire", "flip_bit", "unplug"}
+)
 
 
 class Deed(Struct, frozen=True, kw_only=True):
@@ -74,6 +76,7 @@ class Schedule:
         self._kept = kept
         self._flushes_by_group = flushes_by_group
         self._undo: list[Callable[[], Awaitable[object]]] = []
+        self._repairs: list[Callable[[], Awaitable[object]]] = []
         self._endings: list[Callable[[], Awaitable[object]]] = []
 
     # ---- drawing and playing ----------------------------------------------------------------------------------------
@@ -127,6 +130,10 @@ class Schedule:
         """Call `undo` when the faults end, after those of later faults."""
         self._undo.append(undo)
 
+    def repair_later(self, repair: Callable[[], Awaitable[object]]) -> None:
+        """Call `repair` when the faults end, before brokers are started that need what it repairs."""
+        self._repairs.append(repair)
+
     def at_the_end(self, ending: Callable[[], Awaitable[object]]) -> None:
         """Await `ending` after all faults: it returns when what a deed began has come to its end."""
         self._endings.append(ending)
@@ -134,8 +141,9 @@ class Schedule:
     async def end_faults(self) -> None:
         """End every fault, the last one first."""
         self.world.simulation.network.heal()
-        while self._undo:
-            await self._undo.pop()()
+        for undo in (self._repairs, self._undo):
+            while undo:
+                await undo.pop()()
         self.world.simulation.network.note("all faults have ended")
 
     async def finish(self) -> None:
@@ -147,7 +155,7 @@ class Schedule:
 
     def is_quiet(self) -> bool:
         """Whether every replica is in sync, and stays so as far as is known."""
-        return not self._undo and self.is_whole() and not self._is_isr_changing()
+        return not self._undo and not self._repairs and self.is_whole() and not self._is_isr_changing()
 
     def _power_may_go(self) -> bool:
         """With group flush what is acknowledged is on the disks of all that are in sync: they may all lose power."""

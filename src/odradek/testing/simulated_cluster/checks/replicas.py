@@ -1,0 +1,78 @@
+"""Checks of replicas: they are identical below the high watermark, and the high watermark never goes back."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from odradek.broker.replication.partition import Partition
+from odradek.log import Log
+from odradek.model import TopicPartition
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.testing.simulated_cluster.promises import BrokenPromiseError
+from odradek.testing.world import World
+
+_MOST_BYTES: Final = 1 << 24
+
+
+class HighWatermarks:
+    """The high watermarks of leaders as they were seen: a new leader's may be lower at first, none goes back."""
+
+    def __init__(self, world: World, topics: Sequence[str]) -> None:
+        self._world = world
+        self._topics = frozenset(topics)
+        self._seen: dict[Partition, int] = {}
+
+    async def watch(self) -> None:
+        """Look twice a second, until cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(0.5)
+
+    def look(self) -> None:
+        """Compare with what was seen before. Raises `BrokenPromiseError`."""
+        for partition in self._led():
+            before, now = self._seen.get(partition, 0), partition.high_watermark
+            if now < before:
+                raise BrokenPromiseError(
+                    f"the high watermark of {partition.topic_partition} went back from {before} to {now}"
+                )
+            self._seen[partition] = now
+
+    def findings(self) -> list[str]:
+        """Compare the leaders, of a whole cluster, with all that was seen, and with their followers."""
+        highest: dict[TopicPartition, int] = {}
+        for partition, offset in self._seen.items():
+            place = partition.topic_partition
+            highest[place] = max(highest.get(place, 0), offset)
+        lost = [
+            f"{each.topic_partition} has the high watermark {each.high_watermark}, and had {before}"
+            for each in self._led()
+            if each.high_watermark < (before := highest.get(each.topic_partition, 0))
+        ]
+        return lost + [sentence for each in self._led() for sentence in self._differences(each)]
+
+    def _led(self) -> list[Partition]:
+        led = [each for broker in self._world.running.values() for each in broker.partitions]
+        return [each for each in led if each.topic_partition.topic in self._topics]
+
+    def _differences(self, leader: Partition) -> list[str]:
+        place, end = leader.topic_partition, leader.high_watermark
+        if "compact" in leader.log.config.cleanup_policy:
+            return []  # each replica is compacted by itself
+        expected = _batches(leader.log, end)
+        return [
+            f"broker {number} has other batches of {place} below {end} than its leader"
+            for number, broker in self._world.running.items()
+            if (log := broker.logs.get(place)) is None or _batches(log, end) != expected
+        ]
+
+
+def _batches(log: Log, end: int) -> list[tuple[int, int]]:
+    """Return the offset and the checksum of each batch below an offset."""
+    found, offset = list[tuple[int, int]](), log.log_start_offset
+    while offset < end and (data := log.read(offset, _MOST_BYTES)):
+        for _, header in iterate_batches(memoryview(data)):
+            if header.base_offset < end:
+                found.append((header.base_offset, header.crc))
+            offset = header.next_offset
+    return found

@@ -31,7 +31,7 @@ ADDRESS: Final = "localhost:9092"
 NOT_RUN: Final = "not run: "
 DEADLINE_S: Final = 60.0
 ENDLESS: Final = re.compile(
-    r"odradek (serve|up|bench|groups watch|pipeline (run|check)|lab (generations|sweep (?!.*--dry-run)))"
+    r"odradek (serve|up|bench|sim|groups watch|pipeline (run|check)|lab (generations|sweep (?!.*--dry-run)))"
 )
 """Commands that run until Ctrl-C, need Spark, or take minutes: only their options are checked here."""
 OF_A_CLUSTER: Final = re.compile(r"odradek (topics|groups (?!tree)|configs|partitions|brokers|produce|consume|quotas)")

@@ -10,7 +10,6 @@ The same plan gives the same result, byte for byte. A plan and a result are valu
 import asyncio
 import traceback
 from collections.abc import Callable
-from typing import Final
 
 from msgspec import Struct, field
 
@@ -24,9 +23,6 @@ from odradek.testing.simulated_cluster.setup import draw_setup
 from odradek.testing.simulated_cluster.workloads.catalogue import WORKLOADS, draw_workloads
 from odradek.testing.simulation.loop import LivelockError
 from odradek.testing.world import World, until
-
-_TAIL: Final = 100
-"""Number of the last events in a result."""
 
 
 class SeedPlan(Struct, frozen=True, kw_only=True):
@@ -133,7 +129,7 @@ def run_seed(plan: SeedPlan, *, new_world: Callable[..., World] = World) -> Seed
         deeds=play.schedule.done,
         virtual_s=round(play.world.now_s, 3),
         events=trace.count,
-        trace=trace.last(_TAIL),
+        trace=trace.last_notes(),
         error=play.error,
         probes=dict(sorted(counts.probes.items())),
         transitions=dict(sorted(counts.transitions.items())),

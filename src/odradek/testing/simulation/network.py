@@ -197,7 +197,7 @@ class MemoryNetwork:
         self._listeners.pop((listener.address, listener.port), None)
 
     def note(self, event: str) -> None:
-        self._trace.add(self._clock.elapsed_s, event)
+        self._trace.note(self._clock.elapsed_s, event)
 
     def _find(self, address: str, port: int) -> "MemoryListener | None":
         address = _canonical(address)

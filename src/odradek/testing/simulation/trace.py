@@ -5,6 +5,7 @@ Two runs with the same seed have the same digest, unless code takes time, order 
 
 import zlib
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 _KEPT: Final = 100
@@ -18,12 +19,18 @@ class Trace:
         self._count = 0
         self._crc = 0
         self._last: deque[tuple[float, str]] = deque(maxlen=_KEPT)
+        self._notes: deque[tuple[float, str]] = deque(maxlen=_KEPT)
 
     def add(self, at_s: float, event: str) -> None:
         """Record that `event` happened `at_s` seconds after the start."""
         self._count += 1
         self._crc = zlib.crc32(f"{at_s:.9f} {event}\n".encode(), self._crc)
         self._last.append((at_s, event))
+
+    def note(self, at_s: float, event: str) -> None:
+        """Record an event that people understand: a message, a connection or a fault."""
+        self.add(at_s, event)
+        self._notes.append((at_s, event))
 
     @property
     def count(self) -> int:
@@ -37,5 +44,12 @@ class Trace:
 
     def last(self, count: int = 20) -> list[str]:
         """Return the latest events, oldest first, one line each."""
-        events = list(self._last)[-count:] if count else []
-        return [f"{at_s:12.6f} s  {event}" for at_s, event in events]
+        return _lines(list(self._last)[-count:] if count else [])
+
+    def last_notes(self) -> list[str]:
+        """Return the latest messages, connections and faults, oldest first, one line each."""
+        return _lines(self._notes)
+
+
+def _lines(events: Iterable[tuple[float, str]]) -> list[str]:
+    return [f"{at_s:12.6f} s  {event}" for at_s, event in events]

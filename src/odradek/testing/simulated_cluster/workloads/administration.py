@@ -49,6 +49,7 @@ class Administration(Workload):
         self._admin = Admin(world.servers, runtime=world.simulation.runtime("administrator"), **CLIENTS)
         self._working: asyncio.Task[None] | None = None
         self._calls = 0
+        self._is_stopping = False
 
     async def start(self) -> None:
         """Begin, and return after a few calls."""
@@ -59,10 +60,8 @@ class Administration(Workload):
     async def finish(self) -> list[str]:
         """Stop, and compare the topics with what is known of them."""
         assert self._working is not None
-        self._working.cancel()
-        await asyncio.wait([self._working])
-        if not self._working.cancelled():
-            self._working.result()
+        self._is_stopping = True  # after the call that it waits for: a cancelled one may be executed or not
+        await asyncio.wait_for(self._working, PATIENCE_S)
         await self._admin.close()
         await until(self._is_deleted, within_s=PATIENCE_S)
         return [sentence for known in self._known if (sentence := self._contradiction(known))]
@@ -86,7 +85,7 @@ class Administration(Workload):
 
     async def _work(self) -> None:
         calls = {False: [self._create], True: [self._extend, self._configure, self._delete]}
-        while True:
+        while not self._is_stopping:
             while len(self._known) < _TOPICS:
                 self._known.append(Known(name=f"ledger-{next(self._names)}"))
             known = self._chance.choice(self._known)

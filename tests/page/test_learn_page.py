@@ -2,10 +2,12 @@
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
 from html import unescape
 
 import pytest
-from visitor import Answer, visiting
+import pytest_asyncio
+from visitor import Answer, Visitor, visiting
 
 from odradek.lab.lessons import LESSONS
 from odradek.lab.player import parse_script
@@ -13,13 +15,15 @@ from odradek.model import UnavailableError
 from odradek.page.playing import Plays
 from odradek.page.settings import PageSettings
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 SCRIPT = "0:join,3:join,8:end"
 
 
-async def get(address: str) -> Answer:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def visitor() -> AsyncIterator[Visitor]:
+    """A visitor of one page, because its first play starts processes."""
     async with visiting(PageSettings(client={"bootstrap_servers": "127.0.0.1:1"})) as visitor:
-        return await visitor.get(address)
+        yield visitor
 
 
 def links(answer: Answer) -> dict[str, str]:
@@ -28,40 +32,39 @@ def links(answer: Answer) -> dict[str, str]:
     return {unescape(text.strip()): unescape(address) for address, text in found}
 
 
-async def test_every_lesson_has_an_address_its_sentences_and_its_drawings() -> None:
-    async with visiting(PageSettings(client={"bootstrap_servers": "127.0.0.1:1"})) as visitor:
-        for lesson in LESSONS:
-            answer = await visitor.get(f"/learn/{lesson.section}/{lesson.key}")
-            assert answer.status == 200
-            assert lesson.title in unescape(answer.text)
-            assert answer.text.count("<svg") == len(lesson.assigned) + len(lesson.placed)
-            assert ("Play it in all generations" in answer.text) == (lesson.played is not None)
-            assert "style=" not in answer.text
-        listed = links(await visitor.get("/learn"))
+async def test_every_lesson_has_an_address_its_sentences_and_its_drawings(visitor: Visitor) -> None:
+    for lesson in LESSONS:
+        answer = await visitor.get(f"/learn/{lesson.section}/{lesson.key}")
+        assert answer.status == 200
+        assert lesson.title in unescape(answer.text)
+        assert answer.text.count("<svg") == len(lesson.assigned) + len(lesson.placed)
+        assert ("Play it in all generations" in answer.text) == (lesson.played is not None)
+        assert "style=" not in answer.text
+    listed = links(await visitor.get("/learn"))
     assert {lesson.title for lesson in LESSONS} <= listed.keys()
 
 
-async def test_the_four_groups_are_side_by_side_at_the_moment_of_the_address() -> None:
-    answer = await get(f"/learn/play?script={SCRIPT}&at=2000")
+async def test_the_four_groups_are_side_by_side_at_the_moment_of_the_address(visitor: Visitor) -> None:
+    answer = await visitor.get(f"/learn/play?script={SCRIPT}&at=2000")
     assert answer.status == 200
     assert answer.text.count("<article>") == 4
     assert answer.text.count('<th scope="row">member-1</th><td>0, 1, 2, 3, 4, 5</td>') == 4
     assert "member-2 starts" not in answer.text
-    later = await get(links(answer)["Next click »"])
+    later = await visitor.get(links(answer)["Next click »"])
     assert later.text.count("<span>member-2 starts</span>") == 4
-    end = await get(links(answer)["End"])
+    end = await visitor.get(links(answer)["End"])
     assert end.text.count('<th scope="row">not read</th><td>none</td>') == 4
 
 
-async def test_steps_are_links_forward_and_back_without_a_script_in_the_browser() -> None:
-    answer = await get(f"/learn/play?script={SCRIPT}&at=0")
+async def test_steps_are_links_forward_and_back_without_a_script_in_the_browser(visitor: Visitor) -> None:
+    answer = await visitor.get(f"/learn/play?script={SCRIPT}&at=0")
     assert "Start" not in links(answer)
-    following = await get(links(answer)["Step ›"])
+    following = await visitor.get(links(answer)["Step ›"])
     assert links(following)["‹ Step back"].endswith("&at=0")
 
 
-async def test_a_click_is_added_at_the_moment_and_removed_again() -> None:
-    answer = await get(f"/learn/play?script={SCRIPT}&at=3000")
+async def test_a_click_is_added_at_the_moment_and_removed_again(visitor: Visitor) -> None:
+    answer = await visitor.get(f"/learn/play?script={SCRIPT}&at=3000")
     offered = links(answer)
     assert offered["member-2 dies"].partition("?")[2].startswith("script=0:join,3:join,3:die-2,15:end&")
     assert "broker-1 comes back" not in offered
@@ -79,15 +82,28 @@ async def test_a_click_is_added_at_the_moment_and_removed_again() -> None:
         ("/learn/x/range", "there is no lesson range"),
     ],
 )
-async def test_an_address_that_is_wrong_gets_a_sentence(address: str, sentence: str) -> None:
-    answer = await get(address)
+async def test_an_address_that_is_wrong_gets_a_sentence(visitor: Visitor, address: str, sentence: str) -> None:
+    answer = await visitor.get(address)
     assert answer.status == 400
     assert sentence in answer.text
     assert "<script>" not in answer.text
 
 
+async def test_processes_wait_for_the_first_play_and_make_the_next_ones(visitor: Visitor) -> None:
+    await visitor.get("/learn")
+    waiting = set(visitor.app.plays._idle)
+    assert len(waiting) == 2
+    assert (await visitor.get("/learn/play?script=0:join,4:end")).status == 200
+    assert set(visitor.app.plays._idle) == waiting
+    for process in waiting:
+        process.kill()
+        await process.wait()
+    assert "its process has ended" in (await visitor.get("/learn/play?script=0:join,5:end")).text
+    assert (await visitor.get("/learn/play?script=0:join,5:end")).status == 200
+
+
 async def test_more_plays_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odradek.page.playing._played", lambda _key: asyncio.Event().wait())
+    monkeypatch.setattr(Plays, "_played", lambda _plays, _asked: asyncio.Event().wait())
     plays, script = Plays(), parse_script("0:join,1:end")
     waiting = [asyncio.create_task(plays.plays(script, partitions=1, seed=seed)) for seed in range(10)]
     for _ in range(5):

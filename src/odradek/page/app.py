@@ -18,6 +18,7 @@ from odradek.metadata.store import NoNode
 from odradek.model import AuthenticationError, ErrorCode, KafkaError, OdradekError, UnavailableError
 from odradek.page.live import LiveParts, Parts
 from odradek.page.login import Attempts, inside, log_in, log_out
+from odradek.page.playing import Plays
 from odradek.page.protection import LOGIN, Protection
 from odradek.page.readings import Readings, pause_s
 from odradek.page.rendering import STATIC_TYPES, Renderer
@@ -45,6 +46,7 @@ class PageApp:
         self.sessions = Sessions(settings, runtime)
         self.live = LiveParts()
         self.readings = Readings()
+        self.plays = Plays()
         self._attempts = Attempts(runtime.clock)
         self._settings = settings
         self._runtime = runtime
@@ -69,6 +71,7 @@ class PageApp:
         """End all streams, and close the clients of all sessions."""
         await self.live.close()
         await self.readings.close()
+        await self.plays.close()
         await self.sessions.close()
 
     # ---- pages --------------------------------------------------------------------------------------------------
@@ -124,6 +127,7 @@ class PageApp:
             runtime=self._runtime,
             tree=self.sessions.tree,
             readings=self.readings,
+            plays=self.plays,
             address=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
             path=request.path_params,
             query=dict(request.query_params),

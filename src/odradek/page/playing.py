@@ -1,8 +1,9 @@
-"""Plays scripts for the page, each in a process of its own, so that the page stays responsive; keeps the last plays."""
+"""Plays scripts for the page in processes of their own, so that the page stays responsive; keeps the last plays."""
 
 import asyncio
 import contextlib
 import sys
+from asyncio.subprocess import PIPE, Process
 from collections import OrderedDict
 from typing import Final
 
@@ -11,6 +12,7 @@ from msgspec import DecodeError, ValidationError, json
 from odradek.lab.case import LabError
 from odradek.lab.costs import Generation
 from odradek.lab.player import Play, Script
+from odradek.lab.player.worker import PlayAnswer, PlayRequest
 from odradek.model import UnavailableError
 
 _MOST_KEPT: Final = 40
@@ -19,71 +21,112 @@ _MOST_AT_ONCE: Final = 2
 _MOST_WAITING: Final = 40
 """Limit of the plays that are being made or wait; other sites can ask for an address of a page without login."""
 _LIMIT_S: Final = 180.0
-
-_Key = tuple[Generation, str, int, int]
+_IDLE_S: Final = 60.0
+"""The time after which a process without work ends. Its start, with its imports, takes longer than a play."""
+_MOST_ANSWER: Final = 1 << 26
 
 
 class Plays:
-    """The last plays, and those that are being made. It belongs to one event loop at a time."""
+    """The last plays of a page, those that are being made, and the processes that make them."""
 
     def __init__(self) -> None:
-        self._plays: OrderedDict[_Key, Play] = OrderedDict()
-        self._making: dict[_Key, asyncio.Task[Play]] = {}
-        self._places: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
+        self._plays: OrderedDict[PlayRequest, Play] = OrderedDict()
+        self._making: dict[PlayRequest, asyncio.Task[Play]] = {}
+        self._free = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._preparing = asyncio.Lock()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._idle: dict[Process, asyncio.TimerHandle] = {}
 
     async def plays(self, script: Script, *, partitions: int, seed: int) -> list[Play]:
         """Return the play of each generation. Raises `LabError` for one that cannot be played."""
-        return list(await asyncio.gather(*(self._play((each, str(script), partitions, seed)) for each in Generation)))
+        asked = [
+            PlayRequest(generation=each, script=str(script), partitions=partitions, seed=seed) for each in Generation
+        ]
+        return list(await asyncio.gather(*map(self._play, asked)))
 
-    async def _play(self, key: _Key) -> Play:
-        if key in self._plays:
-            self._plays.move_to_end(key)
-            return self._plays[key]
-        task = self._making.get(key)
-        if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
+    async def prepare(self) -> None:
+        """Start processes for a user who will probably ask for a play."""
+        async with self._preparing:
+            while len(self._idle) + len(self._making) < _MOST_AT_ONCE:
+                self._rest(await _started())
+
+    async def close(self) -> None:
+        """End what is being made, and all processes."""
+        tasks = list(self._making.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        while self._idle:
+            process, timer = self._idle.popitem()
+            timer.cancel()
+            await self._end(process)
+        await asyncio.gather(*self._ending)
+
+    async def _play(self, asked: PlayRequest) -> Play:
+        if asked in self._plays:
+            self._plays.move_to_end(asked)
+            return self._plays[asked]
+        task = self._making.get(asked)
+        if task is None:
             if len(self._making) >= _MOST_WAITING:
                 raise UnavailableError("too many plays are being made: try it again in a minute")
-            task = self._making[key] = asyncio.create_task(self._make(key), name=f"play {key}")
+            task = self._making[asked] = asyncio.create_task(self._make(asked), name=f"play {asked}")
         return await asyncio.shield(task)
 
-    async def _make(self, key: _Key) -> Play:
+    async def _make(self, asked: PlayRequest) -> Play:
         try:
-            async with self._free_place():
-                made = await _played(key)
+            async with self._free:
+                made = await self._played(asked)
         finally:
-            del self._making[key]
-        self._plays[key] = made
+            del self._making[asked]
+        self._plays[asked] = made
         while len(self._plays) > _MOST_KEPT:
             self._plays.popitem(last=False)
         return made
 
-    def _free_place(self) -> asyncio.Semaphore:
-        loop = asyncio.get_running_loop()
-        if self._places is None or self._places[0] is not loop:
-            self._places = loop, asyncio.Semaphore(_MOST_AT_ONCE)
-        return self._places[1]
+    async def _played(self, asked: PlayRequest) -> Play:
+        process, timer = self._idle.popitem() if self._idle else (await _started(), None)
+        if timer is not None:
+            timer.cancel()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        answer = PlayAnswer(error="its process has ended, see the log of the page")
+        is_alive = False
+        try:
+            async with asyncio.timeout(_LIMIT_S):
+                process.stdin.write(json.encode(asked) + b"\n")
+                answer = json.decode(await process.stdout.readline(), type=PlayAnswer)
+                is_alive = True
+        except TimeoutError:
+            raise UnavailableError(
+                f"the play has taken {_LIMIT_S:.0f} s: try it with fewer members, or again"
+            ) from None
+        except (OSError, DecodeError, ValidationError):
+            pass
+        finally:
+            if is_alive:
+                self._rest(process)
+            else:
+                await self._end(process)
+        if answer.play is None:
+            raise LabError(f"generation {asked.generation} cannot be played: {answer.error[:300]}")
+        return answer.play
+
+    def _rest(self, process: Process) -> None:
+        self._idle[process] = asyncio.get_running_loop().call_later(_IDLE_S, self._retire, process)
+
+    def _retire(self, process: Process) -> None:
+        del self._idle[process]
+        self._ending.add(ending := asyncio.create_task(self._end(process)))
+        ending.add_done_callback(self._ending.discard)
+
+    async def _end(self, process: Process) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.communicate()
 
 
-async def _played(key: _Key) -> Play:
-    """Run `odradek lab play` in another process, and return its result."""
-    generation, script, partitions, seed = key
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "odradek", "lab", "play", script, "--json", "--generation", generation.key,
-        "--partitions", str(partitions), "--seed", str(seed),
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        async with asyncio.timeout(_LIMIT_S):
-            shown, errors = await process.communicate()
-    except TimeoutError:
-        raise UnavailableError(f"the play has taken {_LIMIT_S:.0f} s: try it with fewer members, or again") from None
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-    try:
-        return json.decode(shown, type=Play)
-    except (DecodeError, ValidationError):
-        reason = errors.decode(errors="replace").strip().rpartition("\n")[2].removeprefix("odradek: ")
-        raise LabError(f"generation {generation} cannot be played: {reason[:300]}") from None
+async def _started() -> Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "odradek.lab.player.worker", stdin=PIPE, stdout=PIPE, limit=_MOST_ANSWER
+    )

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from odradek.clients import Admin
 from odradek.metadata.store import Reader
 from odradek.model import ConfigurationError
+from odradek.page.playing import Plays
 from odradek.page.readings import Readings
 from odradek.page.sessions import Session
 from odradek.page.settings import PageSettings
@@ -24,6 +25,7 @@ class PageRequest(Struct, frozen=True, kw_only=True):
     runtime: Runtime
     tree: Callable[[], Reader | None]
     readings: Readings
+    plays: Plays
     address: str
     path: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)

@@ -16,7 +16,6 @@ from odradek.lab.pictures.drawing import draw
 from odradek.lab.pictures.views import timelines_chart
 from odradek.lab.player import Play, Script, Step, parse_script
 from odradek.lab.player.script import BROKERS, MOST_MS, MOST_PARTITIONS, Action, Click
-from odradek.page.playing import Plays
 from odradek.page.view import Page, PageRequest, View
 
 DEFAULT: Final = "0:join,0:join,5:join,12:die-2,30:end"
@@ -28,7 +27,6 @@ _NAMES: Final = {
     Generation.COOPERATIVE: "Generation 2: cooperative",
     Generation.CONSUMER: "Generation 3: the broker assigns",
 }
-_plays: Final = Plays()
 
 
 class Lane(Struct, frozen=True, kw_only=True):
@@ -81,8 +79,9 @@ class LessonPage(Struct, frozen=True, kw_only=True):
     next: Lesson | None
 
 
-async def lessons(_asked: PageRequest) -> Lessons:
+async def lessons(asked: PageRequest) -> Lessons:
     """Return all lessons."""
+    await asked.plays.prepare()
     return Lessons(
         sections=[(title, [each for each in LESSONS if each.section == section]) for section, title in SECTIONS.items()]
     )
@@ -111,7 +110,7 @@ async def playing(asked: PageRequest) -> LearnPage:
     script = parse_script(asked.query.get("script") or DEFAULT)
     partitions = asked.number("partitions", 6, least=1, most=MOST_PARTITIONS)
     seed = asked.number("seed", 0, most=2**31)
-    plays = await _plays.plays(script, partitions=partitions, seed=seed)
+    plays = await asked.plays.plays(script, partitions=partitions, seed=seed)
     at_ms = min(asked.number("at", 0, most=MOST_MS), script.end_ms)
     moments = sorted({0, script.end_ms, *(step.at_ms for play in plays for step in play.steps)})
     now = bisect_right(moments, at_ms) - 1

@@ -3,14 +3,23 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 from odradek.clients import Admin, Consumer
 from odradek.model import KafkaError
-from odradek.testing import Cluster
+
+
+class Servers(Protocol):
+    """A cluster or a broker."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Its address."""
+        ...
 
 
 @asynccontextmanager
-async def reading(kafka: Cluster, topic: str, group: str) -> AsyncIterator[None]:
+async def reading(kafka: Servers, topic: str, group: str) -> AsyncIterator[None]:
     """A member of a group that reads until the block ends."""
     servers, client_id = kafka.bootstrap_servers, f"reader-{group}"
     async with Consumer(
@@ -27,7 +36,7 @@ async def reading(kafka: Cluster, topic: str, group: str) -> AsyncIterator[None]
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def only_member(kafka: Cluster, group: str) -> str:
+async def only_member(kafka: Servers, group: str) -> str:
     """Return the id of a group's only member when it has its partitions."""
     async with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin, asyncio.timeout(30):
         while True:

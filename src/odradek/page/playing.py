@@ -128,5 +128,6 @@ class Plays:
 
 async def _started() -> Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "odradek.lab.player.worker", stdin=PIPE, stdout=PIPE, limit=_MOST_ANSWER
-    )
+        sys.executable, "-m", "odradek.lab.player.worker", stdin=PIPE, stdout=PIPE, limit=_MOST_ANSWER,
+        start_new_session=True,  # Ctrl-C ends the page, which ends this process
+    )  # fmt: skip

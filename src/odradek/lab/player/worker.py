@@ -5,7 +5,6 @@ with its standard input.
 """
 
 import logging
-import signal
 import sys
 
 from msgspec import Struct, json
@@ -35,7 +34,6 @@ def main() -> None:
     """Play what standard input asks for, until it ends."""
     from odradek.lab.player.playing import play
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the page, which ends this process
     # Members that are removed and brokers that die are the subject of a play, not a fault.
     logging.getLogger("odradek").setLevel(logging.CRITICAL)
     for line in sys.stdin.buffer:

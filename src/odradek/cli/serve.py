@@ -32,7 +32,7 @@ from odradek.log.segments.open_files import DEFAULT_OPEN_FILES
 from odradek.model import ConfigurationError, OdradekError, SecurityProtocol, StorageError
 from odradek.runtime import SystemClock, SystemDisk, SystemNetwork, system_entropy
 from odradek.runtime.runtime import Runtime
-from odradek.security import exposed_listeners
+from odradek.security import is_loopback
 from odradek.stores import open_store
 
 _log = logging.getLogger("odradek.serve")
@@ -133,7 +133,7 @@ def _address(text: str) -> str:
 def _check_exposure(config: BrokerConfig, metrics: tuple[str, int] | None) -> None:
     listeners = [parse_listener(text) for text in config.listeners]
     hosts = [each.host for each in listeners if not listener_settings(config, each.name).authenticates]
-    exposed = exposed_listeners(hosts if metrics is None else [*hosts, metrics[0]])
+    exposed = [each for each in (hosts if metrics is None else [*hosts, metrics[0]]) if not is_loopback(each)]
     if exposed:
         raise ConfigurationError(
             f"{', '.join(host or 'every interface' for host in exposed)} can be reached from other machines, and "
@@ -150,7 +150,7 @@ def _check_page(config: BrokerConfig, page: str, *, is_network_allowed: bool) ->
         raise ConfigurationError(
             f"--page has no credentials for the listener {name}: run odradek page --command-config FILE instead"
         )
-    if exposed_listeners([host]) and not is_network_allowed:
+    if not (is_loopback(host) or is_network_allowed):
         raise ConfigurationError(
             f"the page at {page} could be used from other machines without a login: listen on localhost, add "
             "--allow-anonymous-network, or run odradek page with TLS and a login"

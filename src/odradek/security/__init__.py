@@ -1,6 +1,6 @@
 """Principals, SASL mechanisms, the authorizer by ACLs, exposed listeners: values and rules only.
 
-A listener without authentication that is reachable from other machines needs an explicit flag (`exposed_listeners`).
+A listener without authentication that is reachable from other machines needs an explicit flag (`is_loopback`).
 """
 
 from odradek.security.acl_authorizer import AclAuthorizer, Decision, Reason
@@ -29,7 +29,7 @@ from odradek.security.authorizer import (
     ResourcePattern,
     ResourceType,
 )
-from odradek.security.exposure import exposed_listeners, is_loopback
+from odradek.security.exposure import is_loopback
 from odradek.security.operations import (
     CLUSTER_OPERATIONS,
     GROUP_OPERATIONS,
@@ -72,7 +72,6 @@ __all__ = [
     "by_kafka_name",
     "by_number",
     "distinguished_name",
-    "exposed_listeners",
     "is_loopback",
     "kafka_name",
     "parse_principal",

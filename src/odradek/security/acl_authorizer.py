@@ -106,7 +106,6 @@ class AclAuthorizer:
         self.version = 0
         self.super_users = super_users
         self._no_acls = Decision(allow_everyone, Reason.NO_ACLS)
-        self._allows_everyone = allow_everyone
         self._acls: Acls | None = None
         self._types: list[_TypeRules] | None = None
         self._any: dict[tuple[object, ...], AuthorizationResult] = {}
@@ -193,7 +192,7 @@ class AclAuthorizer:
         if WILDCARD in denied_names:
             return False
         prefixes = tuple(denied_prefixes)
-        return self._allows_everyone or any(
+        return self._no_acls.is_allowed or any(
             not name.startswith(prefixes) and (is_prefix or name not in denied_names) for is_prefix, name in allowed
         )
 

@@ -12,7 +12,7 @@ import msgspec
 from odradek.cli.pipeline.options import SparkChoice, files_argument, load_files, spark_options
 from odradek.config import parse_host_port
 from odradek.model import ConfigurationError, OdradekError
-from odradek.security.exposure import exposed_listeners
+from odradek.security import is_loopback
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -52,7 +52,7 @@ def run(
     # Everything is checked before the JVM starts, which takes seconds.
     loaded = load_files(files)
     metrics = None if metrics_listen is None else parse_host_port(metrics_listen)
-    if metrics is not None and not allow_anonymous_network and exposed_listeners([metrics[0]]):
+    if metrics is not None and not (allow_anonymous_network or is_loopback(metrics[0])):
         raise ConfigurationError(
             f"--metrics-listen {metrics_listen} can be reached from other machines: add --allow-anonymous-network to "
             "allow that, or listen on localhost"

@@ -11,6 +11,7 @@ from transactional_client import TransactionalClient, stable
 from odradek.broker.transactions import marker_writes, transaction_markers
 from odradek.broker.transactions.marker_writes import Marker, Results
 from odradek.broker.transactions.transaction_coordinator import TransactionCoordinator
+from odradek.clients import Admin
 from odradek.controller import NewTopic
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -19,6 +20,7 @@ from odradek.testing.world import World, until
 from odradek.transactions.messages import SendMarkers
 
 Play = Callable[..., None]
+T0 = TopicPartition("t", 0)
 REPLICATED = {"transaction_state_log_replication_factor": "3", "transaction_state_log_min_isr": "1"}
 
 
@@ -176,6 +178,32 @@ def test_a_marker_waits_for_its_partitions_leader(play: Play) -> None:
         await world.start(away)
         await client.until_state("CompleteAbort")
         assert stable(world, *places)
+
+    play(scenario, brokers=3, **REPLICATED)
+
+
+def test_transactions_move_with_a_partition_that_is_reassigned(play: Play) -> None:
+    """An aborted one stays hidden, and an open one gets its marker from the new leader."""
+
+    async def scenario(world: World) -> None:
+        client = await started(world, t=1)
+        await client.write(("t", 0))
+        assert await client.end(is_commit=False) is ErrorCode.none
+        await client.until_state("CompleteAbort")
+        await client.write(("t", 0))
+        (old,) = world.broker.image.topics["t"].partitions[0].replicas
+        target = (old + 1) % 3
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.alter_partition_reassignments({T0: [target]})
+        await until(lambda: world.running[target].partitions.leader_or_none(*T0) is not None)
+        await until(lambda: old not in world.broker.image.topics["t"].partitions[0].replicas)
+        assert not stable(world, T0)
+        assert await client.end() is ErrorCode.none
+        await client.until_state("CompleteCommit")
+        assert stable(world, T0)
+        async with world.consumer("reader", isolation_level="read_committed") as reader:
+            reader.assign([T0])
+            assert [record.offset for record in await reader.poll(5_000)] == [2]
 
     play(scenario, brokers=3, **REPLICATED)
 

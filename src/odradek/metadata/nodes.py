@@ -7,7 +7,7 @@ content.
 import base64
 import binascii
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from odradek.config import ListenerAddress, parse_listener
 from odradek.metadata.node_fields import BrokenNodeError, Fields, fits
 from odradek.model import ConfigurationError, TopicPartition
+from odradek.model.names import numbers_by_topic
 
 NO_LEADER: Final = -1
 RECOVERED: Final = 0
@@ -108,7 +109,7 @@ class BrokerDirectoriesNode(Struct, frozen=True, kw_only=True):
         for name, each in sorted(self.directories.items()):
             flags = {"forgotten": each.is_forgotten, "old": each.is_old}
             fields[name] = {"path": each.path, **{flag: True for flag, is_set in flags.items() if is_set}}
-        accepted = {"accepted": _by_topic(self.accepted)} if self.accepted else {}
+        accepted = {"accepted": numbers_by_topic(self.accepted)} if self.accepted else {}
         return _encode({"version": 1, "directories": fields, **accepted})
 
     @classmethod
@@ -123,13 +124,6 @@ class BrokerDirectoriesNode(Struct, frozen=True, kw_only=True):
                 is_old=any(map(fields.has, ("old", "partitions", "doubted"))),
             )
         return cls(directories=directories, accepted=_partitions(path, node, "accepted"))
-
-
-def _by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
-    numbers: dict[str, list[int]] = {}
-    for key in sorted(partitions):
-        numbers.setdefault(key.topic, []).append(key.partition)
-    return numbers
 
 
 def _partitions(path: str, fields: "Fields", name: str) -> frozenset[TopicPartition]:

@@ -27,6 +27,14 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def numbers_by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    """Return the partitions' numbers by topic, both in ascending order."""
+    found: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        found.setdefault(topic, []).append(number)
+    return found
+
+
 class InvalidTopicError(KafkaError):
     """A topic name that breaks Kafka's rule; the message says how."""
 

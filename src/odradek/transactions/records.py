@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from odradek.model import TopicPartition
+from odradek.model.names import numbers_by_topic
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.internal_records.record_types import UnknownKey
 from odradek.protocol.internal_records.transaction_records import (
@@ -42,9 +43,7 @@ class TransactionRecordCodec:
 
 
 def _value(metadata: TransactionMetadata) -> TransactionLogValue:
-    topics: dict[str, list[int]] = {}
-    for topic, number in sorted(metadata.partitions):
-        topics.setdefault(topic, []).append(number)
+    topics = numbers_by_topic(metadata.partitions)
     partitions = tuple(PartitionsSchema(topic=topic, partition_ids=tuple(some)) for topic, some in topics.items())
     return TransactionLogValue(
         producer_id=metadata.producer_id,

@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from heapq import nlargest, nsmallest
 from typing import Any, Final, Protocol
 
@@ -22,7 +22,7 @@ from odradek.coordination import partition_for
 from odradek.groups import CauseKind, RebalanceCompleted
 from odradek.model import Buffer, OdradekError, TopicPartition, UnavailableError
 from odradek.model.errors import ErrorCode, KafkaError
-from odradek.model.names import JOURNAL_TOPIC
+from odradek.model.names import JOURNAL_TOPIC, numbers_by_topic
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.messages.produce import ProduceTopic, decode_produce_response, encode_produce_request
@@ -205,18 +205,17 @@ def _owners(rebalance: RebalanceCompleted) -> dict[str, Any]:
     named = every if len(every) <= MOST_PARTITIONS else frozenset(nsmallest(MOST_PARTITIONS, every))
     changes = [(change, change.partitions & named) for change in rebalance.changes]
     return {
-        "owned": {member_id: _by_topic(some & named) for member_id, some in rebalance.owned.items() if some & named},
+        "owned": {
+            member_id: numbers_by_topic(some & named) for member_id, some in rebalance.owned.items() if some & named
+        },
         "owners_left_out": len(every) - len(named),
         "changes": [
-            {"at_ms": change.at_ms, "member": change.member_id, "gets" if change.gets else "loses": _by_topic(some)}
+            {
+                "at_ms": change.at_ms,
+                "member": change.member_id,
+                "gets" if change.gets else "loses": numbers_by_topic(some),
+            }
             for change, some in changes
             if some
         ],
     }
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for topic, number in sorted(partitions):
-        found.setdefault(topic, []).append(number)
-    return found

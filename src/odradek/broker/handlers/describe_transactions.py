@@ -9,6 +9,7 @@ from odradek.broker.cooperation import cooperatively
 from odradek.broker.parts import HasTransactions
 from odradek.broker.serving.context import RequestContext
 from odradek.model import KafkaError
+from odradek.model.names import numbers_by_topic
 from odradek.security import AclOperation, ResourceType
 from odradek.transactions import TransactionMetadata
 from odradek.transactions.messages import DescribeTransactionRequest
@@ -39,9 +40,7 @@ async def _describe(broker: HasTransactions, context: RequestContext, transactio
             "producer_epoch": 0,
             "topics": [],
         }
-    topics: dict[str, list[int]] = {}
-    for topic, number in sorted(found.partitions):
-        topics.setdefault(topic, []).append(number)
+    topics = numbers_by_topic(found.partitions)
     denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, topics, quietly=True)
     return {
         "transactional_id": transactional_id,

@@ -16,7 +16,7 @@ from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.coordination import Producer, partition_for
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
-from odradek.model.names import TRANSACTIONS_TOPIC
+from odradek.model.names import TRANSACTIONS_TOPIC, numbers_by_topic
 from odradek.protocol.api import ApiKey
 from odradek.transactions.messages import AddPartitionsRequest, Request, VerifyPartitionsRequest
 from odradek.transactions.transaction import EPOCH_PER_TRANSACTION
@@ -41,9 +41,7 @@ class _Transaction(Struct, eq=False, kw_only=True):
             self.answer.set_result(dict.fromkeys(self.partitions, error))
 
     def message(self) -> dict[str, Any]:
-        topics: dict[str, list[int]] = {}
-        for topic, number in sorted(self.partitions):
-            topics.setdefault(topic, []).append(number)
+        topics = numbers_by_topic(self.partitions)
         return {
             "transactional_id": self.transactional_id,
             "producer_id": self.producer.producer_id,

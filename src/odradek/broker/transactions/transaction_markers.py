@@ -23,6 +23,7 @@ from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.transactions.marker_writes import Marker, MarkerWriter, Results
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.model.names import numbers_by_topic
 from odradek.protocol.api import ApiKey
 from odradek.runtime.rate_limited_log import RateLimitedLog
 from odradek.transactions.messages import SendMarkers
@@ -279,9 +280,7 @@ def _marker(ending: _Ending, partitions: Iterable[TopicPartition]) -> Marker:
 
 
 def _message(marker: Marker) -> dict[str, Any]:
-    topics: dict[str, list[int]] = {}
-    for topic, number in marker.partitions:
-        topics.setdefault(topic, []).append(number)
+    topics = numbers_by_topic(marker.partitions)
     return {
         "producer_id": marker.producer_id,
         "producer_epoch": marker.producer_epoch,

@@ -1,6 +1,5 @@
 """`odradek lab assign`, `compare`, `explain` and `what-if`: which member gets which partition, and why."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -30,6 +29,7 @@ from odradek.lab.pictures.views import assignment_chart, comparison_chart, trans
 from odradek.lab.runs import run_strategy
 from odradek.lab.what_if import Change
 from odradek.lab.what_if import what_if as compute_what_if
+from odradek.model.names import numbers_by_topic
 
 
 @click.group(name="lab", cls=CommandGroup)
@@ -63,7 +63,7 @@ def assign(*, given: Given, strategy: str | None, limit: int, picture: str | Non
     write_picture(picture, lambda: assignment_chart(run, given.case.owners()))
     if as_json:
         for member, partitions in run.settled.items():
-            print_json({"member": member, "partitions": _by_topic(partitions)})
+            print_json({"member": member, "partitions": numbers_by_topic(partitions)})
         return
     print_run(given.case, run, limit)
     click.echo(summary(given.case, run))
@@ -166,10 +166,3 @@ def what_if(
     print_transition(made, limit)
     if given.group is not None:
         click.echo(pauses_sentence(past))
-
-
-def _by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for topic, number in partitions:
-        found.setdefault(topic, []).append(number)
-    return found

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from members import reading
+from msgspec.structs import replace
 from visitor import Visitor, visiting
 
 from odradek.clients import Admin, Producer
@@ -155,6 +156,25 @@ async def test_an_address_without_a_group_gets_a_sentence(kafka: Cluster) -> Non
         assert "the address names no group" in (await visitor.get("/group")).text
 
 
+async def test_a_stuck_classic_group_names_the_members_that_may_hold_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = _Brokers()
+
+    class Stuck:
+        async def describe_group(self, group_id: str) -> GroupDescription:
+            described = await brokers.describe_group(group_id)
+            return replace(described, group_state="PreparingRebalance", members=described.members[:7])
+
+    async def admin(_session: Session) -> Stuck:
+        return Stuck()
+
+    monkeypatch.setattr(Session, "admin", admin)
+    async with visiting() as visitor:
+        text = (await visitor.get("/group?id=stuck")).text
+    assert "The group rebalances, at least since" in text
+    assert "partitions before: member-0000 on h, member-0001 on h" in text
+    assert "member-0004 on h and 2 more." in text
+
+
 class _Brokers:
     """An admin client of brokers without a journal, whose group of 2,000 members rebalances at the second look."""
 
@@ -195,6 +215,8 @@ async def test_a_group_of_many_members_on_brokers_without_a_journal_is_paged(mon
         members = await visitor.get("/group/members?id=big&page=50")
     assert "The group rebalances" not in first.text
     assert "the coordinator does not say which have" in moving.text
+    assert "until the group removes it after its max.poll.interval.ms" in moving.text
+    assert "The group rebalances, since" in moving.text
     assert "Nobody reads t(0,1," in moving.text
     assert "The cluster has no journal of this rebalance" in after.text
     assert "The first 30 of 2,000 members" in after.text

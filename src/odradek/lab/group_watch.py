@@ -37,6 +37,8 @@ class SeenRebalance(Struct, kw_only=True):
     """A rebalance as seen from outside; `to_ms` is None while it goes on."""
 
     from_ms: int
+    began_earlier: bool = False
+    """Whether it went on already when the group was first looked at, at `from_ms`."""
     to_ms: int | None = None
     joined: dict[str, int]
     """The members that have come, and when."""
@@ -97,6 +99,7 @@ class GroupWatch:
             self._changes.append((at_ms, owners))
         seen = self.rebalance
         if seen is not None and seen.to_ms is None:
+            seen.began_earlier |= is_first and seen.from_ms == at_ms
             seen.joined |= dict.fromkeys(sorted(members - (self._members or members)), at_ms)
             seen.left |= dict.fromkeys(sorted((self._members or members) - members), at_ms)
             if not is_moving(group):

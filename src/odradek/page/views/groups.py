@@ -47,6 +47,7 @@ _MOST_TRIES: Final = 10
 """Looks after a rebalance in which its record may come into the journal, which is written about a second later."""
 _MEMBERS: Final = 40
 _HISTORY: Final = 20
+_SUSPECTS: Final = 5
 _MOST_WAITING: Final = 100
 """Limit of the members in the table of those that wait."""
 
@@ -284,7 +285,7 @@ def _group_page(
 def _lines(described: GroupDescription, waits: GroupWaits | None) -> list[str]:
     if waits is None:
         state = WAITING_STATES.get(described.group_state)
-        return [] if state is None else [f"The group {state}."]
+        return [] if state is None else [f"The group {state}.", *_suspects(described)]
     behind = sum(member.epoch != waits.assignment_epoch for member in waits.members)
     revoking = sum(bool(member.revokes) for member in waits.members)
     waiting = sum(bool(member.waits_for) for member in waits.members)
@@ -293,6 +294,21 @@ def _lines(described: GroupDescription, waits: GroupWaits | None) -> list[str]:
         f"Members that have to give up partitions: {revoking:,}; that wait for partitions: {waiting:,}."
     )
     return [text, *([f"Times are unknown: {waits.unreadable}"] if waits.unreadable else [])]
+
+
+def _suspects(described: GroupDescription) -> list[str]:
+    """Return a sentence on the members that may hold up a classic group; new members have joined already."""
+    if described.group_state != "PreparingRebalance":
+        return []
+    text = (
+        "A member joins again at its next poll. One that does not poll holds up the others, until the group removes "
+        "it after its max.poll.interval.ms, by default 5 minutes."
+    )
+    named = [f"{each.member_id} on {each.client_host.lstrip('/')}" for each in described.members if each.assignment]
+    if not named:
+        return [text]
+    more = f" and {len(named) - _SUSPECTS:,} more" if len(named) > _SUSPECTS else ""
+    return [f"{text} See what those do that had partitions before: {', '.join(named[:_SUSPECTS])}{more}."]
 
 
 def _waiting(waits: GroupWaits, now_ms: int) -> list[tuple[object, ...]]:

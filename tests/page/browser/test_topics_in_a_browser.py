@@ -33,6 +33,6 @@ async def test_the_filter_works_without_a_script_too(tab: Page, address: str, ka
     await tab.get_by_label("Name").fill(name)
     await tab.get_by_role("button", name="Filter").click()
     await expect(tab.get_by_text("1 topic", exact=True)).to_be_visible()
-    await tab.get_by_role("link", name=name).click()
+    await tab.get_by_role("link", name=name, exact=True).click()
     await tab.get_by_role("link", name="Delete").click()
     await expect(tab.get_by_label("Type the topic's name again")).to_be_visible()

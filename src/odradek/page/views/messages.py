@@ -304,7 +304,7 @@ VIEW = View(
     title="",
     path="/topics",
     pages=(
-        Page(path="/topics/{topic}/messages", template="messages.html", data=messages, live=("found",)),
+        Page(path="/topics/{topic}/messages", template="messages.html", data=messages, live=("found",), interval_s=0.5),
         Page(path="/topics/{topic}/search", template="messages.html", data=search, updates=searched, live=("found",)),
         Page(path="/topics/{topic}/messages/{partition}/{offset}", template="message.html", data=message),
         Page(path="/topics/{topic}/export", template="messages.html", data=export),

@@ -17,7 +17,7 @@ CONFIG: Final = {
 
 _DRAWN: Final[Mapping[str, tuple[str, ...]]] = {
     "log.flush.mode": ("none", "none", "none", "group"),
-    "log.segment.bytes": ("1073741824", "1073741824", "4096"),
+    "log.segment.bytes": ("1073741824", "1073741824", "8192"),
     "replica.lag.time.max.ms": ("3000", "3000", "10000"),
     "num.replica.fetchers": ("1", "1", "2"),
 }

@@ -71,6 +71,7 @@ async def reassign(schedule: Schedule, one: int, other: int) -> None:
             (state, *_) = partition_states(world, place.topic)
             return state is not None and sorted(state.isr) == list(range(BROKERS))
 
+        await asyncio.sleep(5)  # what the network held is executed first
         for _ in range(20):
             await set_replicas(other, one, third)
             with suppress(TimeoutError):

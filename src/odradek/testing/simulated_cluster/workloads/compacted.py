@@ -19,7 +19,7 @@ _KEYS: Final = 8
 
 
 class Compacted(Workload):
-    """One producer of a table with few keys and small segments, which are compacted all the time."""
+    """One producer of a table with few keys and small segments, larger than its batches, which are compacted."""
 
     config: ClassVar[Mapping[str, str]] = {"log.cleaner.backoff.ms": "2000"}
     clients: ClassVar[Sequence[str]] = ("table-writer",)
@@ -27,7 +27,7 @@ class Compacted(Workload):
 
     def __init__(self, world: World, setup: Setup) -> None:
         super().__init__(world, setup)
-        self._producer = world.producer("table-writer", delivery_timeout_ms=3_000_000, **CLIENTS)
+        self._producer = world.producer("table-writer", batch_size=800, delivery_timeout_ms=3_000_000, **CLIENTS)
         self._writing: asyncio.Task[None] | None = None
         self._table: dict[bytes, bytes | None] = {}
         self._deliveries: list[asyncio.Future[Any]] = []

@@ -1,6 +1,7 @@
 """The exactly-once sink: its transactions, its decisions, and crashes at each step (X1)."""
 
 import asyncio
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -9,12 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from bench.peers.kafka_peer import KafkaBroker
 from odradek.clients import Admin
 from odradek.clients.admin.transactions import NO_TIMEOUT_MS, TransactionDescription
 from odradek.clients.producer.transactions.prepared_transaction import PreparedTransaction
 from odradek.model import ConfigurationError, KafkaError, OdradekError, TopicPartition
+from odradek.spark import source
 from odradek.spark.options import WriteOptions, parse_write_options
 from odradek.spark.writing import committer
 from odradek.spark.writing.committer import LostTransactionError, check_open, decided_write
@@ -408,6 +411,18 @@ def test_a_prefix_that_begins_like_another_one_has_other_transactional_ids() -> 
 def test_wrong_options_are_refused(given: dict[str, str], sentence: str) -> None:
     with pytest.raises(ConfigurationError, match=sentence):
         parse_write_options({"kafka.bootstrap.servers": "h:1", **given})
+
+
+def test_only_the_writer_of_tasks_looks_the_last_decision_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up: list[object] = []
+    monkeypatch.setattr(source, "_decided_write", looked_up.append)
+    given = {"kafka.bootstrap.servers": "h:1", "topic": "t", "guarantee": "exactly_once", "transactionalIdPrefix": "p"}
+    schema = StructType([StructField("value", StringType())])
+    source.OdradekDataSource(given).streamWriter(schema, overwrite=False)
+    assert len(looked_up) == 1
+    monkeypatch.setitem(sys.modules, source.COMMITS, sys)
+    source.OdradekDataSource(given).streamWriter(schema, overwrite=False)
+    assert len(looked_up) == 1
 
 
 # ---- in Spark ---------------------------------------------------------------------------------------------------

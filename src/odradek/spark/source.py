@@ -4,14 +4,18 @@ PySpark creates an `OdradekDataSource` in a short-lived process per step (schema
 what only it needs. Errors are `ConfigurationError`s, and `InvalidTopicError` for a topic's name.
 """
 
+import sys
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource
 
 from odradek.model import ConfigurationError
 from odradek.spark.options import check_read_options, parse_read_options, parse_write_options
+
+COMMITS: Final = "pyspark.sql.worker.python_streaming_sink_runner"
+"""The module of the process that commits a micro-batch; another one creates the writers of its tasks."""
 
 
 class OdradekDataSource(DataSource):  # type: ignore[misc]
@@ -73,7 +77,8 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
 
         options = _write_options(self.options)
         check_sink_schema(schema, topic=options.topic, include_timestamp=options.include_timestamp)
-        return StreamWriter(options, _decided_write(options))
+        # A commit looks the last decision up itself, after it has fenced earlier drivers.
+        return StreamWriter(options, None if COMMITS in sys.modules else _decided_write(options))
 
 
 def _lookup(options: Any) -> Any:

@@ -43,6 +43,13 @@ def test_deep_nesting_is_shown_as_text() -> None:
     assert decode(b"[" * 100_000 + b"]" * 100_000).format == "text"
 
 
+def test_a_dump_has_the_first_bytes_of_a_large_value() -> None:
+    found = decode(b"\xff\x00" * 1_000_000)
+    assert found.size_bytes == 2_000_000
+    assert found.text.endswith("\n…")
+    assert len(found.text) < 400_000
+
+
 def test_a_tree_of_too_many_values_is_shown_as_text() -> None:
     found = decode(msgspec.json.encode(list(range(MOST_NODES))))
     assert not found.has_tree

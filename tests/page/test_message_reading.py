@@ -1,12 +1,15 @@
 """The page reads messages newest first or from a position, in pieces that cursors connect, and searches them."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import tracemalloc
+from collections.abc import Awaitable, Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from odradek.clients import Admin, SimpleConsumer
-from odradek.model import ConfigurationError
+from odradek.clients import Admin, ConsumerRecord, SimpleConsumer
+from odradek.model import ConfigurationError, TopicPartition
 from odradek.page.messages.masking import Masks
 from odradek.page.messages.reading import Marker, Progress, Query, scan
 from odradek.testing.simulation.clock import EPOCH_MS
@@ -32,6 +35,27 @@ def play(seed: int, scene: Scene, count: int, value: Callable[[int], bytes] = la
             await scene(consumer)
 
     world.play(scenario)
+
+
+class LargeMessages:
+    """A consumer whose messages are all as large, and are made when they are fetched."""
+
+    def __init__(self, *, partitions: int, count: int, size_bytes: int) -> None:
+        self._partitions, self._count, self._size_bytes = partitions, count, size_bytes
+
+    async def partitions_for_topic(self, _topic: str) -> range:
+        return range(self._partitions)
+
+    async def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    async def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, self._count)
+
+    async def fetch(self, partition: TopicPartition, offset: int, **_limits: int) -> SimpleNamespace:
+        await asyncio.sleep(0)
+        record = ConsumerRecord(*partition, offset, offset, b"k", b"v" * self._size_bytes, (), -1)
+        return SimpleNamespace(records=(record,), markers=(), next_offset=offset + 1)
 
 
 async def last(consumer: SimpleConsumer, masks: Masks = NO_MASKS, **query: Any) -> Progress:
@@ -125,6 +149,19 @@ def test_a_search_cannot_find_what_masks_hide(seed: int) -> None:
         assert numbers(await last(consumer, masks, key="k3")) == [3]
 
     play(seed, scene, 20, lambda _: b'{"user":"ann","pin":1234}')
+
+
+@pytest.mark.parametrize("query", [{}, {"contains": "v"}, {"start": "beginning"}])
+def test_the_memory_of_a_scan_does_not_grow_with_the_size_of_messages(query: dict[str, str]) -> None:
+    reader = LargeMessages(partitions=20, count=25, size_bytes=1 << 20)
+    tracemalloc.start()
+    try:
+        found = asyncio.run(last(reader, limit=500, **query)).found  # type: ignore[arg-type]
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found) == 500
+    assert most_bytes < 20 << 20, "each of eight readers has one message"
 
 
 def test_the_ends_of_transactions_are_shown_in_their_places(seed: int) -> None:

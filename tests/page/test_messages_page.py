@@ -67,9 +67,18 @@ async def test_a_large_value_is_cut_in_the_list_and_can_be_downloaded(kafka: Clu
         text = await page_of(visitor, "/topics/large/messages")
         assert len(text) < 20_000
         assert "Show the whole message" in text
+        assert large.decode() in json.loads(await page_of(visitor, "/topics/large/export?as=ndjson"))["value"]
         answer = await visitor.get("/topics/large/messages/0/0?download=value")
     assert answer.text.encode() == large
     assert answer.headers["content-disposition"].startswith("attachment")
+
+
+async def test_a_file_of_too_many_bytes_is_refused(kafka: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odradek.page.views.messages._MOST_SAVED_BYTES", 30_000)
+    settings = await written(kafka, "toolarge", b"x" * 20_000, b"y" * 20_000)
+    async with visiting(settings) as visitor:
+        assert "save fewer" in await page_of(visitor, "/topics/toolarge/export?as=csv", 400)
+        assert "y" * 20_000 in await page_of(visitor, "/topics/toolarge/export?as=csv&limit=1")
 
 
 async def test_a_search_shows_what_it_found_and_goes_on_while_the_page_is_open(kafka: Cluster) -> None:

@@ -11,6 +11,7 @@ hex        everything else
 ```
 """
 
+import re
 import struct
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -29,9 +30,12 @@ MOST_NODES: Final = 2_000
 _MOST_DEPTH: Final = 64
 """Limit of the containers around a value in a tree; templates need the stack for each."""
 _HEX_ROW: Final = 16
+_MOST_DUMPED: Final = 64 << 10
+"""Limit of the bytes that a dump shows."""
 _CONFLUENT_BYTES: Final = 5
 _UNUSUAL: Final = frozenset(range(0x20)) - frozenset(b"\t\n\r\x1b")
 """Bytes that text does not have; bytes with one are taken for binary."""
+_NOT_PLAIN: Final = re.compile(r"[^\n\t -~]")
 _ESCAPED: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Categories of characters that change how others are shown, or are not shown: controls, bidirectional overrides."""
 
@@ -71,15 +75,13 @@ def decode(data: bytes | None, name: str = GUESS, schemas: Mapping[str, Show] | 
 
 def visible_text(text: str) -> str:
     r"""Return text whose invisible characters are escapes, such as `␛` and `\u202e`; tabs and lines stay."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character in "\n\t" or unicodedata.category(character) not in _ESCAPED else _escape(character)
-        for character in text
-    )
+    return text if text.isprintable() else _NOT_PLAIN.sub(_escape, text)
 
 
-def _escape(character: str) -> str:
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    if unicodedata.category(character) not in _ESCAPED:
+        return character
     code = ord(character)
     if code < 0x20:
         return chr(0x2400 + code)
@@ -123,10 +125,12 @@ def _of_tree(name: str, tree: Any, data: bytes, text: str) -> Decoded:
 
 def _hex(data: bytes) -> Decoded:
     rows = []
-    for place in range(0, len(data), _HEX_ROW):
+    for place in range(0, min(len(data), _MOST_DUMPED), _HEX_ROW):
         row = data[place : place + _HEX_ROW]
         letters = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
         rows.append(f"{place:08x}  {row.hex(' '):<47}  {letters}")
+    if len(data) > _MOST_DUMPED:
+        rows.append("…")
     return Decoded(format="hex", size_bytes=len(data), text="\n".join(rows))
 
 

@@ -11,8 +11,6 @@ from odradek.model import packages_of
 from odradek.page.messages.reading import header_text
 from odradek.presentation.record_formats import json_formatter
 
-MOST_EXPORTED: Final = 10_000
-
 
 class Export(NamedTuple):
     """A file format: what it is called, the file's ending, its media type, and the function that makes it."""

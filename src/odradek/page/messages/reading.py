@@ -2,7 +2,8 @@
 
 A scan reads chunks of all partitions, merges them by time, keeps the messages that match, and yields its progress after
 each chunk. It ends at `limit` messages, at `most_read` messages read, or where the partitions end. Its cursor is the
-address of the next messages: `partition:offset,…`.
+address of the next messages: `partition:offset,…`. Messages above `_LARGE_BYTES` are shortened as they are read, so the
+size of messages does not decide how much memory a scan takes.
 """
 
 import asyncio
@@ -24,11 +25,14 @@ from odradek.presentation.offset_specs import END, Position, position
 
 MOST_LIMIT: Final = 500
 _FIRST_STEP: Final = 25
+_FIRST_CHUNK: Final = 2_500
+"""Limit of the offsets that the first chunk covers, over all partitions."""
 _MOST_STEP: Final = 5_000
 """Limits of the offsets of one partition that a chunk covers."""
 _CHUNK_BYTES: Final = 8 << 20
 """The size of a chunk that is aimed at, over all partitions."""
 _FETCH_BYTES: Final = 1 << 20
+_LARGE_BYTES: Final = 8 << 10
 _READERS: Final = 8
 """Partitions that are read at the same time."""
 
@@ -51,8 +55,32 @@ class Marker(NamedTuple):
         return self.marker.timestamp
 
 
-Entry = ConsumerRecord | Marker
-Matches = Callable[[Entry], bool]
+class Shortened(Struct, frozen=True, kw_only=True):
+    """The place of a large message, and in a subclass its shown parts."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+Entry = ConsumerRecord | Marker | Shortened
+Matches = Callable[[ConsumerRecord], bool]
+
+
+class _Read(NamedTuple):
+    """A message or marker of a chunk; `entry` is None if it does not match."""
+
+    partition: TopicPartition
+    offset: int
+    timestamp: int
+    size_bytes: int
+    entry: Entry | None
+
+
+def place_of(record: ConsumerRecord) -> Shortened:
+    """Return the place of a large message, without the message."""
+    return Shortened(topic=record.topic, partition=record.partition, offset=record.offset, timestamp=record.timestamp)
 
 
 class Query(Struct, frozen=True, kw_only=True):
@@ -97,9 +125,23 @@ class Progress(Struct, frozen=True, kw_only=True):
     """The first and the end offset of each partition."""
 
 
-async def scan(consumer: SimpleConsumer, query: Query, masks: Masks) -> AsyncIterator[Progress]:
-    """Yield the progress after each chunk. Raises `ConfigurationError` for a wrong query."""
+async def scan(
+    consumer: SimpleConsumer, query: Query, masks: Masks, shorten: Callable[[ConsumerRecord], Shortened] = place_of
+) -> AsyncIterator[Progress]:
+    """Yield the progress after each chunk, with large messages as `shorten` returns them.
+
+    Raises `ConfigurationError` for a wrong query.
+    """
     matches = _matcher(query, masks)
+
+    def kept(partition: TopicPartition, each: ConsumerRecord | TransactionMarker) -> _Read:
+        if isinstance(each, TransactionMarker):
+            marker = None if query.is_search else Marker(*partition, each)
+            return _Read(partition, each.offset, each.timestamp, 0, marker)
+        size = record_bytes(each)
+        found = None if not matches(each) else each if size <= _LARGE_BYTES else shorten(each)
+        return _Read(partition, each.offset, each.timestamp, size, found)
+
     known = await consumer.partitions_for_topic(query.topic)
     partitions = [TopicPartition(query.topic, number) for number in _wanted(query, known)]
     starts, ends = await asyncio.gather(consumer.beginning_offsets(partitions), consumer.end_offsets(partitions))
@@ -108,7 +150,7 @@ async def scan(consumer: SimpleConsumer, query: Query, masks: Masks) -> AsyncIte
     limits = starts if query.is_backward else ends
     found: list[Entry] = []
     read = read_bytes = 0
-    step = _FIRST_STEP
+    step = max(1, min(_FIRST_STEP, _FIRST_CHUNK // max(len(partitions), 1)))
 
     def progress(*, is_done: bool) -> Progress:
         left = sum(abs(limits[each] - place) for each, place in places.items())
@@ -129,21 +171,20 @@ async def scan(consumer: SimpleConsumer, query: Query, masks: Masks) -> AsyncIte
             yield progress(is_done=True)
             return
         ranges = {each: _range(places[each], limits[each], step, direction) for each in unread}
-        chunks = await _read(consumer, ranges)
+        chunks = await _read(consumer, ranges, kept)
         in_order = [chunk[::direction] for chunk in chunks.values()]
         chunk_read = chunk_bytes = 0
-        for record in heapq.merge(*in_order, key=lambda each: direction * each.timestamp):
-            place = TopicPartition(record.topic, record.partition)
-            places[place] = record.offset if query.is_backward else record.offset + 1
+        for each in heapq.merge(*in_order, key=lambda each: direction * each.timestamp):
+            places[each.partition] = each.offset if query.is_backward else each.offset + 1
             chunk_read += 1
-            chunk_bytes += _size(record)
-            if matches(record):
-                found.append(record)
+            chunk_bytes += each.size_bytes
+            if each.entry is not None:
+                found.append(each.entry)
                 if len(found) == query.limit:
                     break
         else:
-            for each, (first, end) in ranges.items():
-                places[each] = first if query.is_backward else end
+            for partition, (first, end) in ranges.items():
+                places[partition] = first if query.is_backward else end
         read, read_bytes = read + chunk_read, read_bytes + chunk_bytes
         step = _next_step(step, len(unread), chunk_read, chunk_bytes)
         yield progress(is_done=False)
@@ -162,12 +203,14 @@ def _range(place: int, limit: int, step: int, direction: int) -> tuple[int, int]
 
 
 async def _read(
-    consumer: SimpleConsumer, ranges: Mapping[TopicPartition, tuple[int, int]]
-) -> dict[TopicPartition, list[Entry]]:
+    consumer: SimpleConsumer,
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+    kept: Callable[[TopicPartition, ConsumerRecord | TransactionMarker], _Read],
+) -> dict[TopicPartition, list[_Read]]:
     slots = asyncio.Semaphore(_READERS)
 
-    async def read(partition: TopicPartition, first: int, end: int) -> list[Entry]:
-        entries: list[Entry] = []
+    async def read(partition: TopicPartition, first: int, end: int) -> list[_Read]:
+        entries: list[_Read] = []
         async with slots:
             while first < end:
                 try:
@@ -175,10 +218,10 @@ async def _read(
                 except OffsetOutOfRangeError:  # retention has deleted them meanwhile
                     first = max((await consumer.beginning_offsets([partition]))[partition], first + 1)
                     continue
-                entries += (each for each in fetched.records if each.offset < end)
+                entries += (kept(partition, each) for each in fetched.records if each.offset < end)
                 if fetched.markers:
-                    entries += (Marker(*partition, each) for each in fetched.markers if each.offset < end)
-                    entries.sort(key=_offset)
+                    entries += (kept(partition, each) for each in fetched.markers if each.offset < end)
+                    entries.sort(key=lambda each: each.offset)
                 if fetched.next_offset <= first:
                     break
                 first = fetched.next_offset
@@ -251,9 +294,7 @@ def _matcher(query: Query, masks: Masks) -> Matches:
     def contains(data: bytes) -> bool:
         return pattern.search(data) is not None if pattern is not None else needle in data
 
-    def matches(record: Entry) -> bool:
-        if isinstance(record, Marker):
-            return False
+    def matches(record: ConsumerRecord) -> bool:
         if key is not None:
             is_equal = _masked(record, "key", masks) == query.key if masks else record.key == key
             if not is_equal:
@@ -306,12 +347,7 @@ def header_text(value: bytes | None) -> str:
     return "" if value is None else visible_text(value.decode(errors="replace"))
 
 
-def _offset(entry: Entry) -> int:
-    return entry.offset
-
-
-def _size(record: Entry) -> int:
-    if isinstance(record, Marker):
-        return 0
+def record_bytes(record: ConsumerRecord) -> int:
+    """Return the size of a message's key, value and headers."""
     headers = sum(len(name) + len(value or b"") for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers

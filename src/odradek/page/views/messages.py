@@ -1,6 +1,7 @@
 """The views of messages: newest first or from a position, a search that shows how far it is, one message, exports."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -10,15 +11,18 @@ from starlette.responses import RedirectResponse, Response
 from odradek.clients import ConsumerRecord, SimpleConsumer
 from odradek.model import ConfigurationError, validate_topic_name
 from odradek.page.messages.decoding import GUESS, PLAIN_FORMATS, Decoded, visible_text
-from odradek.page.messages.export import EXPORTS, MOST_EXPORTED
+from odradek.page.messages.export import EXPORTS
 from odradek.page.messages.masking import MASKED, Masks
 from odradek.page.messages.reading import (
     MOST_LIMIT,
+    Entry,
     Marker,
     Progress,
     Query,
+    Shortened,
     header_text,
     masked_record,
+    record_bytes,
     scan,
     shown,
     text_of,
@@ -34,17 +38,15 @@ _WHOLE_HEADERS: Final = 1_000
 _FIRST_READ: Final = 20_000
 """Messages that a search reads before the page is shown; a browser with scripts shows the rest as it is read."""
 _MOST_SEARCHED: Final = 10_000_000
+_MOST_SAVED_BYTES: Final = 64 << 20
+"""Limit of the messages of a file, which is made in memory."""
 _FIELDS: Final = ("partition", "from", "key", "text", "regex", "key_format", "value_format", "limit")
 _PRODUCED_FORMATS: Final = ("text", "json", "base64", "null")
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class Row(Shortened, frozen=True, kw_only=True):
     """A message as it is shown."""
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
     key: Decoded
     value: Decoded
     headers: Sequence[tuple[str, str]]
@@ -61,7 +63,7 @@ class MessagesPage(Struct, frozen=True, kw_only=True):
     query: Query
     fields: Mapping[str, str]
     """The fields of the form."""
-    rows: Sequence[Row | Marker]
+    rows: Sequence[Shortened | Marker]
     progress: Progress
     formats: Sequence[str]
     address: str
@@ -96,7 +98,7 @@ async def search(asked: PageRequest) -> MessagesPage:
 async def searched(asked: PageRequest) -> AsyncIterator[MessagesPage]:
     """Yield a search's results as it reads on."""
     query = _query(asked, most_read=_MOST_SEARCHED)
-    async for progress in scan(await _consumer(asked), query, _masks(asked)):
+    async for progress in scan(await _consumer(asked), query, _masks(asked), partial(_row, asked)):
         yield _page(asked, query, progress)
 
 
@@ -105,8 +107,7 @@ async def message(asked: PageRequest) -> Row | Response:
     topic, partition, offset = asked.path["topic"], _number(asked, "partition"), _number(asked, "offset")
     consumer = await _consumer(asked)
     _check_partition(topic, partition, await consumer.partitions_for_topic(topic))
-    fetched = await consumer.fetch((topic, partition), offset, max_wait_ms=0)
-    record = next((each for each in fetched.records if each.offset == offset), None)
+    record = await _record(consumer, topic, partition, offset)
     if record is None:
         raise ConfigurationError(
             f"{topic}-{partition} has no message at the offset {offset}: it is the place of a transaction's marker, "
@@ -121,15 +122,33 @@ async def message(asked: PageRequest) -> Row | Response:
 
 
 async def export(asked: PageRequest) -> Response:
-    """Return a file of the messages that the query finds, at most `MOST_EXPORTED`."""
+    """Return a file of the messages that the query finds."""
     chosen = EXPORTS.get(asked.query.get("as", ""))
     if chosen is None:
         raise ConfigurationError(f"messages are exported as one of {', '.join(EXPORTS)}")
     query, masks = _query(asked), _masks(asked)
-    found: tuple[ConsumerRecord, ...] = ()
-    async for progress in scan(await _consumer(asked), query, masks):
-        found = tuple(each for each in progress.found if not isinstance(each, Marker))
-    content = chosen.make([masked_record(each, masks) for each in found[:MOST_EXPORTED]])
+    consumer = await _consumer(asked)
+    found: Sequence[Entry] = ()
+    async for progress in scan(consumer, query, masks):
+        found = progress.found
+    records, size = [], 0
+    for each in found:
+        if isinstance(each, Marker):
+            continue
+        record: ConsumerRecord | None
+        if isinstance(each, ConsumerRecord):
+            record = each
+        else:
+            record = await _record(consumer, each.topic, each.partition, each.offset)
+        if record is None:
+            continue  # retention has deleted it meanwhile
+        size += record_bytes(record)
+        if size > _MOST_SAVED_BYTES:
+            raise ConfigurationError(
+                f"these messages have more than {_MOST_SAVED_BYTES >> 20} MiB: save fewer, with &limit=N in the address"
+            )
+        records.append(masked_record(record, masks))
+    content = chosen.make(records)
     return _file(content, f"{query.topic}.{chosen.ending}", chosen.media_type)
 
 
@@ -165,13 +184,18 @@ async def _consumer(asked: PageRequest) -> SimpleConsumer:
     return await asked.session.consumer()
 
 
+async def _record(consumer: SimpleConsumer, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
+    fetched = await consumer.fetch((topic, partition), offset, max_bytes=1, max_wait_ms=0)  # its batch alone
+    return next((each for each in fetched.records if each.offset == offset), None)
+
+
 def _check_partition(topic: str, partition: int, known: Sequence[int]) -> None:
     if partition not in known:
         raise ConfigurationError(f"the topic {topic} has no partition {partition}, only {len(known)}")
 
 
 async def _first(asked: PageRequest, query: Query) -> MessagesPage:
-    async for progress in scan(await _consumer(asked), query, _masks(asked)):
+    async for progress in scan(await _consumer(asked), query, _masks(asked), partial(_row, asked)):
         last = progress
     return _page(asked, query, last)
 
@@ -183,7 +207,7 @@ def _page(asked: PageRequest, query: Query, progress: Progress) -> MessagesPage:
         topic=query.topic,
         query=query,
         fields=fields,
-        rows=[each if isinstance(each, Marker) else _row(asked, each) for each in progress.found],
+        rows=[_row(asked, each) if isinstance(each, ConsumerRecord) else each for each in progress.found],
         progress=progress,
         formats=(*PLAIN_FORMATS, *asked.settings.schemas),
         address=f"{address}?{_encoded({**fields, 'cursor': progress.cursor})}" if progress.cursor else "",
@@ -246,7 +270,7 @@ def _row(
     value, is_value_cut = decoded("value", record.value)
     headers = [
         (
-            visible_text(name),
+            visible_text(name)[:most_bytes],
             masks.header(name, "null" if data is None else header_text(data))[:most_bytes],
         )
         for name, data in record.headers[:most_headers]

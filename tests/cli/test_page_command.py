@@ -38,6 +38,9 @@ def test_a_broker_serves_its_page_beside_it(lonely_shell: Any, tmp_path: Path) -
     address = ""
     while "page at " not in address:
         address = process.stderr.readline().decode()
-    with urllib.request.urlopen(address.partition("page at ")[2].strip(), timeout=60) as response:
+    page = address.partition("page at ")[2].strip()
+    with urllib.request.urlopen(page, timeout=60) as response:
         assert b'<span class="tag">controller</span>' in response.read()
+    with urllib.request.urlopen(f"{page}metadata?path=/brokers/ids", timeout=60) as response:
+        assert b'href="/metadata?path=/brokers/ids/0"' in response.read()
     assert lonely_shell.end(process, signal.SIGTERM)[0] == 0

@@ -77,8 +77,8 @@ def test_the_next_coordinator_ends_each_phase_of_a_failover_with_one_owner_a_par
     died = next(number for number, text in enumerate(texts) if f"dies: phase {phase}" in text)
     before, after = texts[texts.index("member-3 starts") : died], texts[died:]
     told = sum("with REBALANCE_IN_PROGRESS" in text for text in before)
-    joins = sum("let it join again" in text for text in before)
-    answered = sum(" gives member-" in text and "partition" in text for text in before)
+    joins = sum(", to join again" in text for text in before)
+    answered = sum(" assigns partition" in text for text in before)
     assert told in {1: {0}, 2: {1}, 3: {1, 2}}.get(phase, {2})
     assert joins in {1: {0}, 2: {0, 1}, 3: {1}}.get(phase, {2}), "one that was told joins in vain"
     assert answered == (phase == 5)

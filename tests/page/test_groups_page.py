@@ -217,7 +217,7 @@ async def test_a_group_of_many_members_on_brokers_without_a_journal_is_paged(mon
     assert "the coordinator does not say which have" in moving.text
     assert "until the group removes it after its max.poll.interval.ms" in moving.text
     assert "The group rebalances, since" in moving.text
-    assert "Nobody reads t(0,1," in moving.text
+    assert "No member reads t(0,1," in moving.text
     assert "The cluster has no journal of this rebalance" in after.text
     assert "The first 30 of 2,000 members" in after.text
     assert "member-1999" in members.text

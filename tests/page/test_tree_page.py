@@ -56,7 +56,7 @@ async def test_each_address_shows_one_node_and_its_children() -> None:
         assert "<b>" not in topics
         assert "1 child" in (await visitor.get("/metadata?path=/brokers/topics&q=t-119")).text
         broker = (await visitor.get("/metadata?path=/brokers/ids/0")).text
-        assert "Broker 0 lives" in broker
+        assert "Broker 0 is alive" in broker
         assert "It is reached at h&lt;1&gt;:9092." in broker
         assert f"ephemeral, of session 0x{writer.session_id:x}" in broker
         assert 'datetime="2023-11-14T22:13:20.000Z"' in broker

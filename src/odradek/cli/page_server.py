@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from odradek.cli.common import zookeeper_keys
 from odradek.config import parse_host_port
+from odradek.config.zookeeper import ZookeeperKeys
 from odradek.model import ConfigurationError
 from odradek.model.extras import packages_of
 from odradek.runtime import system_runtime
@@ -44,8 +44,11 @@ async def open_page(
     schemas: Mapping[str, "Show"] | None = None,
     pipelines: Sequence[Path] = (),
     metadata: str | None = None,
+    zookeeper: ZookeeperKeys | None = None,
 ) -> "tuple[PageServer, str]":
     """Open a page of the cluster with these settings of a client; return its server and its address.
+
+    `metadata` is the URL of a metadata tree, which the page shows, too; `zookeeper` has the keys for it.
 
     Raises `ConfigurationError` without the packages, for an address in use, or if other machines could use it unseen.
     """
@@ -66,7 +69,6 @@ async def open_page(
             "out --metadata, or show the tree on a page of its own on localhost without --login"
         )
     formats, runtime = schemas or {}, system_runtime()
-    zookeeper = None if metadata is None else zookeeper_keys()
     settings = PageSettings(
         client=client,
         may_change=may_change,

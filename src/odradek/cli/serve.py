@@ -223,7 +223,7 @@ async def _serve(
                 # would visit them for 90 ms, without serving requests.
                 gc.freeze()
                 address = f"{broker.endpoint.host}:{broker.endpoint.port}"
-                async with _page(page, address):
+                async with _page(page, address, metadata, config):
                     print(f"ready: {address}", flush=True)
                     await _serve_until_stopped(broker, stopping)
             else:
@@ -266,12 +266,19 @@ async def _monitoring(broker: Broker, address: tuple[str, int] | None) -> AsyncI
 
 
 @asynccontextmanager
-async def _page(listen: str | None, address: str) -> AsyncIterator[None]:
-    """Serve the page of the broker at `address`; its own address is in the log."""
+async def _page(listen: str | None, address: str, metadata: str, config: BrokerConfig) -> AsyncIterator[None]:
+    """Serve the page of the broker at `address`; its own address is in the log.
+
+    Other machines do not see the metadata tree, which has no ACLs for them.
+    """
     if listen is None:
         yield
         return
-    server, _ = await open_page(listen, {"bootstrap_servers": address}, allow_anonymous_network=True)
+    has_tree = metadata != "memory:" and is_loopback(parse_host_port(listen)[0])
+    server, _ = await open_page(
+        listen, {"bootstrap_servers": address}, allow_anonymous_network=True,
+        metadata=metadata if has_tree else None, zookeeper=config,
+    )  # fmt: skip
     try:
         yield
     finally:

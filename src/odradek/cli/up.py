@@ -10,7 +10,8 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,7 @@ from odradek.cli.common import key_and_value
 from odradek.cli.page_server import check_packages, open_page, page_option
 from odradek.cli.process import started_before
 from odradek.config import load, parse_host_port, parse_properties
+from odradek.config.zookeeper import ZookeeperKeys
 from odradek.model import ConfigurationError, UnavailableError
 from odradek.runtime import SystemClock
 from odradek.security import is_loopback
@@ -105,7 +107,8 @@ def command(
     files = None if secure is None else security_files(Path(secure).absolute())
     if files is not None:
         config = str(files.broker)
-    rest = ["--metadata", metadata or f"sqlite:///{directory}/metadata.sqlite"]
+    metadata = metadata or f"sqlite:///{directory}/metadata.sqlite"
+    rest = ["--metadata", metadata]
     if config is not None:
         rest += ["--config", str(Path(config).absolute())]
     for option in [*_internal_topics(brokers, config, options), *options]:
@@ -114,7 +117,9 @@ def command(
     protocol = "PLAINTEXT" if files is None else PROTOCOL
     commands = [_command(number, directory, protocol, port, rest) for number in range(brokers)]
     client = {} if files is None else parse_properties(files.client.read_text(encoding="utf-8"))
-    asyncio.run(_run(Supervisor(commands, SystemClock()), None if files is None else files.client, page, client))
+    zookeeper = load(config, dict(map(key_and_value, options)))
+    opened = None if page is None else partial(_open_page, page, client, metadata, zookeeper)
+    asyncio.run(_run(Supervisor(commands, SystemClock()), None if files is None else files.client, opened))
 
 
 def _internal_topics(brokers: int, config: str | None, options: Sequence[str]) -> list[str]:
@@ -138,7 +143,9 @@ def _command(broker_id: int, directory: Path, protocol: str, port: int, rest: Se
 
 
 async def _run(
-    supervisor: Supervisor, client_properties: Path | None, page: str | None, client: Mapping[str, str]
+    supervisor: Supervisor,
+    client_properties: Path | None,
+    page: Callable[[str], Awaitable["PageServer"]] | None,
 ) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -155,7 +162,7 @@ async def _run(
         file = shlex.quote(str(client_properties))
         print(f"use: odradek topics list -b {addresses} --command-config {file}", flush=True)
     try:
-        server = None if page is None else await _open_page(page, addresses, client)
+        server = None if page is None else await page(addresses)
         await stopping.wait()
         if server is not None:
             await server.close()
@@ -163,11 +170,13 @@ async def _run(
         await supervisor.stop()
 
 
-async def _open_page(listen: str, addresses: str, client: Mapping[str, str]) -> "PageServer":
+async def _open_page(
+    listen: str, client: Mapping[str, str], metadata: str, zookeeper: ZookeeperKeys, addresses: str
+) -> "PageServer":
     """Open the page of the brokers, and print its address; with --secure it acts as the administrator."""
     from odradek.clients.settings import ClientSettings, settings_of_properties
 
     settings = {**settings_of_properties(client, ClientSettings), "bootstrap_servers": addresses}
-    server, address = await open_page(listen, settings)
+    server, address = await open_page(listen, settings, metadata=metadata, zookeeper=zookeeper)
     print(f"page: {address}", flush=True)
     return server

@@ -248,7 +248,9 @@ class PageApp:
         return self._problem_page(values, sentence, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-_NO_RIGHTS: Final = "You are a viewer of this page: operators may change the cluster (odradek page --role operator)."
+_NO_RIGHTS: Final = (
+    "You are a viewer of this page, and only operators may change the cluster: odradek page --role operator."
+)
 
 
 def _sentence(error: OdradekError) -> str:

@@ -5,7 +5,7 @@ Host          localhost, an IP address, or a name of the settings: a name that a
 method        GET, HEAD, POST
 other sites   may open a page as a document of its own, by a link; their scripts, frames and images get nothing
 names         topics and groups have at most 249 characters: brokers refuse longer ones, some slowly
-POST          Origin and Sec-Fetch-Site are this page's; a urlencoded form of limited size with the session's token
+POST          Origin is this page's; a urlencoded form of limited size with the session's token
 response      a strict Content-Security-Policy and the like, on every answer
 ```
 """
@@ -84,7 +84,7 @@ class Protection:
         scope["port"] = self._checked_port(host)
         if scope["method"] not in ("GET", "HEAD", "POST"):
             raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "the page knows GET, HEAD and POST only")
-        _check_sender(headers)
+        _check_sender(headers, scope["method"])
         _check_names(scope)
         scope["session"] = session = self._sessions.find(headers.get("cookie", ""), scope["port"])
         scope["form"] = {}
@@ -105,8 +105,10 @@ class Protection:
         return "" if port is None else str(port)
 
 
-def _check_sender(headers: Headers) -> None:
-    is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+def _check_sender(headers: Headers, method: str) -> None:
+    is_link = (
+        method != "POST" and headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    )
     if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_link:
         raise Refused(HTTPStatus.FORBIDDEN, "the request was sent by another site")
 
@@ -120,8 +122,6 @@ def _check_names(scope: Mapping[str, Any]) -> None:
 async def _form(headers: Headers, host: str, token: str, receive: Receive) -> Mapping[str, str]:
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2] != host:
-        raise Refused(HTTPStatus.FORBIDDEN, "the form was sent by another site")
-    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Refused(HTTPStatus.FORBIDDEN, "the form was sent by another site")
     if headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "forms are application/x-www-form-urlencoded")

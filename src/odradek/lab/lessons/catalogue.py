@@ -26,7 +26,7 @@ _PARTITIONERS: Final = (
         text="Records with the same key go to the same partition, so they stay in order. All partitioners since Kafka "
         "0.9 use murmur2(key) modulo the number of partitions, as the Java client does.",
         look="The rows are equal for all three partitioners. Partition 1 gets none of the three keys: a hash does not "
-        "deal keys out evenly.",
+        "spread few keys evenly.",
         placed=tuple(
             Placed(partitioner=name, keys=_ONE_TO_THREE, partitions=3, states={0: "1", 1: "", 2: "2 3"})
             for name in ("classic", "sticky", "adaptive")
@@ -55,7 +55,7 @@ _PARTITIONERS: Final = (
         key="adaptive",
         section=2,
         title="Without a key: slow brokers get less",
-        text="Since Kafka 3.3, the next partition is drawn by lot: that of a slow broker has fewer lots. "
+        text="Since Kafka 3.3, the next partition is drawn at random, and one of a slow broker less often. "
         "Three partitions with queues of 0, 3 and 1 batches weigh 4, 1 and 3: the longest queue plus one, minus "
         "its own.",
         look="Of eight batches, partition 0 gets four on average, partition 1 gets one, and partition 2 gets three.",
@@ -65,10 +65,10 @@ _PARTITIONERS: Final = (
         key="legacy",
         section=2,
         title="Kafka 0.8: the hash of Java's strings",
-        text="Kafka 0.8 took String.hashCode of the key: the keys 1, 2 and 3 fall on three of three partitions. Each "
+        text="Kafka 0.8 took String.hashCode of the key: the keys 1, 2 and 3 go to three different partitions. Each "
         "group gets all three messages: a group with one member reads all of them, and in a group with three "
         "members each reads one.",
-        look="Messages are broadcast between groups, and shared within one.",
+        look="Each group reads all messages, and its members share them.",
         placed=(Placed(partitioner="legacy", keys=_ONE_TO_THREE, partitions=3, states={0: "3", 1: "1", 2: "2"}),),
         assigned=(
             Assigned(strategy="zookeeper-range", topics=("t=3",), members=("C0",), states={"C0-0": "t:0-2"}),
@@ -189,7 +189,7 @@ _ASSIGNORS: Final = (
         title="uniform: the broker assigns",
         text="In KIP-848's consumer protocol, the coordinator computes the assignment. uniform moves as little as "
         "sticky: C0 keeps 0 and 1, C1 keeps 3 and 4, C2 gets 2 and 5.",
-        look="There is one result at once: the coordinator itself asks for a partition before it gives it away.",
+        look="There is one result: the coordinator assigns a partition that moves when its old member has given it up.",
         assigned=(
             Assigned(
                 strategy="uniform",
@@ -267,10 +267,10 @@ _TREE: Final = (
     Lesson(
         key="walk",
         section=4,
-        title="Four members come, and three of them go again",
+        title="Four members join, and three of them leave",
         text="One member reads all three partitions, two read 2 and 1, three read one each, and the fourth has none. "
         "When members 1, 2 and 3 leave one by one, the shares are 1, 1, 1, then 2 and 1, then 3 for the last.",
-        look="The shares are the same in all generations. What differs is how long nobody reads a partition.",
+        look="The shares are the same in all generations. What differs is how long partitions are not read.",
         played=Played(
             script="0:join,5:join,10:join,15:join,20:leave-1,25:leave-2,30:leave-3,36:end",
             partitions=3,
@@ -297,10 +297,10 @@ _TREE: Final = (
     Lesson(
         key="silent-member",
         section=4,
-        title="A member dies, and nobody knows it yet",
-        text="A member that dies says nothing. In every generation, its partitions wait until its session ends, six "
-        "seconds after its last sign of life; only then do the others take over.",
-        look="The longest red lane begins at 6 s. Nothing makes this wait shorter but a shorter session time-out.",
+        title="A member dies, and its partitions wait",
+        text="A member that dies sends nothing. In every generation, its partitions wait until its session ends, six "
+        "seconds after its last heartbeat; only then do the others take over.",
+        look="The longest red lane begins at 6 s. Only a shorter session time-out shortens this wait.",
         played=Played(script="0:join,0:join,0:join,6:die-2,20:end", at_ms=6_000),
     ),
 )
@@ -337,7 +337,7 @@ _COORDINATOR: Final = (
         title="The tree is away",
         text="Without the tree, a broker cannot prove that it still leads its partitions. When its session may have "
         "ended, it refuses requests, rather than acknowledge a record that another leader does not know.",
-        look="For some seconds nothing changes. Then NOT_COORDINATOR answers every heartbeat, until the tree is back.",
+        look="For some seconds nothing changes. Then heartbeats fail with NOT_COORDINATOR, until the tree is back.",
         played=Played(script="0:join,0:join,5:zookeeper-away,30:zookeeper-back,45:end", at_ms=5_000),
     ),
     *(
@@ -348,7 +348,7 @@ _COORDINATOR: Final = (
             text=f"This is phase {phase} of a failover. Another broker then leads the group's partition of "
             "__consumer_offsets, reads the group from it, and ends the rebalance: each partition has one owner again, "
             "and no generation number is used twice.",
-            look="Look at generation 2 after 5 s: who knew of the rebalance, who had joined, and what is repeated.",
+            look="Look at generation 2 after 5 s: which members had joined, and which requests they repeat.",
             played=Played(script=f"0:join,0:join,4:failover-{phase},5:join,20:end", at_ms=5_000),
         )
         for phase, when in PHASES.items()

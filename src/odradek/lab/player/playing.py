@@ -200,7 +200,7 @@ class _Player:
         try:
             await member.leave()
         except OdradekError as error:
-            self._note(f"{member.name} could not say that it leaves: {error}", Kind.CLICK)
+            self._note(f"{member.name} could not leave the group: {error}", Kind.CLICK)
         self._members[number] = _Gone(member.name)
 
     async def _kill(self, number: int, text: str) -> None:

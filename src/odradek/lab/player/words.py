@@ -32,9 +32,9 @@ _WORDS: Final = {
     "UNKNOWN_MEMBER_ID": "it is no longer a member, and must join as a new one",
     "FENCED_MEMBER_EPOCH": "its epoch is not valid any more, and it must join again",
     "ILLEGAL_GENERATION": "its generation is over, and it must join again",
-    "NOT_COORDINATOR": "this broker is not the coordinator, and it must look for the new one",
-    "COORDINATOR_NOT_AVAILABLE": "there is no coordinator yet, and it must ask again",
-    "COORDINATOR_LOAD_IN_PROGRESS": "the coordinator is still reading the groups from the log, and it must ask again",
+    "NOT_COORDINATOR": "this broker is not the coordinator, and it must find the new one",
+    "COORDINATOR_NOT_AVAILABLE": "there is no coordinator yet, and it must try again",
+    "COORDINATOR_LOAD_IN_PROGRESS": "the coordinator is still reading the groups from the log, and it must try again",
 }
 
 
@@ -72,7 +72,9 @@ class Words:
             owned = _owned_before(message.protocols)
             fields = {"member_id": self._name(message.member_id) or "none", "protocol": message.protocols[0].name}
             fields["owned"] = numbers(owned)
-            text = f"{member} asks {host} to let it join" + (" again" if member in self._joined else " the group")
+            text = f"{member} sends JoinGroup to {host}, to join" + (
+                " again" if member in self._joined else " the group"
+            )
             text += f"; it keeps {_partitions(owned)} meanwhile" if owned else ""
         elif request.api is ApiKey.SYNC_GROUP:
             shares = {
@@ -85,9 +87,9 @@ class Words:
             if shares:
                 text = f"{member}, the leader, has computed the assignment and sends it to {host}"
             else:
-                text = f"{member} asks {host} for its share"
+                text = f"{member} requests its partitions from {host}"
         elif request.api is ApiKey.LEAVE_GROUP:
-            text = f"{member} tells the coordinator, {host}, that it leaves"
+            text = f"{member} sends LeaveGroup to the coordinator, {host}"
         return Said(text=text, message=_message(request, member, host, fields))
 
     def response(self, request: TappedRequest, response: Any, host: str) -> Said:
@@ -100,7 +102,7 @@ class Words:
             text = f"{host} answers {member}'s {name} with {error}: {reason}"
             if error == "MEMBER_ID_REQUIRED":
                 self._names[response.member_id] = member
-                text = f"{host} gives {member} a member id, with which it must ask again"
+                text = f"{host} assigns {member} a member id, with which it must join again"
             message = _message(request, host, member, {}, error=error, is_response=True)
             is_routine = self._errors.get((member, name)) == error
             self._errors[member, name] = error
@@ -113,14 +115,14 @@ class Words:
             fields = {"generation_id": response.generation_id, "leader": self._name(response.leader)}
             fields |= {"members": len(response.members)} if response.members else {}
             text = f"generation {response.generation_id} has begun for {member}; " + (
-                "as the leader it gets the list of all members"
+                "as the leader, it receives the list of all members"
                 if response.members
                 else f"the leader is {fields['leader']}"
             )
         elif request.api is ApiKey.SYNC_GROUP:
             share = [place.partition for place in decode_assignment(response.assignment).partitions]
             fields = {"assignment": numbers(share)}
-            text = f"{host} gives {member} {_partitions(share)}"
+            text = f"{host} assigns {_partitions(share)} to {member}"
         elif request.api is ApiKey.HEARTBEAT:
             is_routine = True
         elif request.api is ApiKey.CONSUMER_GROUP_HEARTBEAT:
@@ -130,7 +132,7 @@ class Words:
             fields = {"coordinator": found.host}
             is_routine = self._coordinators.get(member) == found.host
             self._coordinators[member] = found.host
-            text = f"{member} asks {host} for its group's coordinator: it is {found.host}"
+            text = f"{member} requests its group's coordinator from {host}: it is {found.host}"
         elif request.api is ApiKey.OFFSET_FETCH:
             text, is_routine = f"{member} reads its partitions' committed offsets", True
         elif request.api is ApiKey.OFFSET_COMMIT:
@@ -197,14 +199,14 @@ def _consumer_heartbeat(member: str, host: str, asked: Any, response: Any) -> tu
     if asked.topic_partitions is not None and asked.member_epoch > 0:
         fields["owned"] = numbers(owned)
     if asked.member_epoch == _LEAVING_EPOCH:
-        return f"{member} tells the coordinator, {host}, that it leaves", fields, False
+        return f"{member} leaves with its last heartbeat to {host}", fields, False
     text = f"{member} joins with its first heartbeat to {host}" if asked.member_epoch == 0 else ""
     if not text and asked.topic_partitions is not None:
         text = f"{member} reports to {host} that it holds {_partitions(owned)}"
     if response.assignment is not None:
         given = [number for topic in response.assignment.topic_partitions for number in topic.partitions]
         fields["assignment"] = numbers(given)
-        text += ("; " if text else "") + f"{host} tells {member} to hold {_partitions(given)}"
+        text += ("; " if text else "") + f"{host} assigns {_partitions(given)} to {member}"
     elif not text and response.member_epoch != asked.member_epoch:
         text = f"{host} moves {member} to epoch {response.member_epoch}"
     return text or f"{member} sends a heartbeat", fields, not text

@@ -160,7 +160,7 @@ def _blocking(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        for key in callbacks & kwargs.keys():
+        for key in sorted(callbacks & kwargs.keys()):
             if kwargs[key] is not None:
                 kwargs[key] = in_callers_thread(kwargs[key])
         try:

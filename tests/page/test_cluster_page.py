@@ -1,10 +1,14 @@
 """The view of the cluster, of a real one (X3)."""
 
+import asyncio
+
 import pytest
 from visitor import visiting
 
 from odradek.metadata import paths
+from odradek.metadata.store import Node
 from odradek.page.settings import PageSettings
+from odradek.page.views import cluster
 from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing import Cluster
 
@@ -40,3 +44,18 @@ async def test_the_epoch_of_the_controller_is_shown_if_the_page_has_the_tree(kaf
         with_epoch = await visitor.get("/")
     assert (without.status, "epoch" in without.text) == (200, False)
     assert "epoch 41" in with_epoch.text
+
+
+async def test_a_tree_whose_servers_are_away_does_not_hold_up_the_view(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Away(MemoryStore):
+        async def get(self, path: str) -> Node | None:
+            await asyncio.Event().wait()
+            raise AssertionError(path)
+
+    monkeypatch.setattr(cluster, "_TREE_S", 0.0)
+    client = {"bootstrap_servers": kafka.bootstrap_servers}
+    async with visiting(PageSettings(client=client, open_tree=lambda: Away(MemoryTree()))) as visitor:
+        answer = await visitor.get("/")
+    assert (answer.status, "epoch" in answer.text) == (200, False)

@@ -114,3 +114,14 @@ async def test_more_plays_than_the_limit_are_refused(monkeypatch: pytest.MonkeyP
     for task in [*made, *waiting]:
         task.cancel()
     await asyncio.gather(*made, *waiting, return_exceptions=True)
+
+
+async def test_without_another_process_lessons_are_shown_and_a_play_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_arguments: object, **_options: object) -> None:
+        raise OSError("no memory")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
+    async with visiting() as visitor:
+        assert (await visitor.get("/learn")).status == 200
+        answer = await visitor.get(f"/learn/play?script={SCRIPT}")
+    assert (answer.status, "cannot be started: no memory" in answer.text) == (503, True)

@@ -1,6 +1,7 @@
 """The views of security, of brokers with and without an authorizer."""
 
 from collections.abc import AsyncIterator, Iterator
+from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
@@ -58,9 +59,19 @@ async def test_a_user_is_added_and_deleted_and_no_page_has_the_password(visitor:
     assert "User dora authenticates by SCRAM-SHA-256 and SCRAM-SHA-512." in shown.text
     for answer in (refused, added, shown):
         assert "dora-secret" not in answer.text + str(answer.headers)
-    assert (await visitor.post("/security/users/dora/remove", {"typed": "x"})).status == 400
-    assert (await visitor.post("/security/users/dora/remove", {"typed": "dora"})).status == 303
+    assert (await visitor.post("/security/remove-user?user=dora", {"typed": "x"})).status == 400
+    assert (await visitor.post("/security/remove-user?user=dora", {"typed": "dora"})).status == 303
     assert "No user matches" in (await visitor.get("/security/users?q=dora")).text
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "x?&#%", "long" * 70])
+async def test_a_user_of_any_name_is_deleted_by_the_link_of_the_list(visitor: Visitor, name: str) -> None:
+    form = {"user": name, "password": "secret", "again": "secret", "mechanism": "SCRAM-SHA-512"}
+    assert (await visitor.post("/security/add-user", form)).status == 303
+    shown = (await visitor.get(f"/security/users?{urlencode({'q': name})}")).text
+    address = "/security/remove-user?" + shown.partition('href="/security/remove-user?')[2].partition('"')[0]
+    assert (await visitor.post(address, {"typed": name})).status == 303
+    assert "No user matches" in (await visitor.get(f"/security/users?{urlencode({'q': name})}")).text
 
 
 async def test_a_quota_is_set_and_removed(visitor: Visitor) -> None:
@@ -81,6 +92,11 @@ async def test_a_quota_is_set_and_removed(visitor: Visitor) -> None:
         ("/security/add-acl", ACL | {"principal": "carol"}, "is not a principal"),
         ("/security/add-acl", ACL | {"name": ""}, "is not TYPE:NAME"),
         ("/security/add-user", {"user": " ", "password": "x"}, "a user has a name"),
+        (
+            "/security/add-user",
+            {"user": "u", "password": "x", "again": "x", "mechanism": "PLAIN"},
+            "is not one of SCRAM-SHA-256, SCRAM-SHA-512",
+        ),
         ("/security/set-quota", {"key": "producer_byte_rate", "value": "1"}, "a quota is of a user"),
         ("/security/set-quota", {"user": "u", "key": "producer_byte_rate", "value": "much"}, "a quota is a number"),
         ("/security/set-quota", {"user": "u", "key": "nonsense", "value": "1"}, "nonsense"),
@@ -113,6 +129,6 @@ async def test_a_viewer_changes_nothing(acl_kafka: Cluster) -> None:
     settings = PageSettings(client=acl_kafka.settings(), may_change=False)
     async with visiting(settings) as visitor:
         assert "data-dialog" not in (await visitor.get("/security")).text
-        for name in ("add-acl", "remove-acl", "add-user", "users/alice/remove", "set-quota", "remove-quota"):
+        for name in ("add-acl", "remove-acl", "add-user", "remove-user", "set-quota", "remove-quota"):
             assert (await visitor.get(f"/security/{name}")).status == 403
             assert (await visitor.post(f"/security/{name}", ACL)).status == 403

@@ -1,6 +1,7 @@
 """The view of the metadata tree: a level at each address, values in words and without secrets."""
 
 import json
+import re
 
 import pytest
 from visitor import visiting
@@ -85,6 +86,23 @@ async def test_a_page_with_a_login_does_not_show_the_tree() -> None:
     sasl = {"security_protocol": "SASL_SSL"}
     with pytest.raises(ConfigurationError, match="leave out --metadata"):
         await open_page("127.0.0.1:0", sasl, login=True, metadata="sqlite:///no-such")
+
+
+@pytest.mark.asyncio
+async def test_names_of_digits_are_in_numeric_order_whatever_their_length() -> None:
+    tree = MemoryTree()
+    for name in ("10", "9", "name", "1" * 5_000):
+        await MemoryStore(tree).create(f"/{name}")
+    async with visiting(PageSettings(open_tree=lambda: MemoryStore(tree))) as visitor:
+        rows = (await visitor.get("/metadata")).text.partition("<tbody>")[2]
+    assert [rows.index(f">{name}</a>") for name in ("9", "10", "1" * 5_000, "name")] == sorted(
+        each.start() - 1 for each in re.finditer(r"(?<=>)\w+</a>", rows)
+    )
+
+
+def test_json_that_is_nested_too_deeply_is_shown_as_text() -> None:
+    data = b"[" * 5_000 + b"]" * 5_000
+    assert node_texts.pretty(data) == data.decode()
 
 
 def test_values_are_explained_by_path_and_fields() -> None:

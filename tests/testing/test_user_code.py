@@ -37,3 +37,8 @@ def test_a_failure_names_the_seed_and_the_faults():
 def test_an_unknown_fault_is_refused():
     with pytest.raises(ValueError, match=r"no faults \['kil'\]; known are"):
         simulate(produce, seed=1, faults=("kil",))
+
+
+def test_a_fault_of_clients_is_refused_without_clients():
+    with pytest.raises(ValueError, match=r"\['disconnect_client'\] need clients"):
+        simulate(produce, seed=1, faults=("kill", "disconnect_client"))

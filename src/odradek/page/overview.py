@@ -66,7 +66,7 @@ async def overview(asked: PageRequest) -> Overview:
 
 
 def sizes_of(log_dirs: LogDirs) -> dict[TopicPartition, int] | None:
-    """Return the bytes of all replicas of each partition; None if no broker tells them."""
+    """Return the bytes of all replicas of each partition; None if no broker returns them."""
     known = [each for directories in log_dirs.values() if directories is not None for each in directories]
     found: dict[TopicPartition, int] = {}
     for directory in known:

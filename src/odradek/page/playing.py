@@ -47,8 +47,9 @@ class Plays:
     async def prepare(self) -> None:
         """Start processes for a user who will probably ask for a play."""
         async with self._preparing:
-            while len(self._idle) + len(self._making) < _MOST_AT_ONCE:
-                self._rest(await _started())
+            with contextlib.suppress(UnavailableError):
+                while len(self._idle) + len(self._making) < _MOST_AT_ONCE:
+                    self._rest(await _started())
 
     async def close(self) -> None:
         """End what is being made, and all processes."""
@@ -127,7 +128,10 @@ class Plays:
 
 
 async def _started() -> Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "odradek.lab.player.worker", stdin=PIPE, stdout=PIPE, limit=_MOST_ANSWER,
-        start_new_session=True,  # Ctrl-C ends the page, which ends this process
-    )  # fmt: skip
+    try:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "odradek.lab.player.worker", stdin=PIPE, stdout=PIPE, limit=_MOST_ANSWER,
+            start_new_session=True,  # Ctrl-C ends the page, which ends this process
+        )  # fmt: skip
+    except OSError as error:
+        raise UnavailableError(f"a process for the play cannot be started: {error}") from None

@@ -70,7 +70,7 @@ def sentence(path: str, data: bytes) -> str:
 
 
 def owner(session: int) -> str:
-    """Say whose a node is."""
+    """Return the owner of a node in words."""
     return "persistent" if session == PERSISTENT else f"ephemeral, of session 0x{session:x}"
 
 
@@ -94,10 +94,9 @@ def text(data: bytes) -> str:
 def pretty(data: bytes) -> str:
     """Return JSON indented, other data as `text`."""
     try:
-        value = json.loads(data)
+        return json.dumps(json.loads(data), indent=2)
     except (ValueError, RecursionError):
         return text(data)
-    return json.dumps(value, indent=2)
 
 
 def pretty_without_secrets(path: str, data: bytes) -> str:

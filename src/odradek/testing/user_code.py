@@ -12,6 +12,7 @@ simulate(scenario, seed=7, faults=("kill", "isolate"))
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from odradek.metadata import paths
 from odradek.testing.simulated_cluster.faults.catalogue import FAULTS
@@ -22,6 +23,9 @@ from odradek.testing.world import Scenario, World, until
 
 _FIRST_FAULT_S = 5.0
 """Virtual seconds in which a scenario can create its topics."""
+
+_OF_CLIENTS: Final = frozenset({"disconnect_client", "lose_responses_to_clients", "slow_links"})
+"""Faults that draw one of `clients`."""
 
 
 class _Faults(Schedule):
@@ -44,10 +48,13 @@ def simulate(
 
     The same seed and code give the same run, and the same digest. An error has a note with the seed and the faults that
     were played. `clients` are the hosts that faults may disconnect from brokers, `config` adds configuration of
-    brokers. The faults end before the brokers stop, or earlier. Raises `ValueError` for an unknown fault.
+    brokers. The faults end before the brokers stop, or earlier. Raises `ValueError` for an unknown fault, or
+    for one that disconnects clients without `clients`.
     """
     if unknown := sorted(set(faults) - FAULTS.keys()):
         raise ValueError(f"there are no faults {unknown}; known are {sorted(FAULTS)}")
+    if not clients and (aimed := sorted(_OF_CLIENTS.intersection(faults))):
+        raise ValueError(f"the faults {aimed} need clients: give the hosts of your clients as `clients`")
     world = World(seed, {**CONFIG, **(config or {})}, brokers=BROKERS)
     schedule = _Faults(world, FAULTS, faults, count=count if faults else 0, virtual_s=virtual_s)
     schedule.clients += clients

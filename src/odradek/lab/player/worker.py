@@ -31,7 +31,7 @@ class PlayAnswer(Struct, frozen=True, kw_only=True):
 
 
 def main() -> None:
-    """Play what standard input asks for, until it ends."""
+    """Play the requests of standard input, until it ends."""
     from odradek.lab.player.playing import play
 
     # Members that are removed and brokers that die are the subject of a play, not a fault.

@@ -1,8 +1,10 @@
 """The view of the cluster: its problems first, then the brokers with racks, leaders, replicas and disks."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,6 +17,9 @@ from odradek.metadata.nodes import decode_integer
 from odradek.model import OdradekError
 from odradek.page.overview import overview
 from odradek.page.view import Page, PageRequest, View
+
+_TREE_S: Final = 1.0
+"""The view does not wait longer for a metadata tree whose servers are away."""
 
 
 class BrokerRow(Struct, frozen=True, kw_only=True):
@@ -52,9 +57,10 @@ class ClusterPage(Struct, frozen=True, kw_only=True):
 async def cluster(asked: PageRequest) -> ClusterPage:
     """Return the state of the cluster now."""
     page = cluster_page((await overview(asked)).state)
-    with suppress(OdradekError):
+    with suppress(OdradekError, TimeoutError):
         store = asked.tree()
-        node = None if store is None else await store.get(paths.CONTROLLER_EPOCH)
+        async with asyncio.timeout(_TREE_S):
+            node = None if store is None else await store.get(paths.CONTROLLER_EPOCH)
         if node is not None:
             return replace(page, controller_epoch=decode_integer(paths.CONTROLLER_EPOCH, node.data))
     return page

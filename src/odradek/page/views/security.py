@@ -86,10 +86,11 @@ class SecurityPage(Struct, frozen=True, kw_only=True):
     mechanisms: tuple[str, ...] = tuple(SCRAM_MECHANISMS.values())
     binding: AclBinding | None = None
     entity: str = ""
+    user: str = ""
 
 
 def _or_refusal(data: Callable[[PageRequest], Awaitable[SecurityPage]]) -> Callable[[PageRequest], Awaitable[Any]]:
-    """Return a data function that shows a sentence where a cluster has no security or does not show it."""
+    """Return a data function that returns a sentence if the cluster has no authorizer or refuses to show the data."""
 
     async def asked_or_refused(asked: PageRequest) -> SecurityPage:
         try:
@@ -178,6 +179,13 @@ async def chosen_quota(asked: PageRequest) -> SecurityPage:
     return SecurityPage(entity=str(_entity(asked.query)))
 
 
+async def chosen_user(asked: PageRequest) -> SecurityPage:
+    """Return the user that the address names; a name may have any characters, so it is not part of the path."""
+    if not (user := asked.query.get("user", "")):
+        raise ConfigurationError("the address names no user")
+    return SecurityPage(user=user)
+
+
 def _binding(fields: Mapping[str, str]) -> AclBinding:
     """Return the ACL of a form or an address: `resource` is TYPE:NAME, or `type` and `name` are its parts."""
     text = fields.get("resource") or f"{fields.get('type', '')}:{fields.get('name', '').strip()}"
@@ -226,6 +234,8 @@ async def add_user(asked: PageRequest) -> Done:
     if password != asked.form.get("again"):
         raise ConfigurationError("the two passwords differ: nothing is changed")
     known = tuple(SCRAM_MECHANISMS.values())
+    if mechanism not in ("", *known):
+        raise ConfigurationError(f"{mechanism!r} is not one of {', '.join(known)}")
     mechanisms = [each for each in known if mechanism in ("", each)]
     await (await asked.admin()).alter_user_scram_credentials(
         [UserScramCredentialUpsertion(user=user.strip(), mechanism=each, password=password) for each in mechanisms]
@@ -234,8 +244,8 @@ async def add_user(asked: PageRequest) -> Done:
 
 
 async def remove_user(asked: PageRequest) -> Done:
-    """Delete the credentials of a user, whose name the form must repeat."""
-    user = asked.path["user"]
+    """Delete the credentials of the address's user, whose name the form must repeat."""
+    user = (await chosen_user(asked)).user
     _check_typed(asked, user)
     admin = await asked.admin()
     present = (await admin.describe_user_scram_credentials([user])).get(user, [])
@@ -282,7 +292,7 @@ VIEW = View(
         Page(path="/security/add-acl", template="security_add_acl.html", data=choices, operator=True),
         Page(path="/security/remove-acl", template="security_remove.html", data=chosen_acl, operator=True),
         Page(path="/security/add-user", template="security_add_user.html", data=choices, operator=True),
-        Page(path="/security/users/{user}/remove", template="security_remove.html", data=choices, operator=True),
+        Page(path="/security/remove-user", template="security_remove.html", data=chosen_user, operator=True),
         Page(path="/security/set-quota", template="security_set_quota.html", data=choices, operator=True),
         Page(path="/security/remove-quota", template="security_remove.html", data=chosen_quota, operator=True),
     ),
@@ -290,7 +300,7 @@ VIEW = View(
         Action(path="/security/add-acl", act=add_acl),
         Action(path="/security/remove-acl", act=remove_acl),
         Action(path="/security/add-user", act=add_user),
-        Action(path="/security/users/{user}/remove", act=remove_user),
+        Action(path="/security/remove-user", act=remove_user),
         Action(path="/security/set-quota", act=set_quota),
         Action(path="/security/remove-quota", act=remove_quota),
     ),

@@ -50,7 +50,7 @@ async def tree(asked: PageRequest) -> TreePage | None:
     if node is None:
         raise NoNode(path)
     rows = [ChildRow(path=paths.child(path, name), name=name) for name in await store.children(path)]
-    keys = {"name": lambda row: (not row.name.isdecimal(), int(row.name) if row.name.isdecimal() else 0, row.name)}
+    keys = {"name": lambda row: (not row.name.isdecimal(), len(row.name) if row.name.isdecimal() else 0, row.name)}
     children = listing(asked, rows, keys, text=lambda row: row.name, default="name")
     nodes = await store.get_many(row.path for row in children.rows)
     shown = [replace(row, node=each) for row, each in zip(children.rows, nodes, strict=True)]

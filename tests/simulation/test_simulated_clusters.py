@@ -3,14 +3,22 @@
 `ODRADEK_SEEDS=1000 pytest tests/simulation/test_simulated_clusters.py` tries so many; `odradek sim` plays more, faster.
 """
 
+import asyncio
+from contextlib import suppress
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 from sampling import seeds
 
 from odradek.testing.simulated_cluster.faults.catalogue import names_for
+from odradek.testing.simulated_cluster.promises import BrokenPromiseError
 from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult, run_seed
 from odradek.testing.simulated_cluster.shrinking import shrunk
 from odradek.testing.simulated_cluster.workloads.catalogue import WORKLOADS, draw_workloads
+from odradek.testing.simulated_cluster.workloads.classic_group import Actor
+from odradek.testing.simulated_cluster.workloads.compacted import Compacted
+from odradek.testing.simulated_cluster.workloads.consumer_group import ConsumerGroup
 
 
 @pytest.mark.parametrize("seed", seeds(3))
@@ -28,6 +36,28 @@ def test_a_cluster_recovers_from_each_fault_alone(name: str) -> None:
     result = run_seed(SeedPlan(seed=1, workloads=("records",), faults=(name,), count=2, virtual_s=10.0))
     assert not result.findings, "\n".join([*result.findings, *result.deeds, result.error])
     assert {deed.split()[2] for deed in result.deeds} == {name}
+
+
+@pytest.mark.parametrize(
+    ("workload", "kind", "method"),
+    [("classic-group", Actor, "_act"), ("consumer-group", ConsumerGroup, "_feed"), ("compacted", Compacted, "_write")],
+)
+def test_a_failed_client_that_would_be_cancelled_at_the_end_is_a_finding(
+    workload: str, kind: type, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act = getattr(kind, method)
+
+    async def fail(client: Any) -> Any:
+        if getattr(client, "name", "member-1") != "member-1":
+            return await act(client)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(5):
+                await act(client)
+        raise BrokenPromiseError("planted")
+
+    monkeypatch.setattr(kind, method, fail)
+    plan = SeedPlan(seed=1, workloads=(workload,), faults=("blink",), count=3, virtual_s=60.0)
+    assert run_seed(plan).findings == ["planted"]
 
 
 def test_seeds_draw_every_workload_and_two_or_three_at_a_time() -> None:

@@ -142,11 +142,7 @@ class Actor:
                 error = await (self._beat() if self.is_calm else self._act())
             if error is ErrorCode.unknown_member_id:
                 self._member_id = ""
-            elif error not in {
-                ErrorCode.rebalance_in_progress,
-                ErrorCode.illegal_generation,
-                ErrorCode.member_id_required,
-            }:
+            elif error not in _JOIN_AGAIN:
                 raise OdradekError(error.name)
 
     async def _join_and_sync(self) -> ErrorCode:
@@ -288,6 +284,7 @@ class ClassicGroup(Workload):
 
     async def finish(self) -> list[str]:
         """Let one member vanish for ever, and wait until the others own every partition in one generation."""
+        self._raise_failures()  # before the cancellation, which would hide the failure of a member that has ended
         self._lives.pop().cancel()
         self._actors.pop()
         for actor in self._actors:
@@ -301,9 +298,12 @@ class ClassicGroup(Workload):
         await asyncio.wait(self._lives)
         return []
 
-    def _is_stable(self) -> bool:
+    def _raise_failures(self) -> None:
         for life in self._lives:
             if life.done():
                 life.result()
+
+    def _is_stable(self) -> bool:
+        self._raise_failures()
         owned = sorted(number for actor in self._actors for number in actor.owned)
         return owned == list(range(PARTITIONS)) and len({actor.generation for actor in self._actors}) == 1

@@ -44,6 +44,8 @@ class Compacted(Workload):
         assert self._writing is not None
         self._writing.cancel()
         await asyncio.wait([self._writing])
+        if not self._writing.cancelled():
+            self._writing.result()
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*self._deliveries)
         await self._producer.close()

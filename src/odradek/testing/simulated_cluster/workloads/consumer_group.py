@@ -138,6 +138,8 @@ class ConsumerGroup(Workload):
         assert self._feeding is not None
         self._feeding.cancel()
         await asyncio.wait([self._feeding])
+        if not self._feeding.cancelled():
+            self._feeding.result()
         for member in self._members:
             member.is_calm = True
         waiting = list(self._sent.values())

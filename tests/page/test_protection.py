@@ -137,12 +137,26 @@ async def test_another_site_may_open_a_page_by_a_link_and_not_load_it_otherwise(
         assert (await visitor.get("/", **link)).status == 200
 
 
-@pytest.mark.parametrize("address", [f"/topics/{'a' * 250}", f"/topics/{'a' * 250}/messages", f"/group?id={'a' * 250}"])
-async def test_a_name_that_no_topic_can_have_is_refused_without_a_request_to_a_broker(address: str) -> None:
+@pytest.mark.parametrize(
+    ("address", "limit"),
+    [
+        (f"/topics/{'a' * 250}", "249 characters"),
+        (f"/topics/{'a' * 250}/messages", "249 characters"),
+        (f"/group?id={'a' * 32_768}", "32767 bytes"),
+    ],
+)
+async def test_a_name_that_no_topic_or_group_can_have_is_refused_without_a_request_to_a_broker(
+    address: str, limit: str
+) -> None:
     async with visiting() as visitor:
         answer = await visitor.get(address)
     assert answer.status == 414
-    assert "at most 249 characters" in answer.text
+    assert f"at most {limit}" in answer.text
+
+
+async def test_the_id_of_a_group_may_be_longer_than_a_topic() -> None:
+    async with visiting(views=(VIEW,)) as visitor:
+        assert (await visitor.get(f"/?id={'a' * 32_767}")).status == 200
 
 
 async def test_a_form_of_another_encoding_or_size_is_refused() -> None:

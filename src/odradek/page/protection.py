@@ -4,7 +4,7 @@
 Host          localhost, an IP address, or a name of the settings: a name that an attacker lets point here is refused
 method        GET, HEAD, POST
 other sites   may open a page as a document of its own, by a link; their scripts, frames and images get nothing
-names         topics and groups have at most 249 characters: brokers refuse longer ones, some slowly
+names         topics have at most 249 characters, groups 32,767 bytes: requests with longer ones fail, some slowly
 POST          Origin is this page's; a urlencoded form of limited size with the session's token
 response      a strict Content-Security-Policy and the like, on every answer
 ```
@@ -25,6 +25,8 @@ from odradek.model.names import MAX_TOPIC_NAME_LENGTH
 from odradek.page.sessions import Sessions, same_text
 
 MOST_FORM_BYTES: Final = 2 << 20
+_MOST_GROUP_BYTES: Final = 32_767
+"""Limit of a string in Kafka's protocol; there is no other one for the id of a group."""
 """Limit of a posted form: a record of a megabyte fits."""
 _MOST_FIELDS: Final = 1000
 LOGIN: Final = "/login"
@@ -114,9 +116,11 @@ def _check_sender(headers: Headers, method: str) -> None:
 
 
 def _check_names(scope: Mapping[str, Any]) -> None:
+    if max(map(len, scope["path"].split("/"))) > MAX_TOPIC_NAME_LENGTH:
+        raise Refused(HTTPStatus.REQUEST_URI_TOO_LONG, f"a topic's name has at most {MAX_TOPIC_NAME_LENGTH} characters")
     group_ids = parse_qs(scope["query_string"].decode("latin-1")).get("id", [])
-    if max(map(len, [*scope["path"].split("/"), *group_ids])) > MAX_TOPIC_NAME_LENGTH:
-        raise Refused(HTTPStatus.REQUEST_URI_TOO_LONG, f"a name has at most {MAX_TOPIC_NAME_LENGTH} characters")
+    if any(len(each.encode()) > _MOST_GROUP_BYTES for each in group_ids):
+        raise Refused(HTTPStatus.REQUEST_URI_TOO_LONG, f"a group's id has at most {_MOST_GROUP_BYTES} bytes")
 
 
 async def _form(headers: Headers, host: str, token: str, receive: Receive) -> Mapping[str, str]:

@@ -25,9 +25,9 @@ from odradek.model.names import MAX_TOPIC_NAME_LENGTH
 from odradek.page.sessions import Sessions, same_text
 
 MOST_FORM_BYTES: Final = 2 << 20
+"""Limit of a posted form: a record of a megabyte fits."""
 _MOST_GROUP_BYTES: Final = 32_767
 """Limit of a string in Kafka's protocol; there is no other one for the id of a group."""
-"""Limit of a posted form: a record of a megabyte fits."""
 _MOST_FIELDS: Final = 1000
 LOGIN: Final = "/login"
 STATIC: Final = "/static/"

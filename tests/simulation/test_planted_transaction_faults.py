@@ -26,7 +26,7 @@ def consumers_read_beyond_the_last_stable_offset(patch: pytest.MonkeyPatch) -> N
     patch.setattr(Partition, "last_stable_offset", property(lambda partition: partition.high_watermark))
 
 
-def consumers_are_not_told_of_aborted_transactions(patch: pytest.MonkeyPatch) -> None:
+def responses_lack_the_aborted_transactions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(partition_reader, "_aborted", lambda *_: ())
 
 
@@ -86,7 +86,7 @@ def a_timeout_does_not_fence_the_producer(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TransactionMachine, "_fence", forgive)
 
 
-def a_new_coordinator_forgets_to_send_markers(patch: pytest.MonkeyPatch) -> None:
+def a_new_coordinator_sends_no_markers(patch: pytest.MonkeyPatch) -> None:
     """A transaction that was ended before the election stays in PrepareCommit or PrepareAbort."""
     elected = TransactionMachine.on_elected
 
@@ -114,7 +114,7 @@ def markers_are_sent_before_the_end_is_committed(patch: pytest.MonkeyPatch) -> N
 
 PLANTS: Final[list[Plant]] = [
     consumers_read_beyond_the_last_stable_offset,
-    consumers_are_not_told_of_aborted_transactions,
+    responses_lack_the_aborted_transactions,
     one_partition_gets_the_opposite_marker,
     producers_are_not_fenced_by_their_epoch,
     offsets_are_visible_before_the_marker,
@@ -122,13 +122,13 @@ PLANTS: Final[list[Plant]] = [
     a_repeated_end_succeeds_with_the_other_result,
     commits_are_answered_and_forgotten,
     a_timeout_does_not_fence_the_producer,
-    a_new_coordinator_forgets_to_send_markers,
+    a_new_coordinator_sends_no_markers,
     partitions_are_not_verified,
     markers_are_sent_before_the_end_is_committed,
 ]
 AIMED: Final[dict[Plant, Sequence[str]]] = {
     a_timeout_does_not_fence_the_producer: ("oversleep",),
-    a_new_coordinator_forgets_to_send_markers: ("crash_at_an_end",),
+    a_new_coordinator_sends_no_markers: ("crash_at_an_end",),
     partitions_are_not_verified: ("abort_while_requests_are_held",),
     markers_are_sent_before_the_end_is_committed: ("crash_at_an_end",),
 }

@@ -295,6 +295,17 @@ _TREE: Final = (
         played=Played(script="0:join,0:join,0:join,0:join,6:join,14:end", partitions=12, at_ms=6_000),
     ),
     Lesson(
+        key="split-brain",
+        section=4,
+        title="Members with different views",
+        text="In generation 1, each member computes from the tree as it reads it. When two members join at once, the "
+        "others may read a tree with only one of them, and claim partitions that are not theirs in the next view. A "
+        "partition that is claimed already is refused, so it has one reader; the other member waits and tries again.",
+        look="Step from 5 s on in generation 1: members claim partitions and delete the claims milliseconds later. In "
+        "generation 2 one member computes for all, in generation 3 the coordinator does.",
+        played=Played(script="0:join,0:join,5:join,5:join,12:end", at_ms=5_000),
+    ),
+    Lesson(
         key="silent-member",
         section=4,
         title="A member dies, and its partitions wait",

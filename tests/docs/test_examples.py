@@ -3,6 +3,7 @@
 The tests of Spark run the blocks that need it (`tests/spark`, `tests/pipelines`), `tests/lab` those that take minutes.
 """
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -84,7 +85,9 @@ def test_the_examples_that_are_tests_pass(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     written = sum(example.text.count("\ndef test_") + example.text.count("\nasync def test_") for example in tests)
-    assert f"{written} passed" in done.stdout
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    assert int(passed[1]) >= written  # an example may have parameters
     assert written >= 8
 
 

@@ -25,7 +25,7 @@ NAMES: Final = {
 QUERIES: Final = {
     "/topics/{topic}/search": "?text=hello", "/group": "?id={group}", "/group/remove": "&member=m",
     "/security/remove-acl": "?principal=User:a&operation=Read&resource=Topic:t",
-    "/security/remove-quota": "?user=a&key=producer_byte_rate",
+    "/security/remove-user": "?user=alice", "/security/remove-quota": "?user=a&key=producer_byte_rate",
     "/security/explain": "?principal=User:a&operation=Read&resource=Topic:t",
 }  # fmt: skip
 _OTHERS: Final = {"/topics/{topic}/export"}

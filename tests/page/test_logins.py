@@ -64,7 +64,7 @@ def test_after_twenty_wrong_logins_an_address_waits_and_others_do_not() -> None:
     attempts.succeed("10.0.0.1")
     for _ in range(20):
         attempts.begin("10.0.0.1")
-    with pytest.raises(ConfigurationError, match="try it again in a minute"):
+    with pytest.raises(ConfigurationError, match="try again in a minute"):
         attempts.begin("10.0.0.1")
     attempts.begin("10.0.0.2")
     clock.advance(60)

@@ -97,7 +97,7 @@ async def test_a_quota_is_set_and_removed(visitor: Visitor) -> None:
             {"user": "u", "password": "x", "again": "x", "mechanism": "PLAIN"},
             "is not one of SCRAM-SHA-256, SCRAM-SHA-512",
         ),
-        ("/security/set-quota", {"key": "producer_byte_rate", "value": "1"}, "a quota is of a user"),
+        ("/security/set-quota", {"key": "producer_byte_rate", "value": "1"}, "a quota is for a user"),
         ("/security/set-quota", {"user": "u", "key": "producer_byte_rate", "value": "much"}, "a quota is a number"),
         ("/security/set-quota", {"user": "u", "key": "nonsense", "value": "1"}, "nonsense"),
     ],
@@ -122,7 +122,7 @@ async def test_a_user_without_rights_gets_a_sentence(acl_kafka: Cluster) -> None
     async with visiting(PageSettings(client=acl_kafka.settings("alice"))) as visitor:
         for address in ("/security", "/security/users", "/security/quotas"):
             answer = await visitor.get(address)
-            assert (answer.status, "who lacks a right" in answer.text) == (200, True), address
+            assert (answer.status, "who needs the operation DESCRIBE" in answer.text) == (200, True), address
 
 
 async def test_a_viewer_changes_nothing(acl_kafka: Cluster) -> None:

@@ -38,7 +38,7 @@ class SeenRebalance(Struct, kw_only=True):
 
     from_ms: int
     began_earlier: bool = False
-    """Whether it went on already when the group was first looked at, at `from_ms`."""
+    """Whether the rebalance began before the first look at the group, which was at `from_ms`."""
     to_ms: int | None = None
     joined: dict[str, int]
     """The members that have come, and when."""

@@ -133,7 +133,7 @@ def pauses(history: Sequence[Mapping[str, Any]], causes: Sequence[str]) -> Pause
     chosen = fitting or complete
     if not chosen:
         return None
-    from statistics import median  # imported here, because it imports much
+    from statistics import median  # imported here, because its own imports take memory
 
     return Pauses(
         count=len(chosen),

@@ -34,7 +34,7 @@ _MOST_POLLERS: Final = 500
 """Limit of the addresses that one session, or all users of a page without logins, watch at the same time."""
 _NOT_FOUND: Final = {ErrorCode.unknown_topic_or_partition, ErrorCode.group_id_not_found, ErrorCode.unknown_topic_id}
 _WRONG: Final = {ErrorCode.invalid_topic_exception, ErrorCode.offset_out_of_range}
-"""Errors of what the address asks for."""
+"""Errors that a wrong address causes."""
 PROBLEM: Final = "problem"
 """The id of the element that says what prevents the page from being read."""
 
@@ -146,7 +146,7 @@ class PageApp:
             async with aclosing(self._readings(page, asked)) as readings:  # type: ignore[type-var]
                 async for data in readings:
                     if page.updates is None and data == before:
-                        continue  # to render it would cost more than to read it
+                        continue  # unchanged: rendering costs more than reading
                     before = data
                     if isinstance(data, OdradekError):
                         yield {PROBLEM: self._renderer.block("base.html", PROBLEM, {"problem": _sentence(data)})}

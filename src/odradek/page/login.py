@@ -16,12 +16,12 @@ from odradek.runtime import Clock
 
 _MOST_CHARACTERS: Final = 1000
 _MOST_FAILED: Final = 20
-"""Limit of the logins of one address that fail in a minute."""
+"""Limit of failed logins of one address in a minute."""
 _MOST_ADDRESSES: Final = 10_000
 
 
 class Attempts:
-    """The logins of this minute that failed or have not ended, by address."""
+    """Counts, by address, of the logins of this minute that failed or are still running."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -33,11 +33,11 @@ class Attempts:
         if self._minute != (minute := self._clock.monotonic() // 60):
             self._minute, self._count = minute, Counter()
         if self._count[address] >= _MOST_FAILED or len(self._count) > _MOST_ADDRESSES:
-            raise ConfigurationError("too many logins from this address have failed: try it again in a minute")
+            raise ConfigurationError("too many logins from this address have failed: try again in a minute")
         self._count[address] += 1
 
     def succeed(self, address: str) -> None:
-        """Take back an attempt that was no guess."""
+        """Subtract an attempt whose credentials were right."""
         self._count[address] -= 1
 
 
@@ -69,7 +69,7 @@ async def log_out(session: Session, sessions: Sessions, port: str) -> Response:
 
 
 def inside(address: str) -> str:
-    """Return an address of this page: another site's becomes the first view's."""
+    """Return the address if it is one of this page, otherwise "/"."""
     try:
         parts = urlsplit(address)
     except ValueError:

@@ -34,7 +34,7 @@ class Overview:
 
     @cached_property
     def topics(self) -> Sequence[TopicRow]:
-        """All topics with internal ones."""
+        """All topics, including internal ones."""
         sizes = sizes_of(self.state.log_dirs)
         return [
             TopicRow(
@@ -52,7 +52,7 @@ class Overview:
 
 
 async def overview(asked: PageRequest) -> Overview:
-    """Return the state of the cluster, of at most one interval ago."""
+    """Return the state of the cluster, at most one interval old."""
 
     async def log_dirs_of(brokers: Sequence[int]) -> LogDirs:
         interval_s = _LOG_DIRS_INTERVALS * asked.settings.interval_s

@@ -19,10 +19,10 @@ _MOST_KEPT: Final = 40
 """Limit of the plays in memory, each of some hundred KB: ten scripts with four generations."""
 _MOST_AT_ONCE: Final = 2
 _MOST_WAITING: Final = 40
-"""Limit of the plays that are being made or wait; other sites can ask for an address of a page without login."""
+"""Limit of the plays that run or wait: other sites can link to plays of a page without login."""
 _LIMIT_S: Final = 180.0
 _IDLE_S: Final = 60.0
-"""The time after which a process without work ends. Its start, with its imports, takes longer than a play."""
+"""An idle process ends after this time. It is kept until then, because its start takes longer than a play."""
 _MOST_ANSWER: Final = 1 << 26
 
 
@@ -52,7 +52,7 @@ class Plays:
                     self._rest(await _started())
 
     async def close(self) -> None:
-        """End what is being made, and all processes."""
+        """Cancel the running plays, and end all processes."""
         tasks = list(self._making.values())
         for task in tasks:
             task.cancel()
@@ -70,7 +70,7 @@ class Plays:
         task = self._making.get(asked)
         if task is None:
             if len(self._making) >= _MOST_WAITING:
-                raise UnavailableError("too many plays are being made: try it again in a minute")
+                raise UnavailableError("too many plays are being made: try again in a minute")
             task = self._making[asked] = asyncio.create_task(self._make(asked), name=f"play {asked}")
         return await asyncio.shield(task)
 
@@ -100,7 +100,7 @@ class Plays:
                 is_alive = True
         except TimeoutError:
             raise UnavailableError(
-                f"the play has taken {_LIMIT_S:.0f} s: try it with fewer members, or again"
+                f"the play took longer than {_LIMIT_S:.0f} s: try again, or with fewer members"
             ) from None
         except (OSError, DecodeError, ValidationError):
             pass

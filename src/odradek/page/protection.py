@@ -3,8 +3,8 @@
 ```
 Host          localhost, an IP address, or a name of the settings: a name that an attacker lets point here is refused
 method        GET, HEAD, POST
-other sites   may open a page as a document of its own, by a link; their scripts, frames and images get nothing
-names         topics have at most 249 characters, groups 32,767 bytes: requests with longer ones fail, some slowly
+other sites   may link to a page; their scripts, frames and images are refused
+names         topics of more than 249 characters, groups of more than 32,767 bytes are refused before a broker is asked
 POST          Origin is this page's; a urlencoded form of limited size with the session's token
 response      a strict Content-Security-Policy and the like, on every answer
 ```
@@ -27,7 +27,7 @@ from odradek.page.sessions import Sessions, same_text
 MOST_FORM_BYTES: Final = 2 << 20
 """Limit of a posted form: a record of a megabyte fits."""
 _MOST_GROUP_BYTES: Final = 32_767
-"""Limit of a string in Kafka's protocol; there is no other one for the id of a group."""
+"""Limit of a string in Kafka's protocol. Kafka has no other limit of a group's id."""
 _MOST_FIELDS: Final = 1000
 LOGIN: Final = "/login"
 STATIC: Final = "/static/"
@@ -96,7 +96,7 @@ class Protection:
             scope["form"] = await _form(headers, host, token, receive)
 
     def _checked_port(self, host: str) -> str:
-        """Return the port of a Host header, "" for the protocol's."""
+        """Return the port of a Host header, "" for the default port. Raises `Refused` for an unknown name."""
         name, port = "", None
         with suppress(ValueError):
             parts = urlsplit(f"//{host}")

@@ -1,4 +1,4 @@
-"""Readings of a cluster that several open pages share, so that each is made once a tick however many pages show it."""
+"""Readings of a cluster that open pages share: each is made once in an interval, however many pages show it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Final
 
 BUSY_SHARE: Final = 4
-"""A reading is kept, and a poller pauses, for this many times its duration: a large cluster is read less often."""
+"""The pause after a reading, as a multiple of its duration, so that a large cluster is read less often."""
 LONGEST_PAUSE_S: Final = 10.0
 
 
@@ -16,17 +16,17 @@ def pause_s(interval_s: float, duration_s: float) -> float:
 
 
 class Readings:
-    """Values by key. Each is kept for an interval after its reading; requests during both share the value or error."""
+    """Values by key. Requests during a reading share its value or error; a value is kept for an interval afterwards."""
 
     def __init__(self) -> None:
         self._tasks: dict[Hashable, asyncio.Task[Any]] = {}
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[Any]], interval_s: float) -> Any:
-        """Return the value of `key`; `read` makes it if there is none."""
+        """Return the kept value of `key`, or else what `read` returns."""
         task = self._tasks.get(key)
         if task is None:
             task = self._tasks[key] = asyncio.create_task(self._read(key, read, interval_s))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # its viewers may have left
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # all viewers may have left
         await asyncio.wait((task,))
         return task.result()
 
@@ -35,7 +35,7 @@ class Readings:
         self._tasks.clear()
 
     async def close(self) -> None:
-        """End the readings that go on."""
+        """Cancel the running readings."""
         tasks = list(self._tasks.values())
         self.forget()
         for task in tasks:

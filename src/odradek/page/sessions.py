@@ -72,7 +72,7 @@ class Sessions:
         self._shared = self._new("shared", settings.client, user="")
 
     def tree(self) -> Reader | None:
-        """Return the metadata tree, opened when it is asked for first; None if the page has none.
+        """Return the metadata tree, which the first call opens; None if the page has none.
 
         Raises `ConfigurationError` or `StorageError` if it cannot be opened.
         """
@@ -86,7 +86,7 @@ class Sessions:
         return self._login_token
 
     def find(self, cookies: str, port: str) -> Session | None:
-        """Return the session of a Cookie header of the page at `port`, the shared one without logins, or None."""
+        """Return the session that a Cookie header names, or None; a page without logins has one shared session."""
         if not self._settings.requires_login:
             return self._shared
         try:
@@ -113,7 +113,7 @@ class Sessions:
         await session.close()
 
     async def close(self) -> None:
-        """End all sessions, also that with the metadata tree."""
+        """End all sessions, and close the metadata tree."""
         for session in [self._shared, *self._by_key.values()]:
             await self.remove(session)
         if self._tree is not None:
@@ -138,7 +138,7 @@ class Sessions:
 
 
 def cookie_name(name: str, port: str) -> str:
-    """Return the name of a cookie of the page at `port`: browsers send cookies to all ports of a host."""
+    """Return a cookie's name, which has the port because browsers send cookies to all ports of a host."""
     return f"odradek-{name}-{port}"
 
 

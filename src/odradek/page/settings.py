@@ -34,7 +34,7 @@ class PageSettings(Struct, frozen=True, kw_only=True):
     pipelines: tuple[Path, ...] = ()
     """TOML files of pipelines, or directories with them, which the page shows."""
     open_tree: Callable[[], Reader] | None = None
-    """Opens the metadata tree of the cluster, which is not reached through brokers; None: the page shows none."""
+    """Opens the cluster's metadata tree, which brokers do not serve; None if the page does not show it."""
 
     def __repr__(self) -> str:
         return f"PageSettings(may_change={self.may_change}, requires_login={self.requires_login})"

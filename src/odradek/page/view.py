@@ -36,7 +36,7 @@ class PageRequest(Struct, frozen=True, kw_only=True):
         return await self.session.admin()
 
     async def reading(self, key: Hashable, read: Callable[[Admin], Awaitable[T]], interval_s: float | None = None) -> T:
-        """Return what `read` returns, or has returned for this session and key within the page's or this interval."""
+        """Return what `read` returns; the session shares it by key for `interval_s`, by default the page's."""
 
         async def made() -> T:
             return await read(await self.admin())

@@ -1,4 +1,4 @@
-"""Actions and resources as users write them, and which ACL decides on one."""
+"""Principals, operations and resources as users write them, and which ACL decides on an action."""
 
 from contextlib import suppress
 from enum import IntEnum
@@ -31,12 +31,12 @@ from odradek.security import (
 SUPER_USERS: Final = "super.users"
 EVERYONE: Final = "allow.everyone.if.no.acl.found"
 UNSEEN_KEYS: Final = (
-    f"The brokers do not show {SUPER_USERS} and {EVERYONE}, which decide first and last: a super user may do everything"
+    f"The brokers do not show {SUPER_USERS} and {EVERYONE}, so the answer ignores them: a super user may do everything"
 )
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """The decision on an action, and the ACLs of its resource; whether the brokers show the authorizer's keys."""
+    """The decision on an action, the ACLs of its resource, and whether the brokers show the authorizer's keys."""
 
     decision: Decision
     bindings: list[AclBinding]
@@ -55,7 +55,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
 async def explain(
     admin: Admin, principal: Principal, operation: AclOperation, resource: ResourcePattern, host: str = ""
 ) -> Explanation:
-    """Decide as the brokers do, by their ACLs and keys. Raises `KafkaError` if they do not show the ACLs."""
+    """Decide by the brokers' ACLs and keys, as they do. Raises `KafkaError` if they do not show the ACLs."""
     wanted = AclFilter(resource_type=resource.resource_type, name=resource.name, pattern_type=PatternType.MATCH)
     bindings, keys = await admin.describe_acls(wanted), await _keys(admin)
     acls: dict[ResourcePattern, tuple[AclEntry, ...]] = {}
@@ -71,7 +71,7 @@ async def explain(
 
 
 async def _keys(admin: Admin) -> dict[str, str | None]:
-    """Return the keys of an authorizer that are not ACLs; none if the brokers do not show them."""
+    """Return the configuration keys of the authorizer; none if the brokers do not show them."""
     with suppress(KafkaError):
         broker_id = (await admin.describe_cluster()).brokers[0].broker_id
         resource = ConfigResource(type=ConfigResourceType.BROKER, name=str(broker_id))

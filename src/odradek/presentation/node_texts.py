@@ -43,7 +43,7 @@ _SENTENCES: Final = (
     ("/admin/reassign_partitions", "Partitions that get other replicas; the controller deletes it when done.", ""),
     ("/admin/preferred_replica_election", "Partitions for which the controller elects the preferred leaders.", ""),
     ("/admin/delete_topics(?:/.+)?", "Topics to delete: the controller deletes each request with its topic.", ""),
-    ("/admin/deleted_replicas(?:/.+)?", "Replicas that a broker which is away has to delete.", ""),
+    ("/admin/deleted_replicas(?:/.+)?", "Replicas that an offline broker has to delete when it is back.", ""),
     ("/admin", "Requests to the controller, which tools write.", ""),
     ("/consumers", "A child for each consumer group of generation 1.", ""),
     ("/consumers/([^/]+)/ids/(.+)", "Consumer {1} of group {0} is alive; all consumers of the group watch it.", ""),
@@ -59,7 +59,7 @@ _SENTENCES: Final = (
 
 
 def sentence(path: str, data: bytes) -> str:
-    """Explain a node; "" for a path that is not one of a cluster's."""
+    """Explain a node; "" for an unknown path."""
     for pattern, purpose, meaning in _SENTENCES:
         if (match := re.fullmatch(pattern, path)) is not None:
             explained = purpose.format(*match.groups())
@@ -75,7 +75,7 @@ def owner(session: int) -> str:
 
 
 def written_ms(data: bytes) -> int | None:
-    """Return the time that a value has in its field `timestamp`; None without one."""
+    """Return the field `timestamp` of a JSON value; None without one."""
     found = str(_fields(data).get("timestamp", ""))
     return int(found) if found.isascii() and found.isdigit() and len(found) < 16 else None
 

@@ -46,7 +46,7 @@ def time_ms(text: str) -> int:
         ) from None
     found = round((time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp() * 1000)
     if found < 0:
-        raise click.BadParameter(f"{text!r} is before 1970, where the times of records begin")
+        raise click.BadParameter(f"{text!r} is before 1970, the earliest time of a record")
     return found
 
 

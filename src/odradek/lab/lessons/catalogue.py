@@ -55,7 +55,7 @@ _PARTITIONERS: Final = (
         key="adaptive",
         section=2,
         title="Without a key: slow brokers get less",
-        text="Since Kafka 3.3, the next partition is drawn at random, and one of a slow broker less often. "
+        text="Since Kafka 3.3, the next partition is drawn at random, those of slow brokers less often. "
         "Three partitions with queues of 0, 3 and 1 batches weigh 4, 1 and 3: the longest queue plus one, minus "
         "its own.",
         look="Of eight batches, partition 0 gets four on average, partition 1 gets one, and partition 2 gets three.",
@@ -189,7 +189,7 @@ _ASSIGNORS: Final = (
         title="uniform: the broker assigns",
         text="In KIP-848's consumer protocol, the coordinator computes the assignment. uniform moves as little as "
         "sticky: C0 keeps 0 and 1, C1 keeps 3 and 4, C2 gets 2 and 5.",
-        look="There is one result: the coordinator assigns a partition that moves when its old member has given it up.",
+        look="There is one result: a partition moves to its new member after the old one has given it up.",
         assigned=(
             Assigned(
                 strategy="uniform",

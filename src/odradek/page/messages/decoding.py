@@ -28,7 +28,7 @@ PLAIN_FORMATS: Final = (GUESS, "text", "json", "msgpack", "hex")
 MOST_NODES: Final = 2_000
 """Limit of the values in a tree; a larger one is shown as text."""
 _MOST_DEPTH: Final = 64
-"""Limit of the containers around a value in a tree; templates need the stack for each."""
+"""Limit of the depth of a tree: templates recurse for each level."""
 _HEX_ROW: Final = 16
 _MOST_DUMPED: Final = 64 << 10
 """Limit of the bytes that a dump shows."""
@@ -143,7 +143,7 @@ def _with_schema(data: bytes, name: str, show: Show) -> Decoded:
 
 
 def _is_shown(tree: object) -> bool:
-    """Return whether a tree is small, and has only what JSON has: no extension types, texts or numbers as names."""
+    """Return whether a tree is small, without extension types, and its names are strings or integers."""
     left, waiting = MOST_NODES, [(tree, 0)]
     while waiting:
         node, depth = waiting.pop()

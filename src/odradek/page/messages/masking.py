@@ -1,6 +1,6 @@
-"""Masks: values of fields by name, and parts of texts by regular expression, that users of the page do not see.
+"""Masks hide values of fields by name, and parts of texts by regular expression, from users of the page.
 
-Masks of fields fail closed: bytes whose fields are not known, and texts that may have such a field, are hidden.
+Masks of fields fail closed: bytes whose fields are not known, and texts that may have a masked field, are hidden.
 """
 
 import re
@@ -14,14 +14,14 @@ from odradek.page.messages.decoding import Decoded
 
 MASKED: Final = "•••"
 _MARKUP: Final = frozenset("{[<&%\\")
-"""Characters that begin JSON or XML in a text, or that can spell the name of a field in another way."""
+"""Characters that begin JSON or XML, or that begin an escape, which can hide the name of a field."""
 
 
 class Masks:
     """The masks of one page; each is a field's name, which is compared without case, or `/REGEX/` in RE2's syntax."""
 
     def __init__(self, masks: Iterable[str] = (), with_schema: Iterable[str] = ()) -> None:
-        """Take the masks, and the `TOPIC.key` and `TOPIC.value` whose fields are known by a schema only."""
+        """Take the masks, and each `TOPIC.key` or `TOPIC.value` whose fields only a schema can decode."""
         self._with_schema = frozenset(with_schema)
         self._fields: set[str] = set()
         self._patterns = []
@@ -55,7 +55,7 @@ class Masks:
         return text
 
     def needs_schema(self, part: str) -> bool:
-        """Return whether only a schema tells the fields of `TOPIC.key` or `TOPIC.value`: no other format is safe."""
+        """Return whether `part`, `TOPIC.key` or `TOPIC.value`, is masked and only its schema can decode its fields."""
         return bool(self) and part in self._with_schema
 
     def header(self, name: str, text: str) -> str:

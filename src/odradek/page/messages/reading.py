@@ -3,7 +3,7 @@
 A scan reads chunks of all partitions, merges them by time, keeps the messages that match, and yields its progress after
 each chunk. It ends at `limit` messages, at `most_read` messages read, or where the partitions end. Its cursor is the
 address of the next messages: `partition:offset,…`. Messages above `_LARGE_BYTES` are shortened as they are read, so the
-size of messages does not decide how much memory a scan takes.
+memory of a scan does not depend on the size of messages.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _FIRST_CHUNK: Final = 2_500
 _MOST_STEP: Final = 5_000
 """Limits of the offsets of one partition that a chunk covers."""
 _CHUNK_BYTES: Final = 8 << 20
-"""The size of a chunk that is aimed at, over all partitions."""
+"""The target size of a chunk, over all partitions."""
 _FETCH_BYTES: Final = 1 << 20
 _LARGE_BYTES: Final = 8 << 10
 _READERS: Final = 8
@@ -56,7 +56,7 @@ class Marker(NamedTuple):
 
 
 class Shortened(Struct, frozen=True, kw_only=True):
-    """The place of a large message, and in a subclass its shown parts."""
+    """The place of a large message; a subclass adds the parts that are shown."""
 
     topic: str
     partition: int

@@ -19,7 +19,7 @@ from odradek.page.overview import overview
 from odradek.page.view import Page, PageRequest, View
 
 _TREE_S: Final = 1.0
-"""The view does not wait longer for a metadata tree whose servers are away."""
+"""Limit of the wait for the metadata tree, whose servers may be away."""
 
 
 class BrokerRow(Struct, frozen=True, kw_only=True):

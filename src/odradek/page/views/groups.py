@@ -297,18 +297,18 @@ def _lines(described: GroupDescription, waits: GroupWaits | None) -> list[str]:
 
 
 def _suspects(described: GroupDescription) -> list[str]:
-    """Return a sentence on the members that may hold up a classic group; new members have joined already."""
+    """Return a sentence on the members that may delay a classic group: those with partitions, as others have joined."""
     if described.group_state != "PreparingRebalance":
         return []
     text = (
-        "A member joins again at its next poll. One that does not poll holds up the others, until the group removes "
+        "A member joins again at its next poll. One that does not poll delays the others, until the group removes "
         "it after its max.poll.interval.ms, by default 5 minutes."
     )
     named = [f"{each.member_id} on {each.client_host.lstrip('/')}" for each in described.members if each.assignment]
     if not named:
         return [text]
     more = f" and {len(named) - _SUSPECTS:,} more" if len(named) > _SUSPECTS else ""
-    return [f"{text} See what those do that had partitions before: {', '.join(named[:_SUSPECTS])}{more}."]
+    return [f"{text} Check the members that had partitions before: {', '.join(named[:_SUSPECTS])}{more}."]
 
 
 def _waiting(waits: GroupWaits, now_ms: int) -> list[tuple[object, ...]]:

@@ -39,7 +39,7 @@ _FIRST_READ: Final = 20_000
 """Messages that a search reads before the page is shown; a browser with scripts shows the rest as it is read."""
 _MOST_SEARCHED: Final = 10_000_000
 _MOST_SAVED_BYTES: Final = 64 << 20
-"""Limit of the messages of a file, which is made in memory."""
+"""Size limit of the messages in a saved file, which is made in memory."""
 _FIELDS: Final = ("partition", "from", "key", "text", "regex", "key_format", "value_format", "limit")
 _PRODUCED_FORMATS: Final = ("text", "json", "base64", "null")
 
@@ -179,13 +179,13 @@ async def produce(asked: PageRequest) -> Done:
 
 
 async def _consumer(asked: PageRequest) -> SimpleConsumer:
-    """Return the session's consumer. Raises `KafkaError` now for an unknown topic, for which a consumer would wait."""
+    """Return the session's consumer. Raises `KafkaError` at once for an unknown topic; a consumer waits for one."""
     await (await asked.admin()).describe_topics([validate_topic_name(asked.path["topic"])])
     return await asked.session.consumer()
 
 
 async def _record(consumer: SimpleConsumer, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
-    fetched = await consumer.fetch((topic, partition), offset, max_bytes=1, max_wait_ms=0)  # its batch alone
+    fetched = await consumer.fetch((topic, partition), offset, max_bytes=1, max_wait_ms=0)  # only its batch
     return next((each for each in fetched.records if each.offset == offset), None)
 
 
@@ -255,7 +255,7 @@ def _row(
         if chosen not in PLAIN_FORMATS and chosen not in schemas:
             raise ConfigurationError(f"there is no format {chosen[:40]!r}")
         if masks and (own in schemas or chosen in schemas):
-            chosen = own  # another schema has other names for the fields
+            chosen = own  # another schema may name the fields differently
         whole = shown(data, chosen, masks, schemas)
         if whole.error and masks.needs_schema(f"{record.topic}.{name}"):
             whole = Decoded(format=chosen, size_bytes=whole.size_bytes, text=MASKED)

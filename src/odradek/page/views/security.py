@@ -29,10 +29,10 @@ from odradek.security.quotas import DEFAULT, IP_KEYS, USER_KEYS, QuotaEntity
 from odradek.security.sasl import SCRAM_MECHANISMS
 
 _REFUSALS: Final = {
-    ErrorCode.security_disabled: "The brokers have no authorizer, so nothing is forbidden: ACLs need the key "
-    "authorizer.class.name of the brokers.",
-    ErrorCode.cluster_authorization_failed: "The cluster does not show this to the page's user, who lacks a right: "
-    "DESCRIBE on the cluster for ACLs and users, DESCRIBE_CONFIGS for quotas.",
+    ErrorCode.security_disabled: "The brokers have no authorizer, so everything is allowed. To use ACLs, set "
+    "authorizer.class.name in the configuration of the brokers.",
+    ErrorCode.cluster_authorization_failed: "The cluster does not show this to the page's user, who needs the "
+    "operation DESCRIBE on the cluster for ACLs and users, DESCRIBE_CONFIGS for quotas.",
 }
 _DEFAULT: Final = "<default>"
 OPERATIONS: Final = tuple(kafka_name(each) for each in AclOperation if each > AclOperation.ANY)
@@ -52,7 +52,7 @@ class AclRow(Struct, frozen=True, kw_only=True):
 
     @property
     def query(self) -> str:
-        """The query of the address that removes it."""
+        """The query of the address that removes the ACL."""
         fields = {"principal": self.principal, "operation": self.operation, "resource": self.resource}
         flags = {"prefixed": "1" if self.is_prefix else "", "deny": "" if self.allows else "1", "host": self.host}
         return urlencode({**fields, **flags})
@@ -75,7 +75,7 @@ class QuotaRow(Struct, frozen=True, kw_only=True):
 
 
 class SecurityPage(Struct, frozen=True, kw_only=True):
-    """The data of a list: its rows, or why there are none; the choices of forms."""
+    """The data of a page: a list or why it is refused, the choices of a form, or what the address names."""
 
     rows: Listing[Any] | None = None
     refusal: str = ""
@@ -90,7 +90,7 @@ class SecurityPage(Struct, frozen=True, kw_only=True):
 
 
 def _or_refusal(data: Callable[[PageRequest], Awaitable[SecurityPage]]) -> Callable[[PageRequest], Awaitable[Any]]:
-    """Return a data function that returns a sentence if the cluster has no authorizer or refuses to show the data."""
+    """Wrap a data function: it returns a sentence if the cluster has no authorizer or refuses to show the data."""
 
     async def asked_or_refused(asked: PageRequest) -> SecurityPage:
         try:
@@ -151,7 +151,7 @@ def _quota_query(entity: QuotaEntity, key: str) -> str:
 
 
 async def explained(asked: PageRequest) -> SecurityPage:
-    """Return which ACL decides on the address's action, if it names one."""
+    """Return the decision on the action that the address names, if any."""
     if not asked.query.get("principal"):
         return SecurityPage()
     entry, pattern = (binding := _binding(asked.query)).entry, binding.pattern
@@ -259,7 +259,7 @@ def _entity(fields: Mapping[str, str]) -> QuotaEntity:
     names = {kind: fields.get(kind, "").strip() or None for kind in ("user", "client-id", "ip")}
     entity = QuotaEntity(*(DEFAULT if name == _DEFAULT else name for name in names.values()))
     if not entity.parts or (entity.ip is not None and len(entity.parts) > 1):
-        raise ConfigurationError("a quota is of a user, a client id, both, or an IP address alone")
+        raise ConfigurationError("a quota is for a user, a client id, both, or an IP address alone")
     return entity
 
 

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def _parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:
-    """Return the callback of an option or argument that `parse` reads."""
+    """Return a callback of click that parses the text of an option or argument with `parse`."""
 
     def callback(_ctx: click.Context, _param: click.Parameter, text: str | None) -> T | None:
         try:

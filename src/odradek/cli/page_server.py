@@ -65,8 +65,8 @@ async def open_page(
     check_exposure(host, client, has_tls=tls is not None, requires_login=requires_login)
     if metadata is not None and requires_login:
         raise ConfigurationError(
-            "the metadata tree has no ACLs for users of the cluster, so each who logs in could read all of it: leave "
-            "out --metadata, or show the tree on a page of its own on localhost without --login"
+            "the metadata tree has no ACLs for users of the cluster, so each user who logs in could read all of it: "
+            "leave out --metadata, or show the tree on a page of its own on localhost without --login"
         )
     formats, runtime = schemas or {}, system_runtime()
     settings = PageSettings(

@@ -269,7 +269,7 @@ async def _monitoring(broker: Broker, address: tuple[str, int] | None) -> AsyncI
 async def _page(listen: str | None, address: str, metadata: str, config: BrokerConfig) -> AsyncIterator[None]:
     """Serve the page of the broker at `address`; its own address is in the log.
 
-    Other machines do not see the metadata tree, which has no ACLs for them.
+    A page that other machines can reach does not show the metadata tree, which has no ACLs for users of the page.
     """
     if listen is None:
         yield

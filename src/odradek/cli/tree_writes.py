@@ -32,7 +32,7 @@ from odradek.stores.semantics import check_path
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_REQUESTS: Final = 1000
-"""Requests of `set-acls` that wait for their responses: the servers queue what a client has sent."""
+"""The most requests that `set-acls` has in flight, because ZooKeeper queues all that a client has sent."""
 _WRITABLE: Final[dict[str, Callable[[str, bytes], object]]] = {
     paths.REASSIGN_PARTITIONS: ReassignPartitionsNode.decode,
     paths.PREFERRED_REPLICA_ELECTION: PreferredReplicaElectionNode.decode,

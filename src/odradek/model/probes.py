@@ -1,4 +1,4 @@
-"""Marks of rare branches and of transitions, which a collection counts; without a collection a mark does nothing.
+"""Marks of rare branches and state transitions. `collecting` counts them; outside of it, a mark does nothing.
 
 ```python
 probe("replication: a follower truncates below its high watermark")
@@ -7,8 +7,8 @@ with collecting() as counts:
     ...
 counts.probes  # Counter({"replication: a follower …": 2})
 ```
-A name is a literal and says which room, and what happens. `odradek.testing.coverage` lists the names that the source
-has, so that those that no seed reached are known.
+A name is a string literal, `AREA: EVENT`. `odradek.testing.coverage` finds all names in the source, and lists those
+that no seed has reached.
 """
 
 from collections import Counter
@@ -42,7 +42,7 @@ def transition(machine: str, before: str, after: str) -> None:
 
 @contextmanager
 def collecting() -> Iterator[ProbeCounts]:
-    """Count in this process until the end of the block. An outer collection does not count meanwhile."""
+    """Count in this process until the end of the block. Meanwhile, an outer `collecting` does not count."""
     global _collection
     outer, _collection = _collection, ProbeCounts()
     try:

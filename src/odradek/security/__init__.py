@@ -1,6 +1,6 @@
 """Principals, SASL mechanisms, the authorizer by ACLs, exposed listeners: values and rules only.
 
-A listener without authentication that is reachable from other machines needs an explicit flag (`is_loopback`).
+A listener without authentication needs an explicit flag unless its host is loopback (`is_loopback`).
 """
 
 from odradek.security.acl_authorizer import AclAuthorizer, Decision, Reason

@@ -7,8 +7,8 @@ _IPV4_LOOPBACK: Final = re.compile(r"127(\.\d{1,3}){3}")
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether `host` is reachable only from this machine; an empty one is not: it means every interface.
+    """Return whether `host` is reachable only from this machine.
 
-    Names other than `localhost` are not resolved.
+    An empty host means every interface, so it is not loopback. Names other than `localhost` are not resolved.
     """
     return host.lower() in {"localhost", "::1"} or _IPV4_LOOPBACK.fullmatch(host) is not None

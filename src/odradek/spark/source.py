@@ -15,7 +15,7 @@ from odradek.model import ConfigurationError
 from odradek.spark.options import check_read_options, parse_read_options, parse_write_options
 
 COMMITS: Final = "pyspark.sql.worker.python_streaming_sink_runner"
-"""The module of the process that commits a micro-batch; another one creates the writers of its tasks."""
+"""A module that only the process that commits a micro-batch imports; another process creates the tasks' writers."""
 
 
 class OdradekDataSource(DataSource):  # type: ignore[misc]
@@ -77,7 +77,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
 
         options = _write_options(self.options)
         check_sink_schema(schema, topic=options.topic, include_timestamp=options.include_timestamp)
-        # A commit looks the last decision up itself, after it has fenced earlier drivers.
+        # The commit itself looks up the last decision, after it has fenced earlier drivers.
         return StreamWriter(options, None if COMMITS in sys.modules else _decided_write(options))
 
 

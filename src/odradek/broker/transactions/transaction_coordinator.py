@@ -173,7 +173,7 @@ class TransactionCoordinator:
         """Pass a request to the state machine; the next transaction waits a little for the markers of the last one.
 
         Clients that get CONCURRENT_TRANSACTIONS pause for 20 to 100 ms, and markers are written in a few. Requests of
-        brokers wait for less, as they have the transactions of many clients; verifications do not wait.
+        brokers wait for less, as each has the transactions of many clients; verifications do not wait at all.
         """
         try:
             return await self.runtime.submit(transactional_id, request)

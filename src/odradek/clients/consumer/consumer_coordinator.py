@@ -124,9 +124,9 @@ class ConsumerCoordinator:
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int) -> None:
         """Commit offsets as a member, or without membership before the first join or if no topic is subscribed.
 
-        The coordinator refuses both while the first join is under way, which begins with the subscription; then the
-        commit is repeated. Later, raises `KafkaError` REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID if
-        other members may own the partitions: do not retry such a commit.
+        From the subscription until the first join is complete, the coordinator may refuse a commit; it is retried then.
+        Later, raises `KafkaError` REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID if other members may
+        own the partitions: do not retry such a commit.
         """
         deadline = self._clock.monotonic() + timeout_ms / 1000
         backoff, lost_memberships = self._cluster.backoff(), self._lost_memberships

@@ -8,8 +8,8 @@ The end offset of a batch also stores the batch's start, for the partitions that
 
     {"@": {"start": {"topic": {"0": 40}}}, "topic": {"0": 42}}
 
-A query of `availableNow` ends when the group has read up to the log ends of the query's start. It waits for the other
-members, and gets the partitions of those that are dead.
+A query with `availableNow` ends when the group has read up to the log end offsets at the query's start. It waits for
+the other members, and takes over the partitions of members that die.
 
 A query commits offsets and gives partitions up only between two batches, so a rebalance repeats nothing. If a query
 dies in a batch, or a batch takes longer than `kafka.max.poll.interval.ms`, other queries read the batch again: at least
@@ -54,7 +54,7 @@ class Member(Protocol):
     ) -> tuple[Collection[TopicPartition], Collection[TopicPartition]]:
         """Take part in rebalances. Return the owned partitions, and those of them assigned in this call.
 
-        Unless something happens, wait for `wait_ms`.
+        Wait up to `wait_ms` for a rebalance.
         """
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -84,7 +84,7 @@ class GroupStreamReader(StreamReader):
         self._positions: dict[TopicPartition, int] = {}
         """The next offset to read of each owned partition."""
         self._last: dict[TopicPartition, tuple[int, int]] = {}
-        """Start and end of the last batch of partitions that this query does not own now."""
+        """Start and end of the last batch, for each of its partitions that this query does not own now."""
         self._committed: dict[TopicPartition, int] = {}
         """The group's committed offsets that this query has fetched or committed."""
 
@@ -97,8 +97,9 @@ class GroupStreamReader(StreamReader):
         """Commit the batch that ended at `start`, take part in a rebalance, and return the end of the next batch.
 
         Returns `start` if the query's partitions have nothing new, or, until `maxTriggerDelay`, less than
-        `minOffsetsPerTrigger`. After the initial offset it returns a new one in any case. With `availableNow` it waits
-        instead while other members are behind; if none of them advances within `max.poll.interval.ms`, it logs this.
+        `minOffsetsPerTrigger`. After the initial offset it returns a new one in any case. With `availableNow`, it
+        waits before it returns `start` while other members are behind; it logs a warning and returns if none of them
+        advances within `max.poll.interval.ms`.
         """
         since = decode_offset(start)
         self._finish(since)
@@ -110,7 +111,10 @@ class GroupStreamReader(StreamReader):
                 interval_ms = int(self._options.client.get("max.poll.interval.ms", _MAX_POLL_INTERVAL_MS))
                 deadline, before = self._clock.monotonic() + interval_ms / 1000, behind
             elif self._clock.monotonic() > deadline:
-                _log.warning("Other members of the group do not read on, nor lose their partitions: %s", behind)
+                _log.warning(
+                    "Other members of the group do not read on, so these partitions stay unread from these offsets: %s",
+                    behind,
+                )
                 break
             self._rebalance(_POLL_MS)
             self._finish(since)
@@ -158,7 +162,7 @@ class GroupStreamReader(StreamReader):
                 self._committed |= changed
 
     def _behind(self) -> dict[TopicPartition, int]:
-        """Return the committed offsets of partitions of other members that this run's end is ahead of."""
+        """Return the committed offset of each partition of other members that is below this run's end."""
         away = [each for each in self._target or () if each not in self._positions]
         if not away or self._target is None or self._member is None:
             return {}
@@ -188,7 +192,7 @@ class GroupStreamReader(StreamReader):
 
 
 def exit_once(number: int, frame: object) -> None:
-    """Exit, as the handler of a signal, which is ignored from now on: Spark sends two, and `stop` needs some time."""
+    """Handle a signal: ignore it from now on, and exit. Spark sends two, and the second would interrupt `stop`."""
     del frame
     signal.signal(number, signal.SIG_IGN)
     sys.exit()

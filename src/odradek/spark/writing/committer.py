@@ -91,11 +91,12 @@ async def abort(options: WriteOptions, write: WriteId | None, prepared: Mapping[
 def check_open(
     found: Mapping[str, TransactionDescription | KafkaError], wanted: Mapping[str, PreparedTransaction], now_ms: int
 ) -> None:
-    """Raise `LostTransactionError` if a transaction is not open any more, or may not be open until it is committed.
+    """Raise `LostTransactionError` if a transaction is not open any more, or may be aborted before it is committed.
 
-    Its age compares the coordinator's clock with `now_ms`, the driver's: a driver ahead refuses a batch too early,
-    which then writes nothing. One that is behind by more than a tenth of the timeout may decide too late; if brokers
-    abort the transaction meanwhile, `_complete` reports the missing rows.
+    A transaction's age is `now_ms`, by the driver's clock, minus its start by the coordinator's clock. If the driver's
+    clock is ahead, a batch is refused too early, and writes nothing. If it is behind by more than a tenth of the
+    timeout, the decision may come too late; if brokers abort the transaction meanwhile, `_complete` reports the missing
+    rows.
     """
     for key, name in wanted.items():
         each = found[key]

@@ -128,10 +128,10 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 def _task(context: Any) -> str:
-    """Return `PARTITION.ATTEMPT`, which mostly differs for attempts of a task that run at the same time.
+    """Return `PARTITION.ATTEMPT`, which almost always differs between attempts of a task that run at once.
 
-    If Spark repeats a stage, its attempts are counted from 0 again while those of the first one may still run: one time
-    in `_ATTEMPT_IDS`, two share a name. The later one then aborts the earlier one's transaction, and a batch that has
-    this transaction fails.
+    If Spark repeats a stage, it counts attempts from 0 again while those of the first run may still be running. One
+    time in `_ATTEMPT_IDS`, two attempts then share a name: the later attempt aborts the transaction of the earlier one,
+    and a batch with this transaction fails.
     """
     return f"{context.partitionId()}.{context.attemptNumber()}{context.taskAttemptId() % _ATTEMPT_IDS:02}"

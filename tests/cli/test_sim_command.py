@@ -69,7 +69,7 @@ def test_json_has_a_line_for_each_seed(sim: Any) -> None:
     [
         ([], "Give one of"),
         (["--seed", "1", "--seeds", "1..2"], "Give one of"),
-        (["--seeds", "5..1"], "'5..1' is no range of seeds, such as 0..199"),
+        (["--seeds", "5..1"], "'5..1' is not a range of seeds such as 0..199"),
         (["--seed", "1", "--faults", "kill,burn"], "'burn' is none of kill,"),
     ],
 )
@@ -81,4 +81,4 @@ def test_wrong_arguments_are_refused_with_what_is_right(sim: Any, arguments: lis
 
 def test_a_file_that_is_no_failure_is_refused(sim: Any) -> None:
     Path("x.json").write_bytes(msgspec.json.encode({"seed": 1}))
-    assert "x.json is no file of a failure" in sim("--replay", "x.json").output
+    assert "x.json is not a sim-SEED.json of a failure" in sim("--replay", "x.json").output

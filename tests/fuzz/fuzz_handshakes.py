@@ -1,8 +1,8 @@
 """Target: what a connection sends before it has authenticated, without a socket, an event loop or handlers.
 
 An input is a stream of bytes. It is cut into frames, whose headers and SASL requests are decoded for
-`SessionAuthentication`. A frame of the API `_TIMER` lets its timer fire. A connection gets a user only by the token of
-a client that knows the secret.
+`SessionAuthentication`. A frame of the API `_TIMER` makes the session's timer fire. A connection gets a user only by
+the token of a client that knows the secret.
 """
 
 import asyncio

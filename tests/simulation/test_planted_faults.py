@@ -108,7 +108,7 @@ def test_a_planted_fault_is_found_by_a_seed(plant: Plant, monkeypatch: pytest.Mo
     assert run_seed(FOUND_BY_SEED[plant]).findings
 
 
-# ---- scenarios: the order of events that some seeds have, alone
+# ---- scenarios, with only the events that a finding needs
 
 PLACE: Final = TopicPartition("t", 0)
 CONFIG: Final = {
@@ -131,7 +131,7 @@ async def check_that_acknowledged_records_are_read(world: World, *acknowledged: 
 
 
 async def a_leader_dies_after_its_followers(world: World) -> None:
-    """The leader does not return: a follower leads that may be out of sync, and has every acknowledged record."""
+    """The leader does not return. An unclean election makes a follower the leader, with every acknowledged record."""
     async with world.producer("writer", delivery_timeout_ms=20_000, request_timeout_ms=5_000) as producer:
         leader = await leader_of_a_new_topic(world, producer)
         for number in {0, 1, 2} - {leader}:

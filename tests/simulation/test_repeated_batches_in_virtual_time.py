@@ -117,7 +117,7 @@ class Repeater:
 
 
 async def starve(schedule: Schedule, one: int, other: int) -> None:
-    """Leave a leader alone in sync, with answers that its client does not get."""
+    """Leave a leader alone in the ISR, and block its responses to the client in half of the cases."""
     world = schedule.world
     led = [number for number, broker in world.running.items() if broker.partitions.get(T0)]
     for number in [each for each in world.running if each not in led]:

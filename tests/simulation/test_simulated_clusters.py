@@ -1,6 +1,6 @@
 """Whole clusters: each seed draws its workloads, its cluster and its faults.
 
-`ODRADEK_SEEDS=1000 pytest tests/simulation/test_simulated_clusters.py` tries so many; `odradek sim` plays more, faster.
+`ODRADEK_SEEDS=1000 pytest tests/simulation/test_simulated_clusters.py` plays 1,000 seeds; `odradek sim` is faster.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ def test_a_cluster_keeps_its_promises_under_the_faults_of_a_seed(seed: int) -> N
 
 
 QUIET = {"cut_power", "flip_bit"}
-"""Faults that are not played, or replaced, while a replica may be out of sync."""
+"""Faults that are skipped or replaced while a replica may be out of sync."""
 
 
 @pytest.mark.parametrize("name", [name for name in names_for(["records"]) if name not in QUIET])

@@ -83,7 +83,7 @@ def confluent(servers: str, source: str, target: str, transactional_id: str) -> 
     while True:
         messages = consumer.consume(RECORDS, 0.2)
         for message in messages:
-            # After an OffsetFetch that fails, as with its connection, librdkafka 2.16 reads the partition no more.
+            # librdkafka 2.16 stops reading a partition after a failed OffsetFetch, such as one on a lost connection.
             if message.error() is not None:
                 raise confluent_kafka.KafkaException(message.error())
         if messages:

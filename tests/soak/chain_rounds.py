@@ -60,7 +60,7 @@ class Worker(ServerProcess):
 
 
 class Faults:
-    """The faults of a round, each due at a count of results, and its `workers`, of which one at most is stopped."""
+    """The faults of a round, each due at a count of results, and its `workers`, at most one of which is paused."""
 
     def __init__(self, workers: Sequence[Worker], due: Sequence[tuple[int, str]], done: list[str]) -> None:
         self._workers = workers
@@ -69,7 +69,7 @@ class Faults:
         self._stopped: Worker | None = None
 
     def take(self, count: int) -> str | None:
-        """Start workers that have ended, and return the fault that is due, which ends the stop of a worker."""
+        """Start workers that have ended, and return the fault that is due. If one is due, resume the paused worker."""
         for worker in self._workers:
             if not worker.runs:
                 if worker.exit_status is not None:
@@ -83,7 +83,7 @@ class Faults:
         return self._due.pop(0)[1]
 
     def stop(self, worker: Worker) -> None:
-        """Stop a worker until the next fault."""
+        """Pause a worker until the next fault."""
         worker.pause()
         self._stopped = worker
 

@@ -1,8 +1,8 @@
-"""Failing logins beside a producer that has logged in: the latency of its sends alone and beside them.
+"""The latency of a producer's sends, first alone and then beside logins that fail.
 
     python tests/soak/soak_logins.py [SECONDS [CONNECTIONS [KEY=VALUE …]]]
 
-One process keeps so many connections open, and each sends a wrong password. KEY=VALUE are keys of the broker.
+One process keeps CONNECTIONS connections open, and each sends a wrong password. KEY=VALUE is broker configuration.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Kafka Streams counts words exactly once, while its instances and the brokers of `odradek up` are killed.
 
 Two instances of `WordCount.java` copy lines and count their words, with a repartition topic and a changelog; their
-stores are in memory, so that each death has them restored. Whatever happens, the committed counts of a word are 1, 2,
-3, … in this order, and the copies of each partition are its lines. By hand:
+stores are in memory, so that they are restored after each death. Whatever happens, the committed counts of a
+word are 1, 2, 3, … in this order, and the copies of each partition are its lines. By hand:
 `PYTHONPATH=.:tests/interop python tests/soak/streams_rounds.py`.
 """
 

@@ -35,7 +35,7 @@ def test_a_failure_names_the_seed_and_the_faults():
 
 
 def test_an_unknown_fault_is_refused():
-    with pytest.raises(ValueError, match=r"no faults \['kil'\]; known are"):
+    with pytest.raises(ValueError, match=r"unknown faults \['kil'\]; known are"):
         simulate(produce, seed=1, faults=("kil",))
 
 

@@ -1,4 +1,4 @@
-"""Marks of rare branches and state transitions. `collecting` counts them; outside of it, a mark does nothing.
+"""Marks of rare branches and of transitions. `collecting` counts them; outside of it a mark does nothing.
 
 ```python
 probe("replication: a follower truncates below its high watermark")
@@ -7,8 +7,8 @@ with collecting() as counts:
     ...
 counts.probes  # Counter({"replication: a follower …": 2})
 ```
-A name is a string literal, `AREA: EVENT`. `odradek.testing.coverage` finds all names in the source, and lists those
-that no seed has reached.
+A name is a string literal: the package, a colon, and what happens. `odradek.testing.coverage` reads the names from the
+source, and lists those that no seed has reached.
 """
 
 from collections import Counter
@@ -42,7 +42,7 @@ def transition(machine: str, before: str, after: str) -> None:
 
 @contextmanager
 def collecting() -> Iterator[ProbeCounts]:
-    """Count in this process until the end of the block. Meanwhile, an outer `collecting` does not count."""
+    """Count in this process until the end of the block. An outer collection does not count meanwhile."""
     global _collection
     outer, _collection = _collection, ProbeCounts()
     try:

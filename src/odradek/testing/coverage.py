@@ -1,7 +1,7 @@
-"""The rare branches and transitions that the source has, for a report of those that no seed has reached.
+"""Lists of the rare branches and transitions in the source, and of those that no seed has reached.
 
-Rare branches are marked with `odradek.model.probes.probe`; their names are found by reading the source. Transitions
-are those of the tables of the state machines.
+Rare branches are marked with `odradek.model.probes.probe`; `probes` reads their names from the source files.
+Transitions come from the tables of the state machines.
 """
 
 import re

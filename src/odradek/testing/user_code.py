@@ -22,7 +22,7 @@ from odradek.testing.simulated_cluster.setup import CONFIG
 from odradek.testing.world import Scenario, World, until
 
 _FIRST_FAULT_S = 5.0
-"""Virtual seconds in which a scenario can create its topics."""
+"""Virtual seconds before the first fault, in which a scenario can create its topics."""
 
 _OF_CLIENTS: Final = frozenset({"disconnect_client", "lose_responses_to_clients", "slow_links"})
 """Faults that draw one of `clients`."""
@@ -48,11 +48,11 @@ def simulate(
 
     The same seed and code give the same run, and the same digest. An error has a note with the seed and the faults that
     were played. `clients` are the hosts that faults may disconnect from brokers, `config` adds configuration of
-    brokers. The faults end before the brokers stop, or earlier. Raises `ValueError` for an unknown fault, or
-    for one that disconnects clients without `clients`.
+    brokers. All faults end before the brokers stop. Raises `ValueError` for an unknown fault, or
+    for a fault of clients if `clients` is empty.
     """
     if unknown := sorted(set(faults) - FAULTS.keys()):
-        raise ValueError(f"there are no faults {unknown}; known are {sorted(FAULTS)}")
+        raise ValueError(f"unknown faults {unknown}; known are {sorted(FAULTS)}")
     if not clients and (aimed := sorted(_OF_CLIENTS.intersection(faults))):
         raise ValueError(f"the faults {aimed} need clients: give the hosts of your clients as `clients`")
     world = World(seed, {**CONFIG, **(config or {})}, brokers=BROKERS)

@@ -1,4 +1,4 @@
-"""`odradek sim`: `commands` has the command, `seeds` plays many, `failures` prints and draws what was found."""
+"""`odradek sim`: `commands` has the command, `seeds` plays many seeds, `failures` prints and draws their failures."""
 
 from odradek.cli.sim.commands import command
 

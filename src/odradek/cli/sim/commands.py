@@ -20,7 +20,7 @@ from odradek.testing.simulated_cluster.workloads.catalogue import WORKLOADS
 
 _PROGRESS_S: Final = 10.0
 _MOST_SHRUNK: Final = 3
-"""Limit of the failed seeds of which the fewest faults are searched, which takes up to 24 runs for each."""
+"""The number of failed seeds for which the fewest faults are searched; a search takes up to 24 runs."""
 
 
 class _Names(click.ParamType[tuple[str, ...]]):
@@ -44,21 +44,25 @@ def _range(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     if value is None:
         return None
     if (match := re.fullmatch(r"(\d+)\.\.(\d+)", value)) is None or int(match[1]) > int(match[2]):
-        raise click.BadParameter(f"{value!r} is no range of seeds, such as 0..199", ctx, param)
+        raise click.BadParameter(f"{value!r} is not a range of seeds such as 0..199", ctx, param)
     return int(match[1]), int(match[2])
 
 
 @click.command()
-@click.option("--seed", type=click.IntRange(0), metavar="N", help="Play one seed; with --minutes, begin with it.")
+@click.option("--seed", type=click.IntRange(0), metavar="N", help="Play one seed; with --minutes, start with it.")
 @click.option("--seeds", callback=_range, metavar="A..B", help="Play the seeds from A to B.")
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Begin no seed after so many minutes.")
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Start no more seeds after this time.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Number of processes.")
-@click.option("--workload", "workloads", type=_Names(sorted(WORKLOADS)), default=(), help="Instead of the seed's own.")
-@click.option("--faults", type=_Names(list(FAULTS)), default=(), help="Draw these only.")
-@click.option("--replay", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Play a failure again.")
+@click.option(
+    "--workload", "workloads", type=_Names(sorted(WORKLOADS)), default=(), help="Play these instead of drawn ones."
+)
+@click.option("--faults", type=_Names(list(FAULTS)), default=(), help="Draw only from these faults.")
+@click.option(
+    "--replay", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Play a sim-SEED.json again."
+)
 @click.option(
     "--output", type=click.Path(path_type=Path, file_okay=False), default=Path(), metavar="DIR",
-    help="Where failures are written as sim-SEED.json and sim-SEED.svg.  [default: .]",
+    help="Directory for the sim-SEED.json and sim-SEED.svg of failures.  [default: .]",
 )  # fmt: skip
 @click.option("--coverage", is_flag=True, help="List the marked branches and transitions that no seed has reached.")
 @json_option
@@ -108,7 +112,7 @@ def command(
 
 
 def _report(result: SeedResult, output: Path, *, is_shrunk: bool) -> None:
-    """Print a result; of a failure print and write the one with the fewest faults."""
+    """Print a result. For a failure, also print and write the run with the fewest faults that still fails."""
     verdict = "FAILED" if result.findings else "no finding"
     click.echo(f"seed {result.plan.seed}: {verdict}, {result.virtual_s:.1f} virtual s, trace {result.digest}")
     if not result.findings:
@@ -126,12 +130,14 @@ def _replay(path: Path, *, as_json: bool) -> None:
     try:
         known = msgspec.json.decode(path.read_bytes(), type=SeedResult)
     except msgspec.DecodeError as error:
-        raise click.BadParameter(f"{path} is no file of a failure: {error}", param_hint="--replay") from None
+        raise click.BadParameter(
+            f"{path} is not a sim-SEED.json of a failure: {error}", param_hint="--replay"
+        ) from None
     result = run_seed(known.plan)
     if as_json:
         print_json(msgspec.to_builtins(result))
     else:
-        same = "the same trace" if result.digest == known.digest else f"another trace than {known.digest}: other code"
+        same = "the same trace" if result.digest == known.digest else f"not the trace {known.digest}: the code differs"
         click.echo(f"seed {result.plan.seed}: {'FAILED' if result.findings else 'no finding'}, {same}")
         print_failure(result)
     sys.exit(bool(result.findings))

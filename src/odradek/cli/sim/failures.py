@@ -1,4 +1,4 @@
-"""Failed seeds for people: findings, faults and last events as text, and messages as swim-lanes in SVG."""
+"""The report of a failed seed: findings, faults and last events as text, and messages as swim-lanes in SVG."""
 
 import re
 from pathlib import Path
@@ -39,7 +39,7 @@ def write_failure(result: SeedResult, directory: Path) -> list[Path]:
 
 
 def swim_lanes(result: SeedResult) -> str:
-    """Return the last messages between hosts, and the faults, as an SVG: a lane for each host, time going down."""
+    """Return the last messages and the faults as an SVG with a lane for each host; time runs downwards."""
     messages = [match.groups() for line in result.trace if (match := _MESSAGE.match(line))]
     hosts = sorted({host for _, source, target, _ in messages for host in (source, target)})
     places = {host: 70 + _LANE * (number + 0.5) for number, host in enumerate(hosts)}

@@ -61,7 +61,7 @@ def play_seeds(
 
 
 def silence() -> None:
-    """Turn logging off: brokers log the effects of faults."""
+    """Turn logging off, because brokers log every effect of a fault."""
     logging.disable(logging.CRITICAL)
 
 

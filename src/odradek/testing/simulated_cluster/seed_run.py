@@ -28,8 +28,9 @@ from odradek.testing.world import World, until
 class SeedPlan(Struct, frozen=True, kw_only=True):
     """A run: the seed draws everything that is not given here.
 
-    `workloads` and `faults` are names; a fault that is there twice is drawn more often. `count` deeds take about
-    `virtual_s`; `kept` are those that are played, and None plays all. `config` overrides broker configuration.
+    `workloads` and `faults` are names; a fault that is named twice is drawn more often. `count` deeds take about
+    `virtual_s`; `kept` are the numbers of those that are played, and None plays all. `config` overrides broker
+    configuration.
     """
 
     seed: int
@@ -61,7 +62,7 @@ class SeedResult(Struct, frozen=True, kw_only=True):
 
 
 class _Play:
-    """The state of one run, which is there also when it ends with an exception."""
+    """The state of one run, which can still be read after an exception."""
 
     def __init__(self, plan: SeedPlan, new_world: Callable[..., World]) -> None:
         names = plan.workloads or draw_workloads(plan.seed)
@@ -111,7 +112,7 @@ class _Play:
             self.world.play(self._scenario)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # any failure of a cluster is what the run is for
+        except BaseException as error:  # every failure of the cluster is a finding
             self.findings.append(_sentence(error))
             self.error = "".join(traceback.format_exception(error))
 
@@ -143,4 +144,4 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, BrokenPromiseError):
         return str(error)
     text = f"{type(error).__name__} {str(error).partition(chr(10))[0]}".rstrip()
-    return f"something waits without an end: {text}" if isinstance(error, TimeoutError | LivelockError) else text
+    return f"something never ends: {text}" if isinstance(error, TimeoutError | LivelockError) else text

@@ -1,4 +1,4 @@
-"""The cluster of a seed: broker configuration, the tree's latency, and what clients use, drawn from the seed."""
+"""The cluster that a seed draws: broker configuration, latency of the tree, and parameters of the workloads."""
 
 from collections.abc import Mapping
 from random import Random
@@ -25,7 +25,10 @@ _DRAWN: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class Setup(Struct, frozen=True, kw_only=True):
-    """One cluster. `tree_s` is the mean latency to the tree; `noticed_at_once` ends sessions of killed brokers."""
+    """One cluster. `tree_s` is the mean latency to the tree.
+
+    With `noticed_at_once`, the session of a killed broker ends immediately.
+    """
 
     config: dict[str, str]
     tree_s: float

@@ -8,13 +8,13 @@ from msgspec.structs import replace
 from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult, run_seed
 
 MOST_TRIES: Final = 24
-"""Limit of the runs that one search takes."""
+"""The most runs that one search makes."""
 
 
 def shrunk(
     failed: SeedResult, *, tries: int = MOST_TRIES, run: Callable[[SeedPlan], SeedResult] = run_seed
 ) -> SeedResult:
-    """Return the result of a plan with as few deeds as `tries` runs find, that still has a finding."""
+    """Return the result with the fewest deeds that still has a finding, found with at most `tries` runs."""
     kept = sorted({int(deed.split()[0]) for deed in failed.deeds if deed.split()[0].isdigit()})
     best, size = failed, len(kept)
     while size and tries:

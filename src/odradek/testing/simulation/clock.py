@@ -15,7 +15,7 @@ class VirtualClock:
     def __init__(self) -> None:
         self._elapsed_s = 0.0
         self.wall_offset_ms = 0
-        """The difference of the wall clock, which tests let jump, from the time that has passed."""
+        """Added to the wall clock, not to monotonic time; tests change it to make the wall clock jump."""
 
     def now_ms(self) -> int:
         return EPOCH_MS + self.wall_offset_ms + round(self._elapsed_s * 1000)

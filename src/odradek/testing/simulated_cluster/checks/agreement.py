@@ -56,9 +56,9 @@ def _disagreements_of(
         for number, state in topic.partitions.items():
             mine = image.topics[name].partitions.get(number)
             if mine is None or (mine.state_version, mine.replicas) != (state.state_version, state.replicas):
-                yield f"knows of {name}-{number} {mine}, and not {state}"
+                yield f"knows the state {mine} of {name}-{number}, and not {state}"
             led = broker.partitions.get(TopicPartition(name, number))
             if (None if led is None else led.leader_epoch) != (state.leader_epoch if state.leader == me else None):
-                yield f"leads {name}-{number} in the wrong epoch, or not, or though it should not: {state}"
+                yield f"differs in whether it leads {name}-{number}, or in which epoch, from {state}"
             elif led is not None and set(led.isr) != set(state.isr):
                 yield f"has the in-sync set {led.isr} of {name}-{number}, and not {state.isr}"

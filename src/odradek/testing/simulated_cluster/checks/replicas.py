@@ -15,7 +15,7 @@ _MOST_BYTES: Final = 1 << 24
 
 
 class HighWatermarks:
-    """The high watermarks of leaders as they were seen: a new leader's may be lower at first, none goes back."""
+    """The high watermarks of leaders over time. A new leader may start with a lower one; no leader's goes back."""
 
     def __init__(self, world: World, topics: Sequence[str]) -> None:
         self._world = world
@@ -23,13 +23,13 @@ class HighWatermarks:
         self._seen: dict[Partition, int] = {}
 
     async def watch(self) -> None:
-        """Look twice a second, until cancelled."""
+        """Call `look` twice a second, until cancelled."""
         while True:
             self.look()
             await asyncio.sleep(0.5)
 
     def look(self) -> None:
-        """Compare with what was seen before. Raises `BrokenPromiseError`."""
+        """Raise `BrokenPromiseError` if a leader's high watermark is lower than at the last call."""
         for partition in self._led():
             before, now = self._seen.get(partition, 0), partition.high_watermark
             if now < before:
@@ -39,7 +39,10 @@ class HighWatermarks:
             self._seen[partition] = now
 
     def findings(self) -> list[str]:
-        """Compare the leaders, of a whole cluster, with all that was seen, and with their followers."""
+        """Return the high watermarks below the highest one seen, and the replicas that differ from their leaders.
+
+        Every replica must be in sync.
+        """
         highest: dict[TopicPartition, int] = {}
         for partition, offset in self._seen.items():
             place = partition.topic_partition

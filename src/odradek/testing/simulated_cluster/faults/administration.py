@@ -1,4 +1,4 @@
-"""Administration amid faults."""
+"""Administration while other faults may last: topics, restarts and reassignments."""
 
 import asyncio
 from contextlib import suppress
@@ -43,7 +43,7 @@ async def create(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def rolling_restart(schedule: Schedule, one: int, other: int) -> None:
-    """Stop and start each broker, one after the other, as an upgrade does."""
+    """End all faults, then stop and start each broker, one after the other, as an upgrade does."""
     await schedule.end_faults()
     await until(schedule.is_whole, within_s=PATIENCE_S)
     for number in (one, other, 3 - one - other):
@@ -71,7 +71,7 @@ async def reassign(schedule: Schedule, one: int, other: int) -> None:
             (state, *_) = partition_states(world, place.topic)
             return state is not None and sorted(state.isr) == list(range(BROKERS))
 
-        await asyncio.sleep(5)  # what the network held is executed first
+        await asyncio.sleep(5)  # requests that the network held take effect first
         for _ in range(20):
             await set_replicas(other, one, third)
             with suppress(TimeoutError):

@@ -9,9 +9,10 @@ from odradek.testing.world import until
 
 
 async def flip_bit(schedule: Schedule, one: int, other: int) -> None:
-    """Flip a bit of what a broker leads on its disk; a reader finds out.
+    """Flip a bit in a log that a broker leads, and read the log until the broker detects it.
 
-    Once in a schedule, with every replica in sync, and nothing else meanwhile: nothing is promised for the last copy.
+    This happens once in a schedule, while every replica is in sync and no other fault lasts: no promise covers damage
+    to the last copy.
     """
     del other
     world, chance = schedule.world, schedule.chance
@@ -45,7 +46,7 @@ async def flip_bit(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def fill_disk(schedule: Schedule, one: int, other: int) -> None:
-    """Leave a broker's disk only a little room."""
+    """Leave at most 3,000 bytes free on a broker's disk."""
     del other
     disk = schedule.world.simulation.disk(schedule.world.hosts[one])
     disk.capacity_bytes = disk.used_bytes() + schedule.chance.choice((0, 100, 3_000))
@@ -57,7 +58,7 @@ async def fill_disk(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def slow_disk(schedule: Schedule, one: int, other: int) -> None:
-    """Make all that a broker submits to its disk slow."""
+    """Delay all that a broker submits to its disk."""
     del other
     disk = schedule.world.simulation.disk(schedule.world.hosts[one])
     disk.delay_s = (0.0, schedule.chance.choice((0.05, 0.5)))
@@ -69,7 +70,7 @@ async def slow_disk(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def take_descriptors(schedule: Schedule, one: int, other: int) -> None:
-    """Let a broker open no more files than it has open."""
+    """Let a broker open at most two more files than it has open."""
     del other
     disk = schedule.world.simulation.disk(schedule.world.hosts[one])
     disk.most_open_files = disk.open_files + schedule.chance.choice((0, 2))

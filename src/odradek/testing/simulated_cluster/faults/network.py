@@ -52,7 +52,7 @@ async def slow_links(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def jitter(schedule: Schedule, one: int, other: int) -> None:
-    """Give each piece of data a latency of its own, so that connections overtake each other."""
+    """Give each piece of data a latency of its own, so that data of one connection overtakes that of another."""
     del one, other
     network = schedule.world.simulation.network
     before, network.latency_s = network.latency_s, (5e-5, schedule.chance.choice((0.05, 0.4)))

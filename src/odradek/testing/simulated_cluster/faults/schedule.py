@@ -1,8 +1,8 @@
 """A schedule of faults, drawn from a seed: numbered deeds, pauses, and the end of all faults after a few of them.
 
-Each deed has an entropy of its own, so that a schedule without some of the deeds plays the others as before. Faults
-that break a precondition of the promises are not played: only one broker has a power cut, and only with all replicas in
-sync.
+Each deed has random numbers of its own, so that a schedule without some of the deeds plays the others as before.
+Faults that break a precondition of the promises are not played: without group flush, only one broker at a time loses
+power, and only while all replicas are in sync.
 """
 
 import asyncio
@@ -29,7 +29,10 @@ NEEDS_RUNNING: Final = frozenset(
 
 
 class Deed(Struct, frozen=True, kw_only=True):
-    """A drawn fault: its name, two brokers, the pause after it, and whether all faults end after that."""
+    """A drawn fault: its name, two brokers, the pause after it, and whether all faults end after that.
+
+    Then `rest_s` is the pause before they end, and `calm_s` the pause without faults.
+    """
 
     number: int
     name: str
@@ -45,8 +48,8 @@ class Deed(Struct, frozen=True, kw_only=True):
 class Schedule:
     """One seed's faults on one world.
 
-    `names` are the faults that are drawn, of `kinds`; a name that is there twice is drawn more often. `topics` must be
-    whole before a fault that needs that; `clients` are the hosts of clients. The schedule draws `count` deeds for about
+    `names` are the faults that are drawn, of `kinds`; a name that is given twice is drawn more often. `topics` must be
+    whole before some faults; `clients` are the hosts of clients. The schedule draws `count` deeds for about
     `virtual_s`, and plays those in `kept`, or all if it is None.
     """
 
@@ -63,12 +66,12 @@ class Schedule:
     ) -> None:
         self.world = world
         self.done: list[str] = []
-        """The played deeds, as `3 12.40 kill 1`."""
+        """The played deeds, as `3 12.40 kill 1 0`."""
         self.topics: list[str] = []
         self.clients: list[str] = []
         self.workloads: Sequence[Workload] = ()
         self.chance = random.Random()
-        """The entropy of the deed that is being played."""
+        """The random numbers of the deed that is being played."""
         self.has_flipped = False
         self._kinds = kinds
         self._names = list(names or kinds)
@@ -127,15 +130,15 @@ class Schedule:
         self.world.simulation.network.note(what)
 
     def later(self, undo: Callable[[], Awaitable[object]]) -> None:
-        """Call `undo` when the faults end, after those of later faults."""
+        """Call `undo` when the faults end; the last one is called first."""
         self._undo.append(undo)
 
     def repair_later(self, repair: Callable[[], Awaitable[object]]) -> None:
-        """Call `repair` when the faults end, before brokers are started that need what it repairs."""
+        """Call `repair` when the faults end, before any `undo`, such as the start of a broker that needs the repair."""
         self._repairs.append(repair)
 
     def at_the_end(self, ending: Callable[[], Awaitable[object]]) -> None:
-        """Await `ending` after all faults: it returns when what a deed began has come to its end."""
+        """Await `ending` after all faults; it returns when the operation that a deed began is complete."""
         self._endings.append(ending)
 
     async def end_faults(self) -> None:
@@ -147,22 +150,22 @@ class Schedule:
         self.world.simulation.network.note("all faults have ended")
 
     async def finish(self) -> None:
-        """Await what the deeds began."""
+        """Await the end of the operations that the deeds began."""
         for ending in self._endings:
             await ending()
 
     # ---- the state of the cluster -----------------------------------------------------------------------------------
 
     def is_quiet(self) -> bool:
-        """Whether every replica is in sync, and stays so as far as is known."""
+        """Whether nothing is left to undo, every replica is in sync, and no change of an ISR is pending."""
         return not self._undo and not self._repairs and self.is_whole() and not self._is_isr_changing()
 
     def _power_may_go(self) -> bool:
-        """With group flush what is acknowledged is on the disks of all that are in sync: they may all lose power."""
+        """Whether a broker may lose power: with group flush, acknowledged records are on the disks of the whole ISR."""
         return self._flushes_by_group or self.is_quiet()
 
     def _is_isr_changing(self) -> bool:
-        """Whether a leader waits for another in-sync set: it may be written when the leader has lost its power."""
+        """Whether a change of an ISR is pending; it may be written after the leader has lost power."""
         return any(
             partition.replication.pending is not None
             for broker in self.world.running.values()

@@ -38,7 +38,7 @@ async def crash_at_an_end(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def _hold_at_an_end(schedule: Schedule) -> None:
-    """Let a transaction end whose records are written, when a follower has just lost its leader, the coordinator."""
+    """Cut a follower off from the coordinator, its leader, just before a transaction with written records ends."""
     world, actors = schedule.world, _actors(schedule)
     for actor in actors:
         actor.may_end.clear()
@@ -65,7 +65,7 @@ def _has_prepared(broker: Broker) -> bool:
 async def abort_while_requests_are_held(schedule: Schedule, one: int, other: int) -> None:
     """Hold what producers send to a broker until one of them has aborted its transaction after a timeout.
 
-    The broker is mostly a leader that does not coordinate the transactions.
+    Most often, the broker is one that leads partitions and does not coordinate the transactions.
     """
     del other
     world, actors = schedule.world, _actors(schedule)

@@ -1,1 +1,1 @@
-"""Clients that load a simulated cluster, each kind with the history of what it saw and the checks of that."""
+"""Clients that load a simulated cluster, each kind with a history of its results and the checks of that history."""

@@ -1,7 +1,8 @@
 """An administrator who creates, extends, configures, deletes and creates again topics, one call after the other.
 
-In the end, each topic is there as the acknowledged calls left it. A topic is given up after a call that failed: its
-request may still be on its way. A topic that was created again has none of the records of the one before.
+In the end, each topic is as the acknowledged calls left it. After a call that failed, the administrator stops using
+the topic, because the request may still be on its way. A topic that was created again has none
+of the records of the one before.
 """
 
 import asyncio
@@ -58,9 +59,9 @@ class Administration(Workload):
         await until(lambda: self._calls > 2, within_s=PATIENCE_S)
 
     async def finish(self) -> list[str]:
-        """Stop, and compare the topics with what is known of them."""
+        """Stop, and return the topics that differ from the acknowledged calls."""
         assert self._working is not None
-        self._is_stopping = True  # after the call that it waits for: a cancelled one may be executed or not
+        self._is_stopping = True  # let the last call end: a cancelled call may have been executed or not
         await asyncio.wait_for(self._working, PATIENCE_S)
         await self._admin.close()
         await until(self._is_deleted, within_s=PATIENCE_S)
@@ -70,7 +71,7 @@ class Administration(Workload):
         return not self.world.tree.names(paths.DELETE_TOPICS)
 
     def _contradiction(self, known: Known) -> str:
-        """Return the difference between what is known of a topic and the image of a broker."""
+        """Return how the image of a broker differs from what is known of a topic, or an empty text."""
         image = self.world.running[0].image.topics.get(known.name)
         if image is None or not known.exists:
             is_right = (image is None) != known.exists

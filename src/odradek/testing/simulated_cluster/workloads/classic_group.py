@@ -1,9 +1,12 @@
-"""Members of a group that send every request themselves, and a history of the answers that is checked.
+"""Members of a classic group that encode every request themselves, and the checks of the answers that they get.
 
-The promises: a generation is announced with one leader and one list of members, and generations rise; in a generation
-a partition has one owner, and a member one assignment; an answer to OffsetFetch is at least every commit that was
-acknowledged, and every offset that was shown, before the request; a commit that is sent after a later generation was
-announced is refused.
+The promises:
+
+- A generation has one leader and one list of members, and the generations of a member never go back.
+- In a generation, a partition has one owner, and a member has one assignment.
+- An offset that OffsetFetch returns is not below a commit that was acknowledged, or an offset that was returned, before
+  the request was sent.
+- A commit that is sent after a later generation was announced is refused.
 """
 
 import asyncio
@@ -73,13 +76,13 @@ class GroupHistory:
         self.acknowledged[partition] = max(self.acknowledged[partition], offset)
 
     def fetched(self, partition: int, offset: int, least: int) -> None:
-        """Note an answer to OffsetFetch; `least` is that of the time of the request."""
+        """Note an answer to OffsetFetch; `least` is the result of `least` when the request was sent."""
         if offset < least:
             raise BrokenPromiseError(f"partition {partition} is at {offset} and was at {least}")
         self.shown[partition] = max(self.shown[partition], offset)
 
     def least(self, partition: int) -> int:
-        """Return the offset below which no later answer may be."""
+        """Return the lowest offset that a later OffsetFetch may return."""
         return max(self.acknowledged[partition], self.shown[partition])
 
 
@@ -201,7 +204,7 @@ class Actor:
         return ErrorCode((await self._ask(ApiKey.HEARTBEAT, self._who, 3)).error_code)
 
     async def _commit(self) -> ErrorCode:
-        """Commit an owned partition's next offset; after a lost answer that is not known to be acknowledged."""
+        """Commit the next offset of an owned partition. A commit without an answer does not count as acknowledged."""
         if not self.owned:
             return await self._beat()
         partition = self._chance.choice(sorted(self.owned))
@@ -226,7 +229,7 @@ class Actor:
         return ErrorCode(answer.error_code)
 
     async def _pause(self) -> ErrorCode:
-        """Be away for longer than the session or a little, and go on as if nothing had been."""
+        """Send nothing for a second or for longer than the session timeout, and then commit."""
         await asyncio.sleep(self._chance.choice((1.0, 1.5 * SESSION_MS / 1000)))
         return await self._commit()
 
@@ -247,7 +250,7 @@ class Actor:
         raise OdradekError("vanished")
 
     async def _join_and_forget(self) -> ErrorCode:
-        """Ask to join, lose the connection with the answer, and commit in the generation that is known."""
+        """Ask to join, lose the connection with the answer, and commit in the last known generation."""
         assert self._client is not None
         joining = self._client.request(ApiKey.JOIN_GROUP, self._join_message(), 5)
         joining.add_done_callback(lambda future: future.cancelled() or future.exception())

@@ -1,7 +1,7 @@
-"""A compacted table: one producer changes and deletes the values of keys, and the last change of each key is there.
+"""A compacted table: one producer changes and deletes the values of keys, and the log keeps each key's last change.
 
-In the end, the log read from its beginning makes the same table as the acknowledged changes; compaction may only have
-removed changes that a later one replaces.
+In the end, the log gives the same table as the acknowledged changes; compaction may only have removed changes that a
+later one replaced.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _KEYS: Final = 8
 
 
 class Compacted(Workload):
-    """One producer of a table with few keys and small segments, larger than its batches, which are compacted."""
+    """One producer of a table with few keys. The compacted segments are small, but larger than a batch."""
 
     config: ClassVar[Mapping[str, str]] = {"log.cleaner.backoff.ms": "2000"}
     clients: ClassVar[Sequence[str]] = ("table-writer",)

@@ -1,9 +1,11 @@
 """Consumers of one group that come and go, and the checks of what they read and commit.
 
-The seed draws the protocol, the assignor and who commits how. The promises: every acknowledged record is read by some
-member in the end; a commit is refused if a higher offset of the partition was acknowledged before it was sent, because
-its member has lost the partition; no answer to a fetch of offsets is below an acknowledged commit; in the end, each
-partition has one owner.
+The seed draws the protocol, the assignor and whether members commit automatically. The promises:
+
+- In the end, some member has read every acknowledged record, and each partition has one owner.
+- A commit is refused if a higher offset of the partition was acknowledged before the commit was sent, because the
+  member has lost the partition.
+- A fetched offset is not below a commit that was acknowledged before the request.
 """
 
 import asyncio
@@ -43,7 +45,7 @@ class CommitHistory:
             self.committed[place] = max(self.committed[place], offset)
 
     def fetch(self, offsets: Mapping[TopicPartition, int], least: Mapping[TopicPartition, int], host: str) -> None:
-        """Note fetched offsets; `least` was committed when they were asked for."""
+        """Note fetched offsets; `least` was committed when they were requested."""
         for place, offset in least.items():
             if offsets.get(place, 0) < offset:
                 raise BrokenPromiseError(f"{host} got {offsets.get(place, 0)} of {place}, and {offset} is committed")
@@ -61,7 +63,7 @@ class GroupMember:
         self._chance = world.simulation.entropy(host)
 
     async def live(self) -> None:
-        """Be one consumer after the other, until cancelled."""
+        """Run one consumer after the other, until cancelled."""
         while True:
             consumer = self._world.consumer(self.host, TOPIC, group_id=GROUP, **self._settings, **CLIENTS)
             try:
@@ -90,7 +92,7 @@ class GroupMember:
         try:
             await consumer.commit(offsets)
         except OdradekError:
-            return  # it has lost the partitions, or does not know whether it has committed
+            return  # the member has lost the partitions, or the outcome is unknown
         self._history.commit(offsets, least, self.host)
 
     async def _look(self, consumer: Consumer) -> None:

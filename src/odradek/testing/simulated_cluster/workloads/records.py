@@ -97,7 +97,7 @@ class RecordingConsumer:
         await self._consumer.close()
 
     def has_read(self, place: TopicPartition, end: int) -> bool:
-        """Return whether it is as far as this."""
+        """Return whether it has read the partition up to offset `end`."""
         return self.next_offset.get(place, 0) >= end
 
     async def _poll(self) -> None:

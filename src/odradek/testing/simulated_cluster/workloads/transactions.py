@@ -1,8 +1,8 @@
 """Transactional producers, processors and consumers, and the check that transactions are isolated and atomic.
 
 Writers write to topic `in`. Processors consume it, write one record to `out` for each, and commit the offsets with the
-same transaction; two of them have one transactional id, and fence each other. Any call may be cancelled. After the
-faults, every transaction ends, every producer commits once more, and the processors consume all of `in`.
+same transaction; both processors have the same transactional id, and fence each other. Any call may be cancelled. After
+the faults, every transaction ends, every producer commits once more, and the processors consume all of `in`.
 """
 
 import asyncio
@@ -71,8 +71,8 @@ class Actor:
             self._work.cancel()
 
     async def live(self) -> None:
-        """Be one producer after the other, until the actor is calm and has committed."""
-        while not await self._one_life():  # noqa: ASYNC110 - each life is other work
+        """Run one producer after the other, until the actor is calm and has committed."""
+        while not await self._one_life():  # noqa: ASYNC110 - no polling: each life runs transactions
             await asyncio.sleep(self._chance.choice((0.1, 1.0)))
 
     async def _one_life(self) -> bool:
@@ -94,7 +94,7 @@ class Actor:
             self.errors.append(f"{self._world.now_s:.2f} {error}")
             return False
         finally:
-            # The old producer lives on for a while, with what it has not sent.
+            # The old producer stays open for a while, and may still send its pending records.
             delay_s = 0.0 if self.is_calm else self._chance.choice((0.0, 0.5, 15.0))
             self.closing.append(asyncio.create_task(_close(producer, delay_s), name=f"closing {self.host}"))
 
@@ -114,7 +114,7 @@ class Actor:
         if self._has_crashed:
             self._has_crashed = False
             raise ProcessCrash
-        # Go on with the producer as an application may that has caught the cancellation.
+        # Continue with the producer, as an application that has caught the cancellation may do.
         try:
             await _repeated(producer.abort_transaction)
         except KafkaError as error:
@@ -237,7 +237,7 @@ async def _close(producer: Producer, delay_s: float) -> None:
 
 
 async def _repeated(call: Callable[[], Any]) -> None:
-    """Repeat a call that fails for the time being."""
+    """Repeat a call while it fails with a retriable error, about 6 s at most."""
     for _ in range(30):
         try:
             await call()

@@ -26,11 +26,11 @@ class Workload(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Start the clients, and return when they do what they are for."""
+        """Start the clients, and return when the load is running."""
 
     @abstractmethod
     async def finish(self) -> list[str]:
-        """End the load, after the faults, and return what its checks found."""
+        """End the load after the faults have ended, and return the findings of its checks."""
 
 
 async def create_topic(world: World, topic: str, partitions: int = 2, **configs: str) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from odradek.cli.sim import command, commands, seeds
+from odradek.testing.conditions import eventually
 from odradek.testing.simulated_cluster import shrinking
 from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult
 
@@ -82,3 +85,24 @@ def test_wrong_arguments_are_refused_with_what_is_right(sim: Any, arguments: lis
 def test_a_file_that_is_no_failure_is_refused(sim: Any) -> None:
     Path("x.json").write_bytes(msgspec.json.encode({"seed": 1}))
     assert "x.json is not a sim-SEED.json of a failure" in sim("--replay", "x.json").output
+
+
+def test_no_worker_is_left_by_a_command_that_was_killed(tmp_path: Path) -> None:
+    odradek = Path(sys.executable).with_name("odradek")
+    command = subprocess.Popen([odradek, "sim", "--seeds", "0..999", "--workers", "2"], cwd=tmp_path)
+    try:
+        children = Path(f"/proc/{command.pid}/task/{command.pid}/children")
+        eventually(lambda: len(children.read_text().split()) == 3, within_s=60, what="two workers and their tracker")
+        workers = children.read_text().split()
+    finally:
+        command.kill()
+        command.wait(10)
+    eventually(lambda: not any(map(_runs, workers)), within_s=60, what="the end of the workers")
+    assert not any(map(_runs, workers))
+
+
+def _runs(process: str) -> bool:
+    try:
+        return b"multiprocessing" in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return False

@@ -43,14 +43,14 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: Any) -> Any:  # noqa: N802
         """Return a micro-batch stream reader."""
-        from odradek.spark.reading.parent import end_with_parent
+        from odradek.runtime.parent_process import end_with_parent
         from odradek.spark.reading.stream_reader import StreamReader
         from odradek.spark.schema import check_source_schema
         from odradek.spark.settings import member_keywords
 
         options = parse_read_options(self.options, streaming=True)
         check_source_schema(schema, include_headers=options.include_headers)
-        end_with_parent()
+        end_with_parent()  # Spark does not stop a reader whose query ends in `prepareForTriggerAvailableNow`
         if options.group is not None:
             from odradek.spark.reading.group_reader import ConsumerMember, GroupStreamReader
 

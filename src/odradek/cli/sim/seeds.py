@@ -5,13 +5,14 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from odradek.model.probes import ProbeCounts
 from odradek.runtime import Clock
+from odradek.runtime.parent_process import end_with_parent
 from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult, run_seed
 
 
@@ -51,7 +52,7 @@ def play_seeds(
     if workers == 1:
         yield from map(run_seed, plans)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=silence) as pool:
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin_worker) as pool:
         running: set[Future[SeedResult]] = {pool.submit(run_seed, each) for each in islice(plans, workers)}
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -63,6 +64,12 @@ def play_seeds(
 def silence() -> None:
     """Turn logging off, because brokers log every effect of a fault."""
     logging.disable(logging.CRITICAL)
+
+
+def _begin_worker() -> None:
+    silence()
+    parent = parent_process()
+    end_with_parent(None if parent is None else parent.pid)
 
 
 def _plans(plan: SeedPlan, first: int, last: int | None, ends_at: float | None, clock: Clock) -> Iterator[SeedPlan]:

@@ -10,7 +10,7 @@ World(7, {"num.partitions": "3"}, brokers=3).play(scene)
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final, Self
 
@@ -278,6 +278,21 @@ class Member:
     async def _poll(self) -> None:
         while True:
             self.read += [record.value or b"" for record in await self.consumer.poll(1000)]
+
+
+async def cancel(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait for their ends. Raise the exception of one that has failed."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    raise_failures(task for task in tasks if not task.cancelled())
+
+
+def raise_failures(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Raise the exception of a task that has failed."""
+    for task in tasks:
+        if task.done():
+            task.result()
 
 
 async def until(condition: Callable[[], bool], *, within_s: float = 120.0) -> None:

@@ -26,7 +26,7 @@ from odradek.testing.simulated_cluster.promises import PATIENCE_S, BrokenPromise
 from odradek.testing.simulated_cluster.setup import Setup
 from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
 from odradek.testing.wire_client import WireClient
-from odradek.testing.world import World, until
+from odradek.testing.world import World, cancel, raise_failures, until
 
 GROUP: Final = "classic"
 TOPIC: Final = "shared"
@@ -287,7 +287,7 @@ class ClassicGroup(Workload):
 
     async def finish(self) -> list[str]:
         """Let one member vanish for ever, and wait until the others own every partition in one generation."""
-        self._raise_failures()  # before the cancellation, which would hide the failure of a member that has ended
+        raise_failures(self._lives)  # before the cancellation, which would hide the failure of a member that has ended
         self._lives.pop().cancel()
         self._actors.pop()
         for actor in self._actors:
@@ -296,17 +296,10 @@ class ClassicGroup(Workload):
             await until(self._is_stable, within_s=PATIENCE_S)
         except TimeoutError:
             return ["the classic group does not become stable"]
-        for life in self._lives:
-            life.cancel()
-        await asyncio.wait(self._lives)
+        await cancel(*self._lives)
         return []
 
-    def _raise_failures(self) -> None:
-        for life in self._lives:
-            if life.done():
-                life.result()
-
     def _is_stable(self) -> bool:
-        self._raise_failures()
+        raise_failures(self._lives)
         owned = sorted(number for actor in self._actors for number in actor.owned)
         return owned == list(range(PARTITIONS)) and len({actor.generation for actor in self._actors}) == 1

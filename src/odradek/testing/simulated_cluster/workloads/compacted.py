@@ -12,7 +12,7 @@ from odradek.model import TopicPartition
 from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S
 from odradek.testing.simulated_cluster.setup import Setup
 from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
-from odradek.testing.world import World
+from odradek.testing.world import World, cancel
 
 TOPIC: Final = "table"
 _KEYS: Final = 8
@@ -42,10 +42,7 @@ class Compacted(Workload):
     async def finish(self) -> list[str]:
         """Write no more, and compare the table with that of the log."""
         assert self._writing is not None
-        self._writing.cancel()
-        await asyncio.wait([self._writing])
-        if not self._writing.cancelled():
-            self._writing.result()
+        await cancel(self._writing)
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*self._deliveries)
         await self._producer.close()

@@ -18,7 +18,7 @@ from odradek.model import OdradekError, TopicPartition
 from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, BrokenPromiseError
 from odradek.testing.simulated_cluster.setup import Setup
 from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
-from odradek.testing.world import World, until
+from odradek.testing.world import World, cancel, raise_failures, until
 
 TOPIC: Final = "grouped"
 GROUP: Final = "consumers"
@@ -133,15 +133,12 @@ class ConsumerGroup(Workload):
         await self._producer.start()
         self._feeding = asyncio.create_task(self._feed(), name="feeder")
         self._lives = [asyncio.create_task(each.live(), name=each.host) for each in self._members]
-        await until(lambda: bool(self._failed() or self._history.read), within_s=PATIENCE_S)
+        await until(self._has_read, within_s=PATIENCE_S)
 
     async def finish(self) -> list[str]:
         """Send no more, and wait until all is read and every partition has one owner."""
         assert self._feeding is not None
-        self._feeding.cancel()
-        await asyncio.wait([self._feeding])
-        if not self._feeding.cancelled():
-            self._feeding.result()
+        await cancel(self._feeding)
         for member in self._members:
             member.is_calm = True
         waiting = list(self._sent.values())
@@ -149,23 +146,20 @@ class ConsumerGroup(Workload):
             await asyncio.gather(*waiting)
         await self._producer.close()
         try:
-            await until(lambda: self._failed() or self._is_done(), within_s=PATIENCE_S)
+            await until(self._is_done, within_s=PATIENCE_S)
         except TimeoutError:
             unread = sorted(self._sent.keys() - self._history.read)[:5]
             owners = {each.host: sorted(place.partition for place in each.owned) for each in self._members}
             return [f"the group of consumers does not read {unread}; its members own {owners}"]
-        for life in self._lives:
-            life.cancel()
-        await asyncio.wait(self._lives)
+        await cancel(*self._lives)
         return []
 
-    def _failed(self) -> bool:
-        for life in self._lives:
-            if life.done():
-                life.result()
-        return False
+    def _has_read(self) -> bool:
+        raise_failures(self._lives)
+        return bool(self._history.read)
 
     def _is_done(self) -> bool:
+        raise_failures(self._lives)
         owned = sorted(place for each in self._members for place in each.owned)
         return self._sent.keys() <= self._history.read and owned == _PLACES
 

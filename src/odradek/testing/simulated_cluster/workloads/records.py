@@ -11,7 +11,7 @@ from odradek.testing.histories import History, Send, verdict
 from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S
 from odradek.testing.simulated_cluster.setup import Setup
 from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
-from odradek.testing.world import World, until
+from odradek.testing.world import World, cancel, until
 
 TOPIC: Final = "t"
 
@@ -38,10 +38,7 @@ class RecordingProducer:
     async def stop(self) -> None:
         """Send no more, wait for the answers, and close."""
         assert self._sending is not None
-        self._sending.cancel()
-        await asyncio.wait([self._sending])
-        if not self._sending.cancelled():
-            self._sending.result()
+        await cancel(self._sending)
         await until(lambda: not self.waiting, within_s=PATIENCE_S)
         await self._producer.close()
 
@@ -90,10 +87,7 @@ class RecordingConsumer:
     async def stop(self) -> None:
         """Read no more."""
         assert self._polling is not None
-        self._polling.cancel()
-        await asyncio.wait([self._polling])
-        if not self._polling.cancelled():
-            self._polling.result()
+        await cancel(self._polling)
         await self._consumer.close()
 
     def has_read(self, place: TopicPartition, end: int) -> bool:

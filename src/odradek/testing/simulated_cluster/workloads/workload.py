@@ -36,10 +36,11 @@ class Workload(ABC):
 async def create_topic(world: World, topic: str, partitions: int = 2, **configs: str) -> None:
     """Create a topic with a replica on each broker, as soon as there are enough brokers."""
     async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-        for _ in range(100):
+        for remaining in reversed(range(100)):
             try:
                 await admin.create_topic(topic, partitions=partitions, replication_factor=BROKERS, configs=configs)
-            except (KafkaError, UnavailableError):
-                await asyncio.sleep(0.1)
-            else:
                 return
+            except (KafkaError, UnavailableError):
+                if not remaining:
+                    raise
+                await asyncio.sleep(0.1)

@@ -231,10 +231,15 @@ async def _read(
     return dict(zip(ranges, chunks, strict=True))
 
 
+def check_partition(topic: str, partition: int, known: Sequence[int]) -> None:
+    """Raise `ConfigurationError` if a topic of the partitions `known` has no such partition."""
+    if partition not in known:
+        raise ConfigurationError(f"the topic {topic} has no partition {partition}: it has {len(known)}, from 0 on")
+
+
 def _wanted(query: Query, known: Sequence[int]) -> Sequence[int]:
     for number in query.partitions:
-        if number not in known:
-            raise ConfigurationError(f"the topic {query.topic} has no partition {number}, only {len(known)}")
+        check_partition(query.topic, number, known)
     return query.partitions or known
 
 

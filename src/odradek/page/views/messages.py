@@ -20,6 +20,7 @@ from odradek.page.messages.reading import (
     Progress,
     Query,
     Shortened,
+    check_partition,
     header_text,
     masked_record,
     record_bytes,
@@ -106,7 +107,7 @@ async def message(asked: PageRequest) -> Row | Response:
     """Return one whole message, or the bytes of its key or value as a file."""
     topic, partition, offset = asked.path["topic"], _number(asked, "partition"), _number(asked, "offset")
     consumer = await _consumer(asked)
-    _check_partition(topic, partition, await consumer.partitions_for_topic(topic))
+    check_partition(topic, partition, await consumer.partitions_for_topic(topic))
     record = await _record(consumer, topic, partition, offset)
     if record is None:
         raise ConfigurationError(
@@ -187,11 +188,6 @@ async def _consumer(asked: PageRequest) -> SimpleConsumer:
 async def _record(consumer: SimpleConsumer, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
     fetched = await consumer.fetch((topic, partition), offset, max_bytes=1, max_wait_ms=0)  # only its batch
     return next((each for each in fetched.records if each.offset == offset), None)
-
-
-def _check_partition(topic: str, partition: int, known: Sequence[int]) -> None:
-    if partition not in known:
-        raise ConfigurationError(f"the topic {topic} has no partition {partition}, only {len(known)}")
 
 
 async def _first(asked: PageRequest, query: Query) -> MessagesPage:

@@ -348,6 +348,9 @@ def test_a_broker_with_invalid_keys_does_not_start(seed: int, keys: dict[str, st
 
 def test_both_of_kafkas_authorizers_are_this_one(seed: int) -> None:
     async def scene(world: World) -> None:
+        await world.create_topic(TOPIC)
         await add(world, binding("alice", AclOperation.DESCRIBE))
+        assert await topics(world, "alice", "secret") == [TOPIC]
+        assert await topics(world, "bob", "x") == []
 
     play(seed, scene, authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer")

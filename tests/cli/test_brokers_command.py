@@ -96,9 +96,16 @@ def test_an_unknown_broker_is_reported_in_one_sentence(kafka: Any) -> None:
     assert said == "odradek: broker 7 is not available; live brokers: 0\n"
 
 
-@pytest.mark.parametrize("arguments", [("describe", "-1"), ("describe", "x"), ("list", "x")])
-def test_a_broker_id_that_is_no_number_is_a_usage_error(kafka: Any, arguments) -> None:
-    odradek(kafka.bootstrap_servers, "brokers", *arguments, fails=2)
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("describe", "-1"), "No such option"),
+        (("describe", "x"), "'x' is not a valid integer"),
+        (("list", "x"), "unexpected extra argument (x)"),
+    ],
+)
+def test_a_broker_id_that_is_no_number_is_a_usage_error(kafka: Any, arguments: tuple[str, ...], says: str) -> None:
+    assert says in odradek(kafka.bootstrap_servers, "brokers", *arguments, fails=2).output
 
 
 def test_apache_kafka_s_brokers_are_described_too() -> None:

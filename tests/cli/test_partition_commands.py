@@ -142,7 +142,7 @@ def test_flags_that_do_not_go_together_are_usage_errors(three, arguments, says):
 
 @pytest.mark.parametrize("arguments", [(), ("--partition", "1"), ("--topic", "t", "--all")])
 def test_an_election_without_partitions_is_a_usage_error(three, arguments):
-    three.run("partitions", "elect", *arguments, fails=2)
+    assert "no partitions named: give --topic" in three.run("partitions", "elect", *arguments, fails=2).stderr
 
 
 def test_an_impossible_reassignment_is_reported_and_the_others_begin(three):

@@ -72,6 +72,7 @@ def test_json_has_a_line_for_each_seed(sim: Any) -> None:
     [
         ([], "Give one of"),
         (["--seed", "1", "--seeds", "1..2"], "Give one of"),
+        (["--replay", __file__, "--workers", "2"], "--replay plays what its file says"),
         (["--seeds", "5..1"], "'5..1' is not a range of seeds such as 0..199"),
         (["--seed", "1", "--faults", "kill,burn"], "'burn' is none of kill,"),
     ],

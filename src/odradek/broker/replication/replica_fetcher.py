@@ -405,8 +405,8 @@ class ReplicaFetcher:
         elif start > fetch_state.offset:
             follower.restart(start, now_ms)
         else:
-            probe("replication: a leader contradicts itself about its offsets")
-            # The leader contradicts itself, for instance if it has no room for a new segment: retry later.
+            probe("replication: offsets in a leader's responses disagree")
+            # The leader's responses disagree, for instance if it has no room for a new segment: retry later.
             self._delay_partition(key)
 
     async def _list_offset(self, key: TopicPartition, fetch_state: PartitionFetchState, timestamp: int) -> int:

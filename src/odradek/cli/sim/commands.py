@@ -85,7 +85,11 @@ def command(
     finds something.
     """
     if sum(each is not None for each in (seed, seeds, replay)) > 1 or (seed, seeds, replay, minutes) == (None,) * 4:
-        raise click.UsageError("Give one of --seed, --seeds, --minutes and --replay.")
+        raise click.UsageError(
+            "Give one of --seed, --seeds and --replay, or --minutes, alone or with --seed or --seeds."
+        )
+    if replay is not None and (minutes or workloads or faults or coverage or workers > 1):
+        raise click.UsageError("--replay plays what its file says: it takes --json and no other option.")
     silence()
     if replay is not None:
         _replay(replay, as_json=as_json)

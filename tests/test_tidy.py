@@ -76,6 +76,7 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "testing/servers/zookeeper.py": "looks for a ZooKeeper, and asks it whether it serves",
     "testing/simulation/disk.py": "os.strerror: the texts of error numbers",
     "broker/observing/monitor.py": "renders the page for Prometheus on a thread",
+    "lab/lessons/custom.py": "shows how a user writes an assignor that draws",
     "columns/compaction_code.py": "keeps compiled code in a file, and has another process compile it",
     "log/directories/checkpoint_writer.py": "a lock: a newer state may have to be written while an older one is",
     "log/directories/loading_progress.py": "a lock: the threads of the disk tell it how far they are",

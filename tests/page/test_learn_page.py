@@ -12,6 +12,7 @@ from visitor import Answer, Visitor, visiting
 from odradek.lab.lessons import LESSONS
 from odradek.lab.player import parse_script
 from odradek.model import UnavailableError
+from odradek.page import playing
 from odradek.page.playing import Plays
 from odradek.page.settings import PageSettings
 
@@ -24,6 +25,15 @@ async def visitor() -> AsyncIterator[Visitor]:
     """A visitor of one page, because its first play starts processes."""
     async with visiting(PageSettings(client={"bootstrap_servers": "127.0.0.1:1"})) as visitor:
         yield visitor
+
+
+async def played(visitor: Visitor, address: str) -> Answer:
+    """Return a page with all its plays, as page.js requests it until they are made."""
+    for _ in range(1_000):
+        answer = await visitor.get(address)
+        if "data-pending" not in answer.text:
+            return answer
+    raise AssertionError(f"{address} is being played for 500 s")
 
 
 def links(answer: Answer) -> dict[str, str]:
@@ -45,26 +55,26 @@ async def test_every_lesson_has_an_address_its_sentences_and_its_drawings(visito
 
 
 async def test_the_four_groups_are_side_by_side_at_the_moment_of_the_address(visitor: Visitor) -> None:
-    answer = await visitor.get(f"/learn/play?script={SCRIPT}&at=2000")
+    answer = await played(visitor, f"/learn/play?script={SCRIPT}&at=2000")
     assert answer.status == 200
     assert answer.text.count("<article>") == 4
     assert answer.text.count('<th scope="row">member-1</th><td>0, 1, 2, 3, 4, 5</td>') == 4
     assert "member-2 starts" not in answer.text
-    later = await visitor.get(links(answer)["Next click »"])
+    later = await played(visitor, links(answer)["Next click »"])
     assert later.text.count("<span>member-2 starts</span>") == 4
-    end = await visitor.get(links(answer)["End"])
+    end = await played(visitor, links(answer)["End"])
     assert end.text.count('<th scope="row">not read</th><td>none</td>') == 4
 
 
 async def test_steps_are_links_forward_and_back_without_a_script_in_the_browser(visitor: Visitor) -> None:
-    answer = await visitor.get(f"/learn/play?script={SCRIPT}&at=0")
+    answer = await played(visitor, f"/learn/play?script={SCRIPT}&at=0")
     assert "Start" not in links(answer)
-    following = await visitor.get(links(answer)["Step ›"])
+    following = await played(visitor, links(answer)["Step ›"])
     assert links(following)["‹ Step back"].endswith("&at=0")
 
 
 async def test_a_click_is_added_at_the_moment_and_removed_again(visitor: Visitor) -> None:
-    answer = await visitor.get(f"/learn/play?script={SCRIPT}&at=3000")
+    answer = await played(visitor, f"/learn/play?script={SCRIPT}&at=3000")
     offered = links(answer)
     assert offered["member-2 dies"].partition("?")[2].startswith("script=0:join,3:join,3:die-2,15:end&")
     assert "broker-1 comes back" not in offered
@@ -93,27 +103,39 @@ async def test_processes_wait_for_the_first_play_and_make_the_next_ones(visitor:
     await visitor.get("/learn")
     waiting = set(visitor.app.plays._idle)
     assert len(waiting) == 2
-    assert (await visitor.get("/learn/play?script=0:join,4:end")).status == 200
+    assert (await played(visitor, "/learn/play?script=0:join,4:end")).status == 200
     assert set(visitor.app.plays._idle) == waiting
     for process in waiting:
         process.kill()
         await process.wait()
-    assert "its process has ended" in (await visitor.get("/learn/play?script=0:join,5:end")).text
-    assert (await visitor.get("/learn/play?script=0:join,5:end")).status == 200
+    assert "its process has ended" in (await played(visitor, "/learn/play?script=0:join,5:end")).text
+    assert (await played(visitor, "/learn/play?script=0:join,5:end")).status == 200
+
+
+async def test_the_page_comes_at_once_and_the_plays_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(playing, "_FIRST_ANSWER_S", 0.0)
+    async with visiting() as visitor:
+        answer = await visitor.get(f"/learn/play?script={SCRIPT}&at=3000")
+        assert answer.status == 200
+        assert answer.text.count("Is being played…") == 4
+        assert links(answer)["Next click »"].endswith("at=8000")
+        assert '<noscript><meta http-equiv="refresh" content="1"></noscript>' in answer.text
+        await asyncio.gather(*visitor.app.plays._plays.values())
+        answer = await played(visitor, f"/learn/play?script={SCRIPT}&at=3000")
+        assert answer.text.count("<span>member-2 starts</span>") == 4
+        assert "What the whole play costs" in answer.text
+        assert "http-equiv" not in answer.text
 
 
 async def test_more_plays_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Plays, "_played", lambda _plays, _asked: asyncio.Event().wait())
+    monkeypatch.setattr(playing, "_FIRST_ANSWER_S", 0.0)
+    monkeypatch.setattr(Plays, "_answer", lambda _plays, _asked: asyncio.Event().wait())
     plays, script = Plays(), parse_script("0:join,1:end")
-    waiting = [asyncio.create_task(plays.plays(script, partitions=1, seed=seed)) for seed in range(10)]
-    for _ in range(5):
-        await asyncio.sleep(0)
+    for seed in range(10):
+        assert await plays.plays(script, partitions=1, seed=seed) == [None] * 4
     with pytest.raises(UnavailableError, match="too many plays"):
         await plays.plays(script, partitions=1, seed=99)
-    made = list(plays._making.values())
-    for task in [*made, *waiting]:
-        task.cancel()
-    await asyncio.gather(*made, *waiting, return_exceptions=True)
+    await plays.close()
 
 
 async def test_without_another_process_lessons_are_shown_and_a_play_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,5 +145,5 @@ async def test_without_another_process_lessons_are_shown_and_a_play_is_refused(m
     monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
     async with visiting() as visitor:
         assert (await visitor.get("/learn")).status == 200
-        answer = await visitor.get(f"/learn/play?script={SCRIPT}")
+        answer = await played(visitor, f"/learn/play?script={SCRIPT}")
     assert (answer.status, "cannot be started: no memory" in answer.text) == (503, True)

@@ -38,10 +38,10 @@ def play(
     """Play clicks on a group of each generation, and show each step in words and what it costs.
 
     SCRIPT has SECONDS:CLICK, separated by commas, such as 0:join,0:join,5:join,12:die-2,20:broker-1,45:end. The clicks
-    are join, leave-N, die-N, broker-N, broker-N-back, zookeeper-away, zookeeper-back, failover-N (the coordinator dies
-    in phase 1 to 5 of a rebalance) and end. Three brokers, the network and the tree are simulated in virtual time. A
-    silent member is removed after six seconds. NOT-READ are the partitions that nobody reads after the step. --json has
-    an object for each generation.
+    are join, leave-N, die-N, broker-N, broker-N-back, zookeeper-away, zookeeper-back, reader (a consumer without a
+    group), failover-N (the coordinator dies in phase 1 to 5 of a rebalance) and end. Three brokers, the network and the
+    tree are simulated in virtual time. A silent member is removed after six seconds. NOT-READ are the partitions that
+    nobody reads after the step. --json has an object for each generation.
     """
     from odradek.lab.player import parse_script
     from odradek.lab.player.playing import play as play_script

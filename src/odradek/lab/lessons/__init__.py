@@ -1,9 +1,10 @@
 """The lessons: one for each worked example of partitioners, assignors and groups, with numbers that the lab computes.
 
-`lesson` has the values and computes what a lesson shows, `catalogue` has the lessons.
+`lesson` has the values and computes what a lesson shows, as `tables` does, `catalogue` collects the lessons.
 """
 
 from odradek.lab.lessons.catalogue import LESSONS, SECTIONS, lesson_of
 from odradek.lab.lessons.lesson import Assigned, Lesson, Placed, Played
+from odradek.lab.lessons.tables import Table
 
-__all__ = ["LESSONS", "SECTIONS", "Assigned", "Lesson", "Placed", "Played", "lesson_of"]
+__all__ = ["LESSONS", "SECTIONS", "Assigned", "Lesson", "Placed", "Played", "Table", "lesson_of"]

@@ -1,17 +1,20 @@
 """A lesson's values, and the computation of its examples."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from inspect import getsource
 from random import Random
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from odradek.lab.case import Case
+from odradek.lab.lessons.tables import Partitions, Table
 from odradek.lab.notation import case_of_texts, partitions_text
 from odradek.lab.pictures.charts import Block, BlockPanel, Blocks, Chart
 from odradek.lab.pictures.views import assignment_chart
 from odradek.lab.runs import Run, run_strategy
-from odradek.partitioners import BatchAware, LoadAware, create_partitioner
+from odradek.partitioners import BatchAware, KeyRule, LoadAware, create_partitioner
 
 _BATCH: Final = 4
 """Records of a batch in the examples."""
@@ -23,17 +26,32 @@ class Assigned(Struct, frozen=True, kw_only=True):
     strategy: str
     topics: tuple[str, ...]
     members: tuple[str, ...]
-    states: dict[str, str]
-    """The partitions of each member, as `t:0-2`; an empty text is none."""
+    states: dict[str, str] = {}
+    """The partitions of each member, as `t:0-2`; an empty text is none. Empty if chance decides."""
     owned: tuple[str, ...] = ()
     threads: tuple[str, ...] = ()
+    instances: tuple[str, ...] = ()
+    racks: tuple[str, ...] = ()
+    replica_racks: tuple[str, ...] = ()
+    generations: dict[str, int] = {}
+    """The generation in which each member owned its partitions, if they differ."""
     first: dict[str, str] = {}
     """The shares in the first of a cooperative group's two generations, if the lesson states them."""
 
     @property
     def case(self) -> Case:
         """The case."""
-        return case_of_texts(topics=self.topics, members=self.members, owned=self.owned, threads=self.threads)
+        case = case_of_texts(
+            topics=self.topics,
+            members=self.members,
+            owned=self.owned,
+            threads=self.threads,
+            instances=self.instances,
+            racks=self.racks,
+            replica_racks=self.replica_racks,
+        )
+        aged = {name: replace(case.members[name], generation=each) for name, each in self.generations.items()}
+        return replace(case, members={**case.members, **aged})
 
     def run(self) -> Run:
         """Compute the assignment."""
@@ -54,9 +72,13 @@ class Assigned(Struct, frozen=True, kw_only=True):
 
     @property
     def command(self) -> str:
-        """The command that computes the same."""
+        """The command that computes the same; empty if options cannot say it."""
+        if self.generations:
+            return ""
         options = [f"--topic {each}" for each in self.topics] + [f"--member {each}" for each in self.members]
         options += [f"--owned {each}" for each in self.owned] + [f"--threads {each}" for each in self.threads]
+        options += [f"--instance {each}" for each in self.instances] + [f"--rack {each}" for each in self.racks]
+        options += [f"--replica-rack {each}" for each in self.replica_racks]
         return f"odradek lab assign --strategy {self.strategy} {' '.join(options)}"
 
 
@@ -70,10 +92,11 @@ class Placed(Struct, frozen=True, kw_only=True):
     """The records of each partition, by number from 1 on or by key; empty if chance decides."""
     queues: tuple[int, ...] = ()
     """The batches that wait for each partition's broker."""
+    leaderless: tuple[int, ...] = ()
 
     def computed(self) -> dict[int, str]:
         """Return the records of each partition."""
-        cluster = _Partitions(self.partitions)
+        cluster = Partitions(self.partitions, self.leaderless)
         partitioner = create_partitioner(self.partitioner, entropy=Random(1), monotonic=lambda: 0.0, batch_size=_BATCH)
         if self.queues and isinstance(partitioner, LoadAware):
             partitioner.update_load("t", dict(enumerate(self.queues)), partition_count=self.partitions)
@@ -81,9 +104,11 @@ class Placed(Struct, frozen=True, kw_only=True):
         for number, key in enumerate(self.keys, 1):
             place = partitioner.partition("t", None if key is None else key.encode(), b"", cluster)
             found[place].append(str(number) if key is None else key)
-            if key is None and isinstance(partitioner, LoadAware):
+            if key is not None and getattr(partitioner, "key_rule", None) is not KeyRule.IGNORED:
+                continue
+            if isinstance(partitioner, LoadAware):
                 partitioner.on_appended("t", place, 1, cluster, batch_ready=True)
-            elif key is None and isinstance(partitioner, BatchAware) and number % _BATCH == 0:
+            elif isinstance(partitioner, BatchAware) and number % _BATCH == 0:
                 partitioner.on_new_batch("t", cluster, place)
         return {number: " ".join(some) for number, some in found.items()}
 
@@ -121,16 +146,11 @@ class Lesson(Struct, frozen=True, kw_only=True):
     assigned: tuple[Assigned, ...] = ()
     placed: tuple[Placed, ...] = ()
     played: Played | None = None
+    tables: tuple[Callable[[], Table], ...] = ()
+    code: type | None = None
+    """A class whose source is shown."""
 
-
-class _Partitions:
-    """A topic whose partitions all have a leader."""
-
-    def __init__(self, count: int) -> None:
-        self._numbers = range(count)
-
-    def partitions_for_topic(self, topic: str) -> Sequence[int]:
-        return self._numbers
-
-    def available_partitions_for_topic(self, topic: str) -> Sequence[int]:
-        return self._numbers
+    @property
+    def source(self) -> str:
+        """The source of `code`; empty if there is none."""
+        return "" if self.code is None else getsource(self.code)

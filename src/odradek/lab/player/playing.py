@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any, Final
 
 from odradek.broker.lifecycle import Broker
-from odradek.clients import Admin
+from odradek.clients import Admin, SimpleConsumer
 from odradek.groups.classic.classic_group import ClassicGroup
 from odradek.groups.consumer.consumer_group import ConsumerGroup
 from odradek.lab.case import LabError
@@ -13,7 +13,7 @@ from odradek.lab.costs import Generation
 from odradek.lab.group_members import CONFIG, GROUP, SESSION_MS, TOPIC, TREE_S, GroupMember, TreeRequest, new_member
 from odradek.lab.player.script import BROKERS, MOST_PARTITIONS, PHASES, Action, Click, Script, parse_script
 from odradek.lab.player.steps import Kind, Message, Play, Step, Totals
-from odradek.lab.player.words import APIS, WAITING, Said, Words, numbers, tree_words
+from odradek.lab.player.words import APIS, READER, READER_APIS, WAITING, Said, Words, numbers, tree_words
 from odradek.lab.timeline import Mark, Span, Timeline, TimelineBuilder
 from odradek.model import OdradekError, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC
@@ -33,6 +33,8 @@ _BUSY_S: Final = 0.3
 """How long owners are looked at often after a message."""
 _CALM_S: Final = 3.0
 """After the topics' creation: followers fetch the new partitions from then on."""
+_MESSAGES: Final = 3
+_READ_EVERY_S: Final = 1.0
 _MOST_STEPS: Final = 1_000
 _CONFIG: Final = {
     **CONFIG,
@@ -58,7 +60,7 @@ class _Player:
     """One script on one simulated cluster."""
 
     def __init__(self, generation: Generation, script: Script, partitions: int, seed: int) -> None:
-        tap = MessageTap(APIS, self._on_request, self._on_response)
+        tap = MessageTap({*APIS, *(READER_APIS if script.has_reader else ())}, self._on_request, self._on_response)
         self.world = World(
             seed,
             _CONFIG,
@@ -94,6 +96,10 @@ class _Player:
         async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
             await admin.create_topic(TOPIC, partitions=len(self._places), replication_factor=BROKERS)
             await admin.list_group_offsets([GROUP])  # creates the coordinator's topic
+        if self._script.has_reader:
+            async with world.producer("writer") as producer:
+                for number in range(_MESSAGES):
+                    await producer.send(TOPIC, b"message %d" % number, partition=0)
         await world.pass_time(_CALM_S)
         self._began_s = world.now_s
         self._look(is_first=True)
@@ -162,7 +168,7 @@ class _Player:
         elif action is Action.DIE:
             self._note(f"member-{number} dies: it sends nothing more", Kind.CLICK)
             self._members[number].die()
-            self._members[number] = _Gone(f"member-{number}")
+            self._members[number] = _Gone(self._members[number])
             if self._generation is Generation.ZOOKEEPER:
                 text = f"member-{number}'s session ends in ZooKeeper: its znodes vanish, and all watches fire"
                 loop.call_later(SESSION_MS / 1000, self._note, text)
@@ -182,7 +188,17 @@ class _Player:
             self._phase = min(number, 2) if self._generation is Generation.CONSUMER else number
             if self._generation is Generation.ZOOKEEPER:
                 await self._fail_over(0)
+        elif action is Action.READER:
+            self._note("reader starts: a consumer without a group", Kind.CLICK)
+            self._tasks.append(loop.create_task(self._read_again_and_again()))
         self._look()
+
+    async def _read_again_and_again(self) -> None:
+        runtime = self.world.simulation.runtime(READER)
+        async with SimpleConsumer(self.world.servers, runtime=runtime, client_id=READER) as reader:
+            while True:
+                await reader.fetch((TOPIC, 0), 0)
+                await asyncio.sleep(_READ_EVERY_S)
 
     def _settings(self, number: int) -> dict[str, Any]:
         return (
@@ -201,7 +217,7 @@ class _Player:
             await member.leave()
         except OdradekError as error:
             self._note(f"{member.name} could not leave the group: {error}", Kind.CLICK)
-        self._members[number] = _Gone(member.name)
+        self._members[number] = _Gone(member)
 
     async def _kill(self, number: int, text: str) -> None:
         self._note(text, Kind.CLICK)
@@ -259,7 +275,7 @@ class _Player:
     # ---- what happens -----------------------------------------------------------------------------------------------
 
     def _on_request(self, request: TappedRequest) -> None:
-        if self._began_s is None or not request.client_id.startswith("member-"):
+        if self._began_s is None or not _is_of_the_group(request):
             return
         self._requests += 1
         self._awaits_death(request)
@@ -268,7 +284,9 @@ class _Player:
             self._say(said)
 
     def _on_response(self, request: TappedRequest, response: Any) -> bool:
-        if self._began_s is None or not request.client_id.startswith("member-"):
+        if self._began_s is not None and request.client_id == READER:
+            self._say(self._words.reader(request, response, self._host(request.broker)))
+        if self._began_s is None or not _is_of_the_group(request):
             return True
         said = self._words.response(request, response, self._host(request.broker))
         error = said.message.error
@@ -403,10 +421,11 @@ class _Player:
 
 
 class _Gone:
-    """A member that has left or died: it owns nothing."""
+    """A member that has left or died: it owns nothing. Its tasks still wait, so that it must not be collected."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, member: GroupMember) -> None:
+        self.name = member.name
+        self._member = member
         self.owned: set[int] = set()
 
     async def start(self) -> None:
@@ -420,6 +439,10 @@ class _Gone:
 
     def reach_tree(self, *, is_reachable: bool) -> None:
         """Do nothing."""
+
+
+def _is_of_the_group(request: TappedRequest) -> bool:
+    return request.api in APIS and request.client_id.startswith("member-")
 
 
 def _leads(broker: Broker, place: TopicPartition) -> bool:

@@ -7,6 +7,7 @@ join             the next member starts: member-1, member-2, …
 leave-2, die-2   member 2 leaves; falls silent without leaving
 broker-1         broker 1 of three dies                     broker-1-back     it starts again
 zookeeper-away   nobody reaches the tree any more           zookeeper-back    all reach it again
+reader           a consumer without a group starts to read partition 0
 failover-3       the coordinator dies in phase 3 of `PHASES`, as soon as a rebalance gets there
 end              the end of the play; without it, 12 s after the last click
 ```
@@ -41,6 +42,7 @@ class Action(StrEnum):
     TREE_AWAY = "zookeeper-away"
     TREE_BACK = "zookeeper-back"
     FAILOVER = "failover"
+    READER = "reader"
     END = "end"
 
 
@@ -64,6 +66,7 @@ _TEXTS: Final = {
     Action.TREE_AWAY: "ZooKeeper goes away",
     Action.TREE_BACK: "ZooKeeper comes back",
     Action.FAILOVER: "the coordinator dies in phase {}",
+    Action.READER: "a reader without a group starts",
     Action.END: "the end",
 }
 
@@ -104,6 +107,11 @@ class Script(Struct, frozen=True, kw_only=True):
         """The end of the play."""
         last = self.clicks[-1]
         return last.at_ms if last.action is Action.END else min(last.at_ms + _TAIL_MS, MOST_MS)
+
+    @property
+    def has_reader(self) -> bool:
+        """Whether a consumer without a group starts."""
+        return any(click.action is Action.READER for click in self.clicks)
 
     @property
     def members(self) -> int:
@@ -149,7 +157,7 @@ def _click(text: str) -> Click:
 def _check(script: Script) -> None:
     """Raise `LabError` if a click cannot happen when it is its turn."""
     members: set[int] = set()
-    joined, dead, tree_away, ended = 0, set[int](), False, False
+    joined, dead, tree_away, reads, ended = 0, set[int](), False, False, False
     for click in script.clicks:
         number, action = click.number, click.action
         if ended:
@@ -174,6 +182,9 @@ def _check(script: Script) -> None:
         elif action in (Action.TREE_AWAY, Action.TREE_BACK):
             _require(tree_away == (action is Action.TREE_BACK), click, "ZooKeeper goes away, and then comes back")
             tree_away = not tree_away
+        elif action is Action.READER:
+            _require(not reads, click, "there is one reader without a group")
+            reads = True
         ended = action is Action.END
     _require(script.clicks[-1].at_ms > 0 or not ended, script.clicks[-1], "a play takes time")
 

@@ -11,6 +11,7 @@ from odradek.metadata.paths import name_of
 from odradek.metadata.store import Create, Delete
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
+from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.consumer_protocol import decode_assignment, decode_subscription
 from odradek.testing.simulation.message_tap import TappedRequest
 
@@ -24,6 +25,9 @@ APIS: Final = {
     ApiKey.OFFSET_FETCH: "OffsetFetch",
     ApiKey.OFFSET_COMMIT: "OffsetCommit",
 }
+READER: Final = "reader"
+"""The client id of the consumer without a group."""
+READER_APIS: Final = {ApiKey.METADATA: "Metadata", ApiKey.FETCH: "Fetch"}
 WAITING: Final = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.LEAVE_GROUP)
 """APIs whose request and response are steps of their own, because the coordinator may let the member wait."""
 _LEAVING_EPOCH: Final = -1
@@ -55,6 +59,8 @@ class Words:
         self._coordinators: dict[str, str] = {}
         self._errors: dict[tuple[str, str], str] = {}
         """The error of a member's last request to an API: its repetitions are routine."""
+        self._read: dict[ApiKey, str] = {}
+        """The sentence of the reader's last request to an API."""
 
     def named(self, text: str) -> str:
         """Return a text with clients' names instead of their member ids."""
@@ -144,6 +150,34 @@ class Words:
             message=_message(request, host, member, fields, is_response=True),
             is_routine=is_routine,
         )
+
+    def reader(self, request: TappedRequest, response: Any, host: str) -> Said:
+        """Return a response to the consumer without a group in words."""
+        fields: dict[str, object]
+        if request.api is ApiKey.METADATA:
+            leaders = [each.leader_id for topic in response.topics for each in topic.partitions[:1]]
+            fields, error = {"leader": f"broker-{leaders[0]}"} if leaders else {}, ""
+            found = f"broker-{leaders[0]} leads partition 0" if leaders else "it receives the list of brokers"
+            text = f"{READER} requests the metadata from {host}: {found}"
+        else:
+            partition = next(each for topic in response.responses for each in topic.partitions)
+            offset = next(each.fetch_offset for topic in request.message.topics for each in topic.partitions)
+            count = sum(header.record_count for _, header in iterate_batches(memoryview(partition.records or b"")))
+            fields = {"partition": partition.partition_index, "offset": offset, "records": count}
+            error = "" if partition.error_code is ErrorCode.none else partition.error_code.name.upper()
+            found = f"{error}, so it looks for the leader again" if error else f"{count} messages"
+            text = f"{READER} fetches partition 0 from offset {offset} at {host}: {found}"
+        is_routine = text == self._read.get(request.api)
+        self._read[request.api] = text
+        message = Message(
+            api=READER_APIS[request.api],
+            source=host,
+            target=READER,
+            fields=tuple((name, str(value)) for name, value in fields.items()),
+            error=error,
+            is_response=True,
+        )
+        return Said(text=text, message=message, is_routine=is_routine)
 
     def _name(self, member_id: str) -> str:
         return self._names.get(member_id, member_id)

@@ -161,15 +161,26 @@ document.addEventListener("change", (event) => { // a filter's choices apply at 
 
 // ---- plays: the page of the next moment has the new content of #moment ----
 
+let moments = 0; // those that were requested: an answer that is not the last one's is dropped
+let pending = null;
+
 async function showMoment(address) {
+  const asked = ++moments;
+  clearTimeout(pending);
   const response = await fetch(address);
   const part = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("moment");
+  if (asked !== moments) return;
   if (!response.ok || !part) {
     location.href = address;
     return;
   }
   replaceContent(document.getElementById("moment"), part.innerHTML);
   history.replaceState(null, "", address);
+  awaitPlays();
+}
+
+function awaitPlays() { // the server answers within half a second; generations that take longer come later
+  if (document.querySelector("#moment [data-pending]")) pending = setTimeout(() => showMoment(location.href), 50);
 }
 
 function startPlay() {
@@ -183,6 +194,10 @@ function startPlay() {
     button.textContent = "Play";
   };
   const step = async () => {
+    if (document.querySelector("#moment [data-pending]")) {
+      timer = setTimeout(step, 200);
+      return;
+    }
     const next = document.querySelector("#moment a[rel=next]");
     if (!next) return stop();
     await showMoment(next.href);
@@ -206,6 +221,7 @@ function startPlay() {
     if (link) showMoment(link.href);
   });
   bar.hidden = false;
+  awaitPlays();
 }
 
 enhance(document);

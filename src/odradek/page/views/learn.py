@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from odradek.lab.case import LabError
 from odradek.lab.costs import Generation
-from odradek.lab.lessons import LESSONS, SECTIONS, Lesson, lesson_of
+from odradek.lab.lessons import LESSONS, SECTIONS, Lesson, Table, lesson_of
 from odradek.lab.pictures.drawing import draw
 from odradek.lab.pictures.views import timelines_chart
 from odradek.lab.player import Play, Script, Step, parse_script
@@ -38,7 +38,8 @@ class Lane(Struct, frozen=True, kw_only=True):
     """The last steps; the present one is the last."""
     shares: Sequence[tuple[str, Sequence[int]]]
     unread: Sequence[int]
-    play: Play
+    play: Play | None
+    """None while it is being made."""
 
 
 class LearnPage(Struct, frozen=True, kw_only=True):
@@ -49,6 +50,8 @@ class LearnPage(Struct, frozen=True, kw_only=True):
     seed: int
     at_ms: int
     lanes: Sequence[Lane]
+    is_pending: bool
+    """Whether plays are still being made: then there is neither a picture nor a table of costs."""
     picture: Markup
     clicks: Sequence[tuple[Click, str, str]]
     """Each click of the script: itself, the address of its moment, and the address of the script without it."""
@@ -73,6 +76,7 @@ class LessonPage(Struct, frozen=True, kw_only=True):
     lesson: Lesson
     section: str
     pictures: Sequence[tuple[Markup, str]]
+    tables: Sequence[Table]
     play: str
     """The address of its play; empty if it has none."""
     previous: Lesson | None
@@ -99,6 +103,7 @@ async def lesson(asked: PageRequest) -> LessonPage:
         lesson=found,
         section=SECTIONS[found.section],
         pictures=[(Markup(draw(chart, sheet=False)), command) for chart, command in pictures],
+        tables=[tabulated() for tabulated in found.tables],
         play="" if played is None else _address(played.script, played.partitions, 0, played.at_ms),
         previous=LESSONS[number - 1] if number else None,
         next=LESSONS[number + 1] if number + 1 < len(LESSONS) else None,
@@ -110,7 +115,9 @@ async def playing(asked: PageRequest) -> LearnPage:
     script = parse_script(asked.query.get("script") or DEFAULT)
     partitions = asked.number("partitions", 6, least=1, most=MOST_PARTITIONS)
     seed = asked.number("seed", 0, most=2**31)
-    plays = await asked.plays.plays(script, partitions=partitions, seed=seed)
+    found = await asked.plays.plays(script, partitions=partitions, seed=seed)
+    plays = [play for play in found if play is not None]
+    is_pending = len(plays) < len(found)
     at_ms = min(asked.number("at", 0, most=MOST_MS), script.end_ms)
     moments = sorted({0, script.end_ms, *(step.at_ms for play in plays for step in play.steps)})
     now = bisect_right(moments, at_ms) - 1
@@ -124,8 +131,9 @@ async def playing(asked: PageRequest) -> LearnPage:
         partitions=partitions,
         seed=seed,
         at_ms=at_ms,
-        lanes=[_lane(play, at_ms) for play in plays],
-        picture=_picture(plays, at_ms),
+        lanes=[_lane(generation, play, at_ms) for generation, play in zip(Generation, found, strict=True)],
+        is_pending=is_pending,
+        picture=Markup() if is_pending else _picture(plays, at_ms),
         clicks=[
             (click, at(click.at_ms), at(at_ms, Script(clicks=rest)) if (rest := _without(script, number)) else "")
             for number, click in enumerate(script.clicks)
@@ -148,7 +156,9 @@ def _address(script: str, partitions: int, seed: int, at_ms: int) -> str:
     return f"/learn/play?{urlencode(given, safe=':,')}"
 
 
-def _lane(play: Play, at_ms: int) -> Lane:
+def _lane(generation: Generation, play: Play | None, at_ms: int) -> Lane:
+    if play is None:
+        return Lane(name=_NAMES[generation], strategy=generation.key, steps=(), shares=(), unread=(), play=None)
     passed = bisect_right([step.at_ms for step in play.steps], at_ms)
     now = play.steps[passed - 1] if passed else None
     members: dict[str, list[int]] = {}
@@ -156,8 +166,8 @@ def _lane(play: Play, at_ms: int) -> Lane:
         members.setdefault(member, []).append(partition)
     simultaneous = sum(step.at_ms == at_ms for step in play.steps[:passed])
     return Lane(
-        name=_NAMES[play.generation],
-        strategy=play.generation.key,
+        name=_NAMES[generation],
+        strategy=generation.key,
         steps=play.steps[max(0, passed - max(_SHOWN, simultaneous)) : passed],
         shares=sorted(members.items()),
         unread=now.unread if now else tuple(range(play.partitions)),
@@ -176,7 +186,7 @@ def _possible(script: Script, at_ms: int) -> list[Click]:
     wanted = [(Action.JOIN, 0)]
     wanted += [(each, number) for number in script.present_at(at_ms) for each in (Action.LEAVE, Action.DIE)]
     wanted += [(each, number) for number in range(BROKERS) for each in (Action.BROKER_DIES, Action.BROKER_BACK)]
-    wanted += [(Action.TREE_AWAY, 0), (Action.TREE_BACK, 0)]
+    wanted += [(Action.TREE_AWAY, 0), (Action.TREE_BACK, 0), (Action.READER, 0)]
     return [Click(at_ms=at_ms, action=action, number=number) for action, number in wanted]
 
 

@@ -6,6 +6,7 @@ A session ends when it is closed, when the test calls `MemoryTree.expire`, or by
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
 from typing import Final
 
 from odradek.metadata.paths import name_of, parent
@@ -121,6 +122,7 @@ class MemoryStore(SingleOperations):
         self._has_expired = False
         self._session = tree.begin_session(self)
         self._lost: list[Callable[[], None]] = []
+        self._context = copy_context()
         self._closed = False
 
     @property
@@ -141,7 +143,7 @@ class MemoryStore(SingleOperations):
         """Lose the connection; the session expires unless `reconnect` is called within its time-out."""
         if self._last_contact is None:
             loop = asyncio.get_running_loop()
-            self._last_contact = loop.time()
+            self._last_contact = self._context.run(loop.time)
             loop.call_later(self._session_timeout_s, self._expire_if_disconnected, self._session, self._last_contact)
 
     def reconnect(self) -> None:
@@ -191,7 +193,7 @@ class MemoryStore(SingleOperations):
         self._session = self.tree.begin_session(self)
         self.watches.fire_all()
         for callback in self._lost:
-            asyncio.get_running_loop().call_soon(callback)
+            asyncio.get_running_loop().call_soon(callback, context=self._context)
 
     async def close(self) -> None:
         if not self._closed:

@@ -2,20 +2,22 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextvars import copy_context
 
 from odradek.metadata.paths import parent
 from odradek.stores.semantics import Change
 
 
 class _Watch:
-    """One callback of one path. `_due` is whether a call is scheduled."""
+    """One callback of one path, which runs in the context in which it was added. `_due`: a call is scheduled."""
 
-    __slots__ = ("_callback", "_due", "_path", "_table")
+    __slots__ = ("_callback", "_context", "_due", "_path", "_table")
 
     def __init__(self, table: dict[str, list["_Watch"]], path: str, callback: Callable[[], None]) -> None:
         self._table = table
         self._path = path
         self._callback: Callable[[], None] | None = callback
+        self._context = copy_context()
         self._due = False
         table.setdefault(path, []).append(self)
 
@@ -32,7 +34,7 @@ class _Watch:
         """Schedule the callback for the loop's next iteration, unless it is scheduled already."""
         if not self._due:
             self._due = True
-            asyncio.get_running_loop().call_soon(self._call)
+            asyncio.get_running_loop().call_soon(self._call, context=self._context)
 
     def _call(self) -> None:
         self._due = False

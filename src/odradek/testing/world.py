@@ -12,7 +12,7 @@ World(7, {"num.partitions": "3"}, brokers=3).play(scene)
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from odradek.broker.lifecycle import Broker
 from odradek.broker.serving.admission import Admission
@@ -30,6 +30,7 @@ from odradek.testing.simulation.simulation import Simulation
 from odradek.testing.simulation.slow_store import SlowStore
 from odradek.testing.wire_client import WireClient
 
+T = TypeVar("T")
 SESSION_TIMEOUT_S: Final = 6.0
 BATCH_MS: Final = 1_700_000_000_000
 """The timestamp of the first record of `World.batch`."""
@@ -102,24 +103,27 @@ class World:
         host = self.hosts[number]
         own = {"broker.id": str(number), "listeners": f"PLAINTEXT://{host}:9092", "log.dirs": "/data"}
         more = {key.replace("_", "."): _text(value) for key, value in config.items()}
-        store = self._open_session(host)
         settings = BrokerConfig.parse({**own, **self._config, **more})
-        broker = Broker(settings, self.simulation.runtime(host), store, admission=admission)
-        self._before_start(broker)
-        try:
-            await broker.start()
-        except BaseException:
-            await self._end_session(store)
-            self.simulation.kill(host)
-            raise
+        with self.simulation.on(host):
+            store = self._open_session(host)
+            broker = Broker(settings, self.simulation.runtime(host), store, admission=admission)
+            self._before_start(broker)
+            try:
+                await broker.start()
+            except BaseException:
+                await self._end_session(store)
+                self.simulation.kill(host)
+                raise
         self._running[number] = broker, store
         return broker
 
     async def stop(self, number: int = 0) -> None:
         """Stop a broker cleanly."""
         broker, store = self._running.pop(number)
-        await broker.stop()
-        await store.close()
+        self.simulation.resume(self.hosts[number])
+        with self.simulation.on(self.hosts[number]):
+            await broker.stop()
+            await store.close()
 
     async def kill(self, number: int = 0) -> None:
         """Kill a broker as `kill -9` does."""
@@ -136,6 +140,15 @@ class World:
         await self._end(number)
         self.simulation.cut_power(self.hosts[number], survival)
 
+    def pause(self, number: int = 0) -> None:
+        """Pause a broker's process, which loses contact with the tree; its session may expire."""
+        self.store(number).disconnect()
+        self.simulation.pause(self.hosts[number])
+
+    def resume(self, number: int = 0) -> None:
+        """Continue a paused broker, which is disconnected from the tree until `store(number).reconnect()`."""
+        self.simulation.resume(self.hosts[number])
+
     def _open_session(self, host: str) -> MemoryStore:
         if not self._tree_s:
             return self.new_store(self.tree)
@@ -144,6 +157,7 @@ class World:
 
     async def _end(self, number: int) -> None:
         broker, store = self._running.pop(number)
+        self.simulation.resume(self.hosts[number])
         broker.kill()
         await self._end_session(store)
 
@@ -170,6 +184,11 @@ class World:
         """Connect a client whose client id and host are `name`."""
         network = self.simulation.runtime(name).network
         return await WireClient.connect(network, self.hosts[broker], port, client_id=name)
+
+    def spawn(self, host: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a task of the process `host`."""
+        with self.simulation.on(host):
+            return asyncio.create_task(work, name=host)
 
     async def create_topic(self, name: str, partitions: int = 1, replication_factor: int = -1) -> None:
         """Create a topic through the controller, or through broker 0 if there is none."""

@@ -4,6 +4,9 @@ When nothing is ready, the clock jumps to the next timer: an hour of heartbeats 
 either, the loop raises `DeadlockError`, which lists the waiting tasks. Callbacks run in the order of registration, as
 asyncio guarantees. The seed orders the ready tasks, and the timers that are due at the same time.
 
+While a host is paused, its callbacks and timers that are due wait, and run when it is resumed. `time()` and timers
+are by the clock of the host whose process runs.
+
 `run_in_executor` and file descriptors are refused.
 """
 
@@ -15,7 +18,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple, Unpack
 
-from odradek.testing.simulation.clock import VirtualClock
+from odradek.testing.simulation.clock import HOST, VirtualClock
 from odradek.testing.simulation.trace import Trace
 
 T = TypeVar("T")
@@ -52,10 +55,32 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._task_count = 0
         self._turns_now = 0
         self._failed: list[asyncio.Task[Any]] = []
+        self._paused: dict[str, list[asyncio.Handle]] = {}
 
     def time(self) -> float:
         """Return virtual seconds, which do not advance while a callback is ready."""
-        return self._clock.monotonic()
+        return self._clock.monotonic_of_host()
+
+    # ---- hosts ------------------------------------------------------------------------------------------------------
+
+    def pause(self, host: str) -> None:
+        """Run nothing of a host until `resume`."""
+        self._paused.setdefault(host, [])
+
+    def resume(self, host: str) -> None:
+        """Run all that a paused host has missed, in the order in which it became ready."""
+        self._soon.extend(self._paused.pop(host, ()))
+
+    def set_rate(self, host: str, rate: float) -> None:
+        """Let a host's clock run at `rate` times the speed of virtual time, with the timers that are set already."""
+        self._clock.host(host).set_rate(rate)
+        self._timers = [(self._due(handle), number, handle) for _, number, handle in self._timers]
+        heapq.heapify(self._timers)
+
+    def _due(self, handle: asyncio.TimerHandle) -> float:
+        """Return the virtual time of a timer, whose own time is by the clock of its host."""
+        clock = self._clock.drifting.get(_host_of(handle)) if self._clock.drifting else None
+        return handle.when() if clock is None else clock.when(handle.when())
 
     # ---- scheduling ---------------------------------------------------------------------------------------------
 
@@ -76,7 +101,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, delay: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Run `callback` when `delay` virtual seconds have passed."""
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        return self.call_at(self._clock.monotonic_of_host(context) + delay, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
@@ -86,7 +111,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             raise RuntimeError("Event loop is closed")
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._timer_count += 1
-        heapq.heappush(self._timers, (when, self._timer_count, handle))
+        heapq.heappush(self._timers, (self._due(handle), self._timer_count, handle))
         return handle
 
     def create_task(
@@ -127,7 +152,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         elapsed_s = self._clock.elapsed_s
         while turn:
             handle = turn.popleft()
-            if not handle.cancelled():
+            if self._paused and (waiting := self._paused.get(_host_of(handle))) is not None:
+                waiting.append(handle)
+            elif not handle.cancelled():
                 if label := _label(handle):
                     self._trace.add(elapsed_s, label)
                 try:
@@ -148,7 +175,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             raise LivelockError(f"virtual time is over its limit, and these still wait:\n{self._who_waits()}")
         self._clock.advance_to(when)
         self._turns_now = 0
-        now = self.time()
+        now = self._clock.monotonic()
         due: list[asyncio.Handle] = []
         while self._timers and self._timers[0][0] <= now:
             due.append(heapq.heappop(self._timers)[2])
@@ -194,6 +221,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Drop all callbacks and timers."""
         self._soon.clear()
         self._timers.clear()
+        self._paused.clear()
         super().close()
 
 
@@ -215,6 +243,10 @@ class _NumberedTask(asyncio.Task[T]):
     def __hash__(self) -> int:
         """Return the number, not the address, so that sets of tasks have the same order in every run."""
         return self.number
+
+
+def _host_of(handle: asyncio.Handle) -> str:
+    return str(getattr(handle, "_context").get(HOST, ""))  # noqa: B009 - a name that asyncio's stubs leave out
 
 
 def _callback_of(handle: asyncio.Handle) -> Any:

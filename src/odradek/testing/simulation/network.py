@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from odradek.runtime import Listener, ListenOptions, Network
 from odradek.testing.simulation.clock import VirtualClock
 from odradek.testing.simulation.trace import Trace
-from odradek.testing.simulation.transport import Link, MemoryTransport, join
+from odradek.testing.simulation.transport import Link, MemoryTransport, context_of, join
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -138,12 +138,11 @@ class MemoryNetwork:
         listener = self._find(address, port)
         if listener is None or listener.host in self._rejecting:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"connection refused: {address}:{port}")
-        protocol = factory()
         near = (_canonical(address), self._free_port())
         client, server = join(
             asyncio.get_running_loop(),
-            protocol,
-            listener.factory(),
+            protocol := factory(),
+            listener.new_protocol(),
             hosts=(host, listener.host),
             addresses=(near, (_canonical(address), port)),
             network=self,
@@ -172,6 +171,9 @@ class MemoryNetwork:
                 raise TimeoutError(errno.ETIMEDOUT, f"connection timed out: {target}")
 
     # ---- the protocol `Conditions`, for transports, and listeners -----------------------------------------------
+
+    def now_s(self) -> float:
+        return self._clock.elapsed_s
 
     def latency(self, source: str = "", target: str = "") -> float:
         return self._entropy.uniform(*self.latency_s) + self._slow_s.get((source, target), 0.0)
@@ -229,10 +231,15 @@ class MemoryListener:
         factory: Callable[[], asyncio.BaseProtocol],
     ) -> None:
         self._network = network
+        self._context = context_of(host)
+        self._factory = factory
         self.host = host
         self.address = address
         self.port = port
-        self.factory = factory
+
+    def new_protocol(self) -> asyncio.BaseProtocol:
+        """Return the protocol of a new connection, made by the process that listens."""
+        return self._context.run(self._factory)
 
     def close(self) -> None:
         self._network.close_listener(self)

@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
 from odradek.runtime import Runtime
-from odradek.testing.simulation.clock import VirtualClock
+from odradek.testing.simulation.clock import HOST, VirtualClock
 from odradek.testing.simulation.disk import MemoryDisk, Survival
 from odradek.testing.simulation.loop import VirtualLoop
 from odradek.testing.simulation.network import MemoryNetwork
@@ -38,6 +38,7 @@ class Simulation:
         self._runtimes: dict[str, Runtime] = {}
         self._disks: dict[str, MemoryDisk] = {}
         self._runs = 0
+        self._loop: VirtualLoop | None = None
 
     def entropy(self, name: str) -> random.Random:
         """Return a new generator for `name`, so that the draws of one part do not change those of another."""
@@ -47,7 +48,7 @@ class Simulation:
         """Return the runtime of the process `host`; every call for a host returns the same one."""
         if host not in self._runtimes:
             self._runtimes[host] = Runtime(
-                clock=self.clock,
+                clock=self.clock.host(host),
                 entropy=self.entropy(f"host {host}"),
                 disk=self.disk(host),
                 network=self.network.host(host),
@@ -59,6 +60,34 @@ class Simulation:
         if host not in self._disks:
             self._disks[host] = MemoryDisk(self.entropy(f"disk {host}"), process_id=len(self._disks) + 1)
         return self._disks[host]
+
+    @contextlib.contextmanager
+    def on(self, host: str) -> Iterator[None]:
+        """Run the block, and the tasks and callbacks that it creates, as the process `host`."""
+        token = HOST.set(host)
+        try:
+            yield
+        finally:
+            HOST.reset(token)
+
+    def pause(self, host: str) -> None:
+        """Stop the process `host` as SIGSTOP does, until `resume`: its sockets stay open, and nothing of it runs."""
+        self.network.note(f"pause {host}")
+        self._running_loop().pause(host)
+
+    def resume(self, host: str) -> None:
+        """Continue a paused process."""
+        self.network.note(f"resume {host}")
+        self._running_loop().resume(host)
+
+    def set_rate(self, host: str, rate: float) -> None:
+        """Let the clocks and timers of `host` run at `rate` times the speed of virtual time."""
+        self.network.note(f"the clock of {host} runs at {rate}")
+        self._running_loop().set_rate(host, rate)
+
+    def _running_loop(self) -> VirtualLoop:
+        assert self._loop is not None, "the simulation does not run"
+        return self._loop
 
     def kill(self, host: str) -> None:
         """Kill the process `host`: its peers get a reset, its open files and locks are gone, its data stays.
@@ -81,7 +110,9 @@ class Simulation:
         """
         self._runs += 1
         unheeded: list[BaseException] = []
-        loop = VirtualLoop(self.clock, self.entropy(f"loop {self._runs}"), self.trace, limit_s=self._limit_s)
+        self._loop = loop = VirtualLoop(
+            self.clock, self.entropy(f"loop {self._runs}"), self.trace, limit_s=self._limit_s
+        )
         loop.set_exception_handler(lambda _, context: unheeded.append(_error_of(context)))
         with self._annotated():
             with asyncio.Runner(loop_factory=lambda: loop) as runner, self._annotated():

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextvars import copy_context
 from typing import Any, Final
 
 from odradek.metadata.paths import parent
@@ -24,12 +25,14 @@ class _Way:
         self._chance = chance
         self._mean_s = mean_s
         self._last = 0.0
+        self.context = copy_context()
+        """The context of the process whose connection this is."""
 
     def arrival(self, not_before: float = 0.0) -> float:
         """Return the arrival time, by the loop's clock, of a message sent now, or at `not_before` if that is later."""
         delay_s = self._chance.expovariate(1 / self._mean_s)
         delay_s *= _SLOWER_BY if self._chance.random() < _SLOW_ONES else 1
-        now = max(asyncio.get_running_loop().time(), not_before)
+        now = max(self.context.run(asyncio.get_running_loop().time), not_before)
         self._last = max(now + delay_s, self._last + 1e-6)
         return self._last
 
@@ -49,7 +52,8 @@ class _LateWatches(Watches):
     def fire(self, changes: Iterable[Change]) -> None:
         known = [each for each in changes if self.has_data(each.path) or self.has_children(parent(each.path))]
         if known:
-            asyncio.get_running_loop().call_at(self._way.arrival(), super().fire, known)
+            loop = asyncio.get_running_loop()
+            loop.call_at(self._way.arrival(), super().fire, known, context=self._way.context.copy())
 
 
 class SlowStore(MemoryStore):
@@ -79,9 +83,10 @@ class SlowStore(MemoryStore):
         if self._closed or not self.is_connected:
             return
         loop = asyncio.get_running_loop()
-        proof = loop.time(), self._session, self._connections
-        self._timer = loop.call_later(self._session_timeout_s / _BEATS_PER_TIMEOUT, self._beat)
-        loop.call_at(self._back.arrival(not_before=self._there.arrival()), self._prove, *proof)
+        proof = self._context.run(loop.time), self._session, self._connections
+        context = self._context.copy()
+        self._timer = loop.call_later(self._session_timeout_s / _BEATS_PER_TIMEOUT, self._beat, context=context)
+        loop.call_at(self._back.arrival(not_before=self._there.arrival()), self._prove, *proof, context=context)
 
     def _prove(self, sent: float, session: int, connection: int) -> None:
         if (session, connection) == (self._session, self._connections) and not self._closed:

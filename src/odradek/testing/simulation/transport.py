@@ -4,6 +4,7 @@
   MemoryTransport ──Link──▶ MemoryTransport        a Link has pieces in flight, in order, each with its own time of
                   ◀──Link──                        arrival: DATA, then at most one EOF or RESET
 ```
+The callbacks of an end have its host's context, so they wait while the host is paused; the pieces then wait, too.
 `write` keeps the caller's buffer until the end of the turn, as uvloop does, then asserts that it has not changed, and
 copies it.
 """
@@ -14,7 +15,10 @@ import errno
 import zlib
 from collections import deque
 from collections.abc import Iterable
+from contextvars import Context, copy_context
 from typing import Any, Final, Protocol
+
+from odradek.testing.simulation.clock import HOST
 
 Address = tuple[str, int]
 _SOCKET_BYTES: Final = 256 * 1024
@@ -29,6 +33,9 @@ _HIGH_WATER: Final = 64 * 1024
 
 class Conditions(Protocol):
     """The methods of a `MemoryNetwork` that its connections use."""
+
+    def now_s(self) -> float:
+        """Return the elapsed time of the network, whose clock does not drift."""
 
     def latency(self, source: str = "", target: str = "") -> float:
         """Return the delay of the next transmission from `source` to `target`, in seconds."""
@@ -83,8 +90,9 @@ class Link:
             self._schedule()
 
     def _schedule(self) -> None:
-        self._latest = max(self._latest, self._loop.time() + self._network.latency(self.source, self.target))
-        self._loop.call_at(self._latest, self._arrive)
+        now_s = self._network.now_s()
+        self._latest = max(self._latest, now_s + self._network.latency(self.source, self.target))
+        self._loop.call_later(self._latest - now_s, self._arrive, context=self.receiver.context)
 
     def _arrive(self) -> None:
         # The timer that fires first takes the oldest piece, so timers that change places don't reorder bytes.
@@ -112,6 +120,7 @@ class MemoryTransport(asyncio.Transport):
         far: Address,
     ) -> None:
         super().__init__({"sockname": near, "peername": far})
+        self.context = context_of(link.source)
         self._loop = loop
         self._protocol = protocol
         self._link = link
@@ -133,7 +142,7 @@ class MemoryTransport(asyncio.Transport):
 
     def start_soon(self) -> None:
         """Report the connection to the protocol in the next turn."""
-        self._loop.call_soon(self.start)
+        self._loop.call_soon(self.start, context=self.context)
 
     def start(self) -> None:
         """Report the connection to the protocol, and then the data that has arrived already."""
@@ -141,7 +150,7 @@ class MemoryTransport(asyncio.Transport):
             return
         self._started = True
         self._protocol.connection_made(self)
-        self._loop.call_soon(self._read)
+        self._loop.call_soon(self._read, context=self.context)
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
@@ -183,7 +192,8 @@ class MemoryTransport(asyncio.Transport):
         else:
             assert isinstance(self._protocol, asyncio.Protocol), f"{self._protocol!r} cannot read"
             self._protocol.data_received(piece)
-        self._loop.call_later(self._network.latency(), self._link.receiver.acknowledge, len(taken))
+        peer = self._link.receiver
+        self._loop.call_later(self._network.latency(), peer.acknowledge, len(taken), context=peer.context)
 
     def pause_reading(self) -> None:
         """Stop reading, as asyncio's transports do."""
@@ -193,7 +203,7 @@ class MemoryTransport(asyncio.Transport):
         """Read again, as asyncio's transports do."""
         if not self._reading:
             self._reading = True
-            self._loop.call_soon(self._read)
+            self._loop.call_soon(self._read, context=self.context)
 
     def is_reading(self) -> bool:
         """Return whether the transport reads."""
@@ -213,7 +223,7 @@ class MemoryTransport(asyncio.Transport):
         self._unsent.append((data, None if isinstance(data, bytes) else zlib.crc32(data)))
         self._outstanding_bytes += memoryview(data).nbytes
         if len(self._unsent) == 1:
-            self._loop.call_soon(self._send)
+            self._loop.call_soon(self._send, context=self.context)
         self._pause_writer()
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
@@ -253,7 +263,7 @@ class MemoryTransport(asyncio.Transport):
             self._writer_paused = False
             self._protocol.resume_writing()
         if self._closing and self.get_write_buffer_size() == 0:
-            self._loop.call_soon(self._lose, None)
+            self._loop.call_soon(self._lose, None, context=self.context)
 
     def get_write_buffer_size(self) -> int:
         """Return the bytes that do not fit into the sockets' buffers."""
@@ -305,7 +315,7 @@ class MemoryTransport(asyncio.Transport):
         self._closing = True
         self._unread.clear()
         if self.get_write_buffer_size() == 0:
-            self._loop.call_soon(self._lose, None)
+            self._loop.call_soon(self._lose, None, context=self.context)
 
     def abort(self) -> None:
         """Drop the data written in this turn; the other end gets a reset."""
@@ -327,7 +337,7 @@ class MemoryTransport(asyncio.Transport):
         self._closing = True
         self._unread.clear()
         self._unsent.clear()
-        self._loop.call_soon(self._lose, error)
+        self._loop.call_soon(self._lose, error, context=self.context)
 
     def _lose(self, error: Exception | None) -> None:
         if self._lost:
@@ -354,3 +364,10 @@ def join(
     there.sender = back.receiver = near
     back.sender = there.receiver = far
     return near, far
+
+
+def context_of(host: str) -> Context:
+    """Return a copy of the present context for callbacks of a process on `host`."""
+    context = copy_context()
+    context.run(HOST.set, host)
+    return context

@@ -24,7 +24,7 @@ Fault = Callable[["Schedule", int, int], Awaitable[None]]
 """Breaks something of the broker with the first number; the second is another broker, for faults between two."""
 
 NEEDS_RUNNING: Final = frozenset(
-    {"kill", "cut_power", "stop", "disconnect_tree", "blink", "expire", "flip_bit", "unplug"}
+    {"kill", "cut_power", "stop", "disconnect_tree", "blink", "expire", "flip_bit", "unplug", "pause"}
 )
 
 

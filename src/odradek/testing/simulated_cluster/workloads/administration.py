@@ -54,8 +54,9 @@ class Administration(Workload):
 
     async def start(self) -> None:
         """Begin, and return after a few calls."""
-        await self._admin.start()
-        self._working = asyncio.create_task(self._work(), name="administrator")
+        with self.world.simulation.on("administrator"):
+            await self._admin.start()
+            self._working = asyncio.create_task(self._work(), name="administrator")
         await until(lambda: self._calls > 2, within_s=PATIENCE_S)
 
     async def finish(self) -> list[str]:

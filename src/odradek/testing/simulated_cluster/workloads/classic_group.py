@@ -282,7 +282,7 @@ class ClassicGroup(Workload):
     async def start(self) -> None:
         """Start the members, and return when a generation has been assigned."""
         await create_topic(self.world, TOPIC, PARTITIONS)
-        self._lives = [asyncio.create_task(actor.live(), name=actor.name) for actor in self._actors]
+        self._lives = [self.world.spawn(actor.name, actor.live()) for actor in self._actors]
         await until(lambda: any(actor.generation > 0 for actor in self._actors), within_s=PATIENCE_S)
 
     async def finish(self) -> list[str]:

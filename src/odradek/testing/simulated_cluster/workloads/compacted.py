@@ -36,8 +36,9 @@ class Compacted(Workload):
         """Create the topic, and begin to write."""
         config = {"cleanup.policy": "compact", "segment.bytes": "1024", "min.cleanable.dirty.ratio": "0.01"}
         await create_topic(self.world, TOPIC, 1, **config, **{"delete.retention.ms": "5000", "segment.ms": "5000"})
-        await self._producer.start()
-        self._writing = asyncio.create_task(self._write(), name="table-writer")
+        with self.world.simulation.on("table-writer"):
+            await self._producer.start()
+            self._writing = asyncio.create_task(self._write(), name="table-writer")
 
     async def finish(self) -> list[str]:
         """Write no more, and compare the table with that of the log."""

@@ -130,9 +130,10 @@ class ConsumerGroup(Workload):
     async def start(self) -> None:
         """Start the clients, and return when records have been read."""
         await create_topic(self.world, TOPIC, PARTITIONS)
-        await self._producer.start()
-        self._feeding = asyncio.create_task(self._feed(), name="feeder")
-        self._lives = [asyncio.create_task(each.live(), name=each.host) for each in self._members]
+        with self.world.simulation.on("feeder"):
+            await self._producer.start()
+            self._feeding = asyncio.create_task(self._feed(), name="feeder")
+        self._lives = [self.world.spawn(each.host, each.live()) for each in self._members]
         await until(self._has_read, within_s=PATIENCE_S)
 
     async def finish(self) -> list[str]:

@@ -32,8 +32,9 @@ class RecordingProducer:
 
     async def start(self) -> None:
         """Begin to send."""
-        await self._producer.start()
-        self._sending = asyncio.create_task(self._send(), name=self._host)
+        with self._world.simulation.on(self._host):
+            await self._producer.start()
+            self._sending = asyncio.create_task(self._send(), name=self._host)
 
     async def stop(self) -> None:
         """Send no more, wait for the answers, and close."""
@@ -68,6 +69,7 @@ class RecordingConsumer:
     """A consumer that reads all partitions from their beginning."""
 
     def __init__(self, world: World, history: History, host: str, *, partitions: int = 2) -> None:
+        self._world = world
         self._history = history
         self._host = host
         self._partitions = partitions
@@ -77,12 +79,10 @@ class RecordingConsumer:
 
     async def start(self) -> None:
         """Begin to read."""
-        await self._consumer.start()
         places = [TopicPartition(TOPIC, number) for number in range(self._partitions)]
-        self._consumer.assign(places)
-        for place in places:
-            self._consumer.seek(place, 0)
-        self._polling = asyncio.create_task(self._poll(), name=self._host)
+        with self._world.simulation.on(self._host):
+            await self._consumer.start()
+            self._polling = asyncio.create_task(self._poll(places), name=self._host)
 
     async def stop(self) -> None:
         """Read no more."""
@@ -94,7 +94,10 @@ class RecordingConsumer:
         """Return whether it has read the partition up to offset `end`."""
         return self.next_offset.get(place, 0) >= end
 
-    async def _poll(self) -> None:
+    async def _poll(self, places: Sequence[TopicPartition]) -> None:
+        self._consumer.assign(places)
+        for place in places:
+            self._consumer.seek(place, 0)
         while True:
             for record in await self._consumer.poll(1_000):
                 place = TopicPartition(record.topic, record.partition)

@@ -294,8 +294,8 @@ class Transactions(Workload):
         await finalize(self.world, self.setup.transaction_version)
         for topic in self.topics:
             await create_topic(self.world, topic, PARTITIONS)
-        self._tasks = {each: asyncio.create_task(each.live(), name=each.host) for each in self.actors}
-        self._reading = [asyncio.create_task(each.live(), name=each.host) for each in self._readers]
+        self._tasks = {each: self.world.spawn(each.host, each.live()) for each in self.actors}
+        self._reading = [self.world.spawn(each.host, each.live()) for each in self._readers]
 
         def committed() -> int:
             return sum(each.outcome is Outcome.COMMITTED for each in self.history.transactions)

@@ -13,7 +13,10 @@ from odradek.testing.world import World
 
 
 class Workload(ABC):
-    """Clients of one kind on the hosts `clients`, whose topics `topics` must be whole before some faults."""
+    """Clients of one kind on the hosts `clients`, whose topics `topics` must be whole before some faults.
+
+    Clients start within `world.simulation.on(host)`, or as tasks of `world.spawn`, so that faults can pause them.
+    """
 
     config: ClassVar[Mapping[str, str]] = {}
     """Broker configuration that it needs."""

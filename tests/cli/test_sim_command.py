@@ -83,6 +83,17 @@ def test_wrong_arguments_are_refused_with_what_is_right(sim: Any, arguments: lis
     assert message in result.output
 
 
+def test_the_totals_so_far_are_printed_after_ctrl_c(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(plan: SeedPlan) -> SeedResult:
+        if plan.seed == 4:
+            raise KeyboardInterrupt
+        return _play(plan)
+
+    monkeypatch.setattr(seeds, "run_seed", interrupted)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    assert "\n4 seeds, 2 failed, 0.07 virtual h in " in sim("--seeds", "0..9").output
+
+
 def test_a_file_that_is_no_failure_is_refused(sim: Any) -> None:
     Path("x.json").write_bytes(msgspec.json.encode({"seed": 1}))
     assert "x.json is not a sim-SEED.json of a failure" in sim("--replay", "x.json").output

@@ -99,19 +99,24 @@ def command(
     began = told = clock.monotonic()
     ends_at = None if minutes is None else began + 60 * minutes
     plan = SeedPlan(seed=first, workloads=workloads, faults=faults)
-    for result in play_seeds(plan, first, last, workers=workers, ends_at=ends_at, clock=clock):
-        totals.add(result)
-        if as_json:
-            print_json(msgspec.to_builtins(result))
-        elif result.findings or first == last:
-            _report(result, output, is_shrunk=len(totals.failed) <= _MOST_SHRUNK)
-        if first != last and clock.monotonic() - told > _PROGRESS_S:
-            told = clock.monotonic()
-            click.echo(totals.line(told - began), err=True)
-    if not as_json:
-        click.echo(totals.line(clock.monotonic() - began))
-        for name in unreached(totals.counts) if coverage else ():
-            click.echo(f"not reached: {name}")
+    try:
+        for result in play_seeds(plan, first, last, workers=workers, ends_at=ends_at, clock=clock):
+            totals.add(result)
+            if as_json:
+                print_json(msgspec.to_builtins(result))
+            elif result.findings or first == last:
+                _report(result, output, is_shrunk=len(totals.failed) <= _MOST_SHRUNK)
+            if first != last and clock.monotonic() - told > _PROGRESS_S:
+                told = clock.monotonic()
+                click.echo(totals.line(told - began), err=True)
+    except KeyboardInterrupt:
+        sys.unraisablehook = lambda _: None  # coroutines of the world that is given up cannot end without its loop
+        raise
+    finally:  # Ctrl-C, too, prints the totals so far
+        if not as_json:
+            click.echo(totals.line(clock.monotonic() - began))
+            for name in unreached(totals.counts) if coverage else ():
+                click.echo(f"not reached: {name}")
     sys.exit(bool(totals.failed))
 
 

@@ -1,11 +1,12 @@
 """Plays many seeds, in this process or in several."""
 
 import logging
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import islice
-from multiprocessing import get_context, parent_process
+from multiprocessing import active_children, get_context, parent_process
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -54,11 +55,16 @@ def play_seeds(
         return
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin_worker) as pool:
         running: set[Future[SeedResult]] = {pool.submit(run_seed, each) for each in islice(plans, workers)}
-        while running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            running |= {pool.submit(run_seed, each) for each in islice(plans, len(done))}
-            for future in done:
-                yield future.result()
+        try:
+            while running:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                running |= {pool.submit(run_seed, each) for each in islice(plans, len(done))}
+                for future in done:
+                    yield future.result()
+        except BaseException:  # Ctrl-C: do not wait for the seeds that are played
+            for worker in active_children():
+                worker.terminate()
+            raise
 
 
 def silence() -> None:
@@ -68,6 +74,7 @@ def silence() -> None:
 
 def _begin_worker() -> None:
     silence()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
     parent = parent_process()
     end_with_parent(None if parent is None else parent.pid)
 

@@ -20,6 +20,7 @@ _DRAWN: Final[Mapping[str, tuple[str, ...]]] = {
     "log.segment.bytes": ("1073741824", "1073741824", "8192"),
     "replica.lag.time.max.ms": ("3000", "3000", "10000"),
     "num.replica.fetchers": ("1", "1", "2"),
+    "log.dirs": ("/data", "/data", "/data-1,/data-2"),
 }
 """Broker configuration that a seed draws."""
 

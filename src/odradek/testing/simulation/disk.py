@@ -103,6 +103,10 @@ class MemoryDisk:
         """
         self._faults.append(_Fault(operation, error, path_end, count))
 
+    def forget_failures(self) -> None:
+        """Drop the failures that `fail_next` planned and that have not happened."""
+        self._faults.clear()
+
     def used_bytes(self) -> int:
         """Return the bytes of all files."""
         return self._root.used_bytes()

@@ -14,6 +14,7 @@ FAULTS: Final[dict[str, Fault]] = {
         network.lose_responses_to_clients, network.slow_links, network.jitter, network.unplug,
         tree.disconnect_tree, tree.blink, tree.expire, tree.depose, tree.unregister,
         disks.flip_bit, disks.fill_disk, disks.slow_disk, disks.take_descriptors,
+        disks.fail_syncs, disks.lose_directory,
         time.pause, time.pause_client, time.jump_clock, time.jump_one_clock, time.drift,
         administration.create, administration.reassign, administration.rolling_restart,
         transactions.crash_at_an_end, transactions.abort_while_requests_are_held, transactions.oversleep,

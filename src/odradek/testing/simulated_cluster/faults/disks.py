@@ -1,11 +1,13 @@
 """Faults of brokers' disks."""
 
 import asyncio
+import errno
+from collections.abc import Callable
 
 from odradek.protocol.batches.record_batch import CRC_START
 from odradek.testing.simulated_cluster.faults.schedule import Schedule
 from odradek.testing.simulated_cluster.promises import PATIENCE_S
-from odradek.testing.world import until
+from odradek.testing.world import cancel, until
 
 
 async def flip_bit(schedule: Schedule, one: int, other: int) -> None:
@@ -55,6 +57,49 @@ async def fill_disk(schedule: Schedule, one: int, other: int) -> None:
         disk.capacity_bytes = None
 
     schedule.repair_later(empty)
+
+
+async def fail_syncs(schedule: Schedule, one: int, other: int) -> None:
+    """Fail a broker's next fsync, or the next three, with EIO; the kernel then forgets what it should have written."""
+    del other
+    disk = schedule.world.simulation.disk(schedule.world.hosts[one])
+    disk.fail_next("sync", errno.EIO, count=schedule.chance.choice((1, 3)))
+    _end_with_the_last_directory(schedule, one, disk.forget_failures)
+
+
+async def lose_directory(schedule: Schedule, one: int, other: int) -> None:
+    """Fail every use of a data directory with EIO, as a dead disk does."""
+    del other
+    disk = schedule.world.simulation.disk(schedule.world.hosts[one])
+    path = schedule.chance.choice(schedule.world.running[one].config.log_dirs)
+    disk.broken.add(path)
+    _end_with_the_last_directory(schedule, one, lambda: disk.broken.discard(path))
+
+
+def _end_with_the_last_directory(schedule: Schedule, one: int, repair: Callable[[], object]) -> None:
+    """End a broker when its last directory has failed. After the repair, start it, or restart it."""
+    world, broker = schedule.world, schedule.world.running[one]
+
+    async def end() -> None:
+        await broker.failed.wait()
+        if world.running.get(one) is broker:
+            schedule.note(f"broker {one} has no data directory left")
+            await world.kill(one)
+
+    ending = asyncio.create_task(end(), name=f"directories of broker {one}")
+
+    async def repair_disk() -> None:
+        repair()
+
+    async def restart() -> None:
+        await cancel(ending)
+        if world.running.get(one) is broker:
+            await world.kill(one)
+        if one not in world.running:
+            await world.start(one)
+
+    schedule.repair_later(repair_disk)
+    schedule.later(restart)
 
 
 async def slow_disk(schedule: Schedule, one: int, other: int) -> None:

@@ -24,8 +24,11 @@ Fault = Callable[["Schedule", int, int], Awaitable[None]]
 """Breaks something of the broker with the first number; the second is another broker, for faults between two."""
 
 NEEDS_RUNNING: Final = frozenset(
-    {"kill", "cut_power", "stop", "disconnect_tree", "blink", "expire", "flip_bit", "unplug", "pause"}
-)
+    {
+        "kill", "cut_power", "stop", "disconnect_tree", "blink", "expire", "flip_bit", "unplug", "pause", "fail_syncs",
+        "lose_directory",
+    }
+)  # fmt: skip
 
 
 class Deed(Struct, frozen=True, kw_only=True):

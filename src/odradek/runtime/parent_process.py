@@ -21,6 +21,11 @@ def end_with_parent(parent: int | None = None) -> None:
     threading.Thread(target=_watch, args=(watched,), name="odradek-parent", daemon=True).start()
 
 
+def leave_interrupts_to_parent() -> None:
+    """Ignore SIGINT: Ctrl-C reaches the parent, too, which ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_POLL_SECONDS)

@@ -1,7 +1,6 @@
 """Plays many seeds, in this process or in several."""
 
 import logging
-import signal
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -13,7 +12,7 @@ from msgspec.structs import replace
 
 from odradek.model.probes import ProbeCounts
 from odradek.runtime import Clock
-from odradek.runtime.parent_process import end_with_parent
+from odradek.runtime.parent_process import end_with_parent, leave_interrupts_to_parent
 from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult, run_seed
 
 
@@ -74,7 +73,7 @@ def silence() -> None:
 
 def _begin_worker() -> None:
     silence()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+    leave_interrupts_to_parent()
     parent = parent_process()
     end_with_parent(None if parent is None else parent.pid)
 

@@ -161,6 +161,25 @@ def test_silent_clients_do_not_keep_others_out(seed: int, monkeypatch: pytest.Mo
     play(seed, scene)
 
 
+def test_a_login_during_the_start_of_a_broker_waits_until_it_knows_the_users() -> None:
+    async def scene(world: World) -> None:
+        credential = scram_credential("SCRAM-SHA-256", "secret", salt=b"salt", iterations=4096)
+        await start(world)
+        node = ConfigNode(config={"SCRAM-SHA-256": encode_credential(credential)})
+        await world.store(0).create(paths.user_config("alice"), node.encode())
+        await world.kill()
+        starting = asyncio.create_task(start(world))
+        connections = []
+        while not starting.done():
+            with suppress(UnavailableError):  # the ports are not open yet
+                connections.append(await connect(world, "alice", "secret", "SCRAM-SHA-256"))
+            await asyncio.sleep(0.001)
+        await starting
+        assert connections
+
+    World(1, KEYS, tree_s=0.02).run(scene)
+
+
 def test_a_refusal_is_delayed(seed: int) -> None:
     async def scene(world: World) -> None:
         await start(world, connection_failed_authentication_delay_ms="3000")

@@ -301,8 +301,9 @@ class Broker:
                 compiled_check()  # compiled before clients wait for it
             await self.server.open()
             await self._load_logs()
-            self.server.accept_controller_requests()
-            await self.metadata_loop.start(prepare=self._prepare_registration)
+            await self.metadata_loop.start(
+                prepare=self._prepare_registration, when_read=self.server.accept_controller_requests
+            )
             await self.partitions.wait_until_applied()
             self.groups.start()
             self.transactions.start()

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 from uuid import UUID
 
+from odradek.model import AuthenticationError
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.protocol.messages.fetch import FetchedPartition, FetchResponse, decode_fetch_response
 from odradek.protocol.messages.headers import decode_response_header, encode_request_header
@@ -25,6 +26,7 @@ from odradek.protocol.messages.produce import (
 )
 from odradek.protocol.messages.schemas import Message
 from odradek.runtime.network import Network
+from odradek.wire.client_authentication import Login
 
 PRODUCE_VERSION: Final = 11
 FETCH_VERSION: Final = 12
@@ -205,6 +207,17 @@ class WireClient(asyncio.Protocol):
     def close(self) -> None:
         """Close the connection."""
         self.transport.close()
+
+    async def log_in(self, login: Login) -> None:
+        """Authenticate by SASL. Raises `AuthenticationError` if the broker refuses."""
+        exchange = await login()
+        await self.ask(ApiKey.SASL_HANDSHAKE, {"mechanism": exchange.mechanism})
+        challenge = b""
+        while (token := exchange.step(challenge)) is not None:
+            answer = await self.ask(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": token})
+            if answer.error_code:
+                raise AuthenticationError(answer.error_message)
+            challenge = bytes(answer.auth_bytes)
 
     def send_bytes(self, payload: bytes) -> None:
         """Send `payload` with its length in front."""

@@ -16,7 +16,7 @@ from typing import Any, Final, Self, TypeVar
 
 from odradek.broker.lifecycle import Broker
 from odradek.broker.serving.admission import Admission
-from odradek.clients import Consumer, Producer
+from odradek.clients import Admin, Consumer, Producer
 from odradek.clients.consumer.subscription_state import ConsumerRecord
 from odradek.config import BrokerConfig
 from odradek.controller import NewTopic
@@ -29,6 +29,7 @@ from odradek.testing.simulation.disk import Survival
 from odradek.testing.simulation.simulation import Simulation
 from odradek.testing.simulation.slow_store import SlowStore
 from odradek.testing.wire_client import WireClient
+from odradek.wire.client_security import password_login
 
 T = TypeVar("T")
 SESSION_TIMEOUT_S: Final = 6.0
@@ -66,8 +67,11 @@ class World:
         self.tree = MemoryTree()
         self.new_store: Callable[[MemoryTree], MemoryStore] = MemoryStore
         """Opens a broker's session with the tree if `tree_s` is 0."""
+        self.client_settings: Callable[[str], Mapping[str, Any]] = lambda host: {}
+        """Returns the settings that all clients on a host have, such as the user; those of admins are of `admin`."""
         self._before_start = before_start
         self._config = dict(config or {})
+        self._protocol = self._config.get("security.inter.broker.protocol", "PLAINTEXT")
         self._noticed_at_once = noticed_at_once
         self._tree_s = tree_s
         self._running: dict[int, tuple[Broker, MemoryStore]] = {}
@@ -101,7 +105,7 @@ class World:
     async def start(self, number: int = 0, *, admission: Admission | None = None, **config: ConfigValue) -> Broker:
         """Start a broker on its host's disk; `config` adds keys, with `_` for `.`."""
         host = self.hosts[number]
-        own = {"broker.id": str(number), "listeners": f"PLAINTEXT://{host}:9092", "log.dirs": "/data"}
+        own = {"broker.id": str(number), "listeners": f"{self._protocol}://{host}:9092", "log.dirs": "/data"}
         more = {key.replace("_", "."): _text(value) for key, value in config.items()}
         settings = BrokerConfig.parse({**own, **self._config, **more})
         with self.simulation.on(host):
@@ -173,17 +177,27 @@ class World:
 
     def producer(self, host: str, **settings: Any) -> Producer:
         """Return a producer on `host`."""
-        return Producer(self.servers, runtime=self.simulation.runtime(host), **settings)
+        given = {**self.client_settings(host), **settings}
+        return Producer(self.servers, runtime=self.simulation.runtime(host), **given)
 
     def consumer(self, host: str, *topics: str, **settings: Any) -> Consumer:
         """Return a consumer on `host` that starts at the beginning of each partition."""
-        given = {"auto_offset_reset": "earliest", **settings}
+        given = {"auto_offset_reset": "earliest", **self.client_settings(host), **settings}
         return Consumer(*topics, bootstrap_servers=self.servers, runtime=self.simulation.runtime(host), **given)
 
+    def admin(self, host: str = "admin", **settings: Any) -> Admin:
+        """Return an admin client on `host`."""
+        given = {**self.client_settings("admin"), **settings}
+        return Admin(self.servers, runtime=self.simulation.runtime(host), **given)
+
     async def client(self, name: str = "client", *, broker: int = 0, port: int = 9092) -> WireClient:
-        """Connect a client whose client id and host are `name`."""
-        network = self.simulation.runtime(name).network
-        return await WireClient.connect(network, self.hosts[broker], port, client_id=name)
+        """Connect a client whose client id and host are `name`, and log in if `client_settings` have a user."""
+        runtime, settings = self.simulation.runtime(name), self.client_settings(name)
+        client = await WireClient.connect(runtime.network, self.hosts[broker], port, client_id=name)
+        if "sasl_username" in settings:
+            options = {"username": settings["sasl_username"], "password": settings["sasl_password"]}
+            await client.log_in(password_login(settings["sasl_mechanism"], options, runtime.entropy))
+        return client
 
     def spawn(self, host: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a task of the process `host`."""

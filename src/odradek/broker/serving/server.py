@@ -235,7 +235,7 @@ class Server:
         return tuple(endpoints)
 
     def accept_controller_requests(self) -> None:
-        """Serve the controller's commands; the broker gets its partitions by them."""
+        """Serve the controller's commands, which give the broker its partitions, and logins, which need the users."""
         self._dispatcher.serve_controller()
         self._serve_waiting()
 

@@ -66,7 +66,8 @@ class _Play:
 
     def __init__(self, plan: SeedPlan, new_world: Callable[..., World]) -> None:
         names = plan.workloads or draw_workloads(plan.seed)
-        self._kinds = [WORKLOADS[name] for name in names]
+        # The workload `security` creates the users of the others.
+        self._kinds = [WORKLOADS[name] for name in sorted(names, key="security".__ne__)]
         needed = {key: value for kind in self._kinds for key, value in kind.config.items()}
         self._setup = draw_setup(plan.seed, needed | plan.config)
         self.world = new_world(

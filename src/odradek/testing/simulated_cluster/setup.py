@@ -52,5 +52,6 @@ def draw_setup(seed: int, config: Mapping[str, str]) -> Setup:
         tree_s=chance.choice((0.0, 0.0, 0.005, 0.05)),
         noticed_at_once=chance.random() < 0.5,
         partitions=chance.choice((1, 2, 2, 3)),
-        transaction_version=chance.choice((1, 2, 2)),
+        # Two-phase commit needs version 2.
+        transaction_version=2 if "transaction.two.phase.commit.enable" in config else chance.choice((1, 2, 2)),
     )

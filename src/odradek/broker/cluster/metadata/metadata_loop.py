@@ -118,11 +118,14 @@ class MetadataLoop(Generic[ControllerT]):
             raise KafkaError(ErrorCode.not_controller, "this broker is not the controller")
         return self._controller
 
-    async def start(self, *, prepare: Prepare = prepare_nothing) -> None:
+    async def start(
+        self, *, prepare: Prepare = prepare_nothing, when_read: Callable[[], object] = lambda: None
+    ) -> None:
         """Join the cluster: register, then become the controller or wait for the controller's full state.
 
-        `prepare` runs before the registration (see `registration`). Raises `ConfigurationError` if another broker has
-        this id, the errors of `prepare`, and the store's errors.
+        `prepare` runs before the registration (see `registration`). `when_read` is called when the image has what the
+        broker reads from the tree, such as users and ACLs, and before it waits for the controller. Raises
+        `ConfigurationError` if another broker has this id, the errors of `prepare`, and the store's errors.
         """
         cluster_id = await prepare_tree(self._store, self._runtime.entropy)
         self.view.image = ClusterImage(cluster_id=cluster_id)
@@ -130,6 +133,7 @@ class MetadataLoop(Generic[ControllerT]):
         await self._broker_session.join(prepare=prepare)
         self._fence.on_change(closed=self._on_fence_closed)
         await self._settle()
+        when_read()
         self._fence.start(wake=self.view.mark_all_changed)
         self._task = asyncio.create_task(self._run(), name=f"metadata loop of broker {self.broker_id}")
         await self._wait_for_commands()

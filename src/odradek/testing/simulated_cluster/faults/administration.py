@@ -3,7 +3,6 @@
 import asyncio
 from contextlib import suppress
 
-from odradek.clients import Admin
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.testing.simulated_cluster.faults.schedule import Schedule, is_in_tree, partition_states
 from odradek.testing.simulated_cluster.promises import BROKERS, CLIENTS, PATIENCE_S, BrokenPromiseError
@@ -21,7 +20,7 @@ async def create(schedule: Schedule, one: int, other: int) -> None:
 
     async def create_topic() -> None:
         try:
-            async with Admin(world.servers, runtime=world.simulation.runtime(name), **CLIENTS) as admin:
+            async with world.admin(name, **CLIENTS) as admin:
                 await admin.create_topic(name, partitions=2, replication_factor=BROKERS)
         except UnavailableError:
             pass
@@ -63,7 +62,7 @@ async def reassign(schedule: Schedule, one: int, other: int) -> None:
 
     async def set_replicas(*replicas: int) -> None:
         with suppress(OdradekError):
-            async with Admin(world.servers, runtime=world.simulation.runtime("reassigner"), **CLIENTS) as admin:
+            async with world.admin("reassigner", **CLIENTS) as admin:
                 await admin.alter_partition_reassignments({place: replicas})
 
     async def move_back() -> None:

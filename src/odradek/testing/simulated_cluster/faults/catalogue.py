@@ -3,7 +3,16 @@
 from collections.abc import Collection
 from typing import Final
 
-from odradek.testing.simulated_cluster.faults import administration, disks, network, processes, time, transactions, tree
+from odradek.testing.simulated_cluster.faults import (
+    administration,
+    disks,
+    network,
+    processes,
+    security,
+    time,
+    transactions,
+    tree,
+)
 from odradek.testing.simulated_cluster.faults.schedule import Fault
 
 FAULTS: Final[dict[str, Fault]] = {
@@ -18,12 +27,15 @@ FAULTS: Final[dict[str, Fault]] = {
         time.pause, time.pause_client, time.jump_clock, time.jump_one_clock, time.drift,
         administration.create, administration.reassign, administration.rolling_restart,
         transactions.crash_at_an_end, transactions.abort_while_requests_are_held, transactions.oversleep,
+        security.revoke_acls, security.rotate_password,
     )
 }  # fmt: skip
 _OF_WORKLOADS: Final = {
     "crash_at_an_end": "transactions",
     "abort_while_requests_are_held": "transactions",
     "oversleep": "transactions",
+    "revoke_acls": "security",
+    "rotate_password": "security",
 }
 """The workload without which a fault has no effect."""
 

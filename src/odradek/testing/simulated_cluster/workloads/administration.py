@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Final
 
 from msgspec import Struct
 
-from odradek.clients import Admin
 from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType
 from odradek.config import Alteration, AlterOperation
 from odradek.metadata import paths
@@ -47,7 +46,7 @@ class Administration(Workload):
         self._known: list[Known] = []
         self._names = count()
         self._chance = world.simulation.entropy("administrator")
-        self._admin = Admin(world.servers, runtime=world.simulation.runtime("administrator"), **CLIENTS)
+        self._admin = world.admin("administrator", **CLIENTS)
         self._working: asyncio.Task[None] | None = None
         self._calls = 0
         self._is_stopping = False

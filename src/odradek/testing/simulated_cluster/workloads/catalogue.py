@@ -8,7 +8,9 @@ from odradek.testing.simulated_cluster.workloads.classic_group import ClassicGro
 from odradek.testing.simulated_cluster.workloads.compacted import Compacted
 from odradek.testing.simulated_cluster.workloads.consumer_group import ConsumerGroup
 from odradek.testing.simulated_cluster.workloads.records import Records
+from odradek.testing.simulated_cluster.workloads.security import Security
 from odradek.testing.simulated_cluster.workloads.transactions import Transactions
+from odradek.testing.simulated_cluster.workloads.two_phase import TwoPhase
 from odradek.testing.simulated_cluster.workloads.workload import Workload
 
 WORKLOADS: Final[dict[str, type[Workload]]] = {
@@ -17,11 +19,14 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
     "compacted": Compacted,
     "consumer-group": ConsumerGroup,
     "records": Records,
+    "security": Security,
     "transactions": Transactions,
+    "two-phase": TwoPhase,
 }
 
 
 def draw_workloads(seed: int) -> list[str]:
-    """Return the names of two or three workloads."""
+    """Return the names of two or three workloads; in one of three seeds they log in, and `security` is added."""
     chance = Random(f"{seed}/workloads")
-    return sorted(chance.sample(sorted(WORKLOADS), min(len(WORKLOADS), chance.choice((2, 2, 3)))))
+    names = sorted(chance.sample([name for name in sorted(WORKLOADS) if name != "security"], chance.choice((2, 2, 3))))
+    return ["security", *names] if chance.random() < 1 / 3 else names

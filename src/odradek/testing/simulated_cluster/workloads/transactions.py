@@ -116,7 +116,7 @@ class Actor:
             raise ProcessCrash
         # Continue with the producer, as an application that has caught the cancellation may do.
         try:
-            await _repeated(producer.abort_transaction)
+            await repeated(producer.abort_transaction)
         except KafkaError as error:
             if error.code != ErrorCode.invalid_txn_state or isinstance(error, ProducerFencedError):
                 raise
@@ -153,7 +153,7 @@ class Actor:
         if not self.is_calm and chance < 0.05:
             await self._oversleep()
         if self.aborts or (not self.is_calm and chance > 0.8):
-            await _repeated(producer.abort_transaction)
+            await repeated(producer.abort_transaction)
             self.aborted += 1
             return False
         return await self._commit(producer, transaction)
@@ -165,10 +165,10 @@ class Actor:
     async def _commit(self, producer: Producer, transaction: RecordedTransaction) -> bool:
         transaction.ending(now=min(self._world.now_s, transaction.ended_at))
         try:
-            await _repeated(producer.commit_transaction)
+            await repeated(producer.commit_transaction)
         except TransactionAbortedError:
             transaction.outcome = Outcome.ABORTED
-            await _repeated(producer.abort_transaction)
+            await repeated(producer.abort_transaction)
             return False
         transaction.outcome = Outcome.COMMITTED
         return True
@@ -195,7 +195,7 @@ class Processor(Actor):
         await producer.begin_transaction()
         records = await consumer.poll(3_000, 10)
         if not records:
-            await _repeated(producer.abort_transaction)
+            await repeated(producer.abort_transaction)
             return all(consumer.is_at_end(place) for place in INPUTS)
         offsets = {}
         for record in records:
@@ -204,7 +204,7 @@ class Processor(Actor):
             offsets[place] = record.offset + 1
             await self._send(producer, transaction, self._chance.choice(OUTPUTS))
         transaction.send_offsets(GROUP, offsets)
-        await _repeated(partial(producer.send_offsets, offsets, ConsumerGroupMetadata(group_id=GROUP)))
+        await repeated(partial(producer.send_offsets, offsets, ConsumerGroupMetadata(group_id=GROUP)))
         await self._end(producer, transaction)
         return False  # it is done when it finds no more records
 
@@ -236,7 +236,7 @@ async def _close(producer: Producer, delay_s: float) -> None:
         await producer.close()
 
 
-async def _repeated(call: Callable[[], Any]) -> None:
+async def repeated(call: Callable[[], Any]) -> None:
     """Repeat a call while it fails with a retriable error, about 6 s at most."""
     for _ in range(30):
         try:
@@ -304,12 +304,12 @@ class Transactions(Workload):
 
     async def finish(self) -> list[str]:
         """Let every producer commit once more, the processors consume all, and check the history."""
-        await _stable(self.world)
+        await stable(self.world)
         for some in (self._writers, self._processors):
             await self._calm_down(some)
         for actor in self.actors:
             await asyncio.wait_for(asyncio.gather(*actor.closing), PATIENCE_S)
-        await _stable(self.world)
+        await stable(self.world)
         await audit(self.world, self.history)
         committed = {value for log in self.history.logs.values() for _, value in log}
         try:
@@ -333,7 +333,7 @@ class Transactions(Workload):
             raise BrokenPromiseError(f"producers do not commit: {stuck}")
 
 
-async def _stable(world: World) -> None:
+async def stable(world: World) -> None:
     """Wait until every transaction that is open now has ended in each partition."""
     ends = {each.topic_partition: each.log.log_end_offset for each in _led(world)}
 

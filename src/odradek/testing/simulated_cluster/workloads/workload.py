@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from odradek.clients import Admin
 from odradek.model import KafkaError, UnavailableError
 from odradek.testing.simulated_cluster.promises import BROKERS
 from odradek.testing.simulated_cluster.setup import Setup
@@ -38,7 +37,7 @@ class Workload(ABC):
 
 async def create_topic(world: World, topic: str, partitions: int = 2, **configs: str) -> None:
     """Create a topic with a replica on each broker, as soon as there are enough brokers."""
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         for remaining in reversed(range(100)):
             try:
                 await admin.create_topic(topic, partitions=partitions, replication_factor=BROKERS, configs=configs)

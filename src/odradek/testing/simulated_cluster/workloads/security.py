@@ -1,0 +1,360 @@
+"""A cluster whose listeners need a login and whose authorizer allows only what ACLs allow.
+
+All workloads of such a seed log in, as the user `application`, by PLAIN or SCRAM; brokers log in to each other. The
+clients of this workload write and read the topic `guarded` as the user `clerk`, whose ACLs and password the faults
+`revoke_acls` and `rotate_password` change. An intruder tries everything all the time. The promises:
+
+- A request without a login, with a wrong or former password, or without an ACL never succeeds.
+- Once every running broker has applied the removal of an ACL, no later write succeeds, and no later record is read.
+- In the end, the clerk writes and reads again, with the newest password.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar, Final
+
+from odradek.broker.lifecycle import Broker
+from odradek.clients import Admin, Consumer, Producer
+from odradek.clients.admin.user_credentials import UserScramCredentialUpsertion
+from odradek.model import AuthenticationError, ErrorCode, OdradekError, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.security import (
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    PatternType,
+    ResourcePattern,
+    ResourceType,
+)
+from odradek.security.sasl import jaas_text
+from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, BrokenPromiseError
+from odradek.testing.simulated_cluster.setup import Setup
+from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
+from odradek.testing.wire_client import WireClient, create_topic_message, fetch_message
+from odradek.testing.world import World, cancel, raise_failures, until
+from odradek.wire.client_security import password_login
+
+TOPIC: Final = "guarded"
+_PLACE: Final = TopicPartition(TOPIC, 0)
+_SCRAM: Final = "SCRAM-SHA-256"
+_PASSWORDS: Final = {user: f"{user}-secret" for user in ("broker", "operator", "application", "stranger")}
+_RIGHTS: Final = (
+    ("application", ResourceType.TOPIC, "*", (AclOperation.READ, AclOperation.WRITE)),
+    ("application", ResourceType.GROUP, "*", (AclOperation.READ,)),
+    ("application", ResourceType.TRANSACTIONAL_ID, "*", (AclOperation.WRITE, AclOperation.TWO_PHASE_COMMIT)),
+    ("clerk", ResourceType.TOPIC, TOPIC, (AclOperation.READ, AclOperation.WRITE)),
+)
+_TRY_S: Final = 10.0
+
+
+class _Clerk:
+    """The clients of the user `clerk`, whose rights and password change."""
+
+    def __init__(self, world: World) -> None:
+        self.passwords = ["clerk-secret-0"]
+        """All passwords that the user had; the last one counts."""
+        self.former: set[str] = set()
+        """The passwords that every running broker knows to be replaced."""
+        self.revocation = 0
+        """The number of the removal that every running broker has applied; 0 while there is none."""
+        self.written = self.read = 0
+        self._world = world
+        self._chance = world.simulation.entropy("clerk")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of a client that knows the newest password."""
+        return {**_settings("clerk", _SCRAM, self.passwords[-1]), **CLIENTS}
+
+    async def write(self) -> None:
+        """Write with one producer after the other, until cancelled."""
+        while True:
+            limits: Any = {"delivery_timeout_ms": 6_000, "max_block_ms": 6_000}
+            producer = self._world.producer("clerk-writer", **self.settings(), **limits)
+            try:
+                await producer.start()
+                for _ in range(self._chance.choice((5, 50))):
+                    await self._write(producer)
+                    await asyncio.sleep(self._chance.choice((0.0, 0.1, 0.5)))
+            except OdradekError:
+                await asyncio.sleep(0.5)
+            finally:
+                await producer.close()
+
+    async def _write(self, producer: Producer) -> None:
+        before = self.revocation
+        await (await producer.send(TOPIC, b"of the clerk", partition=0))
+        if before and before == self.revocation:
+            raise BrokenPromiseError(f"a record of the clerk was written to {TOPIC} without an ACL")
+        self.written += 1
+
+    async def consume(self) -> None:
+        """Read with one consumer after the other, until cancelled."""
+        while True:
+            consumer = self._world.consumer("clerk-reader", auto_offset_reset="latest", **self.settings())
+            consumer.assign([_PLACE])
+            try:
+                await consumer.start()
+                for _ in range(self._chance.choice((5, 50))):
+                    await self._read(consumer)
+            except OdradekError:
+                await asyncio.sleep(0.5)
+            finally:
+                await consumer.close()
+
+    async def _read(self, consumer: Consumer) -> None:
+        for record in await consumer.poll(500):
+            if (record.value or b"") == b"since removal %d" % self.revocation:
+                raise BrokenPromiseError(f"the clerk read {record.value!r} of {TOPIC} without an ACL")
+            self.read += 1
+
+
+class Security(Workload):
+    """A clerk, whose rights and password change, another writer of the same topic, and an intruder."""
+
+    config: ClassVar[Mapping[str, str]] = {
+        "security.inter.broker.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.enabled.mechanisms": f"PLAIN,{_SCRAM}",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas_text(
+            "PLAIN",
+            {"username": "broker", "password": _PASSWORDS["broker"]}
+            | {f"user_{user}": password for user, password in _PASSWORDS.items()},
+        ),
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": "User:broker;User:operator",
+    }
+    clients: ClassVar[Sequence[str]] = ("clerk-writer", "clerk-reader")
+    topics: ClassVar[Sequence[str]] = (TOPIC,)
+
+    def __init__(self, world: World, setup: Setup) -> None:
+        super().__init__(world, setup)
+        self._clerk = _Clerk(world)
+        self._chance = world.simulation.entropy("intruder")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._removals = 0
+        self._changing = asyncio.Lock()
+        world.client_settings = self._settings_on
+
+    def _settings_on(self, host: str) -> dict[str, Any]:
+        """Return the login of a host's clients."""
+        if host == "admin":
+            return _settings("operator", "PLAIN", _PASSWORDS["operator"])
+        mechanism = self.world.simulation.entropy(f"login on {host}").choice(("PLAIN", _SCRAM))
+        return _settings("application", mechanism, _PASSWORDS["application"])
+
+    async def start(self) -> None:
+        """Create users and ACLs, start the clients, and return when the clerk writes and reads."""
+        await self._set_passwords({"application": _PASSWORDS["application"], "clerk": self._clerk.passwords[-1]})
+        await self._create_acls("application", "clerk")
+        brokers = self.world.running.values()
+        await until(lambda: all({"application", "clerk"} <= each.image.user_configs.keys() for each in brokers))
+        await until(lambda: all(len(_acls_of(each.image.acls or {}, "User:clerk")) == 2 for each in brokers))
+        await create_topic(self.world, TOPIC, 1)
+        clients = {
+            "clerk-writer": self._clerk.write(),
+            "clerk-reader": self._clerk.consume(),
+            "other-writer": self._feed(),
+            "intruder": self._intrude(),
+        }
+        self._tasks = [asyncio.create_task(client, name=name) for name, client in clients.items()]
+        await self._until_at_work()
+
+    async def finish(self) -> list[str]:
+        """Wait until the clerk writes and reads, and try the former passwords."""
+        await self._until_at_work()
+        for password in self._clerk.passwords[:-1]:
+            for number in self.world.running:
+                await self._must_fail("clerk", password, number)
+        await cancel(*self._tasks)
+        return []
+
+    async def _until_at_work(self) -> None:
+        clerk = self._clerk
+        written, read = clerk.written, clerk.read
+
+        def is_at_work() -> bool:
+            raise_failures(self._tasks)
+            return clerk.written > written and clerk.read > read
+
+        try:
+            await until(is_at_work, within_s=PATIENCE_S)
+        except TimeoutError:
+            raise BrokenPromiseError("a user with ACLs cannot write and read") from None
+
+    # ---- what the faults do
+
+    def revoke(self) -> None:
+        """Begin to remove the clerk's ACLs."""
+        self._begin(self._revoke())
+
+    def grant(self) -> None:
+        """Begin to create the clerk's ACLs again."""
+        self._begin(self._grant())
+
+    def rotate(self) -> None:
+        """Begin to change the clerk's password."""
+        self._begin(self._rotate())
+
+    def _begin(self, change: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.create_task(change, name="change of rights"))
+
+    async def _revoke(self) -> None:
+        async with self._changing:
+            await self._by_admin(lambda admin: admin.delete_acls([AclFilter(principal="User:clerk")]))
+            self._removals += 1
+            if await self._is_applied(lambda broker: not _acls_of(broker.image.acls or {}, "User:clerk")):
+                self._clerk.revocation = self._removals
+
+    async def _grant(self) -> None:
+        async with self._changing:
+            self._clerk.revocation = 0
+            await self._create_acls("clerk")
+
+    async def _rotate(self) -> None:
+        clerk = self._clerk
+        async with self._changing:
+            before = clerk.passwords[-1]
+            known = [broker.image.user_configs.get("clerk") for broker in self.world.running.values()]
+            clerk.passwords.append(f"clerk-secret-{len(clerk.passwords)}")
+            await self._set_passwords({"clerk": clerk.passwords[-1]})
+            if await self._is_applied(lambda broker: broker.image.user_configs.get("clerk") not in known):
+                clerk.former.add(before)
+
+    async def _is_applied(self, condition: Callable[[Broker], bool]) -> bool:
+        """Return whether every running broker meets the condition soon, which those without the tree do not."""
+        with suppress(TimeoutError):
+            await until(lambda: all(map(condition, self.world.running.values())), within_s=5.0)
+            return True
+        return False
+
+    async def _by_admin(self, call: Callable[[Admin], Coroutine[Any, Any, object]]) -> None:
+        """Repeat a call until it succeeds."""
+        while True:
+            with suppress(OdradekError):
+                async with self.world.admin("security-admin", **CLIENTS) as admin:
+                    await call(admin)
+                    return
+            await asyncio.sleep(0.5)
+
+    async def _create_acls(self, *users: str) -> None:
+        bindings = [
+            AclBinding(
+                pattern=ResourcePattern(kind, name, PatternType.LITERAL),
+                entry=AclEntry(principal=f"User:{user}", operation=operation),
+            )
+            for user, kind, name, operations in _RIGHTS
+            for operation in operations
+            if user in users
+        ]
+        await self._by_admin(lambda admin: admin.create_acls(bindings))
+
+    async def _set_passwords(self, passwords: Mapping[str, str]) -> None:
+        users = [UserScramCredentialUpsertion(user=u, mechanism=_SCRAM, password=p) for u, p in passwords.items()]
+        await self._by_admin(lambda admin: admin.alter_user_scram_credentials(users))
+
+    # ---- the other writer, and the intruder
+
+    async def _feed(self) -> None:
+        """Write records, with the number of the removal that was in force when each was sent."""
+        async with self.world.producer("other-writer", delivery_timeout_ms=3_000_000, **CLIENTS) as producer:
+            while True:
+                value = b"since removal %d" % (self._clerk.revocation or -1)
+                await (await producer.send(TOPIC, value, partition=0))
+                await asyncio.sleep(0.2)
+
+    async def _intrude(self) -> None:
+        while True:
+            number = self._chance.choice(sorted(self.world.running) or [0])
+            deed = self._chance.choice((self._without_login, self._with_wrong_password, self._without_rights))
+            try:
+                async with asyncio.timeout(_TRY_S):
+                    await deed(number)
+            except (OdradekError, OSError, TimeoutError):
+                pass
+            await asyncio.sleep(self._chance.choice((0.2, 1.0)))
+
+    async def _connect(self, number: int) -> WireClient:
+        network = self.world.simulation.runtime("intruder").network
+        return await WireClient.connect(network, self.world.hosts[number], client_id="intruder")
+
+    async def _without_login(self, number: int) -> None:
+        client = await self._connect(number)
+        try:
+            api, message, version = self._chance.choice(_requests())
+            answer = await client.ask(api, message, version)
+            raise BrokenPromiseError(f"broker {number} answered {api.name} without a login: {answer}")
+        finally:
+            client.close()
+
+    async def _with_wrong_password(self, number: int) -> None:
+        former = sorted(self._clerk.former)
+        user, password = self._chance.choice([("application", "wrong"), *(("clerk", each) for each in former)])
+        await self._must_fail(user, password, number)
+
+    async def _must_fail(self, user: str, password: str, number: int) -> None:
+        client = await self._connect(number)
+        try:
+            await self._log_in(client, user, password, _SCRAM)
+        except AuthenticationError:
+            return
+        finally:
+            client.close()
+        raise BrokenPromiseError(f"broker {number} accepted the password {password} of {user}")
+
+    async def _without_rights(self, number: int) -> None:
+        client = await self._connect(number)
+        try:
+            await self._log_in(client, "stranger", _PASSWORDS["stranger"], "PLAIN")
+            api, message, version = self._chance.choice(_requests())
+            answer = await client.ask(api, message, version)
+            if not any(error != ErrorCode.none for error in _errors(answer)):
+                raise BrokenPromiseError(f"broker {number} allowed {api.name} to a user without ACLs: {answer}")
+        finally:
+            client.close()
+
+    async def _log_in(self, client: WireClient, user: str, password: str, mechanism: str) -> None:
+        entropy = self.world.simulation.runtime("intruder").entropy
+        await client.log_in(password_login(mechanism, {"username": user, "password": password}, entropy))
+
+
+def _settings(user: str, mechanism: str, password: str) -> dict[str, Any]:
+    login = {"sasl_mechanism": mechanism, "sasl_username": user, "sasl_password": password}
+    return {"security_protocol": "SASL_PLAINTEXT", **login}
+
+
+def _acls_of(acls: Mapping[ResourcePattern, Sequence[AclEntry]], principal: str) -> list[AclEntry]:
+    return [entry for entries in acls.values() for entry in entries if entry.principal == principal]
+
+
+def _requests() -> list[tuple[ApiKey, Any, int]]:
+    """Return the requests of an intruder: API, message, version."""
+    record = {"topic_data": [{"name": TOPIC, "partition_data": [{"index": 0, "records": bytes(World.batch(b"x"))}]}]}
+    place = {"partition_index": 0, "committed_offset": 0, "committed_metadata": None}
+    commit = {"group_id": "consumers", "generation_id_or_member_epoch": -1, "member_id": ""}
+    acl = {"resource_type": 2, "resource_name": "*", "resource_pattern_type": 3, "principal": "User:stranger"}
+    return [
+        (ApiKey.PRODUCE, {"transactional_id": None, "acks": -1, "timeout": 1_000, **record}, 11),
+        (ApiKey.FETCH, fetch_message([(TOPIC, 0, 0)], version=12), 12),
+        (ApiKey.CREATE_TOPICS, create_topic_message("of-the-intruder"), 5),
+        (ApiKey.DELETE_TOPICS, {"topic_names": [TOPIC], "timeout": 1_000}, 4),
+        (ApiKey.OFFSET_COMMIT, {**commit, "topics": [{"name": TOPIC, "partitions": [place]}]}, 7),
+        (ApiKey.INIT_PRODUCER_ID, {"transactional_id": "chain", "transaction_timeout": 1_000}, 1),
+        (ApiKey.CREATE_ACLS, {"creations": [{**acl, "host": "*", "operation": 2, "permission_type": 3}]}, 1),
+    ]
+
+
+def _errors(message: Any) -> Iterator[int]:
+    """Yield each error code in a response."""
+    if isinstance(message, tuple | list):
+        for each in message:
+            yield from _errors(each)
+    elif dataclasses.is_dataclass(message):
+        for field in dataclasses.fields(message):
+            value = getattr(message, field.name)
+            if field.name == "error_code":
+                yield value
+            else:
+                yield from _errors(value)

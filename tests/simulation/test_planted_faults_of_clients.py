@@ -1,0 +1,65 @@
+"""Planted faults of brokers, one at a time, which the workloads `security` and `two-phase` find from one seed each."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from odradek.broker.authentication.session_authentication import SessionAuthentication
+from odradek.broker.lifecycle import Broker
+from odradek.security import AclAuthorizer
+from odradek.testing.simulated_cluster.seed_run import SeedPlan, run_seed
+from odradek.transactions.transaction_machine import TransactionMachine
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def removed_acls_are_kept(patch: pytest.MonkeyPatch) -> None:
+    update = AclAuthorizer.update
+    patch.setattr(AclAuthorizer, "update", lambda known, acls: update(known, {**(known._acls or {}), **(acls or {})}))
+
+
+def requests_are_served_without_a_login(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SessionAuthentication, "serves", lambda *_: True)
+
+
+def former_passwords_are_accepted(patch: pytest.MonkeyPatch) -> None:
+    credential, known = Broker._scram_credential, dict[str, Any]()
+
+    def first(broker: Broker, mechanism: str, user: str) -> Any:
+        return known.setdefault(user, credential(broker, mechanism, user))
+
+    patch.setattr(Broker, "_scram_credential", first)
+
+
+def a_new_producer_aborts_the_prepared_transaction(patch: pytest.MonkeyPatch) -> None:
+    initialise = TransactionMachine._initialise
+
+    def forget(machine: Any, key: str, request: Any, *rest: Any) -> Any:
+        return initialise(machine, key, replace(request, keep_prepared=False), *rest)
+
+    patch.setattr(TransactionMachine, "_initialise", forget)
+
+
+def prepared_transactions_time_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("odradek.transactions.transaction_machine.NO_TIMEOUT_MS", 300)
+
+
+FOUND_BY_SEED: Final[Mapping[Plant, SeedPlan]] = {
+    removed_acls_are_kept: SeedPlan(seed=0, workloads=("security",), faults=("revoke_acls",)),
+    requests_are_served_without_a_login: SeedPlan(seed=0, workloads=("security",), faults=("blink",)),
+    former_passwords_are_accepted: SeedPlan(seed=0, workloads=("security",), faults=("rotate_password",)),
+    a_new_producer_aborts_the_prepared_transaction: SeedPlan(
+        seed=0, workloads=("two-phase",), faults=("blink",), count=2, virtual_s=20.0
+    ),
+    prepared_transactions_time_out: SeedPlan(
+        seed=0, workloads=("two-phase",), faults=("blink",), count=2, virtual_s=20.0
+    ),
+}
+
+
+@pytest.mark.parametrize("plant", FOUND_BY_SEED, ids=lambda plant: plant.__name__)
+def test_a_planted_fault_is_found_by_a_seed(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    assert run_seed(FOUND_BY_SEED[plant]).findings

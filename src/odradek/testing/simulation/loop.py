@@ -13,9 +13,8 @@ are by the clock of the host whose process runs.
 import asyncio
 import heapq
 import random
-from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple, Unpack
 
 from odradek.testing.simulation.clock import HOST, VirtualClock
@@ -26,6 +25,8 @@ Ts = TypeVarTuple("Ts")
 
 _MOST_TURNS_AT_ONE_MOMENT: Final = 100_000
 """Limit of loop turns at one virtual time; beyond it, the loop raises `LivelockError`."""
+_WATCHED_TASKS: Final = 1_000
+"""Number of tasks after which those that need no more attention are dropped."""
 
 
 class DeadlockError(RuntimeError):
@@ -49,13 +50,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._entropy = entropy
         self._trace = trace
         self._limit_s = clock.monotonic() + limit_s
-        self._soon: list[asyncio.Handle] = []
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._soon: list[_Handle] = []
+        self._timers: list[tuple[float, int, _Handle]] = []
         self._timer_count = 0
         self._task_count = 0
         self._turns_now = 0
-        self._failed: list[asyncio.Task[Any]] = []
-        self._paused: dict[str, list[asyncio.Handle]] = {}
+        self._watched: list[_NumberedTask[Any]] = []
+        self._paused: dict[str, list[_Handle]] = {}
 
     def time(self) -> float:
         """Return virtual seconds, which do not advance while a callback is ready."""
@@ -77,9 +78,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._timers = [(self._due(handle), number, handle) for _, number, handle in self._timers]
         heapq.heapify(self._timers)
 
-    def _due(self, handle: asyncio.TimerHandle) -> float:
+    def _due(self, handle: "_Handle") -> float:
         """Return the virtual time of a timer, whose own time is by the clock of its host."""
-        clock = self._clock.drifting.get(_host_of(handle)) if self._clock.drifting else None
+        clock = self._clock.drifting.get(handle.host) if self._clock.drifting else None
         return handle.when() if clock is None else clock.when(handle.when())
 
     # ---- scheduling ---------------------------------------------------------------------------------------------
@@ -90,7 +91,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Run `callback` in the next turn, after the callbacks registered before."""
         if self.is_closed():
             raise RuntimeError("Event loop is closed")
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(0.0, callback, args, self, context)
         self._soon.append(handle)
         return handle
 
@@ -109,7 +110,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Run `callback` at virtual time `when`."""
         if self.is_closed():
             raise RuntimeError("Event loop is closed")
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = _Handle(when, callback, args, self, context)
         self._timer_count += 1
         heapq.heappush(self._timers, (self._due(handle), self._timer_count, handle))
         return handle
@@ -124,18 +125,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Create a task numbered by this loop: asyncio's default names count over the whole process."""
         self._task_count += 1
         task = _NumberedTask(coro, loop=self, context=context, number=self._task_count, name=name)
-        task.add_done_callback(self._note_failure)
+        if len(self._watched) >= _WATCHED_TASKS:
+            self._watched = [each for each in self._watched if not each.done() or _is_unheeded(each)]
+        self._watched.append(task)
         return task
-
-    def _note_failure(self, task: asyncio.Task[Any]) -> None:
-        # A later await may still retrieve the exception, and `task.exception()` here would mark it as retrieved.
-        if not task.cancelled() and getattr(task, "_log_traceback", False):
-            self._failed.append(task)
 
     def unheeded_failures(self) -> list[BaseException]:
         """Return the exceptions of failed tasks that were never retrieved, and mark them as retrieved."""
-        unheeded = [task for task in self._failed if getattr(task, "_log_traceback", False)]
-        self._failed.clear()
+        unheeded = [task for task in self._watched if task.done() and _is_unheeded(task)]
+        self._watched.clear()
         return [error for task in unheeded if (error := task.exception()) is not None]
 
     # ---- one turn -----------------------------------------------------------------------------------------------
@@ -147,49 +145,48 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._turns_now += 1
         if self._turns_now > _MOST_TURNS_AT_ONE_MOMENT:
             raise LivelockError(f"{self._turns_now} turns and no time passes:\n{self._who_waits()}")
-        self._order_tasks(self._soon)
-        turn, self._soon = deque(self._soon), []
+        turn, self._soon = self._soon, []
+        if len(turn) > 1:
+            self._order_tasks(turn)
         elapsed_s = self._clock.elapsed_s
-        while turn:
-            handle = turn.popleft()
-            if self._paused and (waiting := self._paused.get(_host_of(handle))) is not None:
+        for place, handle in enumerate(turn):
+            if self._paused and (waiting := self._paused.get(handle.host)) is not None:
                 waiting.append(handle)
-            elif not handle.cancelled():
-                if label := _label(handle):
+            elif not handle.is_cancelled:
+                if label := handle.label():
                     self._trace.add(elapsed_s, label)
                 try:
-                    handle._run()
-                except BaseException:
-                    # KeyboardInterrupt or SystemExit: the rest of the turn stays ready, as in asyncio.
-                    self._soon[:0] = turn
+                    handle.run()
+                except (KeyboardInterrupt, SystemExit):
+                    self._soon[:0] = turn[place + 1 :]  # the rest of the turn stays ready, as in asyncio
                     raise
 
     def _let_time_pass(self) -> None:
         """Advance the clock to the next timer, and make all timers that are due ready, in random order."""
-        while self._timers and self._timers[0][2].cancelled():
-            heapq.heappop(self._timers)
-        if not self._timers:
+        timers = self._timers
+        while timers and timers[0][2].is_cancelled:
+            heapq.heappop(timers)
+        if not timers:
             raise DeadlockError(f"nothing is ready, no timer is set, and these wait for ever:\n{self._who_waits()}")
-        when = self._timers[0][0]
+        when = timers[0][0]
         if when > self._limit_s:
             raise LivelockError(f"virtual time is over its limit, and these still wait:\n{self._who_waits()}")
         self._clock.advance_to(when)
         self._turns_now = 0
         now = self._clock.monotonic()
-        due: list[asyncio.Handle] = []
-        while self._timers and self._timers[0][0] <= now:
-            due.append(heapq.heappop(self._timers)[2])
-        self._entropy.shuffle(due)
+        due: list[_Handle] = []
+        while timers and timers[0][0] <= now:
+            due.append(heapq.heappop(timers)[2])
+        if len(due) > 1:
+            self._entropy.shuffle(due)
         self._soon.extend(due)
 
-    def _order_tasks(self, turn: list[asyncio.Handle]) -> None:
+    def _order_tasks(self, turn: "list[_Handle]") -> None:
         """Shuffle the task steps of this turn among their positions; plain callbacks keep theirs.
 
         Steps are first sorted by task number, because they may come from a set (`TaskGroup` cancels its tasks so).
         """
-        if len(turn) < 2:
-            return
-        steps = [(task.number, place) for place, handle in enumerate(turn) if (task := _task_of(handle))]
+        steps = [(handle.task.number, place) for place, handle in enumerate(turn) if handle.task is not None]
         if len(steps) < 2:
             return
         places = [place for _, place in steps]
@@ -207,9 +204,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def run_in_executor(self, executor: object, func: Callable[..., object], *args: object) -> NoReturn:
         """Raise `RuntimeError`: a seed cannot repeat the timing of threads."""
         raise RuntimeError(f"no threads in virtual time: {getattr(func, '__qualname__', func)} must run on the loop")
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Do nothing: this loop drops cancelled timers when they are due."""
 
     def _write_to_self(self) -> None:
         """Do nothing: no selector has to be woken."""
@@ -238,6 +232,8 @@ class _NumberedTask(asyncio.Task[T]):
         name: object,
     ) -> None:
         self.number = number
+        self.label = ""
+        """Its name and that of its coroutine, once it has run."""
         super().__init__(coro, loop=loop, context=context, name=f"task {number}" if name is None else str(name))
 
     def __hash__(self) -> int:
@@ -245,34 +241,94 @@ class _NumberedTask(asyncio.Task[T]):
         return self.number
 
 
-def _host_of(handle: asyncio.Handle) -> str:
-    return str(getattr(handle, "_context").get(HOST, ""))  # noqa: B009 - a name that asyncio's stubs leave out
+class _Handle(asyncio.TimerHandle):
+    """A callback that is ready or has a time. It does without what asyncio's own handles do for their debug mode."""
+
+    __slots__ = ("_callback", "_context", "is_cancelled", "task")
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: VirtualLoop,
+        context: Context | None,
+    ) -> None:
+        self._loop = loop
+        self._when = when
+        self._callback: Callable[..., object] | None = callback
+        self._args: Any = args
+        self._context = copy_context() if context is None else context
+        self.is_cancelled = False
+        owner = getattr(callback, "__self__", None)
+        self.task = owner if isinstance(owner, _NumberedTask) else None
+        """The task that it starts or wakes, or None for a plain callback."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._callback!r}>"
+
+    def cancel(self) -> None:
+        """Drop the callback; the loop drops the handle when it is due."""
+        self.is_cancelled = True
+        self._callback = self._args = self.task = None
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    @property
+    def host(self) -> str:
+        """The host whose process has registered it."""
+        return self._context.get(HOST, "")
+
+    def run(self) -> None:
+        """Call the callback, and give its exception to the loop's exception handler."""
+        callback = self._callback
+        assert callback is not None
+        try:
+            self._context.run(callback, *self._args)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # the outermost edge of a callback, as in asyncio
+            context = {"message": f"Exception in callback {_name(callback)}", "exception": error, "handle": self}
+            self._loop.call_exception_handler(context)
+
+    def label(self) -> str:
+        """Return the name of the callback, without its memory address.
+
+        It is empty for callbacks of asyncio itself, which differ between releases of Python.
+        """
+        task = self.task
+        if task is not None:
+            task.label = task.label or f"{task.get_name()} {getattr(task.get_coro(), '__qualname__', '')}"
+            return task.label
+        callback: Any = self._callback
+        function = getattr(callback, "__func__", None)
+        if function is None:
+            return _name(callback)
+        label = _METHODS.get(function)
+        if label is None:
+            label = _METHODS[function] = _name(callback)
+        return label
 
 
-def _callback_of(handle: asyncio.Handle) -> Any:
-    return getattr(handle, "_callback")  # noqa: B009 - a name that asyncio's stubs leave out
+_METHODS: Final[dict[Any, str]] = {}
+"""The labels of methods that have run as callbacks."""
 
 
-def _task_of(handle: asyncio.Handle) -> "_NumberedTask[Any] | None":
-    """Return the task that `handle` starts or wakes, or None for a plain callback."""
-    owner = getattr(_callback_of(handle), "__self__", None)
-    return owner if isinstance(owner, _NumberedTask) else None
-
-
-def _label(handle: asyncio.Handle) -> str:
-    """Return the name of a callback, without its memory address.
-
-    It is empty for callbacks of asyncio itself, which differ between releases of Python.
-    """
-    task = _task_of(handle)
-    if task is not None:
-        return f"{task.get_name()} {getattr(task.get_coro(), '__qualname__', '')}"
-    callback = _callback_of(handle)
+def _name(callback: Any) -> str:
     while hasattr(callback, "func"):  # functools.partial, possibly nested
         callback = callback.func
     if (getattr(callback, "__module__", None) or "").startswith("asyncio."):
         return ""
     return str(getattr(callback, "__qualname__", type(callback).__qualname__))
+
+
+def _is_unheeded(task: asyncio.Task[Any]) -> bool:
+    """Return whether a task that is done has failed, and its exception was not retrieved.
+
+    A later await may still retrieve it, and `task.exception()` here would mark it as retrieved.
+    """
+    return bool(getattr(task, "_log_traceback", False))
 
 
 def _where(task: asyncio.Task[Any]) -> str:

@@ -176,7 +176,9 @@ class MemoryNetwork:
         return self._clock.elapsed_s
 
     def latency(self, source: str = "", target: str = "") -> float:
-        return self._entropy.uniform(*self.latency_s) + self._slow_s.get((source, target), 0.0)
+        least, most = self.latency_s
+        delay_s = least + (most - least) * self._entropy.random()
+        return delay_s + self._slow_s.get((source, target), 0.0) if self._slow_s else delay_s
 
     def cut_point(self, size: int) -> int:
         """Return how many of `size` bytes travel as one piece: all of them, or, one time in four, a random part."""

@@ -10,6 +10,8 @@ from typing import Final
 
 _KEPT: Final = 100
 """Number of events that are kept as text."""
+_CHUNK: Final = 1_000
+"""Number of lines whose checksum is computed at once."""
 
 
 class Trace:
@@ -18,13 +20,21 @@ class Trace:
     def __init__(self) -> None:
         self._count = 0
         self._crc = 0
+        self._at_s = -1.0
+        self._unsummed: list[str] = []
         self._last: deque[tuple[float, str]] = deque(maxlen=_KEPT)
         self._notes: deque[tuple[float, str]] = deque(maxlen=_KEPT)
 
     def add(self, at_s: float, event: str) -> None:
         """Record that `event` happened `at_s` seconds after the start."""
         self._count += 1
-        self._crc = zlib.crc32(f"{at_s:.9f} {event}\n".encode(), self._crc)
+        lines = self._unsummed
+        if at_s != self._at_s:
+            self._at_s = at_s
+            lines.append(f"{at_s:.9f}")
+        lines.append(event)
+        if len(lines) > _CHUNK:
+            self._sum()
         self._last.append((at_s, event))
 
     def note(self, at_s: float, event: str) -> None:
@@ -40,7 +50,14 @@ class Trace:
     @property
     def digest(self) -> str:
         """The number of events, and a checksum over their times, texts and order."""
+        self._sum()
         return f"{self._count}-{self._crc:08x}"
+
+    def _sum(self) -> None:
+        """Add the last lines to the checksum; a time is a line of its own, before the events that happen at it."""
+        if self._unsummed:
+            self._crc = zlib.crc32("\n".join([*self._unsummed, ""]).encode(), self._crc)
+            self._unsummed.clear()
 
     def last(self, count: int = 20) -> list[str]:
         """Return the latest events, oldest first, one line each."""

@@ -192,8 +192,11 @@ class MemoryTransport(asyncio.Transport):
         else:
             assert isinstance(self._protocol, asyncio.Protocol), f"{self._protocol!r} cannot read"
             self._protocol.data_received(piece)
-        peer = self._link.receiver
-        self._loop.call_later(self._network.latency(), peer.acknowledge, len(taken), context=peer.context)
+        sender, delay_s = self._link.receiver, self._network.latency()
+        if sender.awaits_acknowledgements:
+            self._loop.call_later(delay_s, sender.acknowledge, len(taken), context=sender.context)
+        else:
+            sender.acknowledge(len(taken))  # its time makes no difference
 
     def pause_reading(self) -> None:
         """Stop reading, as asyncio's transports do."""
@@ -252,6 +255,11 @@ class MemoryTransport(asyncio.Transport):
     def can_write_eof(self) -> bool:
         """Return True: TCP has half-closed connections."""
         return True
+
+    @property
+    def awaits_acknowledgements(self) -> bool:
+        """Whether the sockets' buffers are full, or the transport is being closed."""
+        return self._outstanding_bytes > _SOCKET_BYTES or self._closing
 
     def acknowledge(self, size: int) -> None:
         """Record that the other end has read `size` bytes."""

@@ -1,10 +1,12 @@
 """`odradek page`: it prints its address, serves it, and ends on a signal."""
 
 import signal
+import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Any
 
+from odradek.supervisor.security_files import security_files
 from odradek.testing import Cluster
 
 
@@ -43,4 +45,26 @@ def test_a_broker_serves_its_page_beside_it(lonely_shell: Any, tmp_path: Path) -
         assert b'<span class="tag">controller</span>' in response.read()
     with urllib.request.urlopen(f"{page}metadata?path=/brokers/ids", timeout=60) as response:
         assert b'href="/metadata?path=/brokers/ids/0"' in response.read()
+    assert lonely_shell.end(process, signal.SIGTERM)[0] == 0
+
+
+def test_users_log_in_at_the_page_of_a_broker_with_sasl_and_tls(lonely_shell: Any, tmp_path: Path) -> None:
+    files = security_files(tmp_path / "security")
+    process = lonely_shell.start(
+        "serve", "--config", str(files.broker), "-o", "listeners=SASL_SSL://127.0.0.1:0", "-o",
+        f"log.dirs={tmp_path / 'data'}", "--page", "127.0.0.1:0",
+    )  # fmt: skip
+    address = ""
+    while "page at " not in address:
+        address = process.stderr.readline().decode()
+    page = address.partition("page at ")[2].strip()
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with browser.open(page, timeout=60) as response:
+        form = response.read().decode()
+    assert 'tag">controller' not in form
+    token = form.partition('name="csrf" value="')[2].partition('"')[0]
+    password = files.client.read_text().partition('password="')[2].partition('"')[0]
+    body = urllib.parse.urlencode({"csrf": token, "user": "admin", "password": password}).encode()
+    with browser.open(f"{page}login", body, timeout=60) as response:
+        assert b'<span class="tag">controller</span>' in response.read()
     assert lonely_shell.end(process, signal.SIGTERM)[0] == 0

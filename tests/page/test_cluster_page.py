@@ -5,6 +5,8 @@ import asyncio
 import pytest
 from visitor import visiting
 
+from odradek import __version__
+from odradek.clients.admin.versions import Versions
 from odradek.metadata import paths
 from odradek.metadata.store import Node
 from odradek.page.settings import PageSettings
@@ -24,6 +26,15 @@ async def test_the_brokers_are_shown_with_their_leaders_replicas_and_disks(kafka
     assert f"<td>{kafka.bootstrap_servers}</td>" in answer.text
     assert '<span class="tag">controller</span>' in answer.text
     assert "<meter" in answer.text
+    assert f"<td>Odradek {__version__}</td>" in answer.text
+
+
+async def test_a_level_of_metadata_version_is_named_by_its_release_as_far_as_it_is_known() -> None:
+    levels = [1, 7, 8, 25, 29, 31, 99]
+    texts = [Versions(brokers={}, features={"metadata.version": level}).feature_texts[0] for level in levels]
+    names = ["(Kafka 3.0)", "(Kafka 3.3)", "(Kafka 3.4)", "(Kafka 4.0)", "(Kafka 4.2)", "", ""]
+    assert texts == [f"metadata.version {level} {name}".strip() for level, name in zip(levels, names, strict=True)]
+    assert Versions(brokers={}, features={"group.version": 1}).feature_texts == ["group.version 1"]
 
 
 async def test_without_a_cluster_the_page_says_so_and_the_next_request_tries_again() -> None:

@@ -24,12 +24,14 @@ import click
 
 from odradek.broker.lifecycle import Broker
 from odradek.cli import log_lines
+from odradek.cli.page_listener import PageListener, page_listener
 from odradek.cli.page_server import check_packages, open_page, page_option
 from odradek.cli.process import started_before
 from odradek.config import BrokerConfig, load, parse_host_port, parse_listener, read_environment
 from odradek.config.listener_settings import listener_settings
+from odradek.config.listeners import ListenerAddress
 from odradek.log.segments.open_files import DEFAULT_OPEN_FILES
-from odradek.model import ConfigurationError, OdradekError, SecurityProtocol, StorageError
+from odradek.model import ConfigurationError, OdradekError, StorageError
 from odradek.runtime import SystemClock, SystemDisk, SystemNetwork, system_entropy
 from odradek.runtime.runtime import Runtime
 from odradek.security import is_loopback
@@ -104,13 +106,16 @@ def command(
         metrics = None if metrics_listen is None else parse_host_port(metrics_listen)
         if not allow_anonymous_network:
             _check_exposure(loaded, metrics)
+        listener = None
         if page is not None:
-            _check_page(loaded, page, is_network_allowed=allow_anonymous_network)
+            check_packages()
+            listener = page_listener(loaded, page, is_network_allowed=allow_anonymous_network)
+        shown = None if page is None or listener is None else (page, listener)
         url = environment.metadata or f"sqlite:///{loaded.log_dirs[0]}/metadata.sqlite"
         most_connections = _connection_limit()
         os.umask(0o077)  # only this user may read records and credentials
         with _new_runner() as runner:
-            runner.run(_serve(loaded, url, metrics, page, most_connections, stop_with_stdin=stop_with_stdin))
+            runner.run(_serve(loaded, url, metrics, shown, most_connections, stop_with_stdin=stop_with_stdin))
     except (OdradekError, OSError) as error:
         if log_format == "text":
             raise
@@ -139,21 +144,6 @@ def _check_exposure(config: BrokerConfig, metrics: tuple[str, int] | None) -> No
             f"{', '.join(host or 'every interface' for host in exposed)} can be reached from other machines, and "
             "clients are not authenticated there: add --allow-anonymous-network to allow that, use SASL or "
             "ssl.client.auth=required, or listen on localhost"
-        )
-
-
-def _check_page(config: BrokerConfig, page: str, *, is_network_allowed: bool) -> None:
-    check_packages()
-    host, _ = parse_host_port(page)
-    name = parse_listener(config.listeners[0]).name
-    if listener_settings(config, name).protocol is not SecurityProtocol.PLAINTEXT:
-        raise ConfigurationError(
-            f"--page has no credentials for the listener {name}: run odradek page --command-config FILE instead"
-        )
-    if not (is_loopback(host) or is_network_allowed):
-        raise ConfigurationError(
-            f"the page at {page} could be used from other machines without a login: listen on localhost, add "
-            "--allow-anonymous-network, or run odradek page with TLS and a login"
         )
 
 
@@ -197,7 +187,7 @@ async def _serve(
     config: BrokerConfig,
     metadata: str,
     metrics: tuple[str, int] | None,
-    page: str | None,
+    page: tuple[str, PageListener] | None,
     most_connections: int,
     *,
     stop_with_stdin: bool,
@@ -223,7 +213,7 @@ async def _serve(
                 # would visit them for 90 ms, without serving requests.
                 gc.freeze()
                 address = f"{broker.endpoint.host}:{broker.endpoint.port}"
-                async with _page(page, address, metadata, config):
+                async with _page(page, broker.endpoints, metadata, config):
                     print(f"ready: {address}", flush=True)
                     await _serve_until_stopped(broker, stopping)
             else:
@@ -266,18 +256,23 @@ async def _monitoring(broker: Broker, address: tuple[str, int] | None) -> AsyncI
 
 
 @asynccontextmanager
-async def _page(listen: str | None, address: str, metadata: str, config: BrokerConfig) -> AsyncIterator[None]:
-    """Serve the page of the broker at `address`; its own address is in the log.
+async def _page(
+    page: tuple[str, PageListener] | None, endpoints: Sequence[ListenerAddress], metadata: str, config: BrokerConfig
+) -> AsyncIterator[None]:
+    """Serve the page of the broker with these endpoints; its own address is in the log.
 
-    A page that other machines can reach does not show the metadata tree, which has no ACLs for users of the page.
+    A page that other machines can reach, or whose users log in, does not show the metadata tree, which has no ACLs for
+    users of the page.
     """
-    if listen is None:
+    if page is None:
         yield
         return
-    has_tree = metadata != "memory:" and is_loopback(parse_host_port(listen)[0])
+    listen, used = page
+    has_tree = metadata != "memory:" and is_loopback(parse_host_port(listen)[0]) and not used.requires_login
+    address = f"{endpoints[used.number].host}:{endpoints[used.number].port}"
     server, _ = await open_page(
-        listen, {"bootstrap_servers": address}, allow_anonymous_network=True,
-        metadata=metadata if has_tree else None, zookeeper=config,
+        listen, {**used.client, "bootstrap_servers": address}, login=used.requires_login,
+        allow_anonymous_network=True, metadata=metadata if has_tree else None, zookeeper=config,
     )  # fmt: skip
     try:
         yield

@@ -4,9 +4,11 @@ An entry's synonyms are all settings of the key, strongest first; the first one 
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 
+from odradek import __version__
 from odradek.config.broker import BrokerConfig
 from odradek.config.definition import ConfigSource, ConfigType, Definition
 from odradek.config.dynamic import DYNAMIC
@@ -36,8 +38,15 @@ class ConfigEntry(Struct, frozen=True, kw_only=True):
     sensitive: bool = False
 
 
+VERSION_KEY: Final = "odradek.version"
+"""A read-only entry that is no key: Kafka's protocol has no field for the version of a broker's software."""
+
+
 def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
-    """Return a broker's keys by name: all that are not internal, and the keys without effect that are set."""
+    """Return a broker's keys by name: all that are not internal, and the keys without effect that are set.
+
+    Among them is `VERSION_KEY`.
+    """
     unimplemented = sorted({name for layer in config.layers for name in layer.unimplemented})
     entries = [
         _entry(
@@ -50,8 +59,24 @@ def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
         if not definition.internal
     ]
     return sorted(
-        [*entries, *(_unimplemented_entry(name, config.layers, with_default=True) for name in unimplemented)],
+        [
+            *entries,
+            _version_entry(),
+            *(_unimplemented_entry(name, config.layers, with_default=True) for name in unimplemented),
+        ],
         key=lambda each: each.name,
+    )
+
+
+def _version_entry() -> ConfigEntry:
+    return ConfigEntry(
+        name=VERSION_KEY,
+        value=__version__,
+        source=ConfigSource.DEFAULT_CONFIG,
+        type=ConfigType.STRING,
+        doc="The version of the broker's software.",
+        synonyms=(),
+        read_only=True,
     )
 
 

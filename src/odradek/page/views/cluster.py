@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from odradek.clients.admin.descriptions import BrokerDescription
 from odradek.clients.admin.health import ClusterState, Problem, problems_of
 from odradek.clients.admin.log_dirs import LogDirDescription
+from odradek.clients.admin.versions import Versions, read_versions
 from odradek.metadata import paths
 from odradek.metadata.nodes import decode_integer
 from odradek.model import OdradekError
@@ -22,11 +23,16 @@ _TREE_S: Final = 1.0
 """Limit of the wait for the metadata tree, whose servers may be away."""
 
 
+_VERSIONS_S: Final = 60.0
+
+
 class BrokerRow(Struct, frozen=True, kw_only=True):
     """A broker in the table; sizes are None where they are unknown."""
 
     broker: BrokerDescription
     is_controller: bool
+    version: str
+    """The software, "" if the broker does not tell it."""
     leaders: int
     replicas: int
     log_bytes: int | None
@@ -50,13 +56,18 @@ class ClusterPage(Struct, frozen=True, kw_only=True):
     partitions: int
     problems: Sequence[Problem]
     brokers: Sequence[BrokerRow]
+    features: Sequence[str] = ()
+    """The finalized features with their levels."""
     controller_epoch: int | None = None
     """The epoch in the metadata tree; None if the page has no tree, or cannot read it."""
 
 
 async def cluster(asked: PageRequest) -> ClusterPage:
     """Return the state of the cluster now."""
-    page = cluster_page((await overview(asked)).state)
+    state = (await overview(asked)).state
+    alive = [each.broker_id for each in state.cluster.brokers if not each.is_fenced]
+    key = ("versions", *alive)
+    page = cluster_page(state, await asked.reading(key, lambda admin: read_versions(admin, alive), _VERSIONS_S))
     with suppress(OdradekError, TimeoutError):
         store = asked.tree()
         async with asyncio.timeout(_TREE_S):
@@ -66,7 +77,7 @@ async def cluster(asked: PageRequest) -> ClusterPage:
     return page
 
 
-def cluster_page(state: ClusterState) -> ClusterPage:
+def cluster_page(state: ClusterState, versions: Versions) -> ClusterPage:
     """Return what the view shows of a state."""
     partitions = [each for topic in state.topics for each in topic.partitions.values()]
     leaders = Counter(each.leader for each in partitions)
@@ -81,12 +92,14 @@ def cluster_page(state: ClusterState) -> ClusterPage:
             BrokerRow(
                 broker=each,
                 is_controller=each.broker_id == state.cluster.controller_id,
+                version=versions.brokers.get(each.broker_id, ""),
                 leaders=leaders[each.broker_id],
                 replicas=replicas[each.broker_id],
                 **_disks(state.log_dirs.get(each.broker_id)),
             )
             for each in state.cluster.brokers
         ],
+        features=versions.feature_texts,
     )
 
 

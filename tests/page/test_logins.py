@@ -57,18 +57,31 @@ async def test_wrong_credentials_and_foreign_cookies_open_nothing(secure_kafka: 
         assert (await visitor.get("/static/page.css")).status == 200
 
 
-def test_after_twenty_wrong_logins_an_address_waits_and_others_do_not() -> None:
+def test_after_twenty_wrong_logins_a_user_of_an_address_waits_and_others_do_not() -> None:
     clock = VirtualClock()
     attempts = Attempts(clock)
-    attempts.begin("10.0.0.1")
-    attempts.succeed("10.0.0.1")
+    attempts.begin("10.0.0.1", "alice")
+    attempts.succeed("10.0.0.1", "alice")
     for _ in range(20):
-        attempts.begin("10.0.0.1")
+        attempts.begin("10.0.0.1", "alice")
     with pytest.raises(ConfigurationError, match="try again in a minute"):
-        attempts.begin("10.0.0.1")
-    attempts.begin("10.0.0.2")
+        attempts.begin("10.0.0.1", "alice")
+    attempts.begin("10.0.0.1", "bob")
+    attempts.begin("10.0.0.2", "alice")
     clock.advance(60)
-    attempts.begin("10.0.0.1")
+    attempts.begin("10.0.0.1", "alice")
+
+
+def test_an_address_that_tries_many_users_waits_and_many_addresses_keep_nobody_out() -> None:
+    attempts = Attempts(VirtualClock())
+    for number in range(200):
+        attempts.begin("10.0.0.1", f"user-{number}")
+    for number in range(30_000):
+        attempts.begin(f"2001:db8::{number:x}", "alice")
+    with pytest.raises(ConfigurationError, match="try again in a minute"):
+        attempts.begin("10.0.0.1", "another")
+    attempts.begin("10.0.0.2", "alice")
+    assert len(attempts._count) <= 10_000
 
 
 @pytest.mark.asyncio

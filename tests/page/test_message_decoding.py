@@ -154,3 +154,23 @@ def test_a_value_beyond_the_tree_becomes_text(data: bytes) -> None:
 
 def test_patterns_hide_texts_in_names_of_fields() -> None:
     assert Masks(["/[0-9]{16}/"]).apply(decode(b'{"4111111111111111": 1}')).tree == {MASKED: 1}
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "kind"),
+    [
+        (b"line\n" * 100, "guess", "text"),
+        (b'{"a": "' + b"x" * 500 + b'"}', "guess", "json"),
+        (b'{"a": ' + b"x" * 500, "guess", "text"),
+        (b"[" + b"1," * 100 + b"1]", "text", "text"),
+        (bytes(500), "guess", "hex"),
+        (b"\xff" * 500, "guess", "hex"),
+        (b"line\n" * 100, "json", "text"),
+    ],
+)
+def test_the_beginning_of_a_large_value_is_that_of_the_whole(data: bytes, name: str, kind: str) -> None:
+    head, whole = decode(data, name, most=16), decode(data, name)
+    assert head.format == whole.format == kind
+    assert (head.size_bytes, head.is_container, head.error) == (len(data), whole.is_container, whole.error)
+    if kind != "hex" and not head.error:
+        assert head.text == data[:17].decode()

@@ -95,3 +95,22 @@ async def test_a_reading_goes_on_without_the_viewer_that_began_it_and_ends_with_
     await readings.close()
     with pytest.raises(asyncio.CancelledError):
         await last
+
+
+async def test_closing_cancels_a_reading_that_was_forgotten() -> None:
+    readings, is_cancelled = Readings(), asyncio.Event()
+
+    async def read() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            is_cancelled.set()
+            raise
+
+    viewer = asyncio.create_task(readings.get("key", read, _LONG_S))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    readings.forget()
+    await readings.close()
+    assert is_cancelled.is_set()
+    await asyncio.gather(viewer, return_exceptions=True)

@@ -8,6 +8,7 @@ import pytest_asyncio
 from visitor import Visitor, visiting
 
 from odradek.page.settings import PageSettings
+from odradek.security.quotas import QuotaEntity
 from odradek.testing import Cluster
 
 pytestmark = pytest.mark.asyncio
@@ -75,15 +76,25 @@ async def test_a_user_of_any_name_is_deleted_by_the_link_of_the_list(visitor: Vi
 
 
 async def test_a_quota_is_set_and_removed(visitor: Visitor) -> None:
-    form = {"user": "<default>", "client-id": "erna", "key": "producer_byte_rate", "value": "1500"}
+    form = {"user-default": "1", "client-id": "erna", "key": "producer_byte_rate", "value": "1500"}
     assert (await visitor.post("/security/set-quota", form)).status == 303
     shown = (await visitor.get("/security/quotas?q=erna")).text
     assert "user &lt;default&gt;, client-id erna" in shown
     assert "1,500" in shown
-    address = "/security/remove-quota?user=%3Cdefault%3E&client-id=erna&key=producer_byte_rate"
+    address = "/security/remove-quota?user-default=1&client-id=erna&key=producer_byte_rate"
     assert address.replace("&", "&amp;") in shown
-    assert (await visitor.post(address, {})).status == 303
+    assert "nothing is removed" in (await visitor.post(address, {"typed": "erna"})).text
+    assert (await visitor.post(address, {"typed": "<default>, erna"})).status == 303
     assert "No quota matches" in (await visitor.get("/security/quotas?q=erna")).text
+
+
+async def test_a_user_may_be_named_like_the_default(visitor: Visitor) -> None:
+    form = {"user": "<default>", "key": "consumer_byte_rate", "value": "7"}
+    assert (await visitor.post("/security/set-quota", form)).status == 303
+    quotas = await (await visitor.app.sessions._shared.admin()).describe_client_quotas()
+    assert quotas[QuotaEntity(user="<default>")] == {"consumer_byte_rate": 7.0}
+    address = f"/security/remove-quota?{urlencode({'user': '<default>', 'key': 'consumer_byte_rate'})}"
+    assert (await visitor.post(address, {"typed": "<default>"})).status == 303
 
 
 @pytest.mark.parametrize(

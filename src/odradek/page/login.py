@@ -16,29 +16,36 @@ from odradek.runtime import Clock
 
 _MOST_CHARACTERS: Final = 1000
 _MOST_FAILED: Final = 20
-"""Limit of failed logins of one address in a minute."""
-_MOST_ADDRESSES: Final = 10_000
+"""Limit of failed logins of one user from one address in a minute."""
+_MOST_OF_ADDRESS: Final = 200
+"""Limit of failed logins from one address, which may be a proxy of many users."""
+_MOST_COUNTED: Final = 10_000
 
 
 class Attempts:
-    """Counts, by address, of the logins of this minute that failed or are still running."""
+    """Counts the logins of this minute that failed or are still running, by address, and by address and user.
+
+    If there are too many to count, those with the fewest attempts are forgotten.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._minute = 0.0
-        self._count: Counter[str] = Counter()
+        self._count: Counter[tuple[str, str]] = Counter()
 
-    def begin(self, address: str) -> None:
+    def begin(self, address: str, user: str) -> None:
         """Count an attempt. Raises `ConfigurationError` beyond the limit."""
         if self._minute != (minute := self._clock.monotonic() // 60):
             self._minute, self._count = minute, Counter()
-        if self._count[address] >= _MOST_FAILED or len(self._count) > _MOST_ADDRESSES:
+        if self._count[address, user] >= _MOST_FAILED or self._count[address, ""] >= _MOST_OF_ADDRESS:
             raise ConfigurationError("too many logins from this address have failed: try again in a minute")
-        self._count[address] += 1
+        self._count.update([(address, user), (address, "")])
+        if len(self._count) > _MOST_COUNTED:
+            self._count = Counter(dict(self._count.most_common(_MOST_COUNTED // 2)))
 
-    def succeed(self, address: str) -> None:
+    def succeed(self, address: str, user: str) -> None:
         """Subtract an attempt whose credentials were right."""
-        self._count[address] -= 1
+        self._count.subtract([(address, user), (address, "")])
 
 
 async def log_in(request: Request, sessions: Sessions, settings: PageSettings, attempts: Attempts) -> Response:
@@ -49,9 +56,9 @@ async def log_in(request: Request, sessions: Sessions, settings: PageSettings, a
         raise ConfigurationError("a login needs a user and a password")
     client = login_settings(settings.client, user, password)
     address = request.client.host if request.client is not None else ""
-    attempts.begin(address)
+    attempts.begin(address, user)
     async with Admin(**client):
-        attempts.succeed(address)  # a broker accepts the credentials
+        attempts.succeed(address, user)  # a broker accepts the credentials
     session = await sessions.add(client, user)
     response = RedirectResponse(inside(request.query_params.get("next", "/")), HTTPStatus.SEE_OTHER)
     is_secure = request.url.scheme == "https"

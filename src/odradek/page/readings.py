@@ -20,12 +20,16 @@ class Readings:
 
     def __init__(self) -> None:
         self._tasks: dict[Hashable, asyncio.Task[Any]] = {}
+        self._running: set[asyncio.Task[Any]] = set()
+        """Those that are not done, also forgotten ones, whose viewers still wait."""
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[Any]], interval_s: float) -> Any:
         """Return the kept value of `key`, or else what `read` returns."""
         task = self._tasks.get(key)
         if task is None:
             task = self._tasks[key] = asyncio.create_task(self._read(key, read, interval_s))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
             task.add_done_callback(lambda done: done.cancelled() or done.exception())  # all viewers may have left
         await asyncio.wait((task,))
         return task.result()
@@ -36,7 +40,7 @@ class Readings:
 
     async def close(self) -> None:
         """Cancel the running readings."""
-        tasks = list(self._tasks.values())
+        tasks = list(self._running)
         self.forget()
         for task in tasks:
             task.cancel()

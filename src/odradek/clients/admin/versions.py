@@ -1,4 +1,4 @@
-"""What is known of the versions of a cluster's software: Kafka's protocol has no field for a broker's release.
+"""The versions of a cluster's software, as far as they are known: Kafka's protocol has no field for a release.
 
 Our brokers have the read-only key `odradek.version` in their configuration, Kafka's before 4.0
 `inter.broker.protocol.version`; Kafka's in KRaft mode have the finalized feature `metadata.version`, whose level tells

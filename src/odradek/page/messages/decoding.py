@@ -33,7 +33,7 @@ _HEX_ROW: Final = 16
 _MOST_DUMPED: Final = 64 << 10
 """Limit of the bytes that a dump shows."""
 _CONFLUENT_BYTES: Final = 5
-_UNUSUAL: Final = frozenset(range(0x20)) - frozenset(b"\t\n\r\x1b")
+_UNUSUAL: Final = re.compile(rb"[^\t\n\r\x1b\x20-\xff]")
 """Bytes that text does not have; bytes with one are taken for binary."""
 _NOT_PLAIN: Final = re.compile(r"[^\n\t -~]")
 _ESCAPED: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -58,10 +58,17 @@ class Decoded(Struct, frozen=True, kw_only=True):
         return self.tree is not None
 
 
-def decode(data: bytes | None, name: str = GUESS, schemas: Mapping[str, Show] | None = None) -> Decoded:
-    """Return bytes in the format `name`, one of `PLAIN_FORMATS` or of `schemas`; if it does not fit, as guessed."""
+def decode(
+    data: bytes | None, name: str = GUESS, schemas: Mapping[str, Show] | None = None, *, most: int | None = None
+) -> Decoded:
+    """Return bytes in the format `name`, one of `PLAIN_FORMATS` or of `schemas`; if it does not fit, as guessed.
+
+    Of longer text and JSON, only `most` characters and one more are returned.
+    """
     if data is None:
         return Decoded(format="tombstone", size_bytes=None)
+    if most is not None and len(data) > most and (head := _head(data, name, most)) is not None:
+        return head
     if name == GUESS:
         return _guessed(data)
     try:
@@ -88,13 +95,35 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+def _head(data: bytes, name: str, most: int) -> Decoded | None:
+    """Return the beginning of text or JSON without building its tree; None for other bytes and formats."""
+    if name not in (GUESS, "text", "json"):
+        return None
+    is_json = name != "text" and data[:_HEX_ROW].lstrip()[:1] in (b"{", b"[")
+    try:
+        text = data.decode()
+    except ValueError:
+        return None
+    if is_json:
+        try:
+            msgspec.json.decode(data, type=msgspec.Raw)  # checks it
+        except ValueError:
+            is_json = False
+    if not is_json and (name == "json" or (name == GUESS and _UNUSUAL.search(data))):
+        return None
+    kind = "json" if is_json else "text"
+    return Decoded(format=kind, size_bytes=len(data), text=visible_text(text[: most + 1]), is_container=is_json)
+
+
 def _guessed(data: bytes) -> Decoded:
     for attempt in (_json, _text, _msgpack):
+        if attempt is _text and _UNUSUAL.search(data):
+            continue
         try:
             found = attempt(data)
         except (ValueError, RecursionError):
             continue
-        if found.is_container or (attempt is _text and not _UNUSUAL.intersection(data)):
+        if found.is_container or attempt is _text:
             return found
     if len(data) > _CONFLUENT_BYTES and data[0] == 0:
         (schema_id,) = struct.unpack(">i", data[1:_CONFLUENT_BYTES])

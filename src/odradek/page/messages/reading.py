@@ -333,11 +333,21 @@ def _masked(record: ConsumerRecord, part: str, masks: Masks) -> str | None:
     return MASKED if masks.needs_schema(f"{record.topic}.{part}") else text_of(shown(data, GUESS, masks))
 
 
-def shown(data: bytes | None, name: str, masks: Masks, schemas: Mapping[str, Any] | None = None) -> Decoded:
-    """Return a key or value as the page shows it. With masks, only formats that know fields may be chosen."""
-    if masks and name in {"text", "hex"}:
-        name = GUESS
-    return masks.apply(decode(data, name, schemas))
+def shown(
+    data: bytes | None,
+    name: str,
+    masks: Masks,
+    schemas: Mapping[str, Any] | None = None,
+    *,
+    most: int | None = None,
+) -> Decoded:
+    """Return a key or value as the page shows it. With masks, only formats that know fields may be chosen.
+
+    `most` is that of `decode`, except with masks, which need the whole.
+    """
+    if not masks:
+        return decode(data, name, schemas, most=most)
+    return masks.apply(decode(data, GUESS if name in {"text", "hex"} else name, schemas))
 
 
 def text_of(decoded: Decoded) -> str:

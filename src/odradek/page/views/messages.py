@@ -252,7 +252,7 @@ def _row(
             raise ConfigurationError(f"there is no format {chosen[:40]!r}")
         if masks and (own in schemas or chosen in schemas):
             chosen = own  # another schema may name the fields differently
-        whole = shown(data, chosen, masks, schemas)
+        whole = shown(data, chosen, masks, schemas, most=most_bytes)
         if whole.error and masks.needs_schema(f"{record.topic}.{name}"):
             whole = Decoded(format=chosen, size_bytes=whole.size_bytes, text=MASKED)
         if len(whole.text) > most_bytes or (whole.has_tree and data is not None and len(data) > most_bytes):

@@ -1,7 +1,7 @@
 """The views of security: ACLs and which of them decides, users, quotas; forms that change them."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 from msgspec import Struct
@@ -35,6 +35,8 @@ _REFUSALS: Final = {
     "operation DESCRIBE on the cluster for ACLs and users, DESCRIBE_CONFIGS for quotas.",
 }
 _DEFAULT: Final = "<default>"
+"""The text for defaults; a user may have this name, so that forms and addresses have a field of its own."""
+_DEFAULT_FIELD: Final = "-default"
 OPERATIONS: Final = tuple(kafka_name(each) for each in AclOperation if each > AclOperation.ANY)
 TYPES: Final = tuple(kafka_name(each) for each in RESOURCE_TYPES)
 
@@ -74,42 +76,69 @@ class QuotaRow(Struct, frozen=True, kw_only=True):
     query: str
 
 
-class SecurityPage(Struct, frozen=True, kw_only=True):
-    """The data of a page: a list or why it is refused, the choices of a form, or what the address names."""
+class SecurityList(Struct, frozen=True, kw_only=True):
+    """A list, or why it is refused."""
 
     rows: Listing[Any] | None = None
     refusal: str = ""
+
+
+class ExplainPage(Struct, frozen=True, kw_only=True):
+    """The decision on an action if the address names one, or why it is refused, and the choices of the form."""
+
     explanation: Explanation | None = None
+    refusal: str = ""
+    operations: tuple[str, ...] = OPERATIONS
+    types: tuple[str, ...] = TYPES
+
+
+class Choices(Struct, frozen=True, kw_only=True):
+    """The choices of the forms that add."""
+
     operations: tuple[str, ...] = OPERATIONS
     types: tuple[str, ...] = TYPES
     keys: tuple[str, ...] = (*USER_KEYS, *IP_KEYS)
     mechanisms: tuple[str, ...] = tuple(SCRAM_MECHANISMS.values())
-    binding: AclBinding | None = None
-    entity: str = ""
-    user: str = ""
 
 
-def _or_refusal(data: Callable[[PageRequest], Awaitable[SecurityPage]]) -> Callable[[PageRequest], Awaitable[Any]]:
+class Removal(Struct, frozen=True, kw_only=True):
+    """A form that removes; its user types `typed` again."""
+
+    title: str
+    notice: str
+    typed: str
+
+
+P = TypeVar("P", SecurityList, ExplainPage)
+
+
+def _or_refusal(
+    data: Callable[[PageRequest], Awaitable[P]], page: Callable[..., P]
+) -> Callable[[PageRequest], Awaitable[P]]:
     """Wrap a data function: it returns a sentence if the cluster has no authorizer or refuses to show the data."""
 
-    async def asked_or_refused(asked: PageRequest) -> SecurityPage:
+    async def asked_or_refused(asked: PageRequest) -> P:
         try:
             return await data(asked)
         except KafkaError as error:
             if error.code not in _REFUSALS:
                 raise
-            return SecurityPage(refusal=_REFUSALS[error.code])
+            return page(refusal=_REFUSALS[error.code])
 
     return asked_or_refused
 
 
-async def acls(asked: PageRequest) -> SecurityPage:
+def _listed(data: Callable[[PageRequest], Awaitable[SecurityList]]) -> Callable[[PageRequest], Awaitable[SecurityList]]:
+    return _or_refusal(data, SecurityList)
+
+
+async def acls(asked: PageRequest) -> SecurityList:
     """Return the ACLs; `q` is part of a principal or of a resource."""
     rows = [_acl_row(each) for each in await (await asked.admin()).describe_acls()]
     names = ("principal", "operation", "resource", "host")
     keys: dict[str, Callable[[AclRow], Any]] = {name: lambda row, name=name: getattr(row, name) for name in names}  # type: ignore[misc]
     text = lambda row: f"{row.principal} {row.resource}"  # noqa: E731
-    return SecurityPage(rows=listing(asked, rows, keys, text=text, default="resource"))
+    return SecurityList(rows=listing(asked, rows, keys, text=text, default="resource"))
 
 
 def _acl_row(binding: AclBinding) -> AclRow:
@@ -125,15 +154,15 @@ def _acl_row(binding: AclBinding) -> AclRow:
     )
 
 
-async def users(asked: PageRequest) -> SecurityPage:
+async def users(asked: PageRequest) -> SecurityList:
     """Return the users that authenticate by SCRAM."""
     found = await (await asked.admin()).describe_user_scram_credentials()
     rows = [UserRow(name=name, credentials=credentials) for name, credentials in found.items()]
     name = lambda row: row.name  # noqa: E731
-    return SecurityPage(rows=listing(asked, rows, {"name": name}, text=name, default="name"))
+    return SecurityList(rows=listing(asked, rows, {"name": name}, text=name, default="name"))
 
 
-async def quotas(asked: PageRequest) -> SecurityPage:
+async def quotas(asked: PageRequest) -> SecurityList:
     """Return all quotas."""
     found = await (await asked.admin()).describe_client_quotas()
     rows = [
@@ -142,48 +171,56 @@ async def quotas(asked: PageRequest) -> SecurityPage:
         for key, value in limits.items()
     ]
     keys = {"name": lambda row: (row.entity, row.key), "key": lambda row: (row.key, row.entity)}
-    return SecurityPage(rows=listing(asked, rows, keys, text=lambda row: f"{row.entity} {row.key}", default="name"))
+    return SecurityList(rows=listing(asked, rows, keys, text=lambda row: f"{row.entity} {row.key}", default="name"))
 
 
 def _quota_query(entity: QuotaEntity, key: str) -> str:
-    names = {kind: name or _DEFAULT for kind, name in entity.parts.items()}
+    names = {kind if name else f"{kind}{_DEFAULT_FIELD}": name or "1" for kind, name in entity.parts.items()}
     return urlencode({**names, "key": key})
 
 
-async def explained(asked: PageRequest) -> SecurityPage:
+async def explained(asked: PageRequest) -> ExplainPage:
     """Return the decision on the action that the address names, if any."""
     if not asked.query.get("principal"):
-        return SecurityPage()
+        return ExplainPage()
     entry, pattern = (binding := _binding(asked.query)).entry, binding.pattern
     found = await explain(
         await asked.admin(), principal_of(entry.principal), entry.operation, pattern, asked.query.get("host", "")
     )
-    return SecurityPage(explanation=found)
+    return ExplainPage(explanation=found)
 
 
 # ---- changes ----------------------------------------------------------------------------------------------------
 
 
-async def choices(_asked: PageRequest) -> SecurityPage:
+async def choices(_asked: PageRequest) -> Choices:
     """Return the choices of a form."""
-    return SecurityPage()
+    return Choices()
 
 
-async def chosen_acl(asked: PageRequest) -> SecurityPage:
-    """Return the ACL that the address names."""
-    return SecurityPage(binding=_binding(asked.query))
+async def chosen_acl(asked: PageRequest) -> Removal:
+    """Return the form that removes the ACL of the address."""
+    binding = _binding(asked.query)
+    return Removal(title="Remove an ACL", notice=str(binding), typed=binding.entry.principal)
 
 
-async def chosen_quota(asked: PageRequest) -> SecurityPage:
-    """Return the entity whose quota the address names."""
-    return SecurityPage(entity=str(_entity(asked.query)))
+async def chosen_quota(asked: PageRequest) -> Removal:
+    """Return the form that removes the quota of the address."""
+    entity = _entity(asked.query)
+    notice = f"{asked.query.get('key', '')} of {entity}"
+    return Removal(title="Remove a quota", notice=notice, typed=_names(entity))
 
 
-async def chosen_user(asked: PageRequest) -> SecurityPage:
-    """Return the user that the address names; a name may have any characters, so it is not part of the path."""
+async def chosen_user(asked: PageRequest) -> Removal:
+    """Return the form that deletes the user of the address; a name may have any characters: it is in the query."""
     if not (user := asked.query.get("user", "")):
         raise ConfigurationError("the address names no user")
-    return SecurityPage(user=user)
+    notice = "New logins of the user fail at once. Its ACLs and quotas stay."
+    return Removal(title=f"Delete user {user}", notice=notice, typed=user)
+
+
+def _names(entity: QuotaEntity) -> str:
+    return ", ".join(name or _DEFAULT for name in entity.parts.values())
 
 
 def _binding(fields: Mapping[str, str]) -> AclBinding:
@@ -245,7 +282,7 @@ async def add_user(asked: PageRequest) -> Done:
 
 async def remove_user(asked: PageRequest) -> Done:
     """Delete the credentials of the address's user, whose name the form must repeat."""
-    user = (await chosen_user(asked)).user
+    user = (await chosen_user(asked)).typed
     _check_typed(asked, user)
     admin = await asked.admin()
     present = (await admin.describe_user_scram_credentials([user])).get(user, [])
@@ -256,8 +293,13 @@ async def remove_user(asked: PageRequest) -> Done:
 
 
 def _entity(fields: Mapping[str, str]) -> QuotaEntity:
-    names = {kind: fields.get(kind, "").strip() or None for kind in ("user", "client-id", "ip")}
-    entity = QuotaEntity(*(DEFAULT if name == _DEFAULT else name for name in names.values()))
+    """Return the entity of a form or an address, where `user-default` stands for all users without a quota."""
+    entity = QuotaEntity(
+        *(
+            DEFAULT if fields.get(f"{kind}{_DEFAULT_FIELD}") else fields.get(kind, "").strip() or None
+            for kind in ("user", "client-id", "ip")
+        )
+    )
     if not entity.parts or (entity.ip is not None and len(entity.parts) > 1):
         raise ConfigurationError("a quota is for a user, a client id, both, or an IP address alone")
     return entity
@@ -275,8 +317,9 @@ async def set_quota(asked: PageRequest) -> Done:
 
 
 async def remove_quota(asked: PageRequest) -> Done:
-    """Remove the quota of the address."""
+    """Remove the quota of the address, whose entity the form must name."""
     entity, key = _entity(asked.query), asked.query.get("key", "")
+    _check_typed(asked, _names(entity))
     await (await asked.admin()).alter_client_quotas(entity, {key: None})
     return Done(address="/security/quotas", message=f"{entity} has no {key} any more.")
 
@@ -285,10 +328,20 @@ VIEW = View(
     title="Security",
     path="/security",
     pages=(
-        Page(path="/security", template="security_acls.html", data=_or_refusal(acls), live=("rows",)),
-        Page(path="/security/users", template="security_users.html", data=_or_refusal(users), live=("rows",)),
-        Page(path="/security/quotas", template="security_quotas.html", data=_or_refusal(quotas), live=("rows",)),
-        Page(path="/security/explain", template="security_explain.html", data=_or_refusal(explained)),
+        Page(path="/security", template="security_acls.html", data=_listed(acls), live=("rows",)),
+        Page(
+            path="/security/users",
+            template="security_users.html",
+            data=_listed(users),
+            live=("rows",),
+        ),
+        Page(
+            path="/security/quotas",
+            template="security_quotas.html",
+            data=_listed(quotas),
+            live=("rows",),
+        ),
+        Page(path="/security/explain", template="security_explain.html", data=_or_refusal(explained, ExplainPage)),
         Page(path="/security/add-acl", template="security_add_acl.html", data=choices, operator=True),
         Page(path="/security/remove-acl", template="security_remove.html", data=chosen_acl, operator=True),
         Page(path="/security/add-user", template="security_add_user.html", data=choices, operator=True),

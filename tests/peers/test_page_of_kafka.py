@@ -1,10 +1,14 @@
 """The page shows Apache Kafka as it shows our broker: the cluster, a topic, a group."""
 
+import asyncio
+from html import unescape
+
 import pytest
 from compare_with_kafka import BrokerPair
 from members import only_member, reading
-from visitor import visiting
+from visitor import Visitor, visiting
 
+from odradek.clients import Consumer
 from odradek.page.settings import PageSettings
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.asyncio]
@@ -47,3 +51,44 @@ async def test_a_group_of_kafka_is_shown_with_its_members_lag_and_what_a_change_
             preview = await visitor.get("/group/reset?id=page-group&to=to_earliest")
             assert "2 records will be read again" in preview.text
             assert (history.status, "journal" in history.text) == (200, broker is pair.kafka)
+
+
+async def test_a_rebalance_of_kafka_is_shown_while_a_member_holds_it_up_and_afterwards(pair: BrokerPair) -> None:
+    servers = pair.kafka.bootstrap_servers
+    settings = PageSettings(client={"bootstrap_servers": servers}, interval_s=0.0)
+
+    def consumer(name: str) -> Consumer:
+        return Consumer(
+            "rebalanced", bootstrap_servers=servers, group_id="page-rebalance", client_id=name,
+            heartbeat_interval_ms=100, partition_assignment_strategy="range",
+        )  # fmt: skip
+
+    async def look_for(visitor: Visitor, *words: str) -> str:
+        async with asyncio.timeout(60):
+            while True:
+                text = unescape((await visitor.get("/group?id=page-rebalance")).text)
+                if all(each in text for each in words):
+                    return text
+
+    async def poll(member: Consumer) -> None:
+        while True:
+            await member.poll(timeout_ms=100)
+
+    async with visiting(settings) as visitor:
+        await visitor.post("/create-topic", {"name": "rebalanced", "partitions": "2"})
+        async with consumer("slow") as slow:
+            while not slow.assignment():
+                await slow.poll(timeout_ms=100)
+            await look_for(visitor, "Stable")
+            async with consumer("new") as new:  # "slow" sends heartbeats, but does not poll, so it does not join again
+                polling = [asyncio.create_task(poll(new))]
+                text = await look_for(visitor, "The group rebalances, since", "PreparingRebalance")
+                assert "had partitions before: slow" in text
+                polling.append(asyncio.create_task(poll(slow)))
+                text = await look_for(visitor, "Stable", "The last rebalance, as this page saw it")
+                assert "The cluster has no journal of this rebalance" in text
+                assert "The group rebalances" not in text
+                assert "<svg" in text
+                for task in polling:
+                    task.cancel()
+                await asyncio.gather(*polling, return_exceptions=True)

@@ -33,7 +33,7 @@ _HEX_ROW: Final = 16
 _MOST_DUMPED: Final = 64 << 10
 """Limit of the bytes that a dump shows."""
 _CONFLUENT_BYTES: Final = 5
-_UNUSUAL: Final = re.compile(rb"[^\t\n\r\x1b\x20-\xff]")
+_UNUSUAL: Final = bytes(set(range(0x20)) - set(b"\t\n\r\x1b"))
 """Bytes that text does not have; bytes with one are taken for binary."""
 _NOT_PLAIN: Final = re.compile(r"[^\n\t -~]")
 _ESCAPED: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -67,8 +67,11 @@ def decode(
     """
     if data is None:
         return Decoded(format="tombstone", size_bytes=None)
-    if most is not None and len(data) > most and (head := _head(data, name, most)) is not None:
-        return head
+    if most is not None and len(data) > most:
+        if (head := _head(data, name, most)) is not None:
+            return head
+        if name in (GUESS, "hex"):
+            return _hex(data, most) if name == "hex" else _guessed(data, most)
     if name == GUESS:
         return _guessed(data)
     try:
@@ -96,28 +99,31 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def _head(data: bytes, name: str, most: int) -> Decoded | None:
-    """Return the beginning of text or JSON without building its tree; None for other bytes and formats."""
+    """Return the beginning of text or JSON without building a tree; None for other bytes and formats."""
     if name not in (GUESS, "text", "json"):
         return None
     is_json = name != "text" and data[:_HEX_ROW].lstrip()[:1] in (b"{", b"[")
     try:
         text = data.decode()
-    except ValueError:
-        return None
-    if is_json:
-        try:
+        if is_json:
             msgspec.json.decode(data, type=msgspec.Raw)  # checks it
-        except ValueError:
-            is_json = False
-    if not is_json and (name == "json" or (name == GUESS and _UNUSUAL.search(data))):
+    except UnicodeDecodeError:
+        return None
+    except ValueError:
+        is_json = False
+    if not is_json and (name == "json" or (name == GUESS and _is_binary(data))):
         return None
     kind = "json" if is_json else "text"
     return Decoded(format=kind, size_bytes=len(data), text=visible_text(text[: most + 1]), is_container=is_json)
 
 
-def _guessed(data: bytes) -> Decoded:
+def _is_binary(data: bytes) -> bool:
+    return len(data.translate(None, _UNUSUAL)) < len(data)
+
+
+def _guessed(data: bytes, most_dumped: int = _MOST_DUMPED) -> Decoded:
     for attempt in (_json, _text, _msgpack):
-        if attempt is _text and _UNUSUAL.search(data):
+        if attempt is _text and _is_binary(data):
             continue
         try:
             found = attempt(data)
@@ -129,8 +135,8 @@ def _guessed(data: bytes) -> Decoded:
         (schema_id,) = struct.unpack(">i", data[1:_CONFLUENT_BYTES])
         if 0 < schema_id < 1_000_000:
             note = f"It may have the schema {schema_id} of a schema registry."
-            return msgspec.structs.replace(_hex(data), error=note)
-    return _hex(data)
+            return msgspec.structs.replace(_hex(data, most_dumped), error=note)
+    return _hex(data, most_dumped)
 
 
 def _text(data: bytes) -> Decoded:
@@ -152,13 +158,13 @@ def _of_tree(name: str, tree: Any, data: bytes, text: str) -> Decoded:
     return Decoded(format=name, size_bytes=len(data), is_container=is_container, **shown)
 
 
-def _hex(data: bytes) -> Decoded:
+def _hex(data: bytes, most: int = _MOST_DUMPED) -> Decoded:
     rows = []
-    for place in range(0, min(len(data), _MOST_DUMPED), _HEX_ROW):
+    for place in range(0, min(len(data), most), _HEX_ROW):
         row = data[place : place + _HEX_ROW]
         letters = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
         rows.append(f"{place:08x}  {row.hex(' '):<47}  {letters}")
-    if len(data) > _MOST_DUMPED:
+    if len(data) > most:
         rows.append("…")
     return Decoded(format="hex", size_bytes=len(data), text="\n".join(rows))
 

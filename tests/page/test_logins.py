@@ -72,7 +72,7 @@ def test_after_twenty_wrong_logins_a_user_of_an_address_waits_and_others_do_not(
     attempts.begin("10.0.0.1", "alice")
 
 
-def test_an_address_that_tries_many_users_waits_and_many_addresses_keep_nobody_out() -> None:
+def test_an_address_that_tries_many_users_waits_and_its_count_outlasts_many_other_addresses() -> None:
     attempts = Attempts(VirtualClock())
     for number in range(200):
         attempts.begin("10.0.0.1", f"user-{number}")

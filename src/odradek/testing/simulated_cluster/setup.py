@@ -6,7 +6,14 @@ from typing import Final
 
 from msgspec import Struct
 
+MOST_CONNECTIONS: Final = 80
+"""Limit of a broker's connections, far more than the clients of a seed need."""
+REQUEST_BYTES: Final = 1 << 20
+"""A broker's memory for requests."""
 CONFIG: Final = {
+    "max.connections": str(MOST_CONNECTIONS),
+    "queued.max.request.bytes": str(REQUEST_BYTES),
+    "socket.request.max.bytes": str(REQUEST_BYTES),
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
     "replica.lag.time.max.ms": "3000",

@@ -50,6 +50,8 @@ class MemoryNetwork:
         self._next_port = _FIRST_FREE_PORT
         self._blocked: set[tuple[str, str]] = set()
         self._rejecting: set[str] = set()
+        self._exhausted: set[str] = set()
+        self._unaccepted: list[MemoryTransport] = []
         self._slow_s: dict[tuple[str, str], float] = {}
         self._healed: list[asyncio.Future[None]] = []
         self._held: dict[Link, None] = {}
@@ -86,11 +88,20 @@ class MemoryNetwork:
             if owner == host:
                 transport.abort()
 
+    def exhaust(self, host: str) -> None:
+        """Let `host` open and accept no more sockets until `heal`; the kernel still completes connections to it."""
+        self.note(f"exhaust {host}")
+        self._exhausted.add(host)
+
     def heal(self) -> None:
-        """Undo every `block`, `partition`, `slow_down` and `reject`; held data is delivered."""
+        """Undo every `block`, `partition`, `slow_down`, `reject` and `exhaust`; held data is delivered."""
         self.note("heal")
         self._blocked.clear()
         self._rejecting.clear()
+        self._exhausted.clear()
+        unaccepted, self._unaccepted = self._unaccepted, []
+        for transport in unaccepted:
+            transport.start_soon()
         self._slow_s.clear()
         held, self._held = self._held, {}
         for link in held:
@@ -128,9 +139,12 @@ class MemoryNetwork:
     async def connect(self, host: str, factory: Callable[[], P], address: str, port: int) -> tuple[MemoryTransport, P]:
         """Connect the process `host` to the listener at `address`:`port`.
 
-        Raises `ConnectionRefusedError` without a listener, `ConnectionResetError` if the listener's end closes at
-        once, and `TimeoutError` if a cut lasts `CONNECT_TIMEOUT_S`.
+        Raises `OSError` EMFILE if `host` is exhausted, `ConnectionRefusedError` without a listener,
+        `ConnectionResetError` if the listener's end closes at once, and `TimeoutError` if a cut lasts
+        `CONNECT_TIMEOUT_S`.
         """
+        if host in self._exhausted:
+            raise OSError(errno.EMFILE, "too many open files")
         listener = self._find(address, port)
         if listener is not None:
             await self._reach(host, listener.host)
@@ -147,7 +161,10 @@ class MemoryNetwork:
             addresses=(near, (_canonical(address), port)),
             network=self,
         )
-        server.start_soon()
+        if listener.host in self._exhausted:
+            self._unaccepted.append(server)
+        else:
+            server.start_soon()
         try:
             await asyncio.sleep(self.latency())
         except BaseException:

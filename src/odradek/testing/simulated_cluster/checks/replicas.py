@@ -62,17 +62,20 @@ class HighWatermarks:
         place, end = leader.topic_partition, leader.high_watermark
         if "compact" in leader.log.config.cleanup_policy:
             return []  # each replica is compacted by itself
-        expected = _batches(leader.log, end)
+        logs = {number: broker.logs.get(place) for number, broker in self._world.running.items()}
+        # Each replica deletes old segments by itself.
+        start = max([leader.log.log_start_offset, *(log.log_start_offset for log in logs.values() if log is not None)])
+        expected = _batches(leader.log, start, end)
         return [
-            f"broker {number} has other batches of {place} below {end} than its leader"
-            for number, broker in self._world.running.items()
-            if (log := broker.logs.get(place)) is None or _batches(log, end) != expected
+            f"broker {number} has other batches of {place} from {start} to {end} than its leader"
+            for number, log in logs.items()
+            if log is None or _batches(log, start, end) != expected
         ]
 
 
-def _batches(log: Log, end: int) -> list[tuple[int, int]]:
-    """Return the offset and the checksum of each batch below an offset."""
-    found, offset = list[tuple[int, int]](), log.log_start_offset
+def _batches(log: Log, offset: int, end: int) -> list[tuple[int, int]]:
+    """Return the offset and the checksum of each batch from an offset on and below an end."""
+    found = list[tuple[int, int]]()
     while offset < end and (data := log.read(offset, _MOST_BYTES)):
         for _, header in iterate_batches(memoryview(data)):
             if header.base_offset < end:

@@ -8,7 +8,9 @@ from odradek.testing.simulated_cluster.faults import (
     disks,
     network,
     processes,
+    retention,
     security,
+    shortages,
     time,
     transactions,
     tree,
@@ -24,6 +26,8 @@ FAULTS: Final[dict[str, Fault]] = {
         tree.disconnect_tree, tree.blink, tree.expire, tree.depose, tree.unregister,
         disks.flip_bit, disks.fill_disk, disks.slow_disk, disks.take_descriptors,
         disks.fail_syncs, disks.lose_directory,
+        retention.shorten_retention, retention.delete_records, retention.force_cleaner,
+        shortages.take_sockets, shortages.crowd, shortages.hoard,
         time.pause, time.pause_client, time.jump_clock, time.jump_one_clock, time.drift,
         administration.create, administration.reassign, administration.rolling_restart,
         transactions.crash_at_an_end, transactions.abort_while_requests_are_held, transactions.oversleep,
@@ -36,6 +40,9 @@ _OF_WORKLOADS: Final = {
     "oversleep": "transactions",
     "revoke_acls": "security",
     "rotate_password": "security",
+    "shorten_retention": "retained",
+    "delete_records": "retained",
+    "force_cleaner": "compacted",
 }
 """The workload without which a fault has no effect."""
 

@@ -8,6 +8,7 @@ from odradek.testing.simulated_cluster.workloads.classic_group import ClassicGro
 from odradek.testing.simulated_cluster.workloads.compacted import Compacted
 from odradek.testing.simulated_cluster.workloads.consumer_group import ConsumerGroup
 from odradek.testing.simulated_cluster.workloads.records import Records
+from odradek.testing.simulated_cluster.workloads.retained import Retained
 from odradek.testing.simulated_cluster.workloads.security import Security
 from odradek.testing.simulated_cluster.workloads.transactions import Transactions
 from odradek.testing.simulated_cluster.workloads.two_phase import TwoPhase
@@ -20,6 +21,7 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
     "consumer-group": ConsumerGroup,
     "records": Records,
     "security": Security,
+    "retained": Retained,
     "transactions": Transactions,
     "two-phase": TwoPhase,
 }

@@ -1,0 +1,110 @@
+"""A topic whose oldest segments are deleted while it is written, replicated and read.
+
+A reader may only miss records below a log start offset. In the end, every acknowledged record from the log start offset
+on is in the log; without a fault of retention, no record is deleted.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, Final
+
+from odradek.log import Log
+from odradek.model import TopicPartition
+from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, BrokenPromiseError
+from odradek.testing.simulated_cluster.setup import Setup
+from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
+from odradek.testing.world import World, cancel, until
+
+TOPIC: Final = "retained"
+_PLACE: Final = TopicPartition(TOPIC, 0)
+
+
+class Retained(Workload):
+    """A producer and a reader of one partition with small segments."""
+
+    config: ClassVar[Mapping[str, str]] = {
+        "log.retention.check.interval.ms": "1000",
+        "log.segment.delete.delay.ms": "2000",
+    }
+    clients: ClassVar[Sequence[str]] = ("retained-writer", "retained-reader")
+    topics: ClassVar[Sequence[str]] = (TOPIC,)
+
+    def __init__(self, world: World, setup: Setup) -> None:
+        super().__init__(world, setup)
+        writer, reader = self.clients
+        self._producer = world.producer(writer, batch_size=500, delivery_timeout_ms=3_000_000, **CLIENTS)
+        self._consumer = world.consumer(reader, **CLIENTS)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._acknowledged: dict[int, bytes] = {}
+        self._waiting: set[asyncio.Future[Any]] = set()
+        self._logs: dict[Log, None] = {}
+        self._next = 0
+        """The offset after the last record that was read."""
+        self.may_be_deleted = False
+        """Whether a fault has deleted segments."""
+
+    async def start(self) -> None:
+        """Start the clients, and return when records have been read."""
+        await create_topic(self.world, TOPIC, 1, **{"segment.bytes": "2048", "retention.ms": "-1"})
+        for host, client, work in (
+            (self.clients[0], self._producer, self._write), (self.clients[1], self._consumer, self._read),
+        ):  # fmt: skip
+            with self.world.simulation.on(host):
+                await client.start()
+                self._tasks.append(asyncio.create_task(work(), name=host))
+        await until(lambda: self._next > 0, within_s=PATIENCE_S)
+
+    async def finish(self) -> list[str]:
+        """Write no more, let the reader read all, and compare the log with the acknowledged records."""
+        await cancel(self._tasks.pop(0))
+        await until(lambda: not self._waiting, within_s=PATIENCE_S)
+        await self._producer.close()
+        async with self.world.consumer("auditor", **CLIENTS) as consumer, asyncio.timeout(PATIENCE_S):
+            consumer.assign([_PLACE])
+            start = (await consumer.beginning_offsets([_PLACE]))[_PLACE]
+            end = (await consumer.end_offsets([_PLACE]))[_PLACE]
+            consumer.seek(_PLACE, start)
+            found: dict[int, bytes] = {}
+            while await consumer.position(_PLACE) < end:
+                found |= {record.offset: record.value or b"" for record in await consumer.poll(1_000)}
+        await until(lambda: self._next >= end, within_s=PATIENCE_S)
+        await cancel(*self._tasks)
+        await self._consumer.close()
+        deleted = [f"the log of {_PLACE} starts at {start}, and nothing was deleted"] if start else []
+        return deleted * (not self.may_be_deleted) + [
+            f"{_PLACE} has {found.get(offset)!r} at {offset}, and not {value!r}"
+            for offset, value in self._acknowledged.items()
+            if offset >= start and found.get(offset) != value
+        ]
+
+    async def _write(self) -> None:
+        chance, number = self.world.simulation.entropy("retained-writer"), 0
+        while True:
+            value = b"%0100d" % number
+            delivery = await self._producer.send(TOPIC, value, partition=0)
+            self._waiting.add(delivery)
+            delivery.add_done_callback(partial(self._note, value))
+            number += 1
+            await asyncio.sleep(chance.choice((0.0, 0.05, 0.3)))
+
+    def _note(self, value: bytes, done: "asyncio.Future[Any]") -> None:
+        self._waiting.discard(done)
+        if not done.cancelled() and done.result().offset >= 0:
+            self._acknowledged[done.result().offset] = value
+
+    async def _read(self) -> None:
+        chance = self.world.simulation.entropy("retained-reader")
+        self._consumer.assign([_PLACE])
+        while True:
+            logs = (broker.logs.get(_PLACE) for broker in self.world.running.values())
+            self._logs |= dict.fromkeys(log for log in logs if log is not None)
+            for record in await self._consumer.poll(1_000):
+                if record.offset < self._next or self._next < record.offset > self._log_start():
+                    raise BrokenPromiseError(f"a reader of {_PLACE} got {record.offset}, and not {self._next}")
+                self._next = record.offset + 1
+            await asyncio.sleep(chance.choice((0.0, 0.5, 3.0)))
+
+    def _log_start(self) -> int:
+        """Return the highest log start offset of a replica, also of brokers that have been killed."""
+        return max(log.log_start_offset for log in self._logs)

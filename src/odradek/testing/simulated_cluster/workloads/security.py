@@ -159,7 +159,7 @@ class Security(Workload):
             "other-writer": self._feed(),
             "intruder": self._intrude(),
         }
-        self._tasks = [asyncio.create_task(client, name=name) for name, client in clients.items()]
+        self._tasks = [self.world.spawn(name, client) for name, client in clients.items()]
         await self._until_at_work()
 
     async def finish(self) -> list[str]:

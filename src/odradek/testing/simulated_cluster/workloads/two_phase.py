@@ -131,8 +131,8 @@ class TwoPhase(Workload):
     async def start(self) -> None:
         """Start the clients, and return when records have been read."""
         await create_topic(self.world, TOPIC, len(_PLACES))
-        self._lives = [asyncio.create_task(each.live(), name=each.host) for each in self._applications]
-        self._reading = asyncio.create_task(self._read_all(), name="ledger-reader")
+        self._lives = [self.world.spawn(each.host, each.live()) for each in self._applications]
+        self._reading = self.world.spawn("ledger-reader", self._read_all())
         await until(self._has_read, within_s=PATIENCE_S)
 
     async def finish(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the faults of the catalogue do to a cluster, and that they are undone."""
+"""The effects of faults on a cluster, which is whole again after their end."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

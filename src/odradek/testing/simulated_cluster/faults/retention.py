@@ -1,4 +1,4 @@
-"""Deletion and compaction of records while they are read and replicated: what an operator does to save room."""
+"""Deletion and compaction of records while they are read and replicated, as by an operator who saves room."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

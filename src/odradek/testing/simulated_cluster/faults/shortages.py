@@ -1,4 +1,4 @@
-"""Faults of what a broker has only so much of: sockets, connections and memory for requests."""
+"""Faults of limited resources of a broker: sockets, connections and memory for requests."""
 
 import asyncio
 from contextlib import suppress

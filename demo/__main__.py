@@ -31,7 +31,7 @@ from odradek.spark.session import local_session, stop_session
 from odradek.testing.servers.odradek_process import ServedBroker, SupervisedBrokers
 
 PARTITIONS: Final = 4
-BATCHES: Final = 9
+BATCHES: Final = 5
 """About how many micro-batches the real-time pipeline takes."""
 BATCHES_BEFORE_THE_KILL: Final = 2
 BROKERS: Final = 3

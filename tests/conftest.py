@@ -53,14 +53,20 @@ COMPONENTS: Final[dict[str, Callable[[], str]]] = {
 }
 """Optional components, each with the reason why it cannot be used, or an empty text."""
 
-_SHARING: Final = {"spark": "Spark", "pipelines": "Spark", "peers": "Kafka"}
-"""Rooms whose tests share a server that takes long to start."""
+_SHARING: Final = {"spark": "Spark", "pipelines": "Spark", "peers": "Kafka", "page/browser": "Chromium"}
+"""Folders whose tests share a server, or a browser, that takes long to start."""
 
-_LONGEST: Final = ("spark", "pipelines", "peers", "soak", "interop", "lab", "simulation", "bench", "supervisor", "log")
+_ALONE: Final = ("tests/pipelines/test_demo.py", "tests/pipelines/test_pipeline_kills.py")
+"""Long files of these rooms that start servers of their own."""
+
+_LONGEST: Final = (
+    "spark", "pipelines", "peers", "soak", "interop", "lab", "simulation", "bench", "supervisor", "page", "log",
+)  # fmt: skip
 """The rooms that take longest, in the order in which they begin: first those that one worker runs as a whole."""
 
 # How fast a machine is decides nothing here: the first example may compile, and others may want the processor.
-settings.register_profile("odradek", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Few examples: each commit has others (`--hypothesis-seed` of .ci/run).
+settings.register_profile("odradek", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("odradek")
 
 _REQUIRED: Final = frozenset(os.environ.get("ODRADEK_REQUIRE", "").replace(",", " ").lower().split())
@@ -114,7 +120,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc] # it has no types
         def _split_scope(self, nodeid: str) -> str:
-            return _SHARING.get(_room(nodeid), nodeid.partition("::")[0])
+            file = nodeid.partition("::")[0]
+            shared = (name for folder, name in _SHARING.items() if file.startswith(f"tests/{folder}/"))
+            return file if file in _ALONE else next(shared, file)
 
     config.option.loadscopereorder = False  # the order is that of the items
     return Scheduling(config, log)
@@ -167,6 +175,12 @@ def _no_profiles_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> I
         for name in ("BOOTSTRAP_SERVER", "PROFILE", "TIMEOUT"):
             patch.delenv(f"ODRADEK_{name}", raising=False)
         yield
+
+
+@pytest.fixture
+def short_lived_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JVMs that commands start do without their second compiler, which takes more than it gives within a minute."""
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from odradek.protocol.internal_records.group_records import (
     ConsumerGroupTargetAssignmentMetadataKey,
 )
 
-_SEEDS: Final = len(seeds(100))
+_SEEDS: Final = len(seeds(30))
 
 
 def with_gaps(history: History) -> None:

@@ -17,7 +17,7 @@ from odradek.groups.consumer.consumer_group import ConsumerGroupState
 from odradek.groups.consumer.member import LEAVING_STATIC_EPOCH
 from odradek.groups.mixed import migration
 
-_SEEDS: Final = len(seeds(150))
+_SEEDS: Final = len(seeds(50))
 Client = Member | ClassicClient
 
 

@@ -20,7 +20,7 @@ from odradek.groups.consumer.member import LEAVING_STATIC_EPOCH
 from odradek.groups.consumer.messages import ConsumerGroupHeartbeatRequest
 from odradek.model import ErrorCode
 
-_SEEDS: Final = len(seeds(150))
+_SEEDS: Final = len(seeds(50))
 _STEPS: Final = 120
 _CODEC: Final = GroupRecordCodec()
 _TOPICS: Final = ("a", "b", "c")

@@ -128,7 +128,7 @@ class ReassignedPartition:
         assert all(self.records[each] >= self.committed for each in self.now.isr), "an acknowledged record is lost"
 
 
-@settings(max_examples=300)
+@settings(max_examples=80)
 @given(seed=st.integers(0, 2**32), events=st.lists(st.sampled_from(EVENTS), max_size=80))
 def test_a_reassignment_ends_in_the_target_and_loses_no_acknowledged_record(seed, events):
     reassigned = ReassignedPartition(random.Random(seed))

@@ -125,7 +125,7 @@ class Witness:
         return {0} | {totals_of(log, offset).get(key, 0) for offset in range(end + 1)}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(operations=st.lists(OPERATIONS, min_size=5, max_size=40))
 def test_any_interleaving_equals_its_log(operations: list[tuple[Any, ...]]) -> None:
     async def scene(at: Scene) -> None:

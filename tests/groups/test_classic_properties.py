@@ -199,7 +199,7 @@ steps = st.one_of(
 )
 
 
-@hypothesis.settings(max_examples=300)
+@hypothesis.settings(max_examples=80)
 @hypothesis.given(st.lists(steps, max_size=80), st.sampled_from((0, 300)), st.sampled_from((2, 100)))
 def test_every_request_is_answered_once_and_every_generation_is_announced_once(
     script: list[tuple[object, ...]], delay_ms: int, max_size: int
@@ -218,7 +218,7 @@ def test_every_request_is_answered_once_and_every_generation_is_announced_once(
     simulated.move()
 
 
-@hypothesis.settings(max_examples=100)
+@hypothesis.settings(max_examples=40)
 @hypothesis.given(st.lists(steps, max_size=40))
 def test_a_group_of_live_members_becomes_stable_after_any_faults(script: list[tuple[object, ...]]) -> None:
     """M6. Once appends commit and clients follow the protocol, all have assignments of one generation."""

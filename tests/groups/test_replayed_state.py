@@ -196,7 +196,7 @@ OPERATION = st.one_of(
 )
 
 
-@hypothesis.settings(max_examples=300)
+@hypothesis.settings(max_examples=80)
 @hypothesis.given(st.lists(OPERATION, min_size=10, max_size=60))
 def test_replay_gives_the_durable_state_that_requests_left(operations: list[tuple[Any, ...]]) -> None:
     at = Scene()

@@ -23,7 +23,7 @@ members = [2, 5]
 partitions = 20
 racks = [0, 3]
 topics = 3
-seed = { from = 0, to = 19 }
+seed = { from = 0, to = 7 }
 batch = 16
 """
 
@@ -40,10 +40,11 @@ def running(path: Path, *options: str) -> Iterator["subprocess.Popen[str]"]:
 
 @pytest.mark.needs("java")
 @pytest.mark.timeout(1200)  # Spark starts three times
+@pytest.mark.usefixtures("short_lived_java")
 def test_a_sweep_that_is_killed_and_interrupted_computes_every_scenario_exactly_once(tmp_path: Path) -> None:
     path, directory = write_sweep(tmp_path, TEXT), tmp_path / "sweep"
     sweep = sweep_of(tmp_path, TEXT)
-    assert sweep.scenario_count == 2 * 2 * 2 * 6 * 20
+    assert sweep.scenario_count == 2 * 2 * 2 * 6 * 8
     with running(path, "--master", "local[1]") as process:
         eventually(lambda: len(files(directory)) >= 2, within_s=240)
         os.kill(process.pid, signal.SIGKILL)
@@ -57,13 +58,13 @@ def test_a_sweep_that_is_killed_and_interrupted_computes_every_scenario_exactly_
     interrupted = files(directory)
     assert len(interrupted) < sweep.scenario_count // sweep.batch
     kept = len(rows_of_table(directory))
-    assert f"{kept:,} of 960 scenarios are finished and kept in {directory}: the same command continues" in errors
+    assert f"{kept:,} of 384 scenarios are finished and kept in {directory}: the same command continues" in errors
     assert "Traceback" not in errors
     with running(path, "--master", "local[2]", "--json", "--by", "strategy", "--by", "failure") as process:
         output, errors = process.communicate(timeout=400)
     assert process.returncode == 0, errors
-    assert f"{kept:,} of 960 scenarios were finished before" in errors
-    assert "960 of 960 scenarios, 100 %" in errors
+    assert f"{kept:,} of 384 scenarios were finished before" in errors
+    assert "384 of 384 scenarios, 100 %" in errors
     finished = files(directory)
     # Files have the times of the first computation: equal bytes were not computed again.
     assert {name: finished[name] for name in interrupted} == interrupted
@@ -71,7 +72,7 @@ def test_a_sweep_that_is_killed_and_interrupted_computes_every_scenario_exactly_
     assert rows_of_table(directory) == rows_here(sweep)
     rows = [json.loads(line) for line in output.splitlines()]
     assert [(row["strategy"], row["failure"], row["scenarios"]) for row in rows] == [
-        (strategy, failure, 80) for strategy in sweep.strategies for failure in sweep.axes["failure"]
+        (strategy, failure, 32) for strategy in sweep.strategies for failure in sweep.axes["failure"]
     ]
     # All is finished: the summary needs no Spark.
     assert lab("sweep", str(path)).startswith("STRATEGY ")
@@ -80,13 +81,13 @@ def test_a_sweep_that_is_killed_and_interrupted_computes_every_scenario_exactly_
 def test_a_dry_run_counts_and_writes_nothing(tmp_path: Path) -> None:
     path = write_sweep(tmp_path, TEXT)
     assert lab("sweep", str(path), "--dry-run") == (
-        "960 scenarios (2 of members × 2 of racks × 6 of failure × 20 of seed × "
-        f"2 of strategy)\n0 are finished, 960 are left, in 60 batches\nresults: {tmp_path / 'sweep'}\n"
+        "384 scenarios (2 of members × 2 of racks × 6 of failure × 8 of seed × "
+        f"2 of strategy)\n0 are finished, 384 are left, in 24 batches\nresults: {tmp_path / 'sweep'}\n"
     )
     assert "of which 100 are wanted\n0 are finished, 100 are left" in lab(
         "sweep", str(path), "--dry-run", "--limit", "101"
     )
-    assert json.loads(lab("sweep", str(path), "--dry-run", "--json"))["scenarios"] == 960
+    assert json.loads(lab("sweep", str(path), "--dry-run", "--json"))["scenarios"] == 384
     assert list(tmp_path.iterdir()) == [path]
 
 

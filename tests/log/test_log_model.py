@@ -258,5 +258,5 @@ class LogModel(RuleBasedStateMachine):
             assert seen == b"".join(batch.data for batch in written)
 
 
-LogModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+LogModel.TestCase.settings = settings(max_examples=20, stateful_step_count=40)
 TestLogModel = LogModel.TestCase

@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """The demo over 2,000 flights, in a session of its own, with its temporary files under `tmp_path`."""
+    """The demo over 1,000 flights, in a session of its own, with its temporary files under `tmp_path`."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "demo", "--rows", "2000"],
+        [sys.executable, "-m", "demo", "--rows", "1000"],
         cwd=ROOT,
         env=os.environ | {"TMPDIR": str(tmp_path), "COLUMNS": "120"},
         stdout=subprocess.PIPE,

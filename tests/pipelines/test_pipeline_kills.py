@@ -36,10 +36,10 @@ from odradek.testing.servers.odradek_process import ServedBroker, SupervisedBrok
 
 WAIT_S: Final = 400
 """The longest wait for a step: Spark starts in seconds, but not beside other programs."""
-pytestmark = [pytest.mark.needs("java"), pytest.mark.timeout(4 * WAIT_S)]
+pytestmark = [pytest.mark.needs("java"), pytest.mark.timeout(4 * WAIT_S), pytest.mark.usefixtures("short_lived_java")]
 
 PARTITIONS: Final = 4
-BATCHES: Final = 10
+BATCHES: Final = 4
 """Batches of each pipeline: enough that it is in the middle when its process is killed after the first one."""
 COLUMNS: Final = RecordColumns(names=("key", "value", "timestamp", "headers"))
 
@@ -128,7 +128,7 @@ async def records(cluster: Cluster, partition: TopicPartition) -> list[dict[str,
 
 
 def test_the_demo_s_results_are_exact_after_kills_of_everything(runs: Runs, tmp_path: Path) -> None:
-    given = read_input(data_directory(), partitions=PARTITIONS, most_flights=2_000)
+    given = read_input(data_directory(), partitions=PARTITIONS, most_flights=1_000)
     disk = system_runtime().disk
     with SupervisedBrokers(tmp_path / "source", brokers=3) as cluster, ServedBroker(tmp_path / "target") as mirror:
         source, target = cluster.bootstrap_servers, mirror.bootstrap_servers

@@ -409,6 +409,7 @@ def test_the_command_names_the_file_and_the_line_of_a_key_that_spark_refuses(
     assert "there is no topic 'no'" in (tmp_path / "lost.state" / "odradek_error").read_text()
 
 
+@pytest.mark.usefixtures("short_lived_java")
 def test_ctrl_c_stops_the_command_s_queries(
     source: ServedBroker, admin: Any, topic: str, publish: Publish, tmp_path: Path
 ) -> None:

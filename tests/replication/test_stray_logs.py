@@ -93,10 +93,10 @@ def test_without_a_note_the_log_of_another_topic_of_the_name_is_renamed_and_kept
         await world.start(2)
         expected = ["t-0"] * (replicas - 2) + ["t-0.stray"]
         await until(lambda: folders(world) == expected)
-        await asyncio.sleep(700)
+        await asyncio.sleep(200)
         await world.stop(2)
         await world.start(2)
-        await asyncio.sleep(700)
+        await asyncio.sleep(200)
         assert folders(world) == expected
         assert TopicPartition("u", 0) in world.running[2].logs.logs
 
@@ -124,7 +124,7 @@ def test_a_moved_replica_stays_until_an_in_sync_replica_is_alive(seed: int) -> N
         await world.stop(0)
         await world.stop(1)
         await world.start(2)
-        await asyncio.sleep(700)
+        await asyncio.sleep(200)
         assert folders(world) == ["t-0"]
         await world.start(0)
         await world.start(1)
@@ -154,7 +154,7 @@ def test_a_moved_replica_stays_if_its_log_has_a_newer_leader_epoch_than_the_tree
         assert node is not None
         await world.store(0).set(path, replace(PartitionStateNode.decode(path, node.data), leader_epoch=0).encode())
         await world.start(2)
-        await asyncio.sleep(700)
+        await asyncio.sleep(200)
         assert folders(world) == ["t-0"]
         assert len(await notes(world)) == 1
 
@@ -187,7 +187,7 @@ def test_a_replica_stays_that_an_old_backup_of_the_tree_assigns_elsewhere(
         await store.close()
         await world.start(before)
         await world.start(after)
-        await asyncio.sleep(700)
+        await asyncio.sleep(200)
         assert folders(world, after) == ["t-0"]
 
     with caplog.at_level(logging.WARNING, "odradek"):
@@ -243,7 +243,7 @@ def test_a_log_that_the_tree_does_not_know_is_left_alone(seed: int, why: str, ca
                 path = paths.parent(path)
         await store.close()
         await world.start()
-        await asyncio.sleep(700)
+        await asyncio.sleep(200)
         assert any(name in ("t-0", "kafka-0") for name in disk.list("/data"))
         assert not any(name.endswith(("-stray", "-delete")) for name in disk.list("/data"))
 
@@ -260,7 +260,7 @@ def test_a_stray_folder_that_the_tree_does_not_explain_stays(seed: int) -> None:
         name = f"/data/kafka-0.{'a' * 32}-stray"
         disk.make_directories(name)
         await world.start()
-        await asyncio.sleep(700)
+        await asyncio.sleep(200)
         assert disk.exists(name)
 
     World(seed).play(scene)

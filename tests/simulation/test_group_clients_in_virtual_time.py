@@ -336,6 +336,6 @@ def play(seed: int, protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-@pytest.mark.parametrize("number", seeds(4))
+@pytest.mark.parametrize("number", seeds(2))
 def test_a_group_reads_all_that_was_acknowledged_whatever_happens(number: int, protocol: str) -> None:
     play(number, protocol)

@@ -29,9 +29,9 @@ def results(python: str, hash_seed: str, *seeds: int) -> str:
 
 
 def test_two_processes_with_other_hashes_of_strings_give_the_same_result():
-    first = results(sys.executable, "0", 1, 4)
-    assert first.count('"digest"') == 2
-    assert first == results(sys.executable, "1", 1, 4)
+    first = results(sys.executable, "0", 4)
+    assert '"digest"' in first
+    assert first == results(sys.executable, "1", 4)
 
 
 @pytest.mark.needs("pythons")

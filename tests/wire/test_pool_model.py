@@ -167,5 +167,5 @@ class PoolModel(RuleBasedStateMachine):
         assert self.pool.first_waiter is None
 
 
-PoolModel.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
+PoolModel.TestCase.settings = settings(max_examples=30, stateful_step_count=50)
 TestPoolModel = PoolModel.TestCase

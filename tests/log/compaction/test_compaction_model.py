@@ -142,5 +142,5 @@ class CompactionModel(RuleBasedStateMachine):
             assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
 
 
-CompactionModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+CompactionModel.TestCase.settings = settings(max_examples=20, stateful_step_count=40)
 TestCompactionModel = CompactionModel.TestCase

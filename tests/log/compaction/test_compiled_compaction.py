@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from compacting import COMPACT, NOW, T0, Room
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -87,7 +87,6 @@ def life(given: list[list[Batch]], *, io_bytes: int, keys: int, worthwhile_bytes
 
 
 @given(rounds, st.sampled_from([0, 300, 2000, 1 << 20]), st.sampled_from([1, 7, 1000]))
-@settings(max_examples=40)
 def test_plain_and_compiled_compaction_write_the_same_files(given: list[list[Batch]], io_bytes: int, keys: int) -> None:
     """However much is read at once, and however few keys are noted: of compressed, transactional and other batches."""
     plain = life(given, io_bytes=io_bytes, keys=keys, worthwhile_bytes=PLAIN)
@@ -118,7 +117,6 @@ def damaged(position: int, byte: int, worthwhile_bytes: int) -> tuple[dict[Any, 
 
 
 @given(st.integers(0, 440), st.integers(1, 255))
-@settings(max_examples=60)
 def test_plain_and_compiled_compaction_find_the_same_damage(position: int, byte: int) -> None:
     """A checksum covers all of a batch but the first 17 bytes: of those only the leader's epoch may be anything."""
     said, files = damaged(position, byte, COMPILED)

@@ -201,7 +201,7 @@ batches = st.builds(
 
 
 @given(st.lists(batches, min_size=1, max_size=6), st.integers(0, 20), st.integers(0, 3))
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_plain_and_compiled_filters_follow_the_rules(given: list[Batch], from_offset: int, not_indexed: int) -> None:
     sections: list[Section] = []
     offset = 0

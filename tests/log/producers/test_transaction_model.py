@@ -212,5 +212,5 @@ class TransactionModel(RuleBasedStateMachine):
         assert self.log.log_end_offset == (end if self.batches else self.log.log_end_offset)
 
 
-TransactionModel.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
+TransactionModel.TestCase.settings = settings(max_examples=20, stateful_step_count=40)
 TestTransactionModel = TransactionModel.TestCase

@@ -88,22 +88,19 @@ def _in_plain_python(texts: dict[str, str], folder: Path) -> dict[str, float]:
 
 
 def _on_spark(cores: int, texts: dict[str, str], folder: Path) -> dict[str, float]:
-    from odradek.lab.sweep.spark_jobs import compute_batches, sweep_session
-    from odradek.spark.session import stop_session
+    from odradek.lab.sweep.spark_jobs import compute_batches
+    from odradek.spark.jobs import jobs_session
 
     def compute(spark: Any, sweep: Sweep, results: Results) -> None:
         missing = results.missing(sweep.setting_count)
         compute_batches(spark, sweep, missing, results, on_done=lambda amount: None)
 
     began = time.monotonic()
-    spark = sweep_session(f"local[{cores}]", {}, folder / "spark.log")
-    try:
+    with jobs_session("odradek lab sweep", f"local[{cores}]", {}, folder / "spark.log") as spark:
         # The Python workers import Odradek.
         _per_second(_TEXT.format(members=2, partitions=2 * 5, last=cores - 1), folder, partial(compute, spark))
         started = {"start": time.monotonic() - began}
         return started | _figures(texts, folder, partial(compute, spark))
-    finally:
-        stop_session(spark)
 
 
 def _figures(texts: dict[str, str], folder: Path, compute: Compute) -> dict[str, float]:

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
+import odradek
 from odradek.cli.sim import command, commands, seeds
 from odradek.testing.conditions import eventually
 from odradek.testing.simulated_cluster import shrinking
 from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult
+from odradek.testing.simulated_cluster.workloads.catalogue import draw_workloads
 
 
 def _play(plan: SeedPlan) -> SeedResult:
@@ -28,6 +31,7 @@ def _play(plan: SeedPlan) -> SeedResult:
         deeds=[f"{number} 1.50 kill 1 0" for number in played],
         virtual_s=60.0,
         events=9,
+        probes={"a": 1},
         trace=["    1.500000 s  broker-0 → broker-1: 30 B 0a0b0c0d", "    1.600000 s  task"],
     )
 
@@ -73,6 +77,9 @@ def test_json_has_a_line_for_each_seed(sim: Any) -> None:
         ([], "Give one of"),
         (["--seed", "1", "--seeds", "1..2"], "Give one of"),
         (["--replay", __file__, "--workers", "2"], "--replay plays what its file says"),
+        (["--replay", __file__, "--output", "o"], "--replay plays what its file says"),
+        (["--seed", "1", "--workers", "2", "--master", "local[2]"], "Give --workers or --master"),
+        (["--seed", "1", "--conf", "a=b"], "--conf is for Spark"),
         (["--seeds", "5..1"], "'5..1' is not a range of seeds such as 0..199"),
         (["--seed", "1", "--faults", "kill,burn"], "'burn' is none of kill,"),
     ],
@@ -97,6 +104,49 @@ def test_the_totals_so_far_are_printed_after_ctrl_c(sim: Any, monkeypatch: pytes
 def test_a_file_that_is_no_failure_is_refused(sim: Any) -> None:
     Path("x.json").write_bytes(msgspec.json.encode({"seed": 1}))
     assert "x.json is not a sim-SEED.json of a failure" in sim("--replay", "x.json").output
+
+
+def test_a_table_is_continued_with_the_seeds_that_it_lacks(sim: Any) -> None:
+    assert sim("--seeds", "2..3", "--output", "o").exit_code == 1
+    result = sim("--seeds", "0..4", "--output", "o", "--json")
+    assert result.exit_code == 1, "seed 3 failed before"
+    assert "2 seeds were played before; failed: 3\n" in result.stderr
+    assert sorted(json.loads(line)["plan"]["seed"] for line in result.stdout.splitlines()) == [0, 1, 4]
+    assert "seeds and 2 before, 1 failed" in sim("--seeds", "2..3", "--output", "o").stdout
+    rows = sorted(pq.read_table("o/seeds").to_pylist(maps_as_pydicts="strict"), key=lambda row: row["seed"])
+    assert [row["seed"] for row in rows] == [0, 1, 2, 3, 4]
+    assert rows[3]["findings"] == ["lost in t-0: b'1'"]
+    assert rows[3]["probes"] == {"a": 1}
+    assert rows[3]["workloads"] == draw_workloads(3)
+    assert rows[3]["wall_s"] >= 0
+    assert Path("o/sim-3.json").exists()
+
+
+def test_seeds_of_other_settings_or_of_another_version_do_not_mix(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sim("--seed", "2", "--output", "o")
+    result = sim("--seed", "2", "--output", "o", "--faults", "kill")
+    assert "o has seeds of other settings (faults): choose another --output, or remove it" in str(result.exception)
+    monkeypatch.setattr(odradek, "__version__", "9.9")
+    assert "other settings (version)" in str(sim("--seed", "2", "--output", "o").exception)
+
+
+def test_an_interrupted_command_keeps_the_seeds_that_were_played(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def play(plan: SeedPlan) -> SeedResult:
+        if plan.seed == 6:
+            raise KeyboardInterrupt
+        return _play(plan)
+
+    monkeypatch.setattr(seeds, "run_seed", play)
+    result = sim("--seeds", "4..9", "--output", "o", "--json")
+    assert result.exit_code
+    assert "2 seeds are kept in o: the same command continues" in result.stderr
+    assert pq.read_table("o/seeds")["seed"].to_pylist() == [4, 5]
+
+
+def test_a_damaged_file_of_the_table_is_named(sim: Any) -> None:
+    sim("--seed", "2", "--output", "o")
+    Path("o/seeds/0000000.parquet").write_bytes(b"PAR1")
+    assert "0000000.parquet cannot be read" in str(sim("--seed", "2", "--output", "o").exception)
 
 
 def test_no_worker_is_left_by_a_command_that_was_killed(tmp_path: Path) -> None:

@@ -110,18 +110,16 @@ def _compute(
     sweep: Sweep, missing: Sequence[Batch], results: Results, master: str, options: dict[str, str], count: int
 ) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    # These loggers report a failed or interrupted call into the JVM at length; the error's one line is enough.
-    for name in ("py4j", "SQLQueryContextLogger"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
     with packages_of("spark", "sweeps"):
-        from odradek.lab.sweep.spark_jobs import compute_batches, sweep_session
-        from odradek.spark.session import stop_session
+        from odradek.lab.sweep.spark_jobs import compute_batches
+        from odradek.spark.jobs import jobs_session
     wanted = count * len(sweep.strategies)
     left = sum(batch.last - batch.first for batch in missing)
-    spark = None
     try:
-        spark = sweep_session(master, options, results.log)
-        with _progress(wanted, wanted - left) as advance:
+        with (
+            jobs_session("odradek lab sweep", master, options, results.log) as spark,
+            _progress(wanted, wanted - left) as advance,
+        ):
             compute_batches(spark, sweep, missing, results, on_done=advance)
     except (KeyboardInterrupt, OdradekError):
         kept = wanted - sum(batch.last - batch.first for batch in results.missing(count))
@@ -130,9 +128,6 @@ def _compute(
             err=True,
         )
         raise
-    finally:
-        if spark is not None:
-            stop_session(spark)
 
 
 @contextmanager

@@ -1,22 +1,29 @@
 """`odradek sim`: play whole clusters in virtual time, with faults that a seed draws, and check every promise."""
 
+import itertools
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
-from odradek.cli.common import json_option, print_json
+from odradek.cli.common import json_option, key_and_value, print_json
 from odradek.cli.sim.failures import print_failure, write_failure
-from odradek.cli.sim.seeds import Totals, play_seeds, silence
-from odradek.runtime import SystemClock
+from odradek.cli.sim.seeds import Played, Totals, plans_of, play_on_spark, play_seeds, silence
+from odradek.model import packages_of
+from odradek.runtime import Clock, SystemClock
 from odradek.testing.coverage import unreached
 from odradek.testing.simulated_cluster.faults.catalogue import FAULTS
 from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult, run_seed
 from odradek.testing.simulated_cluster.shrinking import shrunk
 from odradek.testing.simulated_cluster.workloads.catalogue import WORKLOADS
+
+if TYPE_CHECKING:
+    from odradek.cli.sim.table import SeedTable
 
 _PROGRESS_S: Final = 10.0
 _MOST_SHRUNK: Final = 3
@@ -53,6 +60,8 @@ def _range(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option("--seeds", callback=_range, metavar="A..B", help="Play the seeds from A to B.")
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Start no more seeds after this time.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Number of processes.")
+@click.option("--master", metavar="URL", help="Play the seeds on Spark: spark://HOST:PORT, local[2], …")
+@click.option("--conf", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
 @click.option(
     "--workload", "workloads", type=_Names(sorted(WORKLOADS)), default=(), help="Play these instead of drawn ones."
 )
@@ -61,8 +70,9 @@ def _range(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     "--replay", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Play a sim-SEED.json again."
 )
 @click.option(
-    "--output", type=click.Path(path_type=Path, file_okay=False), default=Path(), metavar="DIR",
-    help="Directory for the sim-SEED.json and sim-SEED.svg of failures.  [default: .]",
+    "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+    help="Write a Parquet table of the seeds; those that it has are not played again. "
+    "Failures (sim-SEED.json, sim-SEED.svg) go there too.  [default: no table, failures in .]",
 )  # fmt: skip
 @click.option("--coverage", is_flag=True, help="List the marked branches and transitions that no seed has reached.")
 @json_option
@@ -72,10 +82,12 @@ def command(
     seeds: tuple[int, int] | None,
     minutes: float | None,
     workers: int,
+    master: str | None,
+    settings: tuple[str, ...],
     workloads: tuple[str, ...],
     faults: tuple[str, ...],
     replay: Path | None,
-    output: Path,
+    output: Path | None,
     coverage: bool,
     as_json: bool,
 ) -> None:
@@ -88,36 +100,74 @@ def command(
         raise click.UsageError(
             "Give one of --seed, --seeds and --replay, or --minutes, alone or with --seed or --seeds."
         )
-    if replay is not None and (minutes or workloads or faults or coverage or workers > 1):
+    if replay is not None and (minutes or workloads or faults or coverage or workers > 1 or master or output):
         raise click.UsageError("--replay plays what its file says: it takes --json and no other option.")
+    options = _spark_options(master, workers, settings)
     silence()
     if replay is not None:
         _replay(replay, as_json=as_json)
         return
     first, last = seeds or (seed or 0, seed if minutes is None else None)
-    clock, totals = SystemClock(), Totals()
+    clock = SystemClock()
     began = told = clock.monotonic()
     ends_at = None if minutes is None else began + 60 * minutes
     plan = SeedPlan(seed=first, workloads=workloads, faults=faults)
-    try:
-        for result in play_seeds(plan, first, last, workers=workers, ends_at=ends_at, clock=clock):
-            totals.add(result)
-            if as_json:
-                print_json(msgspec.to_builtins(result))
-            elif result.findings or first == last:
-                _report(result, output, is_shrunk=len(totals.failed) <= _MOST_SHRUNK)
-            if first != last and clock.monotonic() - told > _PROGRESS_S:
-                told = clock.monotonic()
-                click.echo(totals.line(told - began), err=True)
-    except KeyboardInterrupt:
-        sys.unraisablehook = lambda _: None  # coroutines of the world that is given up cannot end without its loop
-        raise
-    finally:  # Ctrl-C, too, prints the totals so far
-        if not as_json:
-            click.echo(totals.line(clock.monotonic() - began))
-            for name in unreached(totals.counts) if coverage else ():
-                click.echo(f"not reached: {name}")
+    with ExitStack() as stack:
+        table = stack.enter_context(_table(output, plan, clock))
+        totals = table.read(first, last) if table is not None else Totals()
+        numbers = itertools.count(first) if last is None else range(first, last + 1)
+        plans = plans_of(plan, numbers, table.played if table is not None else (), ends_at=ends_at, clock=clock)
+        results = _results(stack, plans, workers, master, options, (output or Path()) / "spark.log")
+        try:
+            for played in results:
+                result = played.result
+                totals.add(result)
+                if table is not None:
+                    table.add(played)
+                if as_json:
+                    print_json(msgspec.to_builtins(result))
+                elif result.findings or first == last:
+                    _report(result, output or Path(), is_shrunk=len(totals.failed) <= _MOST_SHRUNK)
+                if first != last and clock.monotonic() - told > _PROGRESS_S:
+                    told = clock.monotonic()
+                    click.echo(totals.line(told - began), err=True)
+        except KeyboardInterrupt:
+            sys.unraisablehook = lambda _: None  # coroutines of the world that is given up cannot end without its loop
+            raise
+        finally:  # Ctrl-C, too, prints the totals so far
+            if not as_json:
+                click.echo(totals.line(clock.monotonic() - began))
+                for name in unreached(totals.counts) if coverage else ():
+                    click.echo(f"not reached: {name}")
     sys.exit(bool(totals.failed))
+
+
+def _spark_options(master: str | None, workers: int, settings: tuple[str, ...]) -> dict[str, str]:
+    if master is not None and workers > 1:
+        raise click.UsageError("Give --workers or --master: with --master, Spark decides how many seeds run at once.")
+    if settings and master is None:
+        raise click.UsageError("--conf is for Spark: give --master, too.")
+    return dict(map(key_and_value, settings))
+
+
+def _table(output: Path | None, plan: SeedPlan, clock: Clock) -> AbstractContextManager["SeedTable | None"]:
+    if output is None:
+        return nullcontext()
+    with packages_of("arrow", "tables of seeds"):
+        from odradek.cli.sim.table import opened
+    return opened(output, plan, clock)
+
+
+def _results(
+    stack: ExitStack, plans: Iterator[SeedPlan], workers: int, master: str | None, options: dict[str, str], log: Path
+) -> Iterator[Played]:
+    """Return the results of the plans; without a plan, Spark is not started."""
+    if master is None or (first := next(plans, None)) is None:
+        return play_seeds(plans, workers=workers)
+    with packages_of("spark", "simulations on Spark"):
+        from odradek.spark.jobs import jobs_session
+    spark = stack.enter_context(jobs_session("odradek sim", master, options, log))
+    return stack.enter_context(closing(play_on_spark(spark, itertools.chain([first], plans))))
 
 
 def _report(result: SeedResult, output: Path, *, is_shrunk: bool) -> None:

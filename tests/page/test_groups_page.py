@@ -171,7 +171,7 @@ async def test_a_stuck_classic_group_names_the_members_that_may_hold_it_up(monke
     async with visiting() as visitor:
         text = (await visitor.get("/group?id=stuck")).text
     assert "The group rebalances, at least since" in text
-    assert "partitions before: member-0000 on h, member-0001 on h" in text
+    assert "Check whether these poll, which had partitions before: member-0000 on h, member-0001 on h" in text
     assert "member-0004 on h and 2 more." in text
 
 

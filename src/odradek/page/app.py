@@ -143,7 +143,7 @@ class PageApp:
 
         async def updates() -> AsyncIterator[Parts]:
             before = None
-            async with aclosing(self._readings(page, asked)) as readings:  # type: ignore[type-var]
+            async with aclosing(self._updates(page, asked)) as readings:  # type: ignore[type-var]
                 async for data in readings:
                     if page.updates is None and data == before:
                         continue  # unchanged: rendering costs more than reading
@@ -159,7 +159,7 @@ class PageApp:
         events = self.live.stream((asked.session.key, asked.address), updates)
         return StreamingResponse(events, media_type="text/event-stream", headers={"vary": "accept"})
 
-    async def _readings(self, page: Page, asked: PageRequest) -> AsyncIterator[Any]:
+    async def _updates(self, page: Page, asked: PageRequest) -> AsyncIterator[Any]:
         """Yield a page's data again and again, or the error that prevents it."""
         if page.updates is not None:
             try:

@@ -32,8 +32,8 @@ _RELEASES: Final = (
 class Versions(Struct, frozen=True, kw_only=True):
     """The software of each broker as text, "" where it is unknown, and the finalized features with their levels."""
 
-    brokers: Mapping[int, str]
-    features: Mapping[str, int]
+    brokers: Mapping[int, str] = {}
+    features: Mapping[str, int] = {}
 
     @property
     def feature_texts(self) -> list[str]:

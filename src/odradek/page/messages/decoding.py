@@ -179,22 +179,23 @@ def _with_schema(data: bytes, name: str, show: Show) -> Decoded:
 
 def _is_shown(tree: object) -> bool:
     """Return whether a tree is small, without extension types, and its names are strings or integers."""
-    left, waiting = MOST_NODES, [(tree, 0)]
-    while waiting:
-        node, depth = waiting.pop()
-        is_odd = isinstance(node, msgspec.msgpack.Ext)
-        if (
-            is_odd
-            or depth > _MOST_DEPTH
-            or (isinstance(node, dict) and not all(type(name) in (str, int) for name in node))
-        ):
-            return False
-        children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-        left -= 1
-        if left < len(children):
-            return False
-        waiting.extend((child, depth + 1) for child in children)
-    return True
+    left, level = MOST_NODES, [tree]
+    for _ in range(_MOST_DEPTH + 1):
+        left -= len(level)
+        below: list[object] = []
+        for node in level:
+            if isinstance(node, msgspec.msgpack.Ext):
+                return False
+            if isinstance(node, dict):
+                if not all(type(name) in (str, int) for name in node):
+                    return False
+                below.extend(node.values())
+            elif isinstance(node, list):
+                below.extend(node)
+            if len(below) > left:
+                return False
+        level = below
+    return not level
 
 
 _PLAIN: Final[dict[str, Callable[[bytes], Decoded]]] = {

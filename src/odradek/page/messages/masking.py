@@ -4,7 +4,7 @@ Masks of fields fail closed: bytes whose fields are not known, and texts that ma
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -65,18 +65,20 @@ class Masks:
     def _tree(self, tree: Any) -> Any:
         if isinstance(tree, dict):
             return {
-                self._name(name): MASKED if str(name).casefold() in self._fields else self._tree(each)
+                _changed(name, self._without_matches): MASKED
+                if str(name).casefold() in self._fields
+                else self._tree(each)
                 for name, each in tree.items()
             }
         if isinstance(tree, list):
             return [self._tree(each) for each in tree]
-        if tree is None or isinstance(tree, bool):
-            return tree
-        text = tree if isinstance(tree, str) else str(tree)
-        return tree if (masked := self.text(text)) == text else masked
+        return tree if tree is None or isinstance(tree, bool) else _changed(tree, self.text)
 
-    def _name(self, name: Any) -> Any:
-        return name if (masked := self._without_matches(str(name))) == str(name) else masked
+
+def _changed(value: Any, mask: Callable[[str], str]) -> Any:
+    """Return the masked text of a value, and the value itself if the mask does not change its text."""
+    text = str(value)
+    return value if (masked := mask(text)) == text else masked
 
 
 def compiled(pattern: str) -> Any:

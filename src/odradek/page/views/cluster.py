@@ -21,9 +21,8 @@ from odradek.page.view import Page, PageRequest, View
 
 _TREE_S: Final = 1.0
 """Limit of the wait for the metadata tree, whose servers may be away."""
-
-
 _VERSIONS_S: Final = 60.0
+_UNKNOWN: Final = Versions()
 
 
 class BrokerRow(Struct, frozen=True, kw_only=True):
@@ -77,7 +76,7 @@ async def cluster(asked: PageRequest) -> ClusterPage:
     return page
 
 
-def cluster_page(state: ClusterState, versions: Versions) -> ClusterPage:
+def cluster_page(state: ClusterState, versions: Versions = _UNKNOWN) -> ClusterPage:
     """Return what the view shows of a state."""
     partitions = [each for topic in state.topics for each in topic.partitions.values()]
     leaders = Counter(each.leader for each in partitions)

@@ -308,7 +308,7 @@ def _suspects(described: GroupDescription) -> list[str]:
     if not named:
         return [text]
     more = f" and {len(named) - _SUSPECTS:,} more" if len(named) > _SUSPECTS else ""
-    return [f"{text} Check the members that had partitions before: {', '.join(named[:_SUSPECTS])}{more}."]
+    return [f"Check whether these poll, which had partitions before: {', '.join(named[:_SUSPECTS])}{more}.", text]
 
 
 def _waiting(waits: GroupWaits, now_ms: int) -> list[tuple[object, ...]]:

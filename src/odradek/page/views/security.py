@@ -14,7 +14,7 @@ from odradek.clients.admin.user_credentials import (
 from odradek.model import ConfigurationError, ErrorCode, KafkaError
 from odradek.page.lists import Listing, listing
 from odradek.page.view import Action, Done, Page, PageRequest, View
-from odradek.presentation.acl_texts import Explanation, explain, operation_of, principal_of, resource_of
+from odradek.presentation.acl_texts import UNSEEN_KEYS, Explanation, explain, operation_of, principal_of, resource_of
 from odradek.security import (
     RESOURCE_TYPES,
     AclBinding,
@@ -88,6 +88,7 @@ class ExplainPage(Struct, frozen=True, kw_only=True):
 
     explanation: Explanation | None = None
     refusal: str = ""
+    unseen_keys: str = UNSEEN_KEYS
     operations: tuple[str, ...] = OPERATIONS
     types: tuple[str, ...] = TYPES
 

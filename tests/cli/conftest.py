@@ -5,10 +5,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from odradek.cli import main
 
@@ -17,8 +18,8 @@ _CODE = "import sys; sys.modules['hypothesis'] = None; from odradek.cli import m
 COMMAND = [sys.executable, "-c", _CODE]
 DEADLINE_S = 60.0
 NO_SERVER = {"topics", "groups", "produce", "consume"}
-HERE = {"topics", "groups"}
-"""Commands that read and write nothing but text: another process would be the same, and takes half a second."""
+HERE = {"topics", "groups", "consume"}
+"""Commands that are run in this process: another one would be the same, and takes half a second."""
 
 
 class Shell:
@@ -45,15 +46,24 @@ class Shell:
     def run(self, *arguments: str, stdin: bytes | None = None, code: int = 0) -> str:
         """A command's standard output, or with another `code` than 0 its standard error; fails on any other code."""
         if arguments[0] in HERE and self.servers:
-            result = CliRunner().invoke(main, [*arguments, "--bootstrap-server", self.servers])
-            assert result.exit_code == code, (result.exit_code, result.output)
-            assert result.exception is None or isinstance(result.exception, SystemExit)
-            return result.stdout if code == 0 else result.stderr
+            return self._run_here([*arguments, "--bootstrap-server", self.servers], code)
         process = self.start(*arguments, stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE)
         out, err = process.communicate(stdin, timeout=DEADLINE_S)
         assert process.returncode == code, (process.returncode, out, err)
         assert b"Traceback" not in err
         return (out if code == 0 else err).decode()
+
+    def _run_here(self, arguments: list[str], code: int) -> str:
+        """Run a command with files, which have a descriptor, as its standard output and error."""
+        with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+            with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+                main(arguments, prog_name="odradek")
+            texts = []
+            for file in (out, err):
+                file.seek(0)
+                texts.append(file.read())
+        assert (ended.value.code or 0) == code, (ended.value.code, *texts)
+        return texts[0] if code == 0 else texts[1]
 
     def end(self, process: "subprocess.Popen[bytes]", sign: signal.Signals) -> tuple[int, bytes, bytes]:
         """Send a signal; the exit status and what was printed."""

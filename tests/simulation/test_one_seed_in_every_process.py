@@ -16,7 +16,7 @@ import msgspec
 from odradek.testing.simulated_cluster.seed_run import SeedPlan, run_seed
 logging.disable()
 for seed in map(int, sys.argv[1:]):
-    result = run_seed(SeedPlan(seed=seed))
+    result = run_seed(SeedPlan(seed=seed, virtual_s=20.0))
     print(msgspec.json.encode(result, order="deterministic").decode())
 """
 

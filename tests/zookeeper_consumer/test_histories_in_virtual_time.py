@@ -23,7 +23,7 @@ from odradek.testing.simulation.slow_store import SlowStore
 from odradek.testing.world import World, until
 
 PARTITIONS: Final = 6
-TROUBLE_S: Final = 120.0
+TROUBLE_S: Final = 60.0
 LIMIT_S: Final = 1_000.0
 FOUND_WITHIN: Final = 20
 

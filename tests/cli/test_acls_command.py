@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 from click.testing import CliRunner
 
-from odradek.cli import acls
+from odradek.cli import acls, common
 from odradek.clients.admin.descriptions import BrokerDescription, ClusterDescription, ConfigEntry, ConfigSource
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import AclBinding, AclFilter
@@ -64,7 +64,7 @@ class FakeAdmin:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeAdmin:
     cluster = FakeAdmin()
-    monkeypatch.setattr(acls, "admin", lambda: cluster)
+    monkeypatch.setattr(common, "admin", lambda: cluster)
     return cluster
 
 

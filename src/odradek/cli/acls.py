@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 import click
 
 from odradek.cli import CommandGroup
-from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
+from odradek.cli.common import cluster_options, print_rows, table_options, with_admin
 from odradek.model import ConfigurationError
-from odradek.presentation.acl_texts import UNSEEN_KEYS, Explanation, operation_of, principal_of, resource_of
+from odradek.presentation.acl_texts import UNSEEN_KEYS, operation_of, principal_of, resource_of
 from odradek.presentation.acl_texts import explain as explain_action
 from odradek.security import (
     AclBinding,
@@ -106,11 +106,7 @@ def list_acls(
     pattern_type = PatternType.ANY if resource is None else PatternType.MATCH
     wanted = _filter(pattern_type, principal, resource, operation, host, allows=allows)
 
-    async def work() -> list[AclBinding]:
-        async with admin() as client:
-            return await client.describe_acls(wanted)
-
-    _print(run(work()), as_json=as_json)
+    _print(with_admin(lambda client: client.describe_acls(wanted)), as_json=as_json)
 
 
 @command.command()
@@ -141,11 +137,7 @@ def add(
     entry = AclEntry(principal=str(principal), host=host, operation=operation, permission_type=permission_type)
     binding = AclBinding(pattern=resource._replace(pattern_type=pattern_type), entry=entry)
 
-    async def work() -> None:
-        async with admin() as client:
-            await client.create_acls([binding])
-
-    run(work())
+    with_admin(lambda client: client.create_acls([binding]))
     click.echo(f"added: {binding}")
 
 
@@ -172,11 +164,7 @@ def remove(
     pattern_type = exact if resource is not None or prefixed else PatternType.ANY
     wanted = _filter(pattern_type, principal, resource, operation, host, allows=allows)
 
-    async def work() -> list[AclBinding]:
-        async with admin() as client:
-            return await client.delete_acls([wanted])
-
-    removed = run(work())
+    removed = with_admin(lambda client: client.delete_acls([wanted]))
     for each in removed:
         click.echo(f"removed: {each}")
     if not removed:
@@ -193,12 +181,7 @@ def explain(*, principal: Principal, operation: AclOperation, resource: Resource
     \b
     odradek acls explain User:alice read topic:flights
     """
-
-    async def work() -> Explanation:
-        async with admin() as client:
-            return await explain_action(client, principal, operation, resource, host)
-
-    found = run(work())
+    found = with_admin(lambda client: explain_action(client, principal, operation, resource, host))
     click.echo(found)
     if found.decision.reason is Reason.NO_MATCH:
         _print(found.bindings, as_json=False)
@@ -220,8 +203,4 @@ def _print(bindings: Sequence[AclBinding], *, as_json: bool) -> None:
         )
         for pattern, entry in ((each.pattern, each.entry) for each in bindings)
     ]
-    if as_json:
-        for row in rows:
-            print_json({name.lower(): value for name, value in zip(columns, row, strict=True)})
-    else:
-        print_table(columns, rows)
+    print_rows(columns, rows, as_json=as_json)

@@ -201,9 +201,45 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         ) from error
 
 
+def with_admin(work: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
+    """Run `work` with an `Admin` for the cluster that the command's `cluster_options` name."""
+
+    async def connected() -> T:
+        async with admin() as client:
+            return await work(client)
+
+    return run(connected())
+
+
 def print_json(value: object) -> None:
     """Print `value` as one line of JSON, with bytes as base64 and dataclasses as objects."""
     click.echo(json_line(value))
+
+
+def print_rows(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, as_json: bool, names: Iterable[str] | None = None
+) -> None:
+    """Print a table, or each row as a line of JSON with the keys `names` (by default `columns` in lower case)."""
+    keys = tuple(map(str.lower, columns) if names is None else names)
+    print_listing(
+        rows, columns, lambda row: row, as_json=as_json, as_object=lambda row: dict(zip(keys, row, strict=True))
+    )
+
+
+def print_listing(
+    found: Iterable[T],
+    columns: Sequence[str],
+    row: Callable[[T], Sequence[object]],
+    *,
+    as_json: bool,
+    as_object: Callable[[T], object] | None = None,
+) -> None:
+    """Print each of `found` as a line of JSON (of what `as_object` returns), or all of them as the rows of a table."""
+    if as_json:
+        for each in found:
+            print_json(each if as_object is None else as_object(each))
+    else:
+        print_table(columns, [row(each) for each in found])
 
 
 def json_line(value: object) -> str:

@@ -7,7 +7,14 @@ import click
 
 from odradek.cli import CommandGroup
 from odradek.cli.cluster_names import complete_groups, complete_topics
-from odradek.cli.common import admin, cluster_options, key_and_value, print_json, print_table, run, table_options
+from odradek.cli.common import (
+    cluster_options,
+    key_and_value,
+    print_listing,
+    print_rows,
+    table_options,
+    with_admin,
+)
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource
 from odradek.config import Alteration, AlterOperation
@@ -41,17 +48,8 @@ def command() -> None:
 @cluster_options
 def list_resources(*, as_json: bool) -> None:
     """List the topics and brokers that have a configuration."""
-
-    async def work() -> list[ConfigResource]:
-        async with admin() as client:
-            return await client.list_config_resources()
-
-    resources = run(work())
-    if as_json:
-        for each in resources:
-            print_json({"type": each.type.name.lower(), "name": each.name})
-        return
-    print_table(("TYPE", "NAME"), [(each.type.name.lower(), each.name) for each in resources])
+    resources = with_admin(lambda client: client.list_config_resources())
+    print_rows(("TYPE", "NAME"), [(each.type.name.lower(), each.name) for each in resources], as_json=as_json)
 
 
 @command.command()
@@ -72,21 +70,19 @@ def describe(
     """Show the configuration of a topic, a group or a broker, and the source of each value."""
     resource = _resource(topic, group, broker, broker_logger, all_brokers=all_brokers)
 
-    async def work() -> list[ConfigEntry]:
-        async with admin() as cluster:
-            await _check_broker(cluster, resource)
-            found = await cluster.describe_configs([resource], include_synonyms=True, include_documentation=as_json)
-            return found[resource]
+    async def work(cluster: Admin) -> list[ConfigEntry]:
+        await _check_broker(cluster, resource)
+        found = await cluster.describe_configs([resource], include_synonyms=True, include_documentation=as_json)
+        return found[resource]
 
-    entries = [entry for entry in run(work()) if show_all or entry.source not in _UNSET]
-    if as_json:
-        for entry in entries:
-            print_json(_as_object(entry))
-        return
-    rows = [
-        (entry.name, entry.value, entry.source.name, "read-only" if entry.is_read_only else "") for entry in entries
-    ]
-    print_table(("KEY", "VALUE", "SOURCE", ""), rows)
+    entries = [entry for entry in with_admin(work) if show_all or entry.source not in _UNSET]
+    print_listing(
+        entries,
+        ("KEY", "VALUE", "SOURCE", ""),
+        lambda each: (each.name, each.value, each.source.name, "read-only" if each.is_read_only else ""),
+        as_json=as_json,
+        as_object=_as_object,
+    )
 
 
 @command.command()
@@ -134,14 +130,13 @@ def alter(
     if not changes:
         raise click.UsageError("nothing to change: give --set, --delete, --append or --subtract")
 
-    async def work() -> None:
-        async with admin() as cluster:
-            await _check_broker(cluster, resource)
-            await check_keys(cluster, resource, deleted)
-            await cluster.alter_configs(resource, changes, validate_only=validate_only)
-        click.echo(f"{_shown(resource)} {'can be configured so' if validate_only else 'configured'}")
+    async def work(cluster: Admin) -> None:
+        await _check_broker(cluster, resource)
+        await check_keys(cluster, resource, deleted)
+        await cluster.alter_configs(resource, changes, validate_only=validate_only)
 
-    run(work())
+    with_admin(work)
+    click.echo(f"{_shown(resource)} {'can be configured so' if validate_only else 'configured'}")
 
 
 async def _check_broker(client: Admin, resource: ConfigResource) -> None:

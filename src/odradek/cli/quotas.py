@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 import click
 
 from odradek.cli import CommandGroup
-from odradek.cli.common import admin, cluster_options, key_and_value, print_json, print_table, run, table_options
+from odradek.cli.common import cluster_options, key_and_value, print_json, print_table, table_options, with_admin
+from odradek.clients import Admin
 from odradek.security.quotas import DEFAULT, QuotaEntity
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,12 +37,7 @@ def command() -> None:
 @cluster_options
 def list_quotas(*, as_json: bool) -> None:
     """List all quotas."""
-
-    async def work() -> dict[QuotaEntity, dict[str, float]]:
-        async with admin() as client:
-            return await client.describe_client_quotas()
-
-    found = run(work())
+    found = with_admin(lambda client: client.describe_client_quotas())
     if as_json:
         for entity, quotas in found.items():
             names = {kind.replace("-", "_"): name or None for kind, name in entity.parts.items()}
@@ -69,12 +65,8 @@ def set_quotas(*, quotas: Sequence[str], validate_only: bool, **names: Any) -> N
     entity = _entity(**names)
     wanted = {key: _number(key, value) for key, value in map(key_and_value, quotas)}
 
-    async def work() -> None:
-        async with admin() as client:
-            await client.alter_client_quotas(entity, wanted, validate_only=validate_only)
-        click.echo(f"{entity}: {'these quotas are possible' if validate_only else 'quotas set'}")
-
-    run(work())
+    with_admin(lambda client: client.alter_client_quotas(entity, wanted, validate_only=validate_only))
+    click.echo(f"{entity}: {'these quotas are possible' if validate_only else 'quotas set'}")
 
 
 @command.command()
@@ -85,16 +77,15 @@ def remove(*, keys: Sequence[str], **names: Any) -> None:
     """Remove quotas of one entity, all of them by default."""
     entity = _entity(**names)
 
-    async def work() -> None:
-        async with admin() as client:
-            present = (await client.describe_client_quotas()).get(entity, {})
-            for key in keys:
-                if key in entity.keys and key not in present:
-                    click.echo(f"odradek: {entity} has no quota {key}, and nothing is removed", err=True)
-            await client.alter_client_quotas(entity, dict.fromkeys(keys or present))
+    async def work(client: Admin) -> None:
+        present = (await client.describe_client_quotas()).get(entity, {})
+        for key in keys:
+            if key in entity.keys and key not in present:
+                click.echo(f"odradek: {entity} has no quota {key}, and nothing is removed", err=True)
+        await client.alter_client_quotas(entity, dict.fromkeys(keys or present))
         click.echo(f"{entity}: {'quotas removed' if keys or present else 'there are no quotas'}")
 
-    run(work())
+    with_admin(work)
 
 
 def _entity(

@@ -7,16 +7,17 @@ import click
 from odradek.cli import CommandGroup
 from odradek.cli.cluster_names import complete_topics, topics_of_names
 from odradek.cli.common import (
-    admin,
     cluster_options,
     key_and_value,
     print_json,
+    print_listing,
     print_table,
-    run,
     settings_of,
     table_options,
+    with_admin,
 )
 from odradek.cli.configs import check_keys
+from odradek.clients import Admin
 from odradek.clients.admin.descriptions import (
     ConfigEntry,
     ConfigResource,
@@ -58,24 +59,23 @@ def create(
     validate_topic_name(name)
     settings = settings_of(configs)
 
-    async def work() -> None:
-        async with admin() as cluster:
-            try:
-                await cluster.create_topic(
-                    name,
-                    partitions=partitions or -1,
-                    replication_factor=replication_factor or -1,
-                    configs=settings,
-                    validate_only=validate_only,
-                )
-            except KafkaError as error:
-                if error.code != ErrorCode.topic_already_exists or not if_not_exists:
-                    raise
-                click.echo(f"topic {name} exists")
-            else:
-                click.echo(f"topic {name} {'can be created' if validate_only else 'created'}")
+    async def work(cluster: Admin) -> None:
+        try:
+            await cluster.create_topic(
+                name,
+                partitions=partitions or -1,
+                replication_factor=replication_factor or -1,
+                configs=settings,
+                validate_only=validate_only,
+            )
+        except KafkaError as error:
+            if error.code != ErrorCode.topic_already_exists or not if_not_exists:
+                raise
+            click.echo(f"topic {name} exists")
+        else:
+            click.echo(f"topic {name} {'can be created' if validate_only else 'created'}")
 
-    run(work())
+    with_admin(work)
 
 
 @command.command(name="list")
@@ -84,18 +84,14 @@ def create(
 @cluster_options
 def list_topics(*, internal: bool, as_json: bool) -> None:
     """List the topics, with their numbers of partitions and replicas."""
-
-    async def work() -> list[TopicDescription]:
-        async with admin() as cluster:
-            return await cluster.list_topics(include_internal=internal)
-
-    topics = run(work())
-    if as_json:
-        for topic in topics:
-            print_json(_summary(topic))
-        return
-    rows = [(topic.name, len(topic.partitions), topic.replication_factor) for topic in topics]
-    print_table(("TOPIC", "PARTITIONS", "REPLICAS"), rows)
+    topics = with_admin(lambda cluster: cluster.list_topics(include_internal=internal))
+    print_listing(
+        topics,
+        ("TOPIC", "PARTITIONS", "REPLICAS"),
+        lambda topic: (topic.name, len(topic.partitions), topic.replication_factor),
+        as_json=as_json,
+        as_object=_summary,
+    )
 
 
 @command.command()
@@ -105,14 +101,13 @@ def list_topics(*, internal: bool, as_json: bool) -> None:
 def describe(*, names: Sequence[str], as_json: bool) -> None:
     """Show the partitions, replicas and configuration of topics; a NAME may have wildcards, as 'orders-*'."""
 
-    async def work() -> tuple[dict[str, TopicDescription], dict[ConfigResource, list[ConfigEntry]]]:
-        async with admin() as cluster:
-            topics = await cluster.describe_topics(await topics_of_names(cluster, names))
-            return topics, await cluster.describe_configs(
-                ConfigResource(type=ConfigResourceType.TOPIC, name=name) for name in topics
-            )
+    async def work(cluster: Admin) -> tuple[dict[str, TopicDescription], dict[ConfigResource, list[ConfigEntry]]]:
+        topics = await cluster.describe_topics(await topics_of_names(cluster, names))
+        return topics, await cluster.describe_configs(
+            ConfigResource(type=ConfigResourceType.TOPIC, name=name) for name in topics
+        )
 
-    topics, configs = run(work())
+    topics, configs = with_admin(work)
     for resource, entries in configs.items():
         topic = topics[resource.name]
         changed = {entry.name: entry.value for entry in entries if entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG}
@@ -142,17 +137,16 @@ def alter(
     if partitions is None and not changes:
         raise click.UsageError("nothing to change: give --partitions, --config or --delete-config")
 
-    async def work() -> None:
-        async with admin() as cluster:
-            if changes:
-                topic = ConfigResource(type=ConfigResourceType.TOPIC, name=name)
-                await check_keys(cluster, topic, deleted)
-                await cluster.alter_configs(topic, changes, validate_only=validate_only)
-            if partitions is not None:
-                await cluster.create_partitions(name, partitions, validate_only=validate_only)
-        click.echo(f"topic {name} {'can be altered' if validate_only else 'altered'}")
+    async def work(cluster: Admin) -> None:
+        if changes:
+            topic = ConfigResource(type=ConfigResourceType.TOPIC, name=name)
+            await check_keys(cluster, topic, deleted)
+            await cluster.alter_configs(topic, changes, validate_only=validate_only)
+        if partitions is not None:
+            await cluster.create_partitions(name, partitions, validate_only=validate_only)
 
-    run(work())
+    with_admin(work)
+    click.echo(f"topic {name} {'can be altered' if validate_only else 'altered'}")
 
 
 @command.command()
@@ -168,18 +162,17 @@ def delete(*, names: Sequence[str], if_exists: bool, yes_internal: bool) -> None
             "add --yes-internal to delete it"
         )
 
-    async def work() -> None:
-        async with admin() as cluster:
-            for name in await topics_of_names(cluster, names, may_be_none=if_exists):
-                try:
-                    await cluster.delete_topics([name])
-                except KafkaError as error:
-                    if error.code != ErrorCode.unknown_topic_or_partition or not if_exists:
-                        raise
-                else:
-                    click.echo(f"topic {name} deleted")
+    async def work(cluster: Admin) -> None:
+        for name in await topics_of_names(cluster, names, may_be_none=if_exists):
+            try:
+                await cluster.delete_topics([name])
+            except KafkaError as error:
+                if error.code != ErrorCode.unknown_topic_or_partition or not if_exists:
+                    raise
+            else:
+                click.echo(f"topic {name} deleted")
 
-    run(work())
+    with_admin(work)
 
 
 def _summary(topic: TopicDescription) -> dict[str, object]:

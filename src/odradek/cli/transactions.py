@@ -6,13 +6,13 @@ from datetime import datetime
 import click
 
 from odradek.cli import CommandGroup
-from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
+from odradek.cli.common import cluster_options, print_listing, table_options, with_admin
 from odradek.cli.partition_lists import partitions_of_topics
+from odradek.clients import Admin
 from odradek.clients.admin.transactions import (
     NO_TIMEOUT_MS,
     HangingTransaction,
     TransactionDescription,
-    TransactionListing,
 )
 from odradek.model import KafkaError
 
@@ -28,18 +28,12 @@ def command() -> None:
 @cluster_options
 def list_transactions(*, states: Sequence[str], as_json: bool) -> None:
     """List the transactional ids of the cluster, with their producers and states."""
-
-    async def work() -> list[TransactionListing]:
-        async with admin() as client:
-            return await client.list_transactions(states=states)
-
-    found = run(work())
-    if as_json:
-        for each in found:
-            print_json(each)
-        return
-    rows = [(each.transactional_id, each.producer_id, each.state) for each in found]
-    print_table(("TRANSACTIONAL-ID", "PRODUCER-ID", "STATE"), rows)
+    print_listing(
+        with_admin(lambda client: client.list_transactions(states=states)),
+        ("TRANSACTIONAL-ID", "PRODUCER-ID", "STATE"),
+        lambda each: (each.transactional_id, each.producer_id, each.state),
+        as_json=as_json,
+    )
 
 
 @command.command()
@@ -49,11 +43,10 @@ def list_transactions(*, states: Sequence[str], as_json: bool) -> None:
 def describe(*, transactional_ids: Sequence[str], as_json: bool) -> None:
     """Show the last transaction of transactional ids: producer, state, timeout, start and partitions."""
 
-    async def work() -> list[TransactionDescription]:
-        async with admin() as client:
-            return _without_errors((await client.describe_transactions(transactional_ids)).values())
+    async def work(client: Admin) -> list[TransactionDescription]:
+        return _without_errors((await client.describe_transactions(transactional_ids)).values())
 
-    _print(run(work()), as_json=as_json)
+    _print(with_admin(work), as_json=as_json)
 
 
 @command.command()
@@ -66,13 +59,12 @@ def prepared(*, as_json: bool) -> None:
     producer commits it, or `odradek transactions abort` ends it; until then no read_committed consumer passes it.
     """
 
-    async def work() -> list[TransactionDescription]:
-        async with admin() as client:
-            ids = [each.transactional_id for each in await client.list_transactions(states=["Ongoing"])]
-            described = (await client.describe_transactions(ids)).values()
-            return [each for each in described if isinstance(each, TransactionDescription) and each.is_prepared]
+    async def work(client: Admin) -> list[TransactionDescription]:
+        ids = [each.transactional_id for each in await client.list_transactions(states=["Ongoing"])]
+        described = (await client.describe_transactions(ids)).values()
+        return [each for each in described if isinstance(each, TransactionDescription) and each.is_prepared]
 
-    _print(run(work()), as_json=as_json)
+    _print(with_admin(work), as_json=as_json)
 
 
 @command.command()
@@ -81,13 +73,12 @@ def prepared(*, as_json: bool) -> None:
 def abort(*, transactional_id: str) -> None:
     """Abort the open transaction of a transactional id, also a prepared one, and fence its producer."""
 
-    async def work() -> str:
-        async with admin() as client:
-            (found,) = _without_errors((await client.describe_transactions([transactional_id])).values())
-            await client.terminate_transaction(transactional_id)
-            return found.state
+    async def work(client: Admin) -> str:
+        (found,) = _without_errors((await client.describe_transactions([transactional_id])).values())
+        await client.terminate_transaction(transactional_id)
+        return found.state
 
-    state = run(work())
+    state = with_admin(work)
     ended = "aborted its open transaction" if state == "Ongoing" else f"it had no open transaction ({state})"
     click.echo(f"{transactional_id}: {ended}; its producer is fenced")
 
@@ -102,26 +93,20 @@ def find_hanging(*, topics: Sequence[str], as_json: bool) -> None:
     A read_committed consumer waits at such a transaction for ever. `odradek partitions abort-transaction` ends it.
     """
 
-    async def work() -> list[HangingTransaction]:
-        async with admin() as client:
-            names = topics or [each.name for each in await client.list_topics(include_internal=True)]
-            return await client.find_hanging_transactions(await partitions_of_topics(client, names))
+    async def work(client: Admin) -> list[HangingTransaction]:
+        names = topics or [each.name for each in await client.list_topics(include_internal=True)]
+        return await client.find_hanging_transactions(await partitions_of_topics(client, names))
 
-    found = run(work())
-    if as_json:
-        for each in found:
-            print_json(each)
-        return
-    rows = [
-        (
-            each.partition.topic, each.partition.partition, each.producer.producer_id, each.producer.producer_epoch,
-            _time(each.producer.last_timestamp), each.producer.current_txn_start_offset,
-            each.producer.coordinator_epoch,
-        )
-        for each in found
-    ]  # fmt: skip
     names = ("TOPIC", "PARTITION", "PRODUCER-ID", "EPOCH", "LAST-RECORD", "START-OFFSET", "COORDINATOR-EPOCH")
-    print_table(names, rows)
+    print_listing(with_admin(work), names, _hanging_row, as_json=as_json)
+
+
+def _hanging_row(each: HangingTransaction) -> Sequence[object]:
+    producer = each.producer
+    return (
+        *each.partition, producer.producer_id, producer.producer_epoch, _time(producer.last_timestamp),
+        producer.current_txn_start_offset, producer.coordinator_epoch,
+    )  # fmt: skip
 
 
 def _without_errors(described: Iterable[TransactionDescription | KafkaError]) -> list[TransactionDescription]:
@@ -135,21 +120,17 @@ def _without_errors(described: Iterable[TransactionDescription | KafkaError]) ->
 
 
 def _print(found: Sequence[TransactionDescription], *, as_json: bool) -> None:
-    if as_json:
-        for each in found:
-            print_json(each)
-        return
-    rows = [
-        (
-            each.transactional_id, each.state, None if each.start_ms is None else _time(each.start_ms),
-            ", ".join(f"{topic}-{number}" for topic, number in each.partitions),
-            "none" if each.timeout_ms == NO_TIMEOUT_MS else each.timeout_ms,
-            each.producer_id, each.producer_epoch, each.coordinator_id,
-        )
-        for each in found
-    ]  # fmt: skip
     names = ("TRANSACTIONAL-ID", "STATE", "STARTED", "TOPIC-PARTITIONS", "TIMEOUT-MS")
-    print_table((*names, "PRODUCER-ID", "EPOCH", "COORDINATOR"), rows)
+    print_listing(found, (*names, "PRODUCER-ID", "EPOCH", "COORDINATOR"), _row, as_json=as_json)
+
+
+def _row(each: TransactionDescription) -> Sequence[object]:
+    return (
+        each.transactional_id, each.state, None if each.start_ms is None else _time(each.start_ms),
+        ", ".join(f"{topic}-{number}" for topic, number in each.partitions),
+        "none" if each.timeout_ms == NO_TIMEOUT_MS else each.timeout_ms,
+        each.producer_id, each.producer_epoch, each.coordinator_id,
+    )  # fmt: skip
 
 
 def _time(at_ms: int) -> str:

@@ -1,7 +1,7 @@
 """`odradek users add|list|delete`: the SCRAM credentials of users. A password is never an argument."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -11,17 +11,17 @@ from odradek.broker.cluster.registration.broker_session import prepare_tree
 from odradek.broker.config_changes import ConfigChange, write_changes
 from odradek.cli import CommandGroup
 from odradek.cli.common import (
-    admin,
     cluster_options,
     print_json,
     print_table,
     run,
     table_options,
+    with_admin,
     zookeeper_config_option,
     zookeeper_keys,
 )
+from odradek.clients import Admin
 from odradek.clients.admin.user_credentials import (
-    ScramCredentialInfo,
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
@@ -87,11 +87,7 @@ def add(
             for each in chosen
         ]
 
-        async def work() -> None:
-            async with admin() as client:
-                await client.alter_user_scram_credentials(upsertions)
-
-        run(work())
+        with_admin(lambda client: client.alter_user_scram_credentials(upsertions))
     click.echo(f"user {user} authenticates by {' and '.join(chosen)}")
 
 
@@ -101,7 +97,7 @@ def add(
 @cluster_options
 def list_users(*, names: Sequence[str], as_json: bool) -> None:
     """List users with their mechanisms, by default all that authenticate by SCRAM."""
-    found = run(_describe(names))
+    found = with_admin(lambda client: client.describe_user_scram_credentials(names))
     if as_json:
         for user, credentials in found.items():
             print_json({"user": user, "credentials": credentials})
@@ -117,23 +113,17 @@ def list_users(*, names: Sequence[str], as_json: bool) -> None:
 def delete(*, user: str, mechanisms: Sequence[str]) -> None:
     """Delete the credentials of USER: new logins fail at once, sessions when they have to be renewed."""
 
-    async def work() -> list[str]:
-        async with admin() as client:
-            present = [each.mechanism for each in (await client.describe_user_scram_credentials([user])).get(user, ())]
-            chosen = [each for each in mechanisms or present if each in present]
-            if not chosen:
-                raise KafkaError(ErrorCode.resource_not_found, f"user {user} has no such credential")
-            await client.alter_user_scram_credentials(
-                [UserScramCredentialDeletion(user=user, mechanism=each) for each in chosen]
-            )
-            return chosen
+    async def work(client: Admin) -> list[str]:
+        present = [each.mechanism for each in (await client.describe_user_scram_credentials([user])).get(user, ())]
+        chosen = [each for each in mechanisms or present if each in present]
+        if not chosen:
+            raise KafkaError(ErrorCode.resource_not_found, f"user {user} has no such credential")
+        await client.alter_user_scram_credentials(
+            [UserScramCredentialDeletion(user=user, mechanism=each) for each in chosen]
+        )
+        return chosen
 
-    click.echo(f"user {user} no longer authenticates by {' or '.join(run(work()))}")
-
-
-async def _describe(users: Sequence[str]) -> Mapping[str, list[ScramCredentialInfo]]:
-    async with admin() as client:
-        return await client.describe_user_scram_credentials(users)
+    click.echo(f"user {user} no longer authenticates by {' or '.join(with_admin(work))}")
 
 
 def _password(user: str, file: str | None) -> str:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from odradek.cli import CommandGroup
 from odradek.cli.brokers.details import features, log_dirs, versions
 from odradek.cli.brokers.drain import drain
-from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
+from odradek.cli.common import cluster_options, print_json, print_listing, print_table, table_options, with_admin
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import BrokerDescription, ClusterDescription
 from odradek.clients.admin.log_dirs import LogDirDescription
@@ -31,18 +31,14 @@ for _other in (drain, features, log_dirs, versions):
 @cluster_options
 def list_brokers(*, as_json: bool) -> None:
     """List the registered brokers, and show which one is the controller and which are fenced."""
-
-    async def work() -> ClusterDescription:
-        async with admin() as client:
-            return await client.describe_cluster(include_fenced_brokers=True)
-
-    cluster = run(work())
-    if as_json:
-        for broker in cluster.brokers:
-            print_json(_summary(broker, cluster))
-        return
-    rows = [(each.broker_id, _address(each), each.rack, _role(each, cluster)) for each in cluster.brokers]
-    print_table(("BROKER", "ADDRESS", "RACK", ""), rows)
+    cluster = with_admin(lambda client: client.describe_cluster(include_fenced_brokers=True))
+    print_listing(
+        cluster.brokers,
+        ("BROKER", "ADDRESS", "RACK", ""),
+        lambda each: (each.broker_id, _address(each), each.rack, _role(each, cluster)),
+        as_json=as_json,
+        as_object=lambda each: _summary(each, cluster),
+    )
 
 
 @command.command()
@@ -52,12 +48,11 @@ def list_brokers(*, as_json: bool) -> None:
 def describe(*, ids: Sequence[int], as_json: bool) -> None:
     """Show the leaders, replicas and data directories of brokers, by default of all."""
 
-    async def work() -> tuple[ClusterDescription, list[_Described]]:
-        async with admin() as client:
-            cluster = await client.describe_cluster()
-            return cluster, await _describe(client, _brokers_of(cluster, ids))
+    async def work(client: Admin) -> tuple[ClusterDescription, list[_Described]]:
+        cluster = await client.describe_cluster()
+        return cluster, await _describe(client, _brokers_of(cluster, ids))
 
-    cluster, described = run(work())
+    cluster, described = with_admin(work)
     for each in described:
         if as_json:
             print_json(_as_object(each, cluster))
@@ -73,12 +68,7 @@ def unregister(*, broker_id: int) -> None:
 
     Its replicas stay assigned to it: move them first, with `odradek brokers drain`.
     """
-
-    async def work() -> None:
-        async with admin() as client:
-            await client.unregister_broker(broker_id)
-
-    run(work())
+    with_admin(lambda client: client.unregister_broker(broker_id))
     click.echo(f"Broker {broker_id} is no longer registered.")
 
 

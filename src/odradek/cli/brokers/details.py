@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
+from odradek.cli.common import cluster_options, print_rows, table_options, with_admin
+from odradek.clients import Admin
 from odradek.clients.admin.features import BrokerVersions
 from odradek.clients.admin.log_dirs import LogDirDescription
 from odradek.model import ErrorCode, explained
@@ -20,14 +21,13 @@ from odradek.protocol.api import ApiKey
 def log_dirs(*, ids: Sequence[int], topics: Sequence[str], as_json: bool) -> None:
     """Show each log in the data directories of brokers, by default of all, with its size."""
 
-    async def work() -> dict[int, list[LogDirDescription]]:
-        async with admin() as client:
-            wanted = ids or [each.broker_id for each in (await client.describe_cluster()).brokers]
-            found = await asyncio.gather(*map(client.describe_log_dirs, wanted))
-            return dict(zip(wanted, found, strict=True))
+    async def work(client: Admin) -> dict[int, list[LogDirDescription]]:
+        wanted = ids or [each.broker_id for each in (await client.describe_cluster()).brokers]
+        found = await asyncio.gather(*map(client.describe_log_dirs, wanted))
+        return dict(zip(wanted, found, strict=True))
 
     rows: list[tuple[int, str, str, int, int]] = []
-    for broker_id, directories in run(work()).items():
+    for broker_id, directories in with_admin(work).items():
         for each in directories:
             if each.error_code != ErrorCode.none:
                 click.echo(f"odradek: broker {broker_id}, {each.log_dir}: {explained(each.error_code)}", err=True)
@@ -36,12 +36,8 @@ def log_dirs(*, ids: Sequence[int], topics: Sequence[str], as_json: bool) -> Non
                 for key, size in sorted(each.sizes.items())
                 if not topics or key.topic in topics
             ]
-    if as_json:
-        for row in rows:
-            names = ("broker_id", "log_dir", "topic", "partition", "size_bytes")
-            print_json(dict(zip(names, row, strict=True)))
-        return
-    print_table(("BROKER", "DIRECTORY", "TOPIC", "PARTITION", "BYTES"), rows)
+    names = ("broker_id", "log_dir", "topic", "partition", "size_bytes")
+    print_rows(("BROKER", "DIRECTORY", "TOPIC", "PARTITION", "BYTES"), rows, as_json=as_json, names=names)
 
 
 @click.command()
@@ -52,11 +48,9 @@ def versions(*, broker_id: int | None, as_json: bool) -> None:
     """Show the APIs and their versions that a broker supports, by default any broker."""
     found = sorted(_versions(broker_id).api_versions.items())
     known = {each.value: each.name for each in ApiKey}
-    if as_json:
-        for key, (low, high) in found:
-            print_json({"api_key": key, "name": known.get(key), "min_version": low, "max_version": high})
-        return
-    print_table(("API", "NAME", "FROM", "TO"), [(key, known.get(key), *limits) for key, limits in found])
+    rows = [(key, known.get(key), *limits) for key, limits in found]
+    names = ("api_key", "name", "min_version", "max_version")
+    print_rows(("API", "NAME", "FROM", "TO"), rows, as_json=as_json, names=names)
 
 
 def _level(context: click.Context, option: click.Parameter, values: Sequence[str]) -> dict[str, int]:
@@ -83,12 +77,7 @@ def _level(context: click.Context, option: click.Parameter, values: Sequence[str
 def features(*, upgrades: Mapping[str, int], downgrades: Mapping[str, int], as_json: bool) -> None:
     """Show or change the levels of features that the cluster uses (KIP-584); FROM and TO are what a broker supports."""
     if upgrades or downgrades:
-
-        async def update() -> None:
-            async with admin() as client:
-                await client.update_features(upgrades, downgrades)
-
-        run(update())
+        with_admin(lambda client: client.update_features(upgrades, downgrades))
         changed = {**upgrades, **downgrades}
         click.echo("\n".join(f"{name} is at level {level}." for name, level in changed.items()))
         return
@@ -101,18 +90,12 @@ def features(*, upgrades: Mapping[str, int], downgrades: Mapping[str, int], as_j
         )
         for name in sorted({*found.supported_features, *found.finalized_features})
     ]
-    if as_json:
-        for row in rows:
-            print_json(dict(zip(("name", "min_version", "max_version", "finalized_level"), row, strict=True)))
-    elif rows:
-        print_table(("FEATURE", "FROM", "TO", "FINALIZED"), rows)
+    names = ("name", "min_version", "max_version", "finalized_level")
+    if rows or as_json:
+        print_rows(("FEATURE", "FROM", "TO", "FINALIZED"), rows, as_json=as_json, names=names)
     else:
         click.echo("no features: this cluster has none to finalize")
 
 
 def _versions(broker_id: int | None) -> BrokerVersions:
-    async def work() -> BrokerVersions:
-        async with admin() as client:
-            return await client.describe_broker_versions(broker_id)
-
-    return run(work())
+    return with_admin(lambda client: client.describe_broker_versions(broker_id))

@@ -8,7 +8,7 @@ from typing import Final
 import click
 from msgspec import Struct, field
 
-from odradek.cli.common import admin, cluster_options, print_json, print_table, progress, run, table_options
+from odradek.cli.common import cluster_options, print_json, print_table, progress, table_options, with_admin
 from odradek.cli.partition_lists import Assignment, ids
 from odradek.clients import Admin
 from odradek.clients.admin.results import RefusedPartitionsError
@@ -40,12 +40,11 @@ def drain(*, broker_id: int, at_once: int, dry_run: bool, as_json: bool) -> None
     be placed on the broker, until it is stopped and `odradek brokers unregister` removes it.
     """
 
-    async def work() -> None:
-        async with admin() as client:
-            draining = _Draining(client, broker_id, at_once=at_once, as_json=as_json)
-            await (draining.show() if dry_run else draining.drain())
+    async def work(client: Admin) -> None:
+        draining = _Draining(client, broker_id, at_once=at_once, as_json=as_json)
+        await (draining.show() if dry_run else draining.drain())
 
-    run(work())
+    with_admin(work)
 
 
 class _Draining(Struct):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from odradek.cli import CommandGroup
-from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
+from odradek.cli.common import cluster_options, print_json, print_listing, print_table, table_options, with_admin
 from odradek.cli.groups.history import history
 from odradek.cli.groups.options import GroupSelection, group_option, groups_options, report
 from odradek.cli.groups.remove import remove_members
@@ -23,7 +23,8 @@ from odradek.cli.groups.views import (
 from odradek.cli.groups.waiting import waiting
 from odradek.cli.groups.watch import watch
 from odradek.cli.partition_lists import partitions_of_topics, topic_and_partitions
-from odradek.clients.admin.descriptions import GroupDescription, GroupListing
+from odradek.clients import Admin
+from odradek.clients.admin.descriptions import GroupDescription
 from odradek.clients.admin.results import RefusedGroupsError
 from odradek.model import KafkaError
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
@@ -55,20 +56,13 @@ def list_groups(*, states: Sequence[str], types: Sequence[str], as_json: bool) -
     """List the groups."""
     wanted_states, wanted_types = _words("state", states, _STATES), _words("type", types, _TYPES)
 
-    async def work() -> list[GroupListing]:
-        async with admin() as client:
-            return await client.list_groups(states=wanted_states, types=wanted_types)
-
-    groups = run(work())
-    if as_json:
-        for group in groups:
-            print_json(group)
-        return
-    rows = [
-        (each.group_id, each.group_type or None, each.group_state or None, each.protocol_type or None)
-        for each in groups
-    ]
-    print_table(("GROUP", "TYPE", "STATE", "PROTOCOL"), rows)
+    groups = with_admin(lambda client: client.list_groups(states=wanted_states, types=wanted_types))
+    print_listing(
+        groups,
+        ("GROUP", "TYPE", "STATE", "PROTOCOL"),
+        lambda each: (each.group_id, each.group_type or None, each.group_state or None, each.protocol_type or None),
+        as_json=as_json,
+    )
 
 
 def _words(option: str, texts: Sequence[str], known: Sequence[str]) -> list[str]:
@@ -140,16 +134,15 @@ def offsets(ctx: click.Context, *, selection: GroupSelection, as_json: bool) -> 
 def delete(ctx: click.Context, *, selection: GroupSelection) -> None:
     """Delete groups without members, and their offsets."""
 
-    async def work() -> tuple[list[str], dict[str, KafkaError]]:
-        async with admin() as client:
-            group_ids = await selection.group_ids(client)
-            try:
-                await client.delete_groups(group_ids)
-            except RefusedGroupsError as error:
-                return [each for each in group_ids if each not in error.errors], error.errors
-            return group_ids, {}
+    async def work(client: Admin) -> tuple[list[str], dict[str, KafkaError]]:
+        group_ids = await selection.group_ids(client)
+        try:
+            await client.delete_groups(group_ids)
+        except RefusedGroupsError as error:
+            return [each for each in group_ids if each not in error.errors], error.errors
+        return group_ids, {}
 
-    deleted, errors = run(work())
+    deleted, errors = with_admin(work)
     for group_id in deleted:
         click.echo(f"group {group_id} deleted")
     report(ctx, errors)
@@ -171,11 +164,10 @@ def delete_offsets(*, group: str, topics: Sequence[str]) -> None:
     """Delete committed offsets of a group, in topics that no member subscribes to."""
     named = dict(map(topic_and_partitions, topics))
 
-    async def work() -> None:
-        async with admin() as client:
-            await client.delete_group_offsets(group, await partitions_of_topics(client, topics))
+    async def work(client: Admin) -> None:
+        await client.delete_group_offsets(group, await partitions_of_topics(client, topics))
 
-    run(work())
+    with_admin(work)
     click.echo(f"deleted the offsets of group {group} for {', '.join(named)}")
 
 
@@ -185,11 +177,10 @@ def delete_offsets(*, group: str, topics: Sequence[str]) -> None:
 def _descriptions(selection: GroupSelection) -> tuple[list[GroupDescription], dict[str, KafkaError]]:
     """Return the descriptions of groups, and the errors of groups that cannot be described."""
 
-    async def work() -> dict[str, GroupDescription | KafkaError]:
-        async with admin() as client:
-            return await client.describe_groups(await selection.group_ids(client))
+    async def work(client: Admin) -> dict[str, GroupDescription | KafkaError]:
+        return await client.describe_groups(await selection.group_ids(client))
 
-    found = run(work())
+    found = with_admin(work)
     groups = [each for each in found.values() if isinstance(each, GroupDescription)]
     return groups, {group_id: each for group_id, each in found.items() if isinstance(each, KafkaError)}
 

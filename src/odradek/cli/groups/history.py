@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
+from odradek.cli.common import cluster_options, print_listing, table_options, with_admin
 from odradek.cli.groups.options import group_option
 from odradek.presentation.group_texts import slowest, waited_for
 
@@ -27,22 +27,13 @@ def history(*, group: str, limit: int, as_json: bool) -> None:
     protocol, GENERATION is the epoch, and REVOCATION the member that took longest to give partitions up. TIME is
     in this machine's time zone, durations are in seconds.
     """
-
-    async def work() -> list[dict[str, Any]]:
-        async with admin() as cluster:
-            return await cluster.rebalance_history(group, limit=limit)
-
-    rebalances = run(work())
-    if as_json:
-        for rebalance in rebalances:
-            print_json(rebalance)
-        return
-    if not rebalances:
+    rebalances = with_admin(lambda cluster: cluster.rebalance_history(group, limit=limit))
+    if not rebalances and not as_json:
         raise click.ClickException(
             f"__rebalances has no rebalance of the group {group}: it had none, or the brokers have "
             "group.rebalance.journal.enable=false"
         )
-    print_table(_COLUMNS, [_row(each) for each in rebalances])
+    print_listing(rebalances, _COLUMNS, _row, as_json=as_json)
 
 
 def _row(rebalance: dict[str, Any]) -> tuple[object, ...]:

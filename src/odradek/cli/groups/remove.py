@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import click
 
-from odradek.cli.common import admin, cluster_options, run
+from odradek.cli.common import cluster_options, with_admin
 from odradek.cli.groups.options import group_option, report
+from odradek.clients import Admin
 from odradek.clients.admin.results import RefusedMembersError
 from odradek.model import KafkaError
 
@@ -26,23 +27,22 @@ def remove_members(
     if bool(members or instances) == is_all:
         raise click.UsageError("name members with --member or --instance, or give --all")
 
-    async def work() -> tuple[list[str], dict[str, KafkaError]]:
-        async with admin() as client:
-            by_id, by_instance = list(members), list(instances)
-            if is_all:
-                for each in (await client.describe_group(group)).members:
-                    if each.group_instance_id is None:
-                        by_id.append(each.member_id)
-                    else:
-                        by_instance.append(each.group_instance_id)
-            wanted = [*by_id, *by_instance]
-            try:
-                await client.remove_group_members(group, member_ids=by_id, group_instance_ids=by_instance)
-            except RefusedMembersError as error:
-                return [each for each in wanted if each not in error.errors], error.errors
-            return wanted, {}
+    async def work(client: Admin) -> tuple[list[str], dict[str, KafkaError]]:
+        by_id, by_instance = list(members), list(instances)
+        if is_all:
+            for each in (await client.describe_group(group)).members:
+                if each.group_instance_id is None:
+                    by_id.append(each.member_id)
+                else:
+                    by_instance.append(each.group_instance_id)
+        wanted = [*by_id, *by_instance]
+        try:
+            await client.remove_group_members(group, member_ids=by_id, group_instance_ids=by_instance)
+        except RefusedMembersError as error:
+            return [each for each in wanted if each not in error.errors], error.errors
+        return wanted, {}
 
-    removed, errors = run(work())
+    removed, errors = with_admin(work)
     for each in removed:
         click.echo(f"member {each} removed from group {group}")
     report(ctx, errors)

@@ -8,7 +8,7 @@ from typing import IO, Any, Final
 import click
 from msgspec import Struct, field
 
-from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
+from odradek.cli.common import cluster_options, print_json, print_table, table_options, with_admin
 from odradek.cli.groups.options import GroupSelection, groups_options, report
 from odradek.cli.partition_lists import partitions_of_topics, replicas_of, topic_and_partitions
 from odradek.clients import Admin, OffsetAndMetadata
@@ -90,12 +90,11 @@ def reset(
         topic_and_partitions(text)
     scope = _Scope(selection=selection, topics=tuple(topics), file=file)
 
-    async def work() -> tuple[list[_Reset], dict[str, OdradekError]]:
-        async with admin() as client:
-            resets, errors = await _plan(client, scope, goal)
-            return (await _execute(client, resets, errors) if execute else resets), errors
+    async def work(client: Admin) -> tuple[list[_Reset], dict[str, OdradekError]]:
+        resets, errors = await _plan(client, scope, goal)
+        return (await _execute(client, resets, errors) if execute else resets), errors
 
-    resets, errors = run(work())
+    resets, errors = with_admin(work)
     if export:
         _export(resets, is_single=len(selection.names) == 1)
     else:

@@ -5,8 +5,9 @@ from typing import Final
 
 import click
 
-from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
+from odradek.cli.common import cluster_options, print_json, print_table, table_options, with_admin
 from odradek.cli.groups.options import group_option
+from odradek.clients import Admin
 from odradek.clients.admin.group_waits import GroupWaits
 from odradek.presentation.group_texts import headline, rows
 from odradek.runtime import system_runtime
@@ -30,19 +31,18 @@ def waiting(*, group: str, interval: float | None, count: int | None, as_json: b
         raise click.UsageError("--count needs --interval")
     views = 1 if interval is None else count
 
-    async def work() -> None:
+    async def work(cluster: Admin) -> None:
         number, clock = 0, system_runtime().clock
-        async with admin() as cluster:
-            while True:
-                _show(await cluster.group_waits(group), as_json=as_json, now_ms=clock.now_ms())
-                number += 1
-                if number == views:
-                    return
-                await asyncio.sleep(interval or 0.0)
-                if not as_json:
-                    click.echo()
+        while True:
+            _show(await cluster.group_waits(group), as_json=as_json, now_ms=clock.now_ms())
+            number += 1
+            if number == views:
+                return
+            await asyncio.sleep(interval or 0.0)
+            if not as_json:
+                click.echo()
 
-    run(work())
+    with_admin(work)
 
 
 def _show(group: GroupWaits, *, as_json: bool, now_ms: int) -> None:

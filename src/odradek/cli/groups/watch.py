@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from msgspec import Struct
 
-from odradek.cli.common import admin, cluster_options, console, print_json, run, table_options, terminal_width
+from odradek.cli.common import cluster_options, console, print_json, table_options, terminal_width, with_admin
 from odradek.cli.groups.options import group_option
 from odradek.cli.groups.views import described
 from odradek.cli.tables import table_lines
@@ -88,18 +88,17 @@ def watch(*, group: str, interval: float, count: int | None, per_partition: bool
     all later ones.
     """
 
-    async def work() -> None:
-        async with admin() as client:
-            samples = views(client, group, interval)
-            with _quiet_clients():
-                if as_json:
-                    await _print(samples, count, as_json=True, per_partition=per_partition)
-                elif (screen := console()).is_terminal and not screen.is_dumb_terminal:
-                    await _redraw(samples, count, per_partition=per_partition)
-                else:
-                    await _print(samples, count, as_json=False, per_partition=per_partition)
+    async def work(client: Admin) -> None:
+        samples = views(client, group, interval)
+        with _quiet_clients():
+            if as_json:
+                await _print(samples, count, as_json=True, per_partition=per_partition)
+            elif (screen := console()).is_terminal and not screen.is_dumb_terminal:
+                await _redraw(samples, count, per_partition=per_partition)
+            else:
+                await _print(samples, count, as_json=False, per_partition=per_partition)
 
-    run(work())
+    with_admin(work)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from odradek.cli.common import admin, cluster_options, run
+from odradek.cli.common import cluster_options, with_admin
 from odradek.lab.case import Case, LabError
 from odradek.lab.live import read_case
 from odradek.lab.notation import case_of_texts
@@ -86,23 +86,16 @@ def past_pauses(given: Given, change: Change) -> Pauses | None:
     if group is None:
         return None
 
-    async def work() -> list[dict[str, Any]]:
-        async with admin() as client:
-            return await client.rebalance_history(group, limit=_MOST_PAST_REBALANCES)
-
-    return pauses(run(work()), change.causes())
+    return pauses(
+        with_admin(lambda client: client.rebalance_history(group, limit=_MOST_PAST_REBALANCES)), change.causes()
+    )
 
 
 def _base(file: str | None, group: str | None) -> tuple[Case | None, str | None]:
     if file is not None and group is not None:
         raise click.UsageError("give --file or --group, not both")
     if group is not None:
-
-        async def work() -> tuple[Case, str]:
-            async with admin() as client:
-                return await read_case(client, group)
-
-        case, strategy = run(work())
+        case, strategy = with_admin(lambda client: read_case(client, group))
         return case, strategy or None
     if file is None:
         return None, None

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from odradek.cli.common import admin, cluster_options, console, json_option, print_json, run
+from odradek.cli.common import cluster_options, console, json_option, print_json, with_admin
 from odradek.cli.lab.picture import picture_option, write_picture
 from odradek.lab.notation import partitions_text
 from odradek.lab.pictures.lanes import Axis, axis_of, steps_of
@@ -37,12 +37,7 @@ def replay(*, group: str, limit: int, picture: str | None, as_json: bool) -> Non
     of partitions, relative to its highest number. --json has an object for each time span in which a member (null:
     nobody) owned a partition.
     """
-
-    async def work() -> list[dict[str, Any]]:
-        async with admin() as cluster:
-            return await cluster.rebalance_history(group, limit=limit)
-
-    made = replay_history(group, run(work()))
+    made = replay_history(group, with_admin(lambda cluster: cluster.rebalance_history(group, limit=limit)))
     write_picture(picture, lambda: timelines_chart(made.title, [made]))
     if as_json:
         for span in made.spans:

@@ -7,7 +7,7 @@ import click
 
 from odradek.cli import CommandGroup
 from odradek.cli.cluster_names import complete_topics
-from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
+from odradek.cli.common import cluster_options, print_json, print_table, table_options, with_admin
 from odradek.cli.partition_lists import ids, partitions_of_topics, read_partitions
 from odradek.cli.partitions.producers import abort_transaction, producers
 from odradek.cli.partitions.reassign import reassign
@@ -41,21 +41,20 @@ def describe(
 ) -> None:
     """Show the leaders, replicas and in-sync replicas of these topics, or of all."""
 
-    async def work() -> tuple[dict[TopicPartition, PartitionMetadata], Reassignments]:
-        async with admin() as client:
-            named = await partitions_of_topics(client, topics)
-            found = (
-                (await client.describe_topics(sorted({each.topic for each in named}))).values()
-                if topics
-                else await client.list_topics(include_internal=True)
-            )
-            described = {
-                TopicPartition(topic.name, number): each for topic in found for number, each in topic.partitions.items()
-            }
-            shown = {each: described[each] for each in named} if topics else described
-            return shown, await _reassignments(client)
+    async def work(client: Admin) -> tuple[dict[TopicPartition, PartitionMetadata], Reassignments]:
+        named = await partitions_of_topics(client, topics)
+        found = (
+            (await client.describe_topics(sorted({each.topic for each in named}))).values()
+            if topics
+            else await client.list_topics(include_internal=True)
+        )
+        described = {
+            TopicPartition(topic.name, number): each for topic in found for number, each in topic.partitions.items()
+        }
+        shown = {each: described[each] for each in named} if topics else described
+        return shown, await _reassignments(client)
 
-    described, moving = run(work())
+    described, moving = with_admin(work)
     chosen = {
         key: each
         for key, each in sorted(described.items())
@@ -116,12 +115,11 @@ def elect(
     named = None if file is None else read_partitions(file)
     kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
 
-    async def work() -> dict[TopicPartition, KafkaError | None]:
-        async with admin() as client:
-            wanted = await partitions_of_topics(client, topics, numbers) if topics else named
-            return await client.elect_leaders(kind, wanted)
+    async def work(client: Admin) -> dict[TopicPartition, KafkaError | None]:
+        wanted = await partitions_of_topics(client, topics, numbers) if topics else named
+        return await client.elect_leaders(kind, wanted)
 
-    results = run(work())
+    results = with_admin(work)
     if as_json:
         for key, error in results.items():
             code = None if error is None else error.code.name.upper()

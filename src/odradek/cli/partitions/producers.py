@@ -2,9 +2,9 @@
 
 import click
 
-from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
+from odradek.cli.common import cluster_options, print_listing, table_options, with_admin
 from odradek.cli.partition_lists import topic_and_partitions
-from odradek.clients.admin.transactions import ProducerDescription
+from odradek.clients import Admin
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 
 
@@ -22,24 +22,15 @@ def _partition(text: str) -> TopicPartition:
 @cluster_options
 def producers(*, partition: TopicPartition, as_json: bool) -> None:
     """Show the idempotent producers that the leader of a partition knows, with their open transactions."""
-
-    async def work() -> list[ProducerDescription]:
-        async with admin() as client:
-            return await client.describe_producers(partition)
-
-    found = run(work())
-    if as_json:
-        for each in found:
-            print_json(each)
-        return
-    rows = [
-        (
+    print_listing(
+        with_admin(lambda client: client.describe_producers(partition)),
+        ("PRODUCER-ID", "EPOCH", "TRANSACTION-START", "COORDINATOR-EPOCH", "SEQUENCE", "TIMESTAMP"),
+        lambda each: (
             each.producer_id, each.producer_epoch, each.current_txn_start_offset, each.coordinator_epoch,
             each.last_sequence, each.last_timestamp,
-        )
-        for each in found
-    ]  # fmt: skip
-    print_table(("PRODUCER-ID", "EPOCH", "TRANSACTION-START", "COORDINATOR-EPOCH", "SEQUENCE", "TIMESTAMP"), rows)
+        ),
+        as_json=as_json,
+    )  # fmt: skip
 
 
 @click.command(name="abort-transaction")
@@ -55,22 +46,21 @@ def abort_transaction(
 ) -> None:
     """Abort a transaction that stays open in a partition because its coordinator does not know it."""
 
-    async def work() -> None:
-        async with admin() as client:
-            # A broker writes the marker for any producer, as Kafka's does.
-            found = await client.describe_producers(partition)
-            if not any(each.producer_id == producer_id and each.current_txn_start_offset is not None for each in found):
-                raise KafkaError(
-                    ErrorCode.invalid_txn_state,
-                    f"producer {producer_id} has no open transaction in {partition}; "
-                    f"odradek partitions producers {partition.topic}:{partition.partition} shows those that have",
-                )
-            await client.abort_transaction(
-                partition,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                coordinator_epoch=coordinator_epoch,
+    async def work(client: Admin) -> None:
+        # A broker writes the marker for any producer, as Kafka's does.
+        found = await client.describe_producers(partition)
+        if not any(each.producer_id == producer_id and each.current_txn_start_offset is not None for each in found):
+            raise KafkaError(
+                ErrorCode.invalid_txn_state,
+                f"producer {producer_id} has no open transaction in {partition}; "
+                f"odradek partitions producers {partition.topic}:{partition.partition} shows those that have",
             )
+        await client.abort_transaction(
+            partition,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+        )
 
-    run(work())
+    with_admin(work)
     click.echo(f"aborted the transaction of producer {producer_id} in {partition.topic}-{partition.partition}")

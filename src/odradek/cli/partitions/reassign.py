@@ -7,7 +7,7 @@ from typing import IO, Final
 import click
 from msgspec import Struct
 
-from odradek.cli.common import admin, cluster_options, print_json, print_table, progress, run, table_options
+from odradek.cli.common import cluster_options, print_json, print_table, progress, table_options, with_admin
 from odradek.cli.partition_lists import (
     Assignment,
     assignment_json,
@@ -123,11 +123,7 @@ def reassign(
         options.targets()
     work = {"generate": _generate, "list": _list, "verify": _verify, "cancel": _cancel}[modes[0]] if modes else _execute
 
-    async def in_cluster() -> bool:
-        async with admin() as client:
-            return await work(client, options)
-
-    if not run(in_cluster()):
+    if not with_admin(lambda client: work(client, options)):
         ctx.exit(1)
 
 

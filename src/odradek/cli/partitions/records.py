@@ -7,7 +7,7 @@ from typing import IO, Final
 import click
 
 from odradek.cli.cluster_names import complete_topics
-from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
+from odradek.cli.common import cluster_options, print_json, print_table, table_options, with_admin
 from odradek.cli.partition_lists import partitions_of_topics
 from odradek.clients import Admin
 from odradek.clients.admin.records import HIGH_WATERMARK
@@ -45,16 +45,15 @@ def offsets(*, topics: Sequence[str], when: int | None, as_json: bool) -> None:
     """Show the first offset and the end of partitions, or the offset at a time."""
     wanted = {"earliest": EARLIEST, "latest": LATEST} if when is None else {"offset": when}
 
-    async def work() -> dict[TopicPartition, dict[str, int]]:
-        async with admin() as client:
-            partitions = await partitions_of_topics(client, topics)
-            found: dict[TopicPartition, dict[str, int]] = {each: {} for each in partitions}
-            for name, at in wanted.items():
-                for partition, each in (await client.list_offsets(dict.fromkeys(partitions, at))).items():
-                    found[partition][name] = each.offset
-            return found
+    async def work(client: Admin) -> dict[TopicPartition, dict[str, int]]:
+        partitions = await partitions_of_topics(client, topics)
+        found: dict[TopicPartition, dict[str, int]] = {each: {} for each in partitions}
+        for name, at in wanted.items():
+            for partition, each in (await client.list_offsets(dict.fromkeys(partitions, at))).items():
+                found[partition][name] = each.offset
+        return found
 
-    found = run(work())
+    found = with_admin(work)
     if as_json:
         for key, each in found.items():
             print_json({"topic": key.topic, "partition": key.partition, **each})
@@ -86,13 +85,12 @@ def delete_records(
     planned = None if file is None else read_offsets(file)
     offset = HIGH_WATERMARK if before is None else before
 
-    async def work() -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
-        async with admin() as client:
-            if planned is not None:
-                return await _delete(client, planned)
-            return await _delete(client, dict.fromkeys(await partitions_of_topics(client, topics), offset))
+    async def work(client: Admin) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
+        if planned is not None:
+            return await _delete(client, planned)
+        return await _delete(client, dict.fromkeys(await partitions_of_topics(client, topics), offset))
 
-    deleted, errors = run(work())
+    deleted, errors = with_admin(work)
     if as_json:
         for key, start in deleted.items():
             print_json({"topic": key.topic, "partition": key.partition, "log_start_offset": start})

@@ -1,17 +1,20 @@
 """`odradek pipeline check`, `list`, `status` and `example`: the commands that run nothing."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from odradek.cli.common import print_json, print_table, table_options
+from odradek.cli.common import print_listing, print_rows, table_options
 from odradek.cli.pipeline.options import SparkChoice, files_argument, load_files, spark_options
 from odradek.cli.pipeline.run import fields
 from odradek.config.toml_table import TomlKeyError
 from odradek.model import ConfigurationError, UnavailableError
 from odradek.pipelines.config import AnyPipeline, MirrorPipeline, PipelineFile, Topics
 from odradek.pipelines.config.examples import EXAMPLES
+
+if TYPE_CHECKING:
+    from odradek.pipelines.status import Status
 
 
 @click.command()
@@ -65,11 +68,7 @@ def list_pipelines(files: tuple[Path, ...], as_json: bool) -> None:  # noqa: FBT
         (file.pipeline.name, file.pipeline.kind, *_ends(file.pipeline), str(file.path)) for file in load_files(files)
     ]
     columns = ("NAME", "KIND", "FROM", "TO", "FILE")
-    if as_json:
-        for row in rows:
-            print_json(dict(zip(map(str.lower, columns), row, strict=True)))
-    else:
-        print_table(columns, rows)
+    print_rows(columns, rows, as_json=as_json)
 
 
 def _ends(pipeline: AnyPipeline) -> tuple[str, str]:
@@ -98,24 +97,19 @@ def status(files: tuple[Path, ...], as_json: bool) -> None:  # noqa: FBT001
 
     disk = system_runtime().disk
     found = [read_status(disk, file.pipeline) for file in load_files(files)]
-    if as_json:
-        for each in found:
-            print_json(fields(each))
-        return
-    print_table(
-        (
-            "NAME", "KIND", "STATE", "RECORDS-IN", "RECORDS-OUT", "BAD-ROWS", "BATCHES", "ROWS/S", "LAG", "RESTARTS",
-            "ERROR",
-        ),
-        [
-            (
-                each.name, each.kind, str(each.state), each.figures.records_in, each.figures.records_out,
-                each.figures.bad_rows, each.figures.batches,
-                each.figures.rows_per_second and round(each.figures.rows_per_second),
-                each.figures.lag, each.restarts, each.error,
-            )
-            for each in found
-        ],
+    columns = (
+        "NAME", "KIND", "STATE", "RECORDS-IN", "RECORDS-OUT", "BAD-ROWS", "BATCHES", "ROWS/S", "LAG", "RESTARTS",
+        "ERROR",
+    )  # fmt: skip
+    print_listing(found, columns, _row, as_json=as_json, as_object=fields)
+
+
+def _row(each: "Status") -> tuple[object, ...]:
+    figures = each.figures
+    return (
+        each.name, each.kind, str(each.state), figures.records_in, figures.records_out, figures.bad_rows,
+        figures.batches, figures.rows_per_second and round(figures.rows_per_second), figures.lag, each.restarts,
+        each.error,
     )  # fmt: skip
 
 

@@ -71,8 +71,6 @@ async def ask_coordinators(
     keys: Iterable[str],
     ask: Callable[[ClientConnection, int, list[str]], Awaitable[dict[str, T | KafkaError]]],
     coordinator_type: CoordinatorType = CoordinatorType.GROUP,
-    *,
-    timeout_ms: int,
 ) -> dict[str, T | KafkaError]:
     """Return the results of `ask`, called for each coordinator with its keys, and again after retriable errors."""
 
@@ -94,4 +92,4 @@ async def ask_coordinators(
     async def ask_one(node_id: int, some: list[str]) -> dict[str, T | KafkaError]:
         return await ask(await cluster.connections.to_broker(node_id), node_id, some)
 
-    return await ask_each(cluster, keys, ask_all, timeout_ms=timeout_ms)
+    return await ask_each(cluster, keys, ask_all)

@@ -11,7 +11,7 @@ from odradek.clients.arguments import PartitionT, by_partition
 from odradek.clients.cluster import Cluster
 from odradek.clients.coordinators import find_coordinator
 from odradek.clients.offsets import by_topic
-from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
+from odradek.clients.retry import retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
@@ -60,7 +60,7 @@ async def fetch_group_offsets(
     group_id: str,
     partitions: Iterable[TopicPartition] | None = None,
     *,
-    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+    timeout_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return a group's committed offsets of `partitions` (None: all), without partitions that have none."""
     wanted = None if partitions is None else list(partitions)

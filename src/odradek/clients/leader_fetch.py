@@ -57,7 +57,7 @@ async def fetch_from_leaders(
     *,
     topic_ids: Mapping[str, uuid.UUID | None],
     purpose: ConnectionPurpose = ConnectionPurpose.DATA,
-    timeout_ms: int,
+    timeout_ms: int | None = None,
 ) -> dict[TopicPartition, LeaderAnswer]:
     """Fetch each partition once from its leader, retrying after retriable errors for `timeout_ms`.
 

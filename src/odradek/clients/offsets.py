@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
+from odradek.clients.retry import retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError, explained
 from odradek.protocol.api import ApiKey
 
@@ -33,7 +33,7 @@ async def list_offsets(
     wanted: Mapping[TopicPartition, int],
     *,
     isolation_level: str = "read_uncommitted",
-    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+    timeout_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     """Return the offset of each partition in `wanted` for `EARLIEST`, `LATEST`, or a time in ms.
 
@@ -66,11 +66,9 @@ async def list_offsets(
     return {partition: found[partition] for partition in wanted}
 
 
-async def partitions_of(
-    cluster: Cluster, topics: Iterable[str], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
-) -> dict[str, tuple[int, ...]]:
+async def partitions_of(cluster: Cluster, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """Return partition numbers by topic, ascending. Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION."""
-    return {name: (await cluster.topic(name, timeout_ms=timeout_ms)).numbers for name in topics}
+    return {name: (await cluster.topic(name)).numbers for name in topics}
 
 
 async def _request_offsets(

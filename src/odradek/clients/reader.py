@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from odradek.clients.cluster import Cluster
 from odradek.clients.fetch import FetchLimits, FetchPosition, readable_runs
 from odradek.clients.leader_fetch import LeaderAnswer, fetch_from_leaders
-from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS
 from odradek.model import TopicPartition, UnavailableError
 
 DEFAULT_FETCH_BYTES: Final = 4 << 20
@@ -49,7 +48,7 @@ class RangeReader:
         isolation_level: str = "read_uncommitted",
         max_bytes: int = DEFAULT_FETCH_BYTES,
         max_wait_ms: int = 500,
-        timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+        timeout_ms: int | None = None,
         check_crcs: bool = True,
     ) -> None:
         self.left = {partition: (start, end) for partition, (start, end) in ranges.items() if start < end}
@@ -61,7 +60,7 @@ class RangeReader:
         self._limits = FetchLimits(
             max_wait_ms=max_wait_ms, max_bytes=max(max_bytes, 1), isolation_level=isolation_level
         )
-        self._timeout_ms = timeout_ms
+        self._timeout_ms = cluster.timeout_ms if timeout_ms is None else timeout_ms
         self._check_crcs = check_crcs
 
     async def __aiter__(self) -> AsyncGenerator[list[Run], None]:
@@ -131,7 +130,7 @@ class PartitionReader:
         isolation_level: str = "read_uncommitted",
         max_bytes: int = DEFAULT_FETCH_BYTES,
         max_wait_ms: int = 500,
-        timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+        timeout_ms: int | None = None,
         check_crcs: bool = True,
         topic_id: uuid.UUID | None = None,
     ) -> None:

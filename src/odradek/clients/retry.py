@@ -13,9 +13,6 @@ from odradek.wire.client_connection import WAITING_LOG_S, waiting_log
 K = TypeVar("K")
 T = TypeVar("T")
 
-DEFAULT_API_TIMEOUT_MS: Final = 60_000
-"""The default of `default.api.timeout.ms`."""
-
 INVALID_METADATA_ERRORS: Final = {
     ErrorCode.not_leader_or_follower,
     ErrorCode.leader_not_available,
@@ -37,16 +34,16 @@ async def retrying(
     cluster: Cluster,
     attempt: Callable[[], Awaitable[T]],
     *,
-    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+    timeout_ms: int | None = None,
     backoff: Backoff | None = None,
 ) -> T:
     """Return the result of `attempt`, retrying after retriable errors with backoff, and a metadata refresh if needed.
 
-    Raises the last error if it is not retriable, or after `timeout_ms`.
+    Raises the last error if it is not retriable, or after `timeout_ms` (the `default.api.timeout.ms` of `cluster`).
     """
     clock = cluster.runtime.clock
     started, is_logged = clock.monotonic(), False
-    deadline = started + timeout_ms / 1000
+    deadline = started + (cluster.timeout_ms if timeout_ms is None else timeout_ms) / 1000
     backoff = backoff or cluster.backoff()
     while True:
         try:
@@ -70,7 +67,7 @@ async def ask_each(
     keys: Iterable[K],
     ask: Callable[[list[K]], Awaitable[Mapping[K, T | KafkaError]]],
     *,
-    timeout_ms: int,
+    timeout_ms: int | None = None,
 ) -> dict[K, T | KafkaError]:
     """Return the results of `ask` by key; for `timeout_ms`, call it again with the keys whose errors are retriable.
 

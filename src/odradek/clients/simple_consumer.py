@@ -230,11 +230,10 @@ class SimpleConsumer:
     async def find_leader(self, partition: Partition) -> PartitionLeader:
         """Return a partition's leader and replicas from a new metadata response."""
         where = partition_of(partition)
-        timeout_ms = self._settings.default_api_timeout_ms
 
         async def attempt() -> PartitionLeader:
-            await self._cluster.refresh(timeout_ms=timeout_ms)
-            leader = await self._cluster.leader(where, timeout_ms=timeout_ms)
+            await self._cluster.refresh(timeout_ms=self._cluster.timeout_ms)
+            leader = await self._cluster.leader(where)
             metadata = self._cluster.metadata
             found = metadata.topics[where.topic].partitions[where.partition]
             return PartitionLeader(
@@ -247,12 +246,12 @@ class SimpleConsumer:
             )
 
         self._check_started()
-        return await retrying(self._cluster, attempt, timeout_ms=timeout_ms)
+        return await retrying(self._cluster, attempt)
 
     async def partitions_for_topic(self, topic: str) -> tuple[int, ...]:
         """Return the topic's partition numbers. Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION."""
         self._check_started()
-        return (await self._cluster.topic(topic, timeout_ms=self._settings.default_api_timeout_ms)).numbers
+        return (await self._cluster.topic(topic)).numbers
 
     async def beginning_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
@@ -321,7 +320,6 @@ class SimpleConsumer:
             limits,
             topic_ids=topic_ids,
             purpose=ConnectionPurpose.FETCH,
-            timeout_ms=self._settings.default_api_timeout_ms,
         )
         for partition, answer in answers.items():
             self._topic_ids.setdefault(partition.topic, answer.topic_id)
@@ -347,7 +345,6 @@ class SimpleConsumer:
             isolation_level=settings.isolation_level,
             max_bytes=settings.max_partition_fetch_bytes,
             max_wait_ms=settings.fetch_max_wait_ms,
-            timeout_ms=settings.default_api_timeout_ms,
             check_crcs=settings.check_crcs,
             topic_id=self._expected_ids(partition.topic, topic_id).get(partition.topic),
         )
@@ -384,7 +381,6 @@ class SimpleConsumer:
             self._cluster,
             wanted,
             isolation_level=self._settings.isolation_level,
-            timeout_ms=self._settings.default_api_timeout_ms,
         )
         for name, topic in self._cluster.metadata.topics.items():
             check_topic_id(name, self._topic_ids.get(name), topic.topic_id)

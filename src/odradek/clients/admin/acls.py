@@ -17,7 +17,7 @@ class RefusedAclsError(RefusedError[AclBinding]):
     """A `RefusedError` with `errors` by ACL."""
 
 
-async def create_acls(cluster: Cluster, bindings: Iterable[AclBinding], *, timeout_ms: int) -> None:
+async def create_acls(cluster: Cluster, bindings: Iterable[AclBinding]) -> None:
     """Implement `Admin.create_acls`."""
 
     async def ask(some: list[AclBinding]) -> dict[AclBinding, KafkaError | None]:
@@ -26,12 +26,12 @@ async def create_acls(cluster: Cluster, bindings: Iterable[AclBinding], *, timeo
         response = await connection.request(ApiKey.CREATE_ACLS, {"creations": creations})
         return {each: answer_error(str(each), result) for each, result in zip(some, response.results, strict=False)}
 
-    errors = errors_of(await ask_each(cluster, bindings, ask, timeout_ms=timeout_ms))
+    errors = errors_of(await ask_each(cluster, bindings, ask))
     if errors:
         raise RefusedAclsError(errors)
 
 
-async def describe_acls(cluster: Cluster, wanted: AclFilter, *, timeout_ms: int) -> list[AclBinding]:
+async def describe_acls(cluster: Cluster, wanted: AclFilter) -> list[AclBinding]:
     """Implement `Admin.describe_acls`."""
 
     async def attempt() -> list[AclBinding]:
@@ -41,10 +41,10 @@ async def describe_acls(cluster: Cluster, wanted: AclFilter, *, timeout_ms: int)
             raise error
         return sorted(decoded_binding(resource, acl) for resource in response.resources for acl in resource.acls)
 
-    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    return await retrying(cluster, attempt)
 
 
-async def delete_acls(cluster: Cluster, filters: Iterable[AclFilter], *, timeout_ms: int) -> list[AclBinding]:
+async def delete_acls(cluster: Cluster, filters: Iterable[AclFilter]) -> list[AclBinding]:
     """Implement `Admin.delete_acls`."""
     message = {"filters": [filter_fields(each) for each in filters]}
     deleted: set[AclBinding] = set()
@@ -58,5 +58,5 @@ async def delete_acls(cluster: Cluster, filters: Iterable[AclFilter], *, timeout
         if errors:
             raise errors[0]
 
-    await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    await retrying(cluster, attempt)
     return sorted(deleted)

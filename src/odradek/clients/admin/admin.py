@@ -1,6 +1,7 @@
 """`Admin`, the public class: describes and changes topics, groups, offsets, configurations and brokers."""
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
@@ -82,13 +83,14 @@ class Admin:
         **settings: Unpack[ClientConfig],
     ) -> None:
         made = make_settings(ClientSettings, {**settings, "bootstrap_servers": addresses_of(bootstrap_servers)})
+        if timeout_ms is not None:
+            made = replace(made, default_api_timeout_ms=timeout_ms)
         self._cluster = Cluster(made, runtime or system_runtime())
-        self._timeout_ms = made.default_api_timeout_ms if timeout_ms is None else timeout_ms
 
     async def start(self) -> Self:
         """Connect to the cluster; `async with` calls this. Raises `UnavailableError` if no broker answers in time."""
         try:
-            await self._cluster.start(timeout_ms=self._timeout_ms)
+            await self._cluster.start()
         except BaseException:
             await self._cluster.close()
             raise
@@ -126,16 +128,14 @@ class Admin:
 
         Raises `KafkaError` for a single topic or a name given twice, `RefusedTopicsError` for some of several topics.
         """
-        await create_topics(
-            self._cluster, instances_of(NewTopic, topics), validate_only=validate_only, timeout_ms=self._timeout_ms
-        )
+        await create_topics(self._cluster, instances_of(NewTopic, topics), validate_only=validate_only)
 
     async def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics and their records.
 
         Raises `KafkaError` if a single topic is refused, `RefusedTopicsError` if some of several topics are refused.
         """
-        await delete_topics(self._cluster, names_of(names), timeout_ms=self._timeout_ms)
+        await delete_topics(self._cluster, names_of(names))
 
     async def create_partitions(
         self,
@@ -149,25 +149,18 @@ class Admin:
 
         Afterwards a key may belong to another partition. Raises `KafkaError` INVALID_PARTITIONS and others.
         """
-        await create_partitions(
-            self._cluster,
-            name,
-            total,
-            assignments=assignments,
-            validate_only=validate_only,
-            timeout_ms=self._timeout_ms,
-        )
+        await create_partitions(self._cluster, name, total, assignments=assignments, validate_only=validate_only)
 
     async def list_topics(self, *, include_internal: bool = False) -> list[TopicDescription]:
         """Return the descriptions of all topics (internal ones only with `include_internal`), sorted by name."""
-        return await list_topics(self._cluster, include_internal=include_internal, timeout_ms=self._timeout_ms)
+        return await list_topics(self._cluster, include_internal=include_internal)
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         """Describe topics with partitions, leaders and replicas. Raises `KafkaError` for an unknown topic.
 
         Brokers with DescribeTopicPartitions get a request for every 2,000 partitions.
         """
-        return await describe_topics(self._cluster, names_of(names), timeout_ms=self._timeout_ms)
+        return await describe_topics(self._cluster, names_of(names))
 
     async def list_offsets(
         self, wanted: Mapping[PartitionT, int], *, isolation_level: str = "read_uncommitted"
@@ -176,21 +169,14 @@ class Admin:
 
         A time gives the first record at or after it, offset -1 if all records are earlier.
         """
-        return await list_offsets(
-            self._cluster,
-            numbers_by_partition(_TIME, wanted),
-            isolation_level=isolation_level,
-            timeout_ms=self._timeout_ms,
-        )
+        return await list_offsets(self._cluster, numbers_by_partition(_TIME, wanted), isolation_level=isolation_level)
 
     async def delete_records(self, before: Mapping[PartitionT, int]) -> dict[TopicPartition, int]:
         """Delete each partition's records before an offset; -1 means the high watermark (KIP-107).
 
         Returns the new first offsets. Raises `RefusedPartitionsError` (OFFSET_OUT_OF_RANGE and others).
         """
-        return await delete_records(
-            self._cluster, numbers_by_partition("an offset", before), timeout_ms=self._timeout_ms
-        )
+        return await delete_records(self._cluster, numbers_by_partition("an offset", before))
 
     # ---- replicas and leaders -----------------------------------------------------------------------------------
 
@@ -206,10 +192,7 @@ class Admin:
         Raises `RefusedPartitionsError` for refused partitions; the others are started.
         """
         await reassignments.alter_partition_reassignments(
-            self._cluster,
-            by_partition(targets),
-            allow_replication_factor_change=allow_replication_factor_change,
-            timeout_ms=self._timeout_ms,
+            self._cluster, by_partition(targets), allow_replication_factor_change=allow_replication_factor_change
         )
 
     async def list_partition_reassignments(
@@ -217,7 +200,7 @@ class Admin:
     ) -> dict[TopicPartition, reassignments.PartitionReassignment]:
         """Return the reassignments in progress, of `partitions` or of all, sorted by partition."""
         chosen = None if partitions is None else partitions_of(partitions)
-        return await reassignments.list_partition_reassignments(self._cluster, chosen, timeout_ms=self._timeout_ms)
+        return await reassignments.list_partition_reassignments(self._cluster, chosen)
 
     async def elect_leaders(
         self, election_type: reassignments.ElectionType, partitions: Iterable[Partition] | None = None
@@ -228,7 +211,7 @@ class Admin:
         Raises `KafkaError` for an error of the whole request.
         """
         chosen = None if partitions is None else partitions_of(partitions)
-        return await reassignments.elect_leaders(self._cluster, election_type, chosen, timeout_ms=self._timeout_ms)
+        return await reassignments.elect_leaders(self._cluster, election_type, chosen)
 
     # ---- groups -------------------------------------------------------------------------------------------------
 
@@ -237,9 +220,7 @@ class Admin:
 
         Raises `KafkaError` UNSUPPORTED_VERSION if a broker is too old for a filter.
         """
-        return await list_groups(
-            self._cluster, states=names_of(states), types=names_of(types), timeout_ms=self._timeout_ms
-        )
+        return await list_groups(self._cluster, states=names_of(states), types=names_of(types))
 
     async def describe_group(self, group_id: str) -> GroupDescription:
         """Describe one group: members, offsets and lags. Raises `KafkaError` GROUP_ID_NOT_FOUND and others."""
@@ -253,11 +234,11 @@ class Admin:
 
         A group that its coordinator does not know and that has no offsets gets the error GROUP_ID_NOT_FOUND.
         """
-        return await describe_groups(self._cluster, names_of(group_ids), timeout_ms=self._timeout_ms)
+        return await describe_groups(self._cluster, names_of(group_ids))
 
     def generation_reader(self, group_id: str) -> GenerationReader:
         """Return a reader of a classic group's generation in `__consumer_offsets`; no admin response has it."""
-        return GenerationReader(self._cluster, group_id, timeout_ms=self._timeout_ms)
+        return GenerationReader(self._cluster, group_id)
 
     async def group_waits(self, group_id: str) -> GroupWaits:
         """Return each member's epoch, the partitions that it must revoke, and those that it waits for.
@@ -265,14 +246,14 @@ class Admin:
         Of a classic group, only its members, their assignments and its generation are known. Raises `KafkaError`
         GROUP_ID_NOT_FOUND and others.
         """
-        return await group_waits(self._cluster, group_id, timeout_ms=self._timeout_ms)
+        return await group_waits(self._cluster, group_id)
 
     async def rebalance_history(self, group_id: str, *, limit: int = 20) -> list[dict[str, Any]]:
         """Return a group's last `limit` rebalances, the oldest first, as JSON objects of Odradek's rebalance journal.
 
         The list is empty if the cluster has no journal.
         """
-        return await rebalance_history(self._cluster, group_id, limit=limit, timeout_ms=self._timeout_ms)
+        return await rebalance_history(self._cluster, group_id, limit=limit)
 
     async def list_group_offsets(
         self, group_ids: Iterable[str], *, require_stable: bool = False
@@ -281,9 +262,7 @@ class Admin:
 
         With `require_stable`, waits for open transactions that have offsets to commit (KIP-447).
         """
-        return await list_group_offsets(
-            self._cluster, names_of(group_ids), require_stable=require_stable, timeout_ms=self._timeout_ms
-        )
+        return await list_group_offsets(self._cluster, names_of(group_ids), require_stable=require_stable)
 
     async def alter_group_offsets(self, group_id: str, offsets: Mapping[PartitionT, int | OffsetAndMetadata]) -> None:
         """Commit offsets for a group without members; an unknown group is created.
@@ -295,14 +274,14 @@ class Admin:
             partition: each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
             for partition, each in by_partition(offsets).items()
         }
-        await alter_group_offsets(self._cluster, group_id, wanted, timeout_ms=self._timeout_ms)
+        await alter_group_offsets(self._cluster, group_id, wanted)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete groups without members, with their offsets.
 
         Raises `RefusedGroupsError` (NON_EMPTY_GROUP and others) after the other groups were deleted.
         """
-        await delete_groups(self._cluster, names_of(group_ids), timeout_ms=self._timeout_ms)
+        await delete_groups(self._cluster, names_of(group_ids))
 
     async def remove_group_members(
         self,
@@ -323,7 +302,6 @@ class Admin:
             member_ids=names_of(member_ids),
             group_instance_ids=names_of(group_instance_ids),
             reason=reason,
-            timeout_ms=self._timeout_ms,
         )
 
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[Partition]) -> None:
@@ -332,34 +310,32 @@ class Admin:
         Raises `RefusedPartitionsError` (GROUP_SUBSCRIBED_TO_TOPIC and others) after the other offsets were deleted, or
         the `KafkaError` of the group.
         """
-        await delete_group_offsets(self._cluster, group_id, partitions_of(partitions), timeout_ms=self._timeout_ms)
+        await delete_group_offsets(self._cluster, group_id, partitions_of(partitions))
 
     # ---- transactions (KIP-664) ---------------------------------------------------------------------------------
 
     async def list_transactions(self, *, states: Iterable[str] = ()) -> list[transactions.TransactionListing]:
         """Return the transactional ids of all coordinators, sorted; filter by `states` (`Ongoing`, …)."""
-        return await transactions.list_transactions(self._cluster, states=states, timeout_ms=self._timeout_ms)
+        return await transactions.list_transactions(self._cluster, states=states)
 
     async def describe_transactions(
         self, ids: Iterable[str]
     ) -> dict[str, transactions.TransactionDescription | KafkaError]:
         """Return the last transaction of each transactional id, or the `KafkaError` of that id."""
-        return await transactions.describe_transactions(self._cluster, names_of(ids), timeout_ms=self._timeout_ms)
+        return await transactions.describe_transactions(self._cluster, names_of(ids))
 
     async def terminate_transaction(self, transactional_id: str) -> None:
         """Abort the id's open transaction, also a prepared one, and fence its producer (KIP-939)."""
-        await transactions.terminate_transaction(self._cluster, transactional_id, timeout_ms=self._timeout_ms)
+        await transactions.terminate_transaction(self._cluster, transactional_id)
 
     async def find_hanging_transactions(self, partitions: Iterable[Partition]) -> list[transactions.HangingTransaction]:
         """Return the transactions that are open in a partition and that no coordinator will end."""
         chosen = partitions_of(partitions)
-        return await transactions.find_hanging_transactions(self._cluster, chosen, timeout_ms=self._timeout_ms)
+        return await transactions.find_hanging_transactions(self._cluster, chosen)
 
     async def describe_producers(self, partition: Partition) -> list[transactions.ProducerDescription]:
         """Return the idempotent producers that the partition's leader knows, and their open transactions (KIP-664)."""
-        return await transactions.describe_producers(
-            self._cluster, partition_of(partition), timeout_ms=self._timeout_ms
-        )
+        return await transactions.describe_producers(self._cluster, partition_of(partition))
 
     async def abort_transaction(
         self, partition: Partition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int = 0
@@ -370,39 +346,35 @@ class Admin:
         INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if an epoch is older than that in the partition.
         """
         epochs = (producer_epoch, coordinator_epoch)
-        await transactions.abort_transaction(
-            self._cluster, partition_of(partition), producer_id, *epochs, timeout_ms=self._timeout_ms
-        )
+        await transactions.abort_transaction(self._cluster, partition_of(partition), producer_id, *epochs)
 
     # ---- the cluster and its configuration ----------------------------------------------------------------------
 
     async def describe_cluster(self, *, include_fenced_brokers: bool = False) -> ClusterDescription:
         """Return the controller and the live brokers; `include_fenced_brokers` adds registered brokers not alive."""
-        return await describe_cluster(
-            self._cluster, include_fenced_brokers=include_fenced_brokers, timeout_ms=self._timeout_ms
-        )
+        return await describe_cluster(self._cluster, include_fenced_brokers=include_fenced_brokers)
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Unregister a broker that is permanently gone, so that it gets no replicas (KIP-631).
 
         Raises `KafkaError` BROKER_ID_NOT_REGISTERED, and INVALID_REQUEST for a broker that is alive.
         """
-        await unregister_broker(self._cluster, broker_id, timeout_ms=self._timeout_ms)
+        await unregister_broker(self._cluster, broker_id)
 
     async def describe_log_dirs(
         self, broker_id: int, partitions: Iterable[Partition] | None = None
     ) -> list[LogDirDescription]:
         """Return a broker's log directories with the size of each log in bytes, of `partitions` or of all (KIP-113)."""
         chosen = None if partitions is None else partitions_of(partitions)
-        return await describe_log_dirs(self._cluster, broker_id, chosen, timeout_ms=self._timeout_ms)
+        return await describe_log_dirs(self._cluster, broker_id, chosen)
 
     async def describe_broker_versions(self, broker_id: int | None = None) -> BrokerVersions:
         """Return the APIs and features that a broker, by default any, supports (KIP-584)."""
-        return await describe_broker_versions(self._cluster, broker_id, timeout_ms=self._timeout_ms)
+        return await describe_broker_versions(self._cluster, broker_id)
 
     async def update_features(self, upgrades: Mapping[str, int], downgrades: Mapping[str, int] | None = None) -> None:
         """Finalize higher and lower levels of features by name (KIP-584): all of them, or none."""
-        await update_features(self._cluster, upgrades, downgrades or {}, timeout_ms=self._timeout_ms)
+        await update_features(self._cluster, upgrades, downgrades or {})
 
     async def list_config_resources(
         self, types: Iterable[ConfigResourceType] = (ConfigResourceType.TOPIC, ConfigResourceType.BROKER)
@@ -411,19 +383,19 @@ class Admin:
 
         Raises `KafkaError` UNSUPPORTED_VERSION from brokers before Kafka 4.1.
         """
-        return await list_config_resources(self._cluster, types, timeout_ms=self._timeout_ms)
+        return await list_config_resources(self._cluster, types)
 
     async def create_acls(self, bindings: Iterable[AclBinding]) -> None:
         """Add ACLs (KIP-140); one that exists is no error. Raises `RefusedAclsError` if some are refused."""
-        await create_acls(self._cluster, instances_of(AclBinding, bindings), timeout_ms=self._timeout_ms)
+        await create_acls(self._cluster, instances_of(AclBinding, bindings))
 
     async def describe_acls(self, wanted: AclFilter = ALL_ACLS) -> list[AclBinding]:
         """Return the ACLs that the filter matches, sorted; all by default."""
-        return await describe_acls(self._cluster, wanted, timeout_ms=self._timeout_ms)
+        return await describe_acls(self._cluster, wanted)
 
     async def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
         """Remove the ACLs that any of the filters matches, and return them, sorted."""
-        return await delete_acls(self._cluster, instances_of(AclFilter, filters), timeout_ms=self._timeout_ms)
+        return await delete_acls(self._cluster, instances_of(AclFilter, filters))
 
     async def describe_configs(
         self,
@@ -438,7 +410,6 @@ class Admin:
             instances_of(ConfigResource, resources),
             include_synonyms=include_synonyms,
             include_documentation=include_documentation,
-            timeout_ms=self._timeout_ms,
         )
 
     async def alter_configs(
@@ -449,19 +420,13 @@ class Admin:
         If it raises `KafkaError` (INVALID_CONFIG, INVALID_REQUEST and others), nothing is changed.
         """
         (checked,) = instances_of(ConfigResource, [resource])
-        await alter_configs(
-            self._cluster,
-            checked,
-            instances_of(Alteration, alterations),
-            validate_only=validate_only,
-            timeout_ms=self._timeout_ms,
-        )
+        await alter_configs(self._cluster, checked, instances_of(Alteration, alterations), validate_only=validate_only)
 
     # ---- quotas -------------------------------------------------------------------------------------------------
 
     async def describe_client_quotas(self) -> dict[QuotaEntity, dict[str, float]]:
         """Return the quotas of users, client ids and IP addresses by Kafka's keys (KIP-546)."""
-        return await describe_client_quotas(self._cluster, timeout_ms=self._timeout_ms)
+        return await describe_client_quotas(self._cluster)
 
     async def alter_client_quotas(
         self, entity: QuotaEntity, quotas: Mapping[str, float | None], *, validate_only: bool = False
@@ -471,9 +436,7 @@ class Admin:
         If it raises `KafkaError` (INVALID_REQUEST and others), nothing is changed.
         """
         (checked,) = instances_of(QuotaEntity, [entity])
-        await alter_client_quotas(
-            self._cluster, checked, quotas, validate_only=validate_only, timeout_ms=self._timeout_ms
-        )
+        await alter_client_quotas(self._cluster, checked, quotas, validate_only=validate_only)
 
     # ---- users --------------------------------------------------------------------------------------------------
 
@@ -481,9 +444,7 @@ class Admin:
         self, users: Iterable[str] = ()
     ) -> dict[str, list[user_credentials.ScramCredentialInfo]]:
         """Return the SCRAM credentials of users, by default of all that have some (KIP-554)."""
-        return await user_credentials.describe_user_scram_credentials(
-            self._cluster, names_of(users), timeout_ms=self._timeout_ms
-        )
+        return await user_credentials.describe_user_scram_credentials(self._cluster, names_of(users))
 
     async def alter_user_scram_credentials(
         self, alterations: Iterable[user_credentials.UserScramCredentialAlteration]
@@ -492,6 +453,4 @@ class Admin:
 
         Raises `RefusedUsersError` with the error of each refused user; the other users are altered.
         """
-        await user_credentials.alter_user_scram_credentials(
-            self._cluster, list(alterations), timeout_ms=self._timeout_ms
-        )
+        await user_credentials.alter_user_scram_credentials(self._cluster, list(alterations))

@@ -17,12 +17,7 @@ _TYPES_FROM = 1
 
 
 async def describe_configs(
-    cluster: Cluster,
-    resources: Iterable[ConfigResource],
-    *,
-    include_synonyms: bool,
-    include_documentation: bool,
-    timeout_ms: int,
+    cluster: Cluster, resources: Iterable[ConfigResource], *, include_synonyms: bool, include_documentation: bool
 ) -> dict[ConfigResource, list[ConfigEntry]]:
     """Implement `Admin.describe_configs`."""
 
@@ -57,7 +52,7 @@ async def describe_configs(
         return found
 
     described: dict[ConfigResource, list[ConfigEntry]] = {}
-    for resource, answer in (await ask_each(cluster, resources, ask, timeout_ms=timeout_ms)).items():
+    for resource, answer in (await ask_each(cluster, resources, ask)).items():
         if isinstance(answer, KafkaError):
             raise answer
         described[resource] = answer
@@ -65,12 +60,7 @@ async def describe_configs(
 
 
 async def alter_configs(
-    cluster: Cluster,
-    resource: ConfigResource,
-    alterations: Iterable[Alteration],
-    *,
-    validate_only: bool,
-    timeout_ms: int,
+    cluster: Cluster, resource: ConfigResource, alterations: Iterable[Alteration], *, validate_only: bool
 ) -> None:
     """Implement `Admin.alter_configs`."""
     configs = [
@@ -86,12 +76,10 @@ async def alter_configs(
             if (error := resource_error(resource, result)) is not None:
                 raise error
 
-    await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    await retrying(cluster, attempt)
 
 
-async def list_config_resources(
-    cluster: Cluster, types: Iterable[ConfigResourceType], *, timeout_ms: int
-) -> list[ConfigResource]:
+async def list_config_resources(cluster: Cluster, types: Iterable[ConfigResourceType]) -> list[ConfigResource]:
     """Implement `Admin.list_config_resources`."""
     message = {"resource_types": [kind.value for kind in types]}
 
@@ -112,7 +100,7 @@ async def list_config_resources(
             if kind in ConfigResourceType._value2member_map_
         ]
 
-    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    return await retrying(cluster, attempt)
 
 
 def resource_error(resource: ConfigResource, answer: object) -> KafkaError | None:

@@ -31,7 +31,7 @@ class BrokerVersions(Struct, frozen=True, kw_only=True):
     finalized_features_epoch: int
 
 
-async def describe_broker_versions(cluster: Cluster, broker_id: int | None, *, timeout_ms: int) -> BrokerVersions:
+async def describe_broker_versions(cluster: Cluster, broker_id: int | None) -> BrokerVersions:
     """Implement `Admin.describe_broker_versions`."""
 
     async def attempt() -> Any:
@@ -43,7 +43,7 @@ async def describe_broker_versions(cluster: Cluster, broker_id: int | None, *, t
             raise KafkaError(response.error_code, f"broker {connection.address}: {explained(response.error_code)}")
         return response
 
-    response = await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    response = await retrying(cluster, attempt)
     supported: Iterable[Any] = optional(response, "supported_features", ())
     finalized: Iterable[Any] = optional(response, "finalized_features", ())
     return BrokerVersions(
@@ -54,16 +54,14 @@ async def describe_broker_versions(cluster: Cluster, broker_id: int | None, *, t
     )
 
 
-async def update_features(
-    cluster: Cluster, upgrades: Mapping[str, int], downgrades: Mapping[str, int], *, timeout_ms: int
-) -> None:
+async def update_features(cluster: Cluster, upgrades: Mapping[str, int], downgrades: Mapping[str, int]) -> None:
     """Implement `Admin.update_features`."""
     updates = [
         {"feature": name, "max_version_level": level, "allow_downgrade": kind != _UPGRADE, "upgrade_type": kind}
         for kind, levels in ((_UPGRADE, upgrades), (_SAFE_DOWNGRADE, downgrades))
         for name, level in levels.items()
     ]
-    message = {"timeout_ms": timeout_ms, "feature_updates": updates}
+    message = {"timeout_ms": cluster.timeout_ms, "feature_updates": updates}
 
     async def attempt() -> None:
         connection = await cluster.connections.least_loaded()
@@ -72,4 +70,4 @@ async def update_features(
             if each.error_code != ErrorCode.none:
                 raise KafkaError(each.error_code, each.error_message or explained(each.error_code))
 
-    await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    await retrying(cluster, attempt)

@@ -27,10 +27,9 @@ _COMMITS: Final = (b"\0\0", b"\0\1")
 class GroupRecordReader:
     """Reads a group's partition of `__consumer_offsets`: first its last records, then those since the previous read."""
 
-    def __init__(self, cluster: Cluster, group_id: str, *, timeout_ms: int) -> None:
+    def __init__(self, cluster: Cluster, group_id: str) -> None:
         self._cluster = cluster
         self._group_id = group_id
-        self._timeout_ms = timeout_ms
         self._position: int | None = None
 
     async def read(self) -> list[tuple[int, Any, Any]]:
@@ -39,15 +38,14 @@ class GroupRecordReader:
         Committed offsets and records that this release cannot decode are left out. Raises `KafkaError`, for instance
         without permission to read the topic.
         """
-        topic = await self._cluster.topic(OFFSETS_TOPIC, timeout_ms=self._timeout_ms)
+        topic = await self._cluster.topic(OFFSETS_TOPIC)
         partition = TopicPartition(OFFSETS_TOPIC, partition_for(self._group_id, len(topic.partitions)))
         first, end = [
-            (await list_offsets(self._cluster, {partition: which}, timeout_ms=self._timeout_ms))[partition].offset
-            for which in (EARLIEST, LATEST)
+            (await list_offsets(self._cluster, {partition: which}))[partition].offset for which in (EARLIEST, LATEST)
         ]
         start = max(first, end - _FIRST_RECORDS if self._position is None else self._position)
         found = []
-        async for batches in PartitionReader(self._cluster, partition, start, end, timeout_ms=self._timeout_ms):
+        async for batches in PartitionReader(self._cluster, partition, start, end):
             for position, _ in iterate_batches(batches):
                 for record in decode_records(batches, position):
                     if record.key is None or record.key[:2] in _COMMITS:
@@ -63,10 +61,10 @@ class GroupRecordReader:
 class GenerationReader:
     """Reads a classic group's generation."""
 
-    def __init__(self, cluster: Cluster, group_id: str, *, timeout_ms: int) -> None:
+    def __init__(self, cluster: Cluster, group_id: str) -> None:
         self.generation: int | None = None
         """The last generation read; None if the group has no record in the offsets read, or was deleted."""
-        self._records = GroupRecordReader(cluster, group_id, timeout_ms=timeout_ms)
+        self._records = GroupRecordReader(cluster, group_id)
 
     async def read(self) -> int | None:
         """Read new records, and return `generation`. Raises the errors of `GroupRecordReader.read`."""

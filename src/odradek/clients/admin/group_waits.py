@@ -63,16 +63,16 @@ class GroupWaits(Struct, frozen=True, kw_only=True):
     """The error of reading the group's records, empty without one; then times and pending revocations are unknown."""
 
 
-async def group_waits(cluster: Cluster, group_id: str, *, timeout_ms: int) -> GroupWaits:
+async def group_waits(cluster: Cluster, group_id: str) -> GroupWaits:
     """Implement `Admin.group_waits`."""
-    group = (await describe_groups(cluster, [group_id], timeout_ms=timeout_ms))[group_id]
+    group = (await describe_groups(cluster, [group_id]))[group_id]
     if isinstance(group, KafkaError):
         raise group
     records, unreadable = _Records({}), ""
     try:
-        read = await GroupRecordReader(cluster, group_id, timeout_ms=timeout_ms).read()
+        read = await GroupRecordReader(cluster, group_id).read()
         records = _Records({key: (at_ms, value) for at_ms, key, value in read})
-        records.names = await _names(cluster, records, timeout_ms=timeout_ms)
+        records.names = await _names(cluster, records)
     except OdradekError as error:
         unreadable = str(error)
     is_classic = group.assignment_epoch is None
@@ -113,11 +113,11 @@ class _Records:
         return None if value is None else int(value.rebalance_timeout_ms)
 
 
-async def _names(cluster: Cluster, records: _Records, *, timeout_ms: int) -> Mapping[uuid.UUID, str]:
+async def _names(cluster: Cluster, records: _Records) -> Mapping[uuid.UUID, str]:
     """Return the names of topics by id, empty if no member has pending revocations."""
     if not records.pending():
         return {}
-    metadata = await current_metadata(cluster, None, timeout_ms=timeout_ms)
+    metadata = await current_metadata(cluster, None)
     return {topic.topic_id: name for name, topic in metadata.topics.items() if topic.topic_id is not None}
 
 

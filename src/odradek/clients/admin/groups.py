@@ -31,7 +31,7 @@ from odradek.clients.group_offsets import (
     fetch_many,
 )
 from odradek.clients.offsets import LATEST, by_topic, list_offsets
-from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, ask_each, retrying
+from odradek.clients.retry import ask_each, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
@@ -67,9 +67,7 @@ def no_such_group(group_id: str) -> KafkaError:
 # ---- listing and describing -----------------------------------------------------------------------------------------
 
 
-async def list_groups(
-    cluster: Cluster, *, states: Iterable[str], types: Iterable[str], timeout_ms: int = DEFAULT_API_TIMEOUT_MS
-) -> list[GroupListing]:
+async def list_groups(cluster: Cluster, *, states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
     """Implement `Admin.list_groups`."""
     message = {"states_filter": list(states), "types_filter": list(types)}
 
@@ -99,12 +97,10 @@ async def list_groups(
         by_id = {group.group_id: group for groups in answers for group in groups}
         return [group for _, group in sorted(by_id.items())]
 
-    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    return await retrying(cluster, attempt)
 
 
-async def describe_groups(
-    cluster: Cluster, group_ids: Iterable[str], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
-) -> dict[str, GroupDescription | KafkaError]:
+async def describe_groups(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
     """Implement `Admin.describe_groups`."""
 
     async def ask(
@@ -130,15 +126,15 @@ async def describe_groups(
         return found
 
     wanted = list(dict.fromkeys(group_ids))
-    answers = await ask_coordinators(cluster, wanted, ask, timeout_ms=timeout_ms)
+    answers = await ask_coordinators(cluster, wanted, ask)
     described = {group_id: answer for group_id, answer in answers.items() if isinstance(answer, GroupDescription)}
-    offsets = await list_group_offsets(cluster, described, timeout_ms=timeout_ms)
+    offsets = await list_group_offsets(cluster, described)
     committed = {group_id: each for group_id, each in offsets.items() if not isinstance(each, KafkaError)}
     partitions = {
         group_id: sorted({*committed.get(group_id, ()), *(each for m in group.members for each in m.assignment)})
         for group_id, group in described.items()
     }
-    ends = await end_offsets(cluster, (each for some in partitions.values() for each in some), timeout_ms=timeout_ms)
+    ends = await end_offsets(cluster, (each for some in partitions.values() for each in some))
     found: dict[str, GroupDescription | KafkaError] = {}
     for group_id in wanted:
         answer, own_offsets = answers[group_id], offsets.get(group_id)
@@ -165,11 +161,7 @@ def _coordinator(cluster: Cluster, node_id: int) -> BrokerDescription | None:
 
 
 async def list_group_offsets(
-    cluster: Cluster,
-    group_ids: Iterable[str],
-    *,
-    require_stable: bool = False,
-    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+    cluster: Cluster, group_ids: Iterable[str], *, require_stable: bool = False
 ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
     """Implement `Admin.list_group_offsets`."""
 
@@ -178,38 +170,32 @@ async def list_group_offsets(
     ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
         return await fetch_many(connection, some, require_stable=require_stable)
 
-    return await ask_coordinators(cluster, group_ids, ask, timeout_ms=timeout_ms)
+    return await ask_coordinators(cluster, group_ids, ask)
 
 
-async def end_offsets(
-    cluster: Cluster, partitions: Iterable[TopicPartition], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
-) -> dict[TopicPartition, int]:
+async def end_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Return the end offsets of `partitions`, without those that do not exist or have no leader."""
     wanted = set(partitions)
     topics = sorted({each.topic for each in wanted})
 
     async def attempt() -> dict[TopicPartition, int]:
-        metadata = await current_metadata(cluster, topics, timeout_ms=timeout_ms)
+        metadata = await current_metadata(cluster, topics)
         led = sorted(each for each in wanted if metadata.leader(each) is not None)
         # One Metadata request for all topics; `list_offsets` would send one for each unknown topic.
         cluster.set_topics(each.topic for each in led)
-        await cluster.refresh(timeout_ms=timeout_ms)
-        limit_ms = min(timeout_ms, _LEADER_TIMEOUT_MS)
+        await cluster.refresh(timeout_ms=cluster.timeout_ms)
+        limit_ms = min(cluster.timeout_ms, _LEADER_TIMEOUT_MS)
         found = await list_offsets(cluster, dict.fromkeys(led, LATEST), timeout_ms=limit_ms)
         return {partition: each.offset for partition, each in found.items()}
 
-    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    return await retrying(cluster, attempt)
 
 
 # ---- changing -------------------------------------------------------------------------------------------------------
 
 
 async def alter_group_offsets(
-    cluster: Cluster,
-    group_id: str,
-    offsets: Mapping[TopicPartition, OffsetAndMetadata],
-    *,
-    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> None:
     """Implement `Admin.alter_group_offsets`."""
 
@@ -219,12 +205,10 @@ async def alter_group_offsets(
         _raise_refused(group_id, offsets, codes)
 
     if offsets:
-        await retrying(cluster, attempt, timeout_ms=timeout_ms)
+        await retrying(cluster, attempt)
 
 
-async def delete_groups(
-    cluster: Cluster, group_ids: Iterable[str], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
-) -> None:
+async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> None:
     """Implement `Admin.delete_groups`."""
 
     async def ask(connection: ClientConnection, _: int, some: list[str]) -> dict[str, KafkaError | None]:
@@ -234,19 +218,13 @@ async def delete_groups(
             for group in response.results
         }
 
-    results = await ask_coordinators(cluster, group_ids, ask, timeout_ms=timeout_ms)
+    results = await ask_coordinators(cluster, group_ids, ask)
     if errors := errors_of(results):
         raise RefusedGroupsError(errors)
 
 
 async def remove_group_members(
-    cluster: Cluster,
-    group_id: str,
-    *,
-    member_ids: Iterable[str],
-    group_instance_ids: Iterable[str],
-    reason: str,
-    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+    cluster: Cluster, group_id: str, *, member_ids: Iterable[str], group_instance_ids: Iterable[str], reason: str
 ) -> None:
     """Implement `Admin.remove_group_members`."""
     wanted: dict[str, dict[str, str | None]] = {
@@ -270,7 +248,7 @@ async def remove_group_members(
             for each in response.members
         }
 
-    results = await ask_each(cluster, wanted, ask, timeout_ms=timeout_ms)
+    results = await ask_each(cluster, wanted, ask)
     if errors := errors_of(results):
         raise RefusedMembersError(errors)
 
@@ -283,9 +261,7 @@ def _member_error(code: ErrorCode, group_id: str, member: str) -> KafkaError | N
     return KafkaError(code, f"group {group_id!r}, member {member!r}: {explained(code)}")
 
 
-async def delete_group_offsets(
-    cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
-) -> None:
+async def delete_group_offsets(cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition]) -> None:
     """Implement `Admin.delete_group_offsets`."""
     wanted = list(partitions)
     topics = [
@@ -305,7 +281,7 @@ async def delete_group_offsets(
         }
         _raise_refused(group_id, wanted, codes)
 
-    await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    await retrying(cluster, attempt)
 
 
 def _error(code: ErrorCode, group_id: str) -> KafkaError:

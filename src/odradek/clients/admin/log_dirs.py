@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import by_topic
-from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
+from odradek.clients.retry import retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
@@ -27,11 +27,7 @@ class LogDirDescription(Struct, frozen=True, kw_only=True):
 
 
 async def describe_log_dirs(
-    cluster: Cluster,
-    broker_id: int,
-    partitions: Iterable[TopicPartition] | None = None,
-    *,
-    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+    cluster: Cluster, broker_id: int, partitions: Iterable[TopicPartition] | None = None
 ) -> list[LogDirDescription]:
     """Implement `Admin.describe_log_dirs`."""
     topics = (
@@ -48,7 +44,7 @@ async def describe_log_dirs(
             raise KafkaError(code, f"broker {broker_id}: {explained(code)}")
         return [_description(each) for each in response.results]
 
-    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    return await retrying(cluster, attempt)
 
 
 def _description(result: Any) -> LogDirDescription:

@@ -10,7 +10,7 @@ from odradek.protocol.api import ApiKey
 from odradek.security.quotas import DEFAULT, QuotaEntity
 
 
-async def describe_client_quotas(cluster: Cluster, *, timeout_ms: int) -> dict[QuotaEntity, dict[str, float]]:
+async def describe_client_quotas(cluster: Cluster) -> dict[QuotaEntity, dict[str, float]]:
     """Implement `Admin.describe_client_quotas`."""
 
     async def attempt() -> Any:
@@ -21,12 +21,12 @@ async def describe_client_quotas(cluster: Cluster, *, timeout_ms: int) -> dict[Q
 
     return {
         _entity(entry.entity): {each.key: each.value for each in entry.values}
-        for entry in await retrying(cluster, attempt, timeout_ms=timeout_ms)
+        for entry in await retrying(cluster, attempt)
     }
 
 
 async def alter_client_quotas(
-    cluster: Cluster, entity: QuotaEntity, quotas: Mapping[str, float | None], *, validate_only: bool, timeout_ms: int
+    cluster: Cluster, entity: QuotaEntity, quotas: Mapping[str, float | None], *, validate_only: bool
 ) -> None:
     """Implement `Admin.alter_client_quotas`."""
     entry = {
@@ -42,7 +42,7 @@ async def alter_client_quotas(
         message = {"entries": [entry], "validate_only": validate_only}
         _raise((await connection.request(ApiKey.ALTER_CLIENT_QUOTAS, message)).entries[0])
 
-    await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    await retrying(cluster, attempt)
 
 
 def _entity(parts: Any) -> QuotaEntity:

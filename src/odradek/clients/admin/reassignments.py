@@ -9,7 +9,7 @@ from msgspec import Struct
 from odradek.clients.admin.results import RefusedPartitionsError
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import by_topic
-from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
+from odradek.clients.retry import retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
@@ -44,7 +44,6 @@ async def alter_partition_reassignments(
     targets: Mapping[TopicPartition, Collection[int] | None],
     *,
     allow_replication_factor_change: bool = True,
-    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
 ) -> None:
     """Implement `Admin.alter_partition_reassignments`."""
     message = {
@@ -61,7 +60,7 @@ async def alter_partition_reassignments(
             }
             for name, some in by_topic(targets)
         ],
-        "timeout": timeout_ms,
+        "timeout": cluster.timeout_ms,
         "allow_replication_factor_change": allow_replication_factor_change,
     }
 
@@ -78,11 +77,11 @@ async def alter_partition_reassignments(
         if errors:
             raise RefusedPartitionsError({key: _error(key, each) for key, each in errors.items()})
 
-    await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    await retrying(cluster, attempt)
 
 
 async def list_partition_reassignments(
-    cluster: Cluster, partitions: Iterable[TopicPartition] | None, *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
+    cluster: Cluster, partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, PartitionReassignment]:
     """Implement `Admin.list_partition_reassignments`."""
     topics = None
@@ -91,7 +90,7 @@ async def list_partition_reassignments(
             {"name": name, "partition_indexes": [each.partition for each in some]}
             for name, some in by_topic(partitions)
         ]
-    message = {"topics": topics, "timeout": timeout_ms}
+    message = {"topics": topics, "timeout": cluster.timeout_ms}
 
     async def attempt() -> dict[TopicPartition, PartitionReassignment]:
         connection = await cluster.controller()
@@ -108,15 +107,11 @@ async def list_partition_reassignments(
         }
         return dict(sorted(found.items()))
 
-    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    return await retrying(cluster, attempt)
 
 
 async def elect_leaders(
-    cluster: Cluster,
-    election_type: ElectionType,
-    partitions: Iterable[TopicPartition] | None,
-    *,
-    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+    cluster: Cluster, election_type: ElectionType, partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, KafkaError | None]:
     """Implement `Admin.elect_leaders`."""
     wanted = None
@@ -124,7 +119,7 @@ async def elect_leaders(
         wanted = [
             {"topic": name, "partitions": [each.partition for each in some]} for name, some in by_topic(partitions)
         ]
-    message = {"election_type": int(election_type), "topic_partitions": wanted, "timeout": timeout_ms}
+    message = {"election_type": int(election_type), "topic_partitions": wanted, "timeout": cluster.timeout_ms}
 
     async def attempt() -> dict[TopicPartition, KafkaError | None]:
         connection = await cluster.controller()
@@ -140,7 +135,7 @@ async def elect_leaders(
                     raise KafkaError(ErrorCode.not_controller)
         return dict(sorted(results.items()))
 
-    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    return await retrying(cluster, attempt)
 
 
 def _raise(response: Any) -> None:

@@ -14,28 +14,28 @@ from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import decode_records
 
 
-async def rebalance_history(cluster: Cluster, group_id: str, *, limit: int, timeout_ms: int) -> list[dict[str, Any]]:
+async def rebalance_history(cluster: Cluster, group_id: str, *, limit: int) -> list[dict[str, Any]]:
     """Implement `Admin.rebalance_history`; times in the JSON objects are in ms."""
     found: list[dict[str, Any]] = []
     # `partitions_of` would wait for a topic that does not exist.
-    metadata = await current_metadata(cluster, [JOURNAL_TOPIC], timeout_ms=timeout_ms)
+    metadata = await current_metadata(cluster, [JOURNAL_TOPIC])
     journal = metadata.topics.get(JOURNAL_TOPIC)
     if journal is None or journal.error_code is ErrorCode.unknown_topic_or_partition:
         return []
-    numbers = (await partitions_of(cluster, [JOURNAL_TOPIC], timeout_ms=timeout_ms))[JOURNAL_TOPIC]
+    numbers = (await partitions_of(cluster, [JOURNAL_TOPIC]))[JOURNAL_TOPIC]
     for partition in [TopicPartition(JOURNAL_TOPIC, number) for number in numbers]:
-        start = (await list_offsets(cluster, {partition: EARLIEST}, timeout_ms=timeout_ms))[partition].offset
-        end = (await list_offsets(cluster, {partition: LATEST}, timeout_ms=timeout_ms))[partition].offset
-        found += await _read(cluster, partition, start, end, group_id, timeout_ms)
+        start = (await list_offsets(cluster, {partition: EARLIEST}))[partition].offset
+        end = (await list_offsets(cluster, {partition: LATEST}))[partition].offset
+        found += await _read(cluster, partition, start, end, group_id)
     found.sort(key=lambda each: (each["started_ms"], each["generation"]))
     return found[-limit:]
 
 
 async def _read(
-    cluster: Cluster, partition: TopicPartition, start: int, end: int, group_id: str, timeout_ms: int
+    cluster: Cluster, partition: TopicPartition, start: int, end: int, group_id: str
 ) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    async for batches in PartitionReader(cluster, partition, start, end, timeout_ms=timeout_ms):
+    async for batches in PartitionReader(cluster, partition, start, end):
         found += _records_of(group_id.encode(), batches)
     return found
 

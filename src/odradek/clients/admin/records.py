@@ -20,9 +20,7 @@ _REASONS: Final = {
 }
 
 
-async def delete_records(
-    cluster: Cluster, before: Mapping[TopicPartition, int], *, timeout_ms: int
-) -> dict[TopicPartition, int]:
+async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Implement `Admin.delete_records`."""
 
     async def ask(partitions: list[TopicPartition]) -> dict[TopicPartition, int | KafkaError]:
@@ -30,7 +28,7 @@ async def delete_records(
         by_leader: dict[int, list[TopicPartition]] = {}
         for partition in partitions:
             try:
-                leader = await cluster.leader(partition, timeout_ms=timeout_ms)
+                leader = await cluster.leader(partition)
             except KafkaError as error:
                 found[partition] = error
             else:
@@ -51,7 +49,7 @@ async def delete_records(
             }
             for name, some in by_topic(partitions)
         ]
-        response = await connection.request(ApiKey.DELETE_RECORDS, {"topics": topics, "timeout": timeout_ms})
+        response = await connection.request(ApiKey.DELETE_RECORDS, {"topics": topics, "timeout": cluster.timeout_ms})
         found: dict[TopicPartition, int | KafkaError] = {}
         for topic in response.topics:
             for each in topic.partitions:
@@ -60,7 +58,7 @@ async def delete_records(
                 found[key] = each.low_watermark if is_deleted else _error(key, each.error_code, before[key])
         return found
 
-    results = await ask_each(cluster, before, ask, timeout_ms=timeout_ms)
+    results = await ask_each(cluster, before, ask)
     if errors := errors_of(results):
         raise RefusedPartitionsError(errors)
     return {key: each for key, each in results.items() if not isinstance(each, KafkaError)}

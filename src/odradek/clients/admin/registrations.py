@@ -10,16 +10,16 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
 
 
-async def describe_cluster(cluster: Cluster, *, include_fenced_brokers: bool, timeout_ms: int) -> ClusterDescription:
+async def describe_cluster(cluster: Cluster, *, include_fenced_brokers: bool) -> ClusterDescription:
     """Implement `Admin.describe_cluster`."""
-    await cluster.refresh(timeout_ms=timeout_ms)
+    await cluster.refresh(timeout_ms=cluster.timeout_ms)
     metadata = cluster.metadata
     brokers = {
         node.node_id: BrokerDescription(broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
         for node in metadata.nodes.values()
     }
     if include_fenced_brokers:
-        for each in await _fenced_brokers(cluster, timeout_ms=timeout_ms):
+        for each in await _fenced_brokers(cluster):
             brokers.setdefault(each.broker_id, each)
     return ClusterDescription(
         cluster_id=metadata.cluster_id,
@@ -28,7 +28,7 @@ async def describe_cluster(cluster: Cluster, *, include_fenced_brokers: bool, ti
     )
 
 
-async def _fenced_brokers(cluster: Cluster, *, timeout_ms: int) -> list[BrokerDescription]:
+async def _fenced_brokers(cluster: Cluster) -> list[BrokerDescription]:
     """Return the registered brokers that are not alive (KIP-1073); none if the broker cannot return them."""
 
     async def attempt() -> Any:
@@ -40,7 +40,7 @@ async def _fenced_brokers(cluster: Cluster, *, timeout_ms: int) -> list[BrokerDe
         _raise(response)
         return response
 
-    response = await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    response = await retrying(cluster, attempt)
     return [
         BrokerDescription(broker_id=each.broker_id, host=each.host, port=each.port, rack=each.rack, is_fenced=True)
         for each in (() if response is None else response.brokers)
@@ -48,14 +48,14 @@ async def _fenced_brokers(cluster: Cluster, *, timeout_ms: int) -> list[BrokerDe
     ]
 
 
-async def unregister_broker(cluster: Cluster, broker_id: int, *, timeout_ms: int) -> None:
+async def unregister_broker(cluster: Cluster, broker_id: int) -> None:
     """Implement `Admin.unregister_broker`."""
 
     async def attempt() -> None:
         connection = await cluster.connections.least_loaded()
         _raise(await connection.request(ApiKey.UNREGISTER_BROKER, {"broker_id": broker_id}))
 
-    await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    await retrying(cluster, attempt)
 
 
 def _raise(response: Any) -> None:

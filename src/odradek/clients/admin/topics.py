@@ -8,7 +8,7 @@ from odradek.clients.admin.descriptions import NewTopic, TopicDescription, topic
 from odradek.clients.admin.results import RefusedTopicsError, errors_of
 from odradek.clients.cluster import Cluster
 from odradek.clients.metadata import ClusterMetadata, merge, partition_metadata
-from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, ask_each, retrying
+from odradek.clients.retry import ask_each, retrying
 from odradek.model import ErrorCode, KafkaError, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
@@ -26,7 +26,7 @@ class UnknownTopicError(KafkaError):
         super().__init__(ErrorCode.unknown_topic_or_partition, f"there is no topic {name!r}")
 
 
-async def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool, timeout_ms: int) -> None:
+async def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool) -> None:
     """Implement `Admin.create_topics`."""
     listed = list(topics)
     wanted = {topic.name: topic for topic in listed}
@@ -37,46 +37,40 @@ async def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validat
     async def ask(names: list[str]) -> dict[str, KafkaError | None]:
         message = {
             "topics": [wanted[name].message() for name in names],
-            "timeout": timeout_ms,
+            "timeout": cluster.timeout_ms,
             "validate_only": validate_only,
         }
         connection = await cluster.controller()
         response = await connection.request(ApiKey.CREATE_TOPICS, message)
         return {topic.name: topic_error(topic.name, topic) for topic in response.topics}
 
-    await _change(cluster, wanted, ask, timeout_ms)
+    await _change(cluster, wanted, ask)
 
 
-async def delete_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: int) -> None:
+async def delete_topics(cluster: Cluster, names: Iterable[str]) -> None:
     """Implement `Admin.delete_topics`."""
 
     async def ask(some: list[str]) -> dict[str, KafkaError | None]:
         message = {
             "topics": [{"name": name, "topic_id": None} for name in some],
             "topic_names": some,
-            "timeout": timeout_ms,
+            "timeout": cluster.timeout_ms,
         }
         connection = await cluster.controller()
         response = await connection.request(ApiKey.DELETE_TOPICS, message)
         return {topic.name: topic_error(topic.name, topic) for topic in response.responses}
 
-    await _change(cluster, names, ask, timeout_ms)
+    await _change(cluster, names, ask)
 
 
 async def create_partitions(
-    cluster: Cluster,
-    name: str,
-    total: int,
-    *,
-    assignments: Iterable[Iterable[int]] | None,
-    validate_only: bool,
-    timeout_ms: int,
+    cluster: Cluster, name: str, total: int, *, assignments: Iterable[Iterable[int]] | None, validate_only: bool
 ) -> None:
     """Implement `Admin.create_partitions`."""
     placed = None if assignments is None else [{"broker_ids": list(brokers)} for brokers in assignments]
     message = {
         "topics": [{"name": name, "count": total, "assignments": placed}],
-        "timeout": timeout_ms,
+        "timeout": cluster.timeout_ms,
         "validate_only": validate_only,
     }
 
@@ -85,18 +79,18 @@ async def create_partitions(
         response = await connection.request(ApiKey.CREATE_PARTITIONS, message)
         return {topic.name: topic_error(topic.name, topic) for topic in response.results}
 
-    await _change(cluster, [name], ask, timeout_ms)
+    await _change(cluster, [name], ask)
 
 
-async def _change(cluster: Cluster, names: Iterable[str], ask: Any, timeout_ms: int) -> None:
+async def _change(cluster: Cluster, names: Iterable[str], ask: Any) -> None:
     """Call `ask` with retries. Raises the error of the topic if there is one name, else `RefusedTopicsError`."""
-    results: dict[str, KafkaError | None] = await ask_each(cluster, names, ask, timeout_ms=timeout_ms)
+    results: dict[str, KafkaError | None] = await ask_each(cluster, names, ask)
     errors = errors_of(results)
     if errors:
         raise next(iter(errors.values())) if len(results) == 1 else RefusedTopicsError(errors)
 
 
-async def describe_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: int) -> dict[str, TopicDescription]:
+async def describe_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicDescription]:
     """Implement `Admin.describe_topics`."""
     wanted = list(dict.fromkeys(names))
 
@@ -108,7 +102,7 @@ async def describe_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms:
                 raise
         return await _describe_at_once(cluster, wanted)
 
-    found = await retrying(cluster, attempt, timeout_ms=timeout_ms) if wanted else {}
+    found = await retrying(cluster, attempt) if wanted else {}
     return {name: found[name] for name in wanted}
 
 
@@ -159,9 +153,9 @@ async def _describe_in_pages(cluster: Cluster, names: list[str]) -> dict[str, To
         cursor = after
 
 
-async def list_topics(cluster: Cluster, *, include_internal: bool, timeout_ms: int) -> list[TopicDescription]:
+async def list_topics(cluster: Cluster, *, include_internal: bool) -> list[TopicDescription]:
     """Implement `Admin.list_topics`."""
-    metadata = await current_metadata(cluster, None, timeout_ms=timeout_ms)
+    metadata = await current_metadata(cluster, None)
     return [
         topic_description(topic)
         for _, topic in sorted(metadata.topics.items())
@@ -169,15 +163,13 @@ async def list_topics(cluster: Cluster, *, include_internal: bool, timeout_ms: i
     ]
 
 
-async def current_metadata(
-    cluster: Cluster, names: list[str] | None, *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
-) -> ClusterMetadata:
+async def current_metadata(cluster: Cluster, names: list[str] | None) -> ClusterMetadata:
     """Return the controller's metadata of `names` (None: all topics), without storing it in `cluster`."""
 
     async def attempt() -> ClusterMetadata:
         return merge(ClusterMetadata(), await cluster.fetch_metadata(names, controller=True))
 
-    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    return await retrying(cluster, attempt)
 
 
 def topic_error(name: str, answer: Any) -> KafkaError | None:

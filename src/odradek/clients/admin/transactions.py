@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.coordinators import LAST_END_TXN_OF_VERSION_1, CoordinatorType, ask_coordinators
-from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
+from odradek.clients.retry import retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import milliseconds
@@ -75,11 +75,7 @@ NO_TIMEOUT_MS: Final = (1 << 31) - 1
 
 
 async def list_transactions(
-    cluster: Cluster,
-    *,
-    states: Iterable[str] = (),
-    producer_ids: Iterable[int] = (),
-    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+    cluster: Cluster, *, states: Iterable[str] = (), producer_ids: Iterable[int] = ()
 ) -> list[TransactionListing]:
     """Implement `Admin.list_transactions`: ask every broker."""
     message = {
@@ -112,11 +108,11 @@ async def list_transactions(
             found for _, found in sorted({each.transactional_id: each for some in answers for each in some}.items())
         ]
 
-    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    return await retrying(cluster, attempt)
 
 
 async def describe_transactions(
-    cluster: Cluster, transactional_ids: Iterable[str], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
+    cluster: Cluster, transactional_ids: Iterable[str]
 ) -> dict[str, TransactionDescription | KafkaError]:
     """Implement `Admin.describe_transactions`."""
 
@@ -124,12 +120,10 @@ async def describe_transactions(
         response = await connection.request(ApiKey.DESCRIBE_TRANSACTIONS, {"transactional_ids": some})
         return {each.transactional_id: _transaction(each, node_id) for each in response.transaction_states}
 
-    return await ask_coordinators(cluster, transactional_ids, ask, CoordinatorType.TRANSACTION, timeout_ms=timeout_ms)
+    return await ask_coordinators(cluster, transactional_ids, ask, CoordinatorType.TRANSACTION)
 
 
-async def terminate_transaction(
-    cluster: Cluster, transactional_id: str, *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
-) -> None:
+async def terminate_transaction(cluster: Cluster, transactional_id: str) -> None:
     """Implement `Admin.terminate_transaction`: initialise a producer of the id, as Kafka's `fenceProducers` does."""
     message = {
         "transactional_id": transactional_id,
@@ -146,20 +140,14 @@ async def terminate_transaction(
         reason = f"transactional id {transactional_id!r}: {explained(code)}"
         return {transactional_id: None if code == ErrorCode.none else KafkaError(code, reason)}
 
-    answers = await ask_coordinators(
-        cluster, [transactional_id], ask, CoordinatorType.TRANSACTION, timeout_ms=timeout_ms
-    )
+    answers = await ask_coordinators(cluster, [transactional_id], ask, CoordinatorType.TRANSACTION)
     error = answers[transactional_id]
     if error is not None:
         raise error
 
 
 async def end_prepared_transactions(
-    cluster: Cluster,
-    prepared: "Mapping[str, PreparedTransaction]",
-    *,
-    committed: bool,
-    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+    cluster: Cluster, prepared: "Mapping[str, PreparedTransaction]", *, committed: bool
 ) -> dict[str, KafkaError | None]:
     """Commit or abort prepared transactions of other producers, by transactional id; return the error of each.
 
@@ -185,15 +173,13 @@ async def end_prepared_transactions(
 
         return dict(zip(some, await asyncio.gather(*map(end, some)), strict=True))
 
-    return await ask_coordinators(cluster, prepared, ask, CoordinatorType.TRANSACTION, timeout_ms=timeout_ms)
+    return await ask_coordinators(cluster, prepared, ask, CoordinatorType.TRANSACTION)
 
 
-async def find_hanging_transactions(
-    cluster: Cluster, partitions: Iterable[TopicPartition], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
-) -> list[HangingTransaction]:
+async def find_hanging_transactions(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[HangingTransaction]:
     """Implement `Admin.find_hanging_transactions`."""
     wanted = list(partitions)
-    described = await asyncio.gather(*(describe_producers(cluster, each, timeout_ms=timeout_ms) for each in wanted))
+    described = await asyncio.gather(*(describe_producers(cluster, each) for each in wanted))
     suspects = [
         HangingTransaction(partition=partition, producer=producer)
         for partition, producers in zip(wanted, described, strict=True)
@@ -204,8 +190,8 @@ async def find_hanging_transactions(
         return []
     # The coordinators are asked after the partitions: a transaction that has ended since hangs nowhere.
     ids = sorted({each.producer.producer_id for each in suspects})
-    listed = await list_transactions(cluster, producer_ids=ids, timeout_ms=timeout_ms)
-    known = await describe_transactions(cluster, (each.transactional_id for each in listed), timeout_ms=timeout_ms)
+    listed = await list_transactions(cluster, producer_ids=ids)
+    known = await describe_transactions(cluster, (each.transactional_id for each in listed))
     held = {
         (each.producer_id, partition)
         for each in known.values()
@@ -213,36 +199,26 @@ async def find_hanging_transactions(
         for partition in each.partitions
     }
     unknown = [each for each in suspects if (each.producer.producer_id, each.partition) not in held]
-    still_open = await asyncio.gather(
-        *(describe_producers(cluster, each.partition, timeout_ms=timeout_ms) for each in unknown)
-    )
+    still_open = await asyncio.gather(*(describe_producers(cluster, each.partition) for each in unknown))
     return [each for each, producers in zip(unknown, still_open, strict=True) if each.producer in producers]
 
 
-async def describe_producers(
-    cluster: Cluster, partition: TopicPartition, *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
-) -> list[ProducerDescription]:
+async def describe_producers(cluster: Cluster, partition: TopicPartition) -> list[ProducerDescription]:
     """Implement `Admin.describe_producers`; the result is sorted by producer id."""
 
     async def attempt() -> list[ProducerDescription]:
         topics = [{"name": partition.topic, "partition_indexes": [partition.partition]}]
-        answer = await _request_leader(cluster, partition, ApiKey.DESCRIBE_PRODUCERS, {"topics": topics}, timeout_ms)
+        answer = await _request_leader(cluster, partition, ApiKey.DESCRIBE_PRODUCERS, {"topics": topics})
         (result,) = answer.topics[0].partitions
         if result.error_code != ErrorCode.none:
             raise _error(partition, result.error_code, result.error_message)
         return sorted(map(_description, result.active_producers), key=lambda each: each.producer_id)
 
-    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    return await retrying(cluster, attempt)
 
 
 async def abort_transaction(
-    cluster: Cluster,
-    partition: TopicPartition,
-    producer_id: int,
-    producer_epoch: int,
-    coordinator_epoch: int,
-    *,
-    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+    cluster: Cluster, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
 ) -> None:
     """Implement `Admin.abort_transaction`: write an abort marker to `partition`."""
     marker = {
@@ -255,18 +231,16 @@ async def abort_transaction(
     }
 
     async def attempt() -> None:
-        answer = await _request_leader(cluster, partition, ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]}, timeout_ms)
+        answer = await _request_leader(cluster, partition, ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]})
         code = answer.markers[0].topics[0].partitions[0].error_code
         if code != ErrorCode.none:
             raise _error(partition, code, None)
 
-    await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    await retrying(cluster, attempt)
 
 
-async def _request_leader(
-    cluster: Cluster, partition: TopicPartition, api: ApiKey, message: Mapping[str, Any], timeout_ms: int
-) -> Any:
-    connection = await cluster.connections.to_broker(await cluster.leader(partition, timeout_ms=timeout_ms))
+async def _request_leader(cluster: Cluster, partition: TopicPartition, api: ApiKey, message: Mapping[str, Any]) -> Any:
+    connection = await cluster.connections.to_broker(await cluster.leader(partition))
     return await connection.request(api, message)
 
 

@@ -48,7 +48,7 @@ UserScramCredentialAlteration = UserScramCredentialUpsertion | UserScramCredenti
 
 
 async def describe_user_scram_credentials(
-    cluster: Cluster, users: Iterable[str], *, timeout_ms: int
+    cluster: Cluster, users: Iterable[str]
 ) -> dict[str, list[ScramCredentialInfo]]:
     """Implement `Admin.describe_user_scram_credentials`."""
     wanted = [{"name": user} for user in dict.fromkeys(users)]
@@ -69,12 +69,10 @@ async def describe_user_scram_credentials(
             for each in sorted(response.results, key=lambda each: str(each.user))
         }
 
-    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    return await retrying(cluster, attempt)
 
 
-async def alter_user_scram_credentials(
-    cluster: Cluster, alterations: Iterable[UserScramCredentialAlteration], *, timeout_ms: int
-) -> None:
+async def alter_user_scram_credentials(cluster: Cluster, alterations: Iterable[UserScramCredentialAlteration]) -> None:
     """Implement `Admin.alter_user_scram_credentials`.
 
     A request has one alteration of each user: Kafka's controller refuses two, even of different mechanisms.
@@ -90,7 +88,7 @@ async def alter_user_scram_credentials(
     for messages in rounds:
         wanted = [user for user in messages if user not in errors]
         ask = partial(_alter, cluster, messages)
-        errors |= errors_of(await ask_each(cluster, wanted, ask, timeout_ms=timeout_ms))
+        errors |= errors_of(await ask_each(cluster, wanted, ask))
     if errors:
         raise RefusedUsersError(errors)
 

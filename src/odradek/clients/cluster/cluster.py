@@ -51,12 +51,17 @@ class Cluster:
         """Whether another refresh was requested since `_scheduled_refresh` sent its request."""
         self._refresh_backoff = self.backoff()
 
+    @property
+    def timeout_ms(self) -> int:
+        """The limit of a call's retries by `default.api.timeout.ms`."""
+        return self.settings.default_api_timeout_ms
+
     async def start(self, *, timeout_ms: int | None = None) -> None:
         """Connect to one broker and fetch the metadata.
 
         Raises `UnavailableError` if no broker responds within `timeout_ms` (`default.api.timeout.ms` by default).
         """
-        await self.refresh(timeout_ms=self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms)
+        await self.refresh(timeout_ms=self.timeout_ms if timeout_ms is None else timeout_ms)
 
     async def close(self) -> None:
         """Close all connections; requests in flight fail. Raises `UnusableClientError` in the wrong event loop."""
@@ -76,7 +81,7 @@ class Cluster:
         """Add topics to those whose metadata is refreshed, until the next `set_topics`."""
         self._topics.update(topics)
 
-    async def topic(self, name: str, *, timeout_ms: int) -> TopicMetadata:
+    async def topic(self, name: str, *, timeout_ms: int | None = None) -> TopicMetadata:
         """Return a topic with its partitions, refreshing the metadata until it exists.
 
         Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION or LEADER_NOT_AVAILABLE after `timeout_ms`, other errors of the
@@ -85,7 +90,8 @@ class Cluster:
         known = self.metadata.topics.get(name)
         if known is not None and known.partitions:
             return known
-        deadline = self.runtime.clock.monotonic() + timeout_ms / 1000
+        limit_ms = self.timeout_ms if timeout_ms is None else timeout_ms
+        deadline = self.runtime.clock.monotonic() + limit_ms / 1000
         backoff = self.backoff()
         while True:
             remaining_ms = max(0, round((deadline - self.runtime.clock.monotonic()) * 1000))
@@ -103,7 +109,7 @@ class Cluster:
                 raise KafkaError(code, topic_error(name, code))
             await asyncio.sleep(pause)
 
-    async def leader(self, partition: TopicPartition, *, timeout_ms: int) -> int:
+    async def leader(self, partition: TopicPartition, *, timeout_ms: int | None = None) -> int:
         """Return the broker id of a partition's leader; refresh the metadata if the topic or partition is unknown.
 
         Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION for an unknown topic, INVALID_PARTITIONS if the topic lacks the
@@ -113,7 +119,8 @@ class Cluster:
         if leader is None:
             topic = await self.topic(partition.topic, timeout_ms=timeout_ms)
             if partition.partition not in topic.partitions:
-                await self.refresh(timeout_ms=timeout_ms)  # the partition may be newer than the metadata
+                # The partition may be newer than the metadata.
+                await self.refresh(timeout_ms=self.timeout_ms if timeout_ms is None else timeout_ms)
                 topic = self.metadata.topics.get(partition.topic, topic)
             if topic.partitions and partition.partition not in topic.partitions:
                 raise KafkaError(

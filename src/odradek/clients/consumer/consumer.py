@@ -231,8 +231,7 @@ class Consumer:
 
     async def partitions_for_topic(self, topic: str, *, timeout_ms: int | None = None) -> tuple[int, ...]:
         """Return the topic's partitions. Raises `KafkaError` if the topic does not exist within `timeout_ms`."""
-        limit_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        return (await self._cluster.topic(topic, timeout_ms=limit_ms)).numbers
+        return (await self._cluster.topic(topic, timeout_ms=timeout_ms)).numbers
 
     # ---- records ------------------------------------------------------------------------------------------------
 
@@ -365,7 +364,7 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return, by partition, the first offset at or after its timestamp; None if all records are earlier."""
         wanted = numbers_by_partition("a time in ms", timestamps_ms)
-        found = await list_offsets(self._cluster, wanted, timeout_ms=self._settings.default_api_timeout_ms)
+        found = await list_offsets(self._cluster, wanted)
         return {partition: each if each.offset >= 0 else None for partition, each in found.items()}
 
     # ---- committed offsets --------------------------------------------------------------------------------------
@@ -380,14 +379,14 @@ class Consumer:
         if commits is None:
             raise ConfigurationError(_NO_GROUP)
         wanted = commits.all_consumed() if offsets is None else offsets_by_partition(offsets)
-        await commits.commit(wanted, timeout_ms=self._settings.default_api_timeout_ms)
+        await commits.commit(wanted, timeout_ms=self._cluster.timeout_ms)
 
     async def committed(self, *partitions: Partition) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offsets of `partitions`, None for a partition without one."""
         wanted = partitions_of(partitions)
         if self._group is None:
             raise ConfigurationError(_NO_GROUP)
-        found = await self._group.committed(wanted, timeout_ms=self._settings.default_api_timeout_ms)
+        found = await self._group.committed(wanted, timeout_ms=self._cluster.timeout_ms)
         return {partition: found.get(partition) for partition in wanted}
 
     def group_metadata(self) -> ConsumerGroupMetadata:
@@ -456,7 +455,6 @@ class Consumer:
             self._cluster,
             dict.fromkeys(partitions_of(partitions), timestamp),
             isolation_level=self._settings.isolation_level,
-            timeout_ms=self._settings.default_api_timeout_ms,
         )
 
     def _on_metadata_update(self) -> None:

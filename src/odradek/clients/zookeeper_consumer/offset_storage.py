@@ -100,8 +100,7 @@ class KafkaOffsets:
         self._consumer_id = consumer_id
 
     async def fetch(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        timeout_ms = self._cluster.settings.default_api_timeout_ms
-        found = await fetch_group_offsets(self._cluster, self._group, partitions, timeout_ms=timeout_ms)
+        found = await fetch_group_offsets(self._cluster, self._group, partitions)
         return {place: each.offset for place, each in found.items()}
 
     async def commit(self, offsets: Offsets, *, session_id: int) -> None:
@@ -120,7 +119,7 @@ class KafkaOffsets:
                 elif code is not ErrorCode.none:
                     raise KafkaError(code, f"group {self._group!r}, {place}: {explained(code)}")
 
-        await retrying(self._cluster, attempt, timeout_ms=self._cluster.settings.default_api_timeout_ms)
+        await retrying(self._cluster, attempt)
 
 
 class DualOffsets:

@@ -65,12 +65,7 @@ class ClusterLookup:
         self._cluster.close()
 
     async def _offsets(self, cluster: Cluster, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        answers = await list_offsets(
-            cluster,
-            wanted,
-            isolation_level=self._settings.isolation_level,
-            timeout_ms=self._settings.default_api_timeout_ms,
-        )
+        answers = await list_offsets(cluster, wanted, isolation_level=self._settings.isolation_level)
         return {partition: answer.offset for partition, answer in answers.items()}
 
 
@@ -82,7 +77,7 @@ async def _partitions(cluster: Cluster, strategy: Strategy) -> list[TopicPartiti
         names = sorted({partition.topic for partition in strategy.partitions})
     cluster.set_topics(names)
     # Not cached: a stream has to find topics and partitions that were created or deleted.
-    await cluster.refresh(timeout_ms=cluster.settings.default_api_timeout_ms)
+    await cluster.refresh(timeout_ms=cluster.timeout_ms)
     found = []
     for topic in cluster.metadata.topics.values():
         if isinstance(strategy, SubscribePattern) and (topic.is_internal or not strategy.matches(topic.name)):

@@ -157,8 +157,6 @@ async def _after_loss(cluster: Cluster, options: ReadOptions, range_: OffsetRang
     if options.fail_on_data_loss:
         raise DataLossError(f"{error}; set failOnDataLoss=false to read the rest") from error
     _log.warning("Lost records of %s: %s", range_.partition, error)
-    answer = await list_offsets(
-        cluster, {range_.partition: EARLIEST}, timeout_ms=cluster.settings.default_api_timeout_ms
-    )
+    answer = await list_offsets(cluster, {range_.partition: EARLIEST})
     log_start_offset = answer[range_.partition].offset
     return replace(range_, start=log_start_offset if log_start_offset > range_.start else range_.end)

@@ -29,6 +29,7 @@ from odradek.security import (
 )
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Play, World
+from tests.scenes import played
 
 FAILED = {
     ResourceType.TOPIC: ErrorCode.topic_authorization_failed,
@@ -198,148 +199,136 @@ def test_every_api_declares_its_permissions() -> None:
 
 
 @pytest.mark.parametrize("api", sorted(PERMISSIONS.keys() - AUTHENTICATION), ids=lambda api: api.name)
-def test_a_principal_that_may_nothing_is_refused_by_every_api_in_every_version(play: Play, api: ApiKey) -> None:
-    async def scene(world: World) -> None:
-        setting = await Setting(world).begin()
-        await setting.commit()
-        before = setting.state()
-        setting.rules.deny()
-        setting.rules.asked.clear()
-        declared = PERMISSIONS[api]
-        for version in apis()[api].served:
-            answer = await ask(setting.client, api, version, message(api, setting.topic_id))
-            assert answer is not None, f"version {version} closed the connection"
-            found = set(codes(answer))
-            assert found <= {FAILED[each.resource_type] for each in (*declared.request, *declared.items)}, version
-            if api not in WITHOUT_AN_ERROR and (api, version) not in {
-                (ApiKey.DESCRIBE_LOG_DIRS, 1),
-                (ApiKey.DESCRIBE_LOG_DIRS, 2),
-            }:
-                assert found, f"version {version}: {answer}"
-            if api not in {ApiKey.API_VERSIONS, ApiKey.LIST_TRANSACTIONS}:
-                assert setting.rules.asked
-            await asyncio.sleep(1)
-            assert setting.state() == before
-        asked = {(action.operation, action.resource_pattern.resource_type) for action in setting.rules.asked}
-        assert asked <= {tuple(each) for each in (*declared.request, *declared.items)}
-
-    play(scene)
+@played
+async def test_a_principal_that_may_nothing_is_refused_by_every_api_in_every_version(world: World, api: ApiKey) -> None:
+    setting = await Setting(world).begin()
+    await setting.commit()
+    before = setting.state()
+    setting.rules.deny()
+    setting.rules.asked.clear()
+    declared = PERMISSIONS[api]
+    for version in apis()[api].served:
+        answer = await ask(setting.client, api, version, message(api, setting.topic_id))
+        assert answer is not None, f"version {version} closed the connection"
+        found = set(codes(answer))
+        assert found <= {FAILED[each.resource_type] for each in (*declared.request, *declared.items)}, version
+        if api not in WITHOUT_AN_ERROR and (api, version) not in {
+            (ApiKey.DESCRIBE_LOG_DIRS, 1),
+            (ApiKey.DESCRIBE_LOG_DIRS, 2),
+        }:
+            assert found, f"version {version}: {answer}"
+        if api not in {ApiKey.API_VERSIONS, ApiKey.LIST_TRANSACTIONS}:
+            assert setting.rules.asked
+        await asyncio.sleep(1)
+        assert setting.state() == before
+    asked = {(action.operation, action.resource_pattern.resource_type) for action in setting.rules.asked}
+    assert asked <= {tuple(each) for each in (*declared.request, *declared.items)}
 
 
 @pytest.mark.parametrize(
     "api", sorted(api for api, declared in PERMISSIONS.items() if declared.request), ids=lambda api: api.name
 )
-def test_one_of_the_permissions_on_a_request_suffices(play: Play, api: ApiKey) -> None:
-    async def scene(world: World) -> None:
-        declared = PERMISSIONS[api]
-        setting = await Setting(world).begin()
-        for permission in declared.request:
-            setting.rules.allow_all()
-            for other in AclOperation:
-                if other is not permission.operation:
-                    setting.rules.deny(other, permission.resource_type)
-            version = apis()[api].served[-1]
-            answer = await ask(setting.client, api, version, message(api, setting.topic_id))
-            assert FAILED[permission.resource_type] not in set(codes(answer))
-
-    play(scene)
+@played
+async def test_one_of_the_permissions_on_a_request_suffices(world: World, api: ApiKey) -> None:
+    declared = PERMISSIONS[api]
+    setting = await Setting(world).begin()
+    for permission in declared.request:
+        setting.rules.allow_all()
+        for other in AclOperation:
+            if other is not permission.operation:
+                setting.rules.deny(other, permission.resource_type)
+        version = apis()[api].served[-1]
+        answer = await ask(setting.client, api, version, message(api, setting.topic_id))
+        assert FAILED[permission.resource_type] not in set(codes(answer))
 
 
 # ---- parts of a request ---------------------------------------------------------------------------------------------
 
 
-def test_produce_appends_to_the_topics_that_the_principal_may_write(play: Play) -> None:
-    async def scene(world: World) -> None:
-        setting = await Setting(world).begin()
-        setting.rules.deny(AclOperation.WRITE, ResourceType.TOPIC, TOPIC)
-        one, other = (
-            {"name": name, "partition_data": [{"index": 0, "records": bytes(world.batch(b"b"))}]}
-            for name in (TOPIC, "public")
-        )
-        request = {"transactional_id": None, "acks": -1, "timeout": 1000, "topic_data": [one, other]}
-        answer = await ask(setting.client, ApiKey.PRODUCE, 9, request)
-        assert [each.partitions[0].error_code for each in answer.topics] == [ErrorCode.topic_authorization_failed, 0]
-        assert [each.partitions[0].log_start_offset for each in answer.topics] == [-1, 0]
-        for acks in (2, 100):
-            answer = await ask(setting.client, ApiKey.PRODUCE, 9, request | {"acks": acks})
-            errors = [ErrorCode.topic_authorization_failed, ErrorCode.invalid_required_acks]
-            assert [each.partitions[0].error_code for each in answer.topics] == errors
-            assert [each.partitions[0].log_start_offset for each in answer.topics] == [-1, -1]
-        setting.rules.deny(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx")
-        batch = world.batch(b"c", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
-        refused = await setting.client.produce("public", batch, transactional_id="tx")
-        assert refused.error_code == ErrorCode.transactional_id_authorization_failed
-
-    play(scene)
+@played
+async def test_produce_appends_to_the_topics_that_the_principal_may_write(world: World) -> None:
+    setting = await Setting(world).begin()
+    setting.rules.deny(AclOperation.WRITE, ResourceType.TOPIC, TOPIC)
+    one, other = (
+        {"name": name, "partition_data": [{"index": 0, "records": bytes(world.batch(b"b"))}]}
+        for name in (TOPIC, "public")
+    )
+    request = {"transactional_id": None, "acks": -1, "timeout": 1000, "topic_data": [one, other]}
+    answer = await ask(setting.client, ApiKey.PRODUCE, 9, request)
+    assert [each.partitions[0].error_code for each in answer.topics] == [ErrorCode.topic_authorization_failed, 0]
+    assert [each.partitions[0].log_start_offset for each in answer.topics] == [-1, 0]
+    for acks in (2, 100):
+        answer = await ask(setting.client, ApiKey.PRODUCE, 9, request | {"acks": acks})
+        errors = [ErrorCode.topic_authorization_failed, ErrorCode.invalid_required_acks]
+        assert [each.partitions[0].error_code for each in answer.topics] == errors
+        assert [each.partitions[0].log_start_offset for each in answer.topics] == [-1, -1]
+    setting.rules.deny(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx")
+    batch = world.batch(b"c", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    refused = await setting.client.produce("public", batch, transactional_id="tx")
+    assert refused.error_code == ErrorCode.transactional_id_authorization_failed
 
 
-def test_an_unknown_topic_id_stays_unknown_to_a_principal_that_may_nothing(play: Play) -> None:
-    async def scene(world: World) -> None:
-        setting = await Setting(world).begin()
-        setting.rules.deny()
-        unknown = UUID(int=77)
-        produced = await setting.client.produce(unknown, world.batch(b"b"), version=13)
-        assert produced.error_code == ErrorCode.unknown_topic_id
-        assert (await setting.client.fetch(unknown, 0, version=13)).error_code == ErrorCode.unknown_topic_id
-        request = {"topics": [{"name": None, "topic_id": unknown}], "timeout": 1000}
-        deleted = await ask(setting.client, ApiKey.DELETE_TOPICS, 6, request)
-        assert deleted.responses[0].error_code == ErrorCode.unknown_topic_id
-
-    play(scene)
+@played
+async def test_an_unknown_topic_id_stays_unknown_to_a_principal_that_may_nothing(world: World) -> None:
+    setting = await Setting(world).begin()
+    setting.rules.deny()
+    unknown = UUID(int=77)
+    produced = await setting.client.produce(unknown, world.batch(b"b"), version=13)
+    assert produced.error_code == ErrorCode.unknown_topic_id
+    assert (await setting.client.fetch(unknown, 0, version=13)).error_code == ErrorCode.unknown_topic_id
+    request = {"topics": [{"name": None, "topic_id": unknown}], "timeout": 1000}
+    deleted = await ask(setting.client, ApiKey.DELETE_TOPICS, 6, request)
+    assert deleted.responses[0].error_code == ErrorCode.unknown_topic_id
 
 
-def test_a_fetch_session_does_not_outlive_the_permission(play: Play) -> None:
-    async def scene(world: World) -> None:
-        setting = await Setting(world).begin()
-        client = setting.client
-        client.send_fetch([(TOPIC, 0, 0), ("public", 0, 0)], session=(0, 0))
-        opened = await client.fetch_response()
-        assert [each.partitions[0].error_code for each in opened.topics] == [0, 0]
-        setting.rules.deny(AclOperation.READ, ResourceType.TOPIC, TOPIC)
-        client.send_fetch([], session=(opened.session_id, 1))
-        answer = await client.fetch_response()
-        by_topic = {each.name: each.partitions[0] for each in answer.topics}
-        assert by_topic[TOPIC].error_code == ErrorCode.topic_authorization_failed
-        assert not by_topic[TOPIC].records
-        assert by_topic["public"].error_code == 0
-
-    play(scene)
+@played
+async def test_a_fetch_session_does_not_outlive_the_permission(world: World) -> None:
+    setting = await Setting(world).begin()
+    client = setting.client
+    client.send_fetch([(TOPIC, 0, 0), ("public", 0, 0)], session=(0, 0))
+    opened = await client.fetch_response()
+    assert [each.partitions[0].error_code for each in opened.topics] == [0, 0]
+    setting.rules.deny(AclOperation.READ, ResourceType.TOPIC, TOPIC)
+    client.send_fetch([], session=(opened.session_id, 1))
+    answer = await client.fetch_response()
+    by_topic = {each.name: each.partitions[0] for each in answer.topics}
+    assert by_topic[TOPIC].error_code == ErrorCode.topic_authorization_failed
+    assert not by_topic[TOPIC].records
+    assert by_topic["public"].error_code == 0
 
 
 @pytest.mark.parametrize("version", [12, 16])
-def test_a_client_that_may_read_a_topic_cannot_fetch_as_a_follower(play: Play, version: int) -> None:
-    async def scene(world: World) -> None:
-        setting = await Setting(world).begin()
-        setting.rules.deny(AclOperation.CLUSTER_ACTION)
-        request = requests(setting.topic_id)[ApiKey.FETCH]
-        request |= {"replica_id": 0, "replica_state": {"replica_id": 0, "replica_epoch": -1}}
-        answer = await ask(setting.client, ApiKey.FETCH, version, request)
-        assert answer.topics[0].partitions[0].error_code == ErrorCode.topic_authorization_failed
-        assert not answer.topics[0].partitions[0].records
-
-    play(scene)
+@played
+async def test_a_client_that_may_read_a_topic_cannot_fetch_as_a_follower(world: World, version: int) -> None:
+    setting = await Setting(world).begin()
+    setting.rules.deny(AclOperation.CLUSTER_ACTION)
+    request = requests(setting.topic_id)[ApiKey.FETCH]
+    request |= {"replica_id": 0, "replica_state": {"replica_id": 0, "replica_epoch": -1}}
+    answer = await ask(setting.client, ApiKey.FETCH, version, request)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.topic_authorization_failed
+    assert not answer.topics[0].partitions[0].records
 
 
-def test_metadata_leaves_out_topics_that_may_not_be_described_and_refuses_them_by_name_and_id(play: Play) -> None:
-    async def scene(world: World) -> None:
-        setting = await Setting(world).begin()
-        setting.rules.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, TOPIC)
-        base = {**METADATA, "include_topic_authorized_operations": True}
-        everything = await ask(setting.client, ApiKey.METADATA, 12, {**base, "topics": None})
-        (public,) = everything.topics
-        assert public.name == "public"
-        assert public.topic_authorized_operations == 0b1101_1111_1000
-        named = [{"name": name, "topic_id": None} for name in (TOPIC, "public")]
-        by_name = await ask(setting.client, ApiKey.METADATA, 12, {**base, "topics": named})
-        refused = next(each for each in by_name.topics if each.name == TOPIC)
-        assert refused.error_code == ErrorCode.topic_authorization_failed
-        assert (refused.topic_id, refused.partitions) == (None, ())
-        wanted = [{"name": None, "topic_id": setting.topic_id}]
-        by_id = await ask(setting.client, ApiKey.METADATA, 12, {**base, "topics": wanted})
-        assert by_id.topics[0].error_code == ErrorCode.topic_authorization_failed
-        assert (by_id.topics[0].name, by_id.topics[0].topic_id) == (None, setting.topic_id)
-
-    play(scene)
+@played
+async def test_metadata_leaves_out_topics_that_may_not_be_described_and_refuses_them_by_name_and_id(
+    world: World,
+) -> None:
+    setting = await Setting(world).begin()
+    setting.rules.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, TOPIC)
+    base = {**METADATA, "include_topic_authorized_operations": True}
+    everything = await ask(setting.client, ApiKey.METADATA, 12, {**base, "topics": None})
+    (public,) = everything.topics
+    assert public.name == "public"
+    assert public.topic_authorized_operations == 0b1101_1111_1000
+    named = [{"name": name, "topic_id": None} for name in (TOPIC, "public")]
+    by_name = await ask(setting.client, ApiKey.METADATA, 12, {**base, "topics": named})
+    refused = next(each for each in by_name.topics if each.name == TOPIC)
+    assert refused.error_code == ErrorCode.topic_authorization_failed
+    assert (refused.topic_id, refused.partitions) == (None, ())
+    wanted = [{"name": None, "topic_id": setting.topic_id}]
+    by_id = await ask(setting.client, ApiKey.METADATA, 12, {**base, "topics": wanted})
+    assert by_id.topics[0].error_code == ErrorCode.topic_authorization_failed
+    assert (by_id.topics[0].name, by_id.topics[0].topic_id) == (None, setting.topic_id)
 
 
 @pytest.mark.parametrize("is_described", [True, False])
@@ -363,121 +352,105 @@ def test_metadata_creates_no_topic_without_the_permission(play: Play, *, is_desc
     play(scene)
 
 
-def test_authorized_operations_are_those_of_the_principal(play: Play) -> None:
-    async def scene(world: World) -> None:
-        setting = await Setting(world).begin()
-        setting.rules.deny(AclOperation.ALTER)
-        topics = [{"name": TOPIC, "topic_id": None}]
-        request = {**METADATA, "topics": topics, "include_topic_authorized_operations": True}
-        answer = await ask(setting.client, ApiKey.METADATA, 12, request)
-        assert answer.topics[0].topic_authorized_operations == 0b1101_0111_1000
-        described = await ask(
-            setting.client, ApiKey.DESCRIBE_CLUSTER, 0, {"include_cluster_authorized_operations": True}
-        )
-        assert described.cluster_authorized_operations == 0b1_1111_0010_0000
-        setting.rules.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER)
-        described = await ask(
-            setting.client, ApiKey.DESCRIBE_CLUSTER, 0, {"include_cluster_authorized_operations": True}
-        )
-        assert described.cluster_authorized_operations == 0
-
-    play(scene)
+@played
+async def test_authorized_operations_are_those_of_the_principal(world: World) -> None:
+    setting = await Setting(world).begin()
+    setting.rules.deny(AclOperation.ALTER)
+    topics = [{"name": TOPIC, "topic_id": None}]
+    request = {**METADATA, "topics": topics, "include_topic_authorized_operations": True}
+    answer = await ask(setting.client, ApiKey.METADATA, 12, request)
+    assert answer.topics[0].topic_authorized_operations == 0b1101_0111_1000
+    described = await ask(setting.client, ApiKey.DESCRIBE_CLUSTER, 0, {"include_cluster_authorized_operations": True})
+    assert described.cluster_authorized_operations == 0b1_1111_0010_0000
+    setting.rules.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    described = await ask(setting.client, ApiKey.DESCRIBE_CLUSTER, 0, {"include_cluster_authorized_operations": True})
+    assert described.cluster_authorized_operations == 0
 
 
-def test_offsets_of_topics_that_may_not_be_described_are_left_out_or_refused(play: Play) -> None:
-    async def scene(world: World) -> None:
-        setting = await Setting(world).begin()
-        await setting.commit()
-        setting.rules.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, TOPIC)
-        named = {"group_id": GROUP, "topics": [{"name": TOPIC, "partition_indexes": [0]}]}
-        answer = await ask(setting.client, ApiKey.OFFSET_FETCH, 7, named)
-        assert answer.topics[0].partitions[0].error_code == ErrorCode.topic_authorization_failed
-        assert answer.topics[0].partitions[0].committed_offset == -1
-        everything = await ask(setting.client, ApiKey.OFFSET_FETCH, 7, {"group_id": GROUP, "topics": None})
-        assert everything.topics == ()
-        setting.rules.allow_all()
-        setting.rules.deny(AclOperation.READ, ResourceType.TOPIC, TOPIC)
-        commit = requests(setting.topic_id)[ApiKey.OFFSET_COMMIT]
-        committed = await ask(setting.client, ApiKey.OFFSET_COMMIT, 8, commit)
-        assert committed.topics[0].partitions[0].error_code == ErrorCode.topic_authorization_failed
-
-    play(scene)
+@played
+async def test_offsets_of_topics_that_may_not_be_described_are_left_out_or_refused(world: World) -> None:
+    setting = await Setting(world).begin()
+    await setting.commit()
+    setting.rules.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, TOPIC)
+    named = {"group_id": GROUP, "topics": [{"name": TOPIC, "partition_indexes": [0]}]}
+    answer = await ask(setting.client, ApiKey.OFFSET_FETCH, 7, named)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.topic_authorization_failed
+    assert answer.topics[0].partitions[0].committed_offset == -1
+    everything = await ask(setting.client, ApiKey.OFFSET_FETCH, 7, {"group_id": GROUP, "topics": None})
+    assert everything.topics == ()
+    setting.rules.allow_all()
+    setting.rules.deny(AclOperation.READ, ResourceType.TOPIC, TOPIC)
+    commit = requests(setting.topic_id)[ApiKey.OFFSET_COMMIT]
+    committed = await ask(setting.client, ApiKey.OFFSET_COMMIT, 8, commit)
+    assert committed.topics[0].partitions[0].error_code == ErrorCode.topic_authorization_failed
 
 
-def test_topics_are_created_with_the_permission_on_the_topic_alone(play: Play) -> None:
-    async def scene(world: World) -> None:
-        setting = await Setting(world).begin()
-        setting.rules.deny(AclOperation.CREATE, ResourceType.CLUSTER)
-        setting.rules.deny(AclOperation.CREATE, ResourceType.TOPIC, "theirs")
-        setting.rules.deny(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC)
-        topic = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-        request = {"topics": [{**topic, "name": name} for name in ("ours", "theirs")], "timeout": 1000}
-        answer = await ask(setting.client, ApiKey.CREATE_TOPICS, 7, request)
-        by_name = {each.name: each for each in answer.topics}
-        assert by_name["theirs"].error_code == ErrorCode.topic_authorization_failed
-        assert by_name["ours"].error_code == 0
-        assert by_name["ours"].topic_config_error_code == ErrorCode.topic_authorization_failed
-        assert (by_name["ours"].num_partitions, by_name["ours"].configs) == (-1, ())
-        assert "theirs" not in setting.broker.image.topics
-
-    play(scene)
+@played
+async def test_topics_are_created_with_the_permission_on_the_topic_alone(world: World) -> None:
+    setting = await Setting(world).begin()
+    setting.rules.deny(AclOperation.CREATE, ResourceType.CLUSTER)
+    setting.rules.deny(AclOperation.CREATE, ResourceType.TOPIC, "theirs")
+    setting.rules.deny(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC)
+    topic = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    request = {"topics": [{**topic, "name": name} for name in ("ours", "theirs")], "timeout": 1000}
+    answer = await ask(setting.client, ApiKey.CREATE_TOPICS, 7, request)
+    by_name = {each.name: each for each in answer.topics}
+    assert by_name["theirs"].error_code == ErrorCode.topic_authorization_failed
+    assert by_name["ours"].error_code == 0
+    assert by_name["ours"].topic_config_error_code == ErrorCode.topic_authorization_failed
+    assert (by_name["ours"].num_partitions, by_name["ours"].configs) == (-1, ())
+    assert "theirs" not in setting.broker.image.topics
 
 
-def test_an_idempotent_producer_needs_the_permission_to_write_any_topic(play: Play) -> None:
-    async def scene(world: World) -> None:
-        setting = await Setting(world).begin()
-        request = requests(setting.topic_id)[ApiKey.INIT_PRODUCER_ID]
-        setting.rules.deny(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
-        assert (await ask(setting.client, ApiKey.INIT_PRODUCER_ID, 4, request)).error_code == 0
-        setting.rules.deny(AclOperation.WRITE, ResourceType.TOPIC)
-        refused = await ask(setting.client, ApiKey.INIT_PRODUCER_ID, 4, request)
-        assert refused.error_code == ErrorCode.cluster_authorization_failed
-
-    play(scene)
+@played
+async def test_an_idempotent_producer_needs_the_permission_to_write_any_topic(world: World) -> None:
+    setting = await Setting(world).begin()
+    request = requests(setting.topic_id)[ApiKey.INIT_PRODUCER_ID]
+    setting.rules.deny(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+    assert (await ask(setting.client, ApiKey.INIT_PRODUCER_ID, 4, request)).error_code == 0
+    setting.rules.deny(AclOperation.WRITE, ResourceType.TOPIC)
+    refused = await ask(setting.client, ApiKey.INIT_PRODUCER_ID, 4, request)
+    assert refused.error_code == ErrorCode.cluster_authorization_failed
 
 
 # ---- what skips a part of the way -----------------------------------------------------------------------------------
 
 
-def test_the_fast_path_of_produce_is_authorized_anew_when_the_rules_change(play: Play) -> None:
-    async def scene(world: World) -> None:
-        setting = await Setting(world).begin()
-        client = setting.client
-        for _ in range(3):
-            assert (await client.produce(TOPIC, world.batch(b"b"))).error_code == 0
-        ((_, session),) = setting.broker.server._connections.items()
-        assert session.fast_path is not None
-        asked = len(setting.rules.asked)
-        assert (await client.produce(TOPIC, world.batch(b"c"))).error_code == 0
-        assert len(setting.rules.asked) == asked, "the fast path asks nothing while the version is the same"
-        setting.rules.deny(AclOperation.WRITE, ResourceType.TOPIC, TOPIC)
-        for _ in range(2):
-            refused = await client.produce(TOPIC, world.batch(b"d"))
-            assert refused.error_code == ErrorCode.topic_authorization_failed
-        setting.rules.allow_all()
-        for offset in range(5, 8):
-            assert (await client.produce(TOPIC, world.batch(b"e"))).base_offset == offset
-
-    play(scene)
+@played
+async def test_the_fast_path_of_produce_is_authorized_anew_when_the_rules_change(world: World) -> None:
+    setting = await Setting(world).begin()
+    client = setting.client
+    for _ in range(3):
+        assert (await client.produce(TOPIC, world.batch(b"b"))).error_code == 0
+    ((_, session),) = setting.broker.server._connections.items()
+    assert session.fast_path is not None
+    asked = len(setting.rules.asked)
+    assert (await client.produce(TOPIC, world.batch(b"c"))).error_code == 0
+    assert len(setting.rules.asked) == asked, "the fast path asks nothing while the version is the same"
+    setting.rules.deny(AclOperation.WRITE, ResourceType.TOPIC, TOPIC)
+    for _ in range(2):
+        refused = await client.produce(TOPIC, world.batch(b"d"))
+        assert refused.error_code == ErrorCode.topic_authorization_failed
+    setting.rules.allow_all()
+    for offset in range(5, 8):
+        assert (await client.produce(TOPIC, world.batch(b"e"))).base_offset == offset
 
 
-def test_cached_metadata_is_of_one_principal_and_one_version_of_the_rules(play: Play) -> None:
-    async def scene(world: World) -> None:
-        setting = await Setting(world).begin()
-        setting.rules.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, TOPIC, principal=BOB)
-        alice = await world.client()
-        setting.be(ALICE)
-        bob = await world.client()
-        setting.be(BOB)
+@played
+async def test_cached_metadata_is_of_one_principal_and_one_version_of_the_rules(world: World) -> None:
+    setting = await Setting(world).begin()
+    setting.rules.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, TOPIC, principal=BOB)
+    alice = await world.client()
+    setting.be(ALICE)
+    bob = await world.client()
+    setting.be(BOB)
 
-        async def topics(client: WireClient) -> set[str]:
-            answer = await ask(client, ApiKey.METADATA, 9, {**METADATA, "topics": None})
-            return {each.name for each in answer.topics}
+    async def topics(client: WireClient) -> set[str]:
+        answer = await ask(client, ApiKey.METADATA, 9, {**METADATA, "topics": None})
+        return {each.name for each in answer.topics}
 
-        for _ in range(2):
-            assert await topics(alice) == {TOPIC, "public"}
-            assert await topics(bob) == {"public"}
-        setting.rules.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "public", principal=ALICE)
-        assert await topics(alice) == {TOPIC}
-
-    play(scene)
+    for _ in range(2):
+        assert await topics(alice) == {TOPIC, "public"}
+        assert await topics(bob) == {"public"}
+    setting.rules.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "public", principal=ALICE)
+    assert await topics(alice) == {TOPIC}

@@ -11,6 +11,7 @@ from odradek.protocol.api import ApiKey
 from odradek.stores import MemoryStore
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import World
+from tests.scenes import played
 
 A = TopicPartition("a", 0)
 READ_BY_A_BROKER = {
@@ -74,79 +75,70 @@ def test_a_broken_node_is_named_and_left_alone_and_nothing_is_lost(play, caplog,
     play(scene)
 
 
-def test_a_broker_repairs_its_own_registration(play) -> None:
-    async def scene(world: World) -> None:
-        broker = await world.start()
-        client, store = await world.client(), MemoryStore(world.tree)
-        await client.create_topic("a")
-        before = await store.get(paths.broker(0))
-        await store.set(paths.broker(0), b"{")
-        await store.create(paths.broker(7), b"{")  # brokers are read when one comes or goes
-        await world.pass_time(1)
-        node = await store.get(paths.broker(0))
-        assert (node.owner, node.version) == (before.owner, before.version)
-        assert BrokerNode.decode("", node.data).endpoints == BrokerNode.decode("", before.data).endpoints
-        await produced(client, world, "a", b"1")
-        await broker.stop()
-
-    play(scene)
+@played
+async def test_a_broker_repairs_its_own_registration(world: World) -> None:
+    broker = await world.start()
+    client, store = await world.client(), MemoryStore(world.tree)
+    await client.create_topic("a")
+    before = await store.get(paths.broker(0))
+    await store.set(paths.broker(0), b"{")
+    await store.create(paths.broker(7), b"{")  # brokers are read when one comes or goes
+    await world.pass_time(1)
+    node = await store.get(paths.broker(0))
+    assert (node.owner, node.version) == (before.owner, before.version)
+    assert BrokerNode.decode("", node.data).endpoints == BrokerNode.decode("", before.data).endpoints
+    await produced(client, world, "a", b"1")
+    await broker.stop()
 
 
-def test_a_broken_block_of_producer_ids_fails_only_requests_for_an_id(play) -> None:
-    async def scene(world: World) -> None:
-        broker = await world.start()
-        client, store = await world.client(), MemoryStore(world.tree)
-        await client.create_topic("a")
-        await store.set(paths.LATEST_PRODUCER_ID_BLOCK, b"{")
-        message = {"transactional_id": None, "transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
-        answer = await client.ask(ApiKey.INIT_PRODUCER_ID, message, 4)
-        assert answer.error_code not in {0, ErrorCode.not_controller}
-        assert (await store.get(paths.LATEST_PRODUCER_ID_BLOCK)).data == b"{"
-        await produced(client, world, "a", b"1")
-        await store.set(paths.LATEST_PRODUCER_ID_BLOCK, b"")
-        assert (await client.ask(ApiKey.INIT_PRODUCER_ID, message, 4)).error_code == 0
-        await broker.stop()
-
-    play(scene)
+@played
+async def test_a_broken_block_of_producer_ids_fails_only_requests_for_an_id(world: World) -> None:
+    broker = await world.start()
+    client, store = await world.client(), MemoryStore(world.tree)
+    await client.create_topic("a")
+    await store.set(paths.LATEST_PRODUCER_ID_BLOCK, b"{")
+    message = {"transactional_id": None, "transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
+    answer = await client.ask(ApiKey.INIT_PRODUCER_ID, message, 4)
+    assert answer.error_code not in {0, ErrorCode.not_controller}
+    assert (await store.get(paths.LATEST_PRODUCER_ID_BLOCK)).data == b"{"
+    await produced(client, world, "a", b"1")
+    await store.set(paths.LATEST_PRODUCER_ID_BLOCK, b"")
+    assert (await client.ask(ApiKey.INIT_PRODUCER_ID, message, 4)).error_code == 0
+    await broker.stop()
 
 
 @pytest.mark.parametrize("path", [paths.topic("a"), paths.topic_config("a")])
-def test_a_broker_that_starts_with_a_broken_topic_keeps_its_records(play, path) -> None:
+@played
+async def test_a_broker_that_starts_with_a_broken_topic_keeps_its_records(world: World, path) -> None:
     """Its configuration may have said to keep them for ever."""
-
-    async def scene(world: World) -> None:
-        broker = await world.start()
-        client, store = await world.client(), MemoryStore(world.tree)
-        await client.create_topic("a", config={"retention.ms": "-1"})
-        await produced(client, world, "a", b"1")
-        await broker.stop()
-        before = await store.get(path)
-        await store.set(path, b"{")
-        again = await world.start(log_retention_ms=1000, log_retention_check_interval_ms=1000)
-        await world.pass_time(100)
-        await store.set(path, before.data)
-        await world.pass_time(1)
-        client = await world.client()
-        assert world.values((await client.fetch("a", 0)).records) == [b"1"]
-        await again.stop()
-
-    play(scene)
+    broker = await world.start()
+    client, store = await world.client(), MemoryStore(world.tree)
+    await client.create_topic("a", config={"retention.ms": "-1"})
+    await produced(client, world, "a", b"1")
+    await broker.stop()
+    before = await store.get(path)
+    await store.set(path, b"{")
+    again = await world.start(log_retention_ms=1000, log_retention_check_interval_ms=1000)
+    await world.pass_time(100)
+    await store.set(path, before.data)
+    await world.pass_time(1)
+    client = await world.client()
+    assert world.values((await client.fetch("a", 0)).records) == [b"1"]
+    await again.stop()
 
 
-def test_a_controller_whose_epoch_is_broken_is_elected_when_it_is_mended(play, caplog) -> None:
-    async def scene(world: World) -> None:
-        store = MemoryStore(world.tree)
-        broker = await world.start()
-        await broker.stop()
-        epoch = await store.get(paths.CONTROLLER_EPOCH)
-        await store.set(paths.CONTROLLER_EPOCH, b"one")
-        starting = asyncio.create_task(world.start())
-        await world.pass_time(15)
-        assert not starting.done()
-        assert "has the full state of the cluster from a controller" in caplog.text
-        await store.set(paths.CONTROLLER_EPOCH, epoch.data)
-        broker = await starting
-        assert broker.metadata_loop.is_controller
-        await broker.stop()
-
-    play(scene)
+@played
+async def test_a_controller_whose_epoch_is_broken_is_elected_when_it_is_mended(world: World, caplog) -> None:
+    store = MemoryStore(world.tree)
+    broker = await world.start()
+    await broker.stop()
+    epoch = await store.get(paths.CONTROLLER_EPOCH)
+    await store.set(paths.CONTROLLER_EPOCH, b"one")
+    starting = asyncio.create_task(world.start())
+    await world.pass_time(15)
+    assert not starting.done()
+    assert "has the full state of the cluster from a controller" in caplog.text
+    await store.set(paths.CONTROLLER_EPOCH, epoch.data)
+    broker = await starting
+    assert broker.metadata_loop.is_controller
+    await broker.stop()

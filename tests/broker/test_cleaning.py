@@ -11,6 +11,7 @@ from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Play, World
+from tests.scenes import played
 
 T0 = TopicPartition("t", 0)
 QUICK = {
@@ -40,91 +41,81 @@ async def fill(world: World, client: WireClient, count: int, *, keys: int = 5) -
         assert answer.error_code == 0
 
 
-def test_a_compacted_topic_is_compacted_by_itself_and_a_restart_goes_on_there(play: Play) -> None:
-    async def scene(world: World) -> None:
-        broker, client = await world.start(**QUICK), await world.client()
-        await client.create_topic("t", config=COMPACT)
-        await fill(world, client, 100)
-        log = broker.logs.logs[T0]
-        before = log.size
-        await world.pass_time(5)
-        assert log.size < before / 3
-        assert (log.log_start_offset, log.log_end_offset) == (0, 100)
-        active = log.segment_base_offsets[-1]
-        assert broker.logs.cleaner.offsets == {T0: active}
-        left = [record.offset for data in batches_of(log) for record in decode_records(data)]
-        assert left[-5:] == [95, 96, 97, 98, 99]
-        assert len([offset for offset in left if offset < active]) == 5, "each of five keys once"
-        names = world.runtime.disk.list("/data/t-0")
-        assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))]
-        await broker.stop()
-        broker = await world.start(**QUICK)
-        assert broker.logs.cleaner.offsets == {T0: active}
-        await broker.stop()
-
-    play(scene)
+@played
+async def test_a_compacted_topic_is_compacted_by_itself_and_a_restart_goes_on_there(world: World) -> None:
+    broker, client = await world.start(**QUICK), await world.client()
+    await client.create_topic("t", config=COMPACT)
+    await fill(world, client, 100)
+    log = broker.logs.logs[T0]
+    before = log.size
+    await world.pass_time(5)
+    assert log.size < before / 3
+    assert (log.log_start_offset, log.log_end_offset) == (0, 100)
+    active = log.segment_base_offsets[-1]
+    assert broker.logs.cleaner.offsets == {T0: active}
+    left = [record.offset for data in batches_of(log) for record in decode_records(data)]
+    assert left[-5:] == [95, 96, 97, 98, 99]
+    assert len([offset for offset in left if offset < active]) == 5, "each of five keys once"
+    names = world.runtime.disk.list("/data/t-0")
+    assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))]
+    await broker.stop()
+    broker = await world.start(**QUICK)
+    assert broker.logs.cleaner.offsets == {T0: active}
+    await broker.stop()
 
 
-def test_the_rate_of_compaction_is_limited_and_a_new_limit_holds_at_once(play: Play) -> None:
-    async def scene(world: World) -> None:
-        broker, client = await world.start(**QUICK, log_cleaner_io_max_bytes_per_second=1000.0), await world.client()
-        await client.create_topic("t", config={**COMPACT, "segment.bytes": "20000"})
-        await fill(world, client, 200)
-        size = broker.logs.logs[T0].size
-        await world.pass_time(5)
-        assert broker.logs.cleaner.is_busy_with(T0)
-        assert broker.logs.logs[T0].size == size
-        await world.pass_time(2 * size / 1000 + 10)
-        assert broker.logs.logs[T0].size < size / 2
-        stats = broker.logs.cleaner.stats
-        assert stats.total_read_bytes > size  # twice, all but the last segment
-        assert stats.clean_ms > 0.95 * (stats.total_read_bytes + stats.total_written_bytes)
-
-    play(scene)
+@played
+async def test_the_rate_of_compaction_is_limited_and_a_new_limit_holds_at_once(world: World) -> None:
+    broker, client = await world.start(**QUICK, log_cleaner_io_max_bytes_per_second=1000.0), await world.client()
+    await client.create_topic("t", config={**COMPACT, "segment.bytes": "20000"})
+    await fill(world, client, 200)
+    size = broker.logs.logs[T0].size
+    await world.pass_time(5)
+    assert broker.logs.cleaner.is_busy_with(T0)
+    assert broker.logs.logs[T0].size == size
+    await world.pass_time(2 * size / 1000 + 10)
+    assert broker.logs.logs[T0].size < size / 2
+    stats = broker.logs.cleaner.stats
+    assert stats.total_read_bytes > size  # twice, all but the last segment
+    assert stats.clean_ms > 0.95 * (stats.total_read_bytes + stats.total_written_bytes)
 
 
-def test_a_broker_that_is_stopped_meanwhile_leaves_the_log_as_it_was(play: Play) -> None:
-    async def scene(world: World) -> None:
-        config = {**QUICK, "log_cleaner_io_max_bytes_per_second": 1000.0, "log_cleaner_io_buffer_size": 2000}
-        broker, client = await world.start(**config), await world.client()
-        await client.create_topic("t", config={**COMPACT, "segment.bytes": "20000"})
-        await fill(world, client, 200)
-        while not [name for name in world.runtime.disk.list("/data/t-0") if name.endswith(".log.cleaned")]:
-            await world.pass_time(1)
-        await asyncio.wait_for(broker.stop(), 10)
-        assert not [name for name in world.runtime.disk.list("/data/t-0") if name.endswith(".cleaned")]
-
-    play(scene)
+@played
+async def test_a_broker_that_is_stopped_meanwhile_leaves_the_log_as_it_was(world: World) -> None:
+    config = {**QUICK, "log_cleaner_io_max_bytes_per_second": 1000.0, "log_cleaner_io_buffer_size": 2000}
+    broker, client = await world.start(**config), await world.client()
+    await client.create_topic("t", config={**COMPACT, "segment.bytes": "20000"})
+    await fill(world, client, 200)
+    while not [name for name in world.runtime.disk.list("/data/t-0") if name.endswith(".log.cleaned")]:
+        await world.pass_time(1)
+    await asyncio.wait_for(broker.stop(), 10)
+    assert not [name for name in world.runtime.disk.list("/data/t-0") if name.endswith(".cleaned")]
 
 
-def test_a_broker_that_must_not_compact_does_not(play: Play) -> None:
-    async def scene(world: World) -> None:
-        broker, client = await world.start(**QUICK, log_cleaner_enable=False), await world.client()
-        await client.create_topic("t", config=COMPACT)
-        await fill(world, client, 100)
-        size = broker.logs.logs[T0].size
-        await world.pass_time(60)
-        assert broker.logs.logs[T0].size == size
-
-    play(scene)
+@played
+async def test_a_broker_that_must_not_compact_does_not(world: World) -> None:
+    broker, client = await world.start(**QUICK, log_cleaner_enable=False), await world.client()
+    await client.create_topic("t", config=COMPACT)
+    await fill(world, client, 100)
+    size = broker.logs.logs[T0].size
+    await world.pass_time(60)
+    assert broker.logs.logs[T0].size == size
 
 
-def test_a_deleted_topic_ends_its_compaction(play: Play) -> None:
-    async def scene(world: World) -> None:
-        broker, client = await world.start(**QUICK, log_cleaner_io_max_bytes_per_second=1000.0), await world.client()
-        await client.create_topic("t", config={**COMPACT, "segment.bytes": "20000"})
-        await fill(world, client, 200)
-        await world.pass_time(3)
-        assert broker.logs.cleaner.is_busy_with(T0)
-        await broker.controller.delete_topics(["t"])
-        await world.pass_time(60)
-        assert not broker.logs.cleaner.is_busy_with(T0)
-        await client.create_topic("t", config=COMPACT)
-        await fill(world, client, 100)
-        await world.pass_time(100)
-        assert broker.logs.cleaner.offsets[T0] > 0
-
-    play(scene)
+@played
+async def test_a_deleted_topic_ends_its_compaction(world: World) -> None:
+    broker, client = await world.start(**QUICK, log_cleaner_io_max_bytes_per_second=1000.0), await world.client()
+    await client.create_topic("t", config={**COMPACT, "segment.bytes": "20000"})
+    await fill(world, client, 200)
+    await world.pass_time(3)
+    assert broker.logs.cleaner.is_busy_with(T0)
+    await broker.controller.delete_topics(["t"])
+    await world.pass_time(60)
+    assert not broker.logs.cleaner.is_busy_with(T0)
+    await client.create_topic("t", config=COMPACT)
+    await fill(world, client, 100)
+    await world.pass_time(100)
+    assert broker.logs.cleaner.offsets[T0] > 0
 
 
 def test_an_error_of_the_program_in_one_log_does_not_keep_others_from_compaction(play: Play, monkeypatch: Any) -> None:

@@ -13,6 +13,7 @@ from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Play, World
+from tests.scenes import played
 
 
 def figures(broker: Broker, metric: Metric) -> dict[Any, Any]:
@@ -41,31 +42,30 @@ async def begin(world: World) -> tuple[Broker, WireClient]:
     return broker, client
 
 
-def test_a_member_that_keeps_what_it_has_to_revoke_is_counted_with_its_partitions_and_its_age(play: Play) -> None:
+@played
+async def test_a_member_that_keeps_what_it_has_to_revoke_is_counted_with_its_partitions_and_its_age(
+    world: World,
+) -> None:
     """M7. The metrics name the group and the epoch that its slowest member has."""
-
-    async def scene(world: World) -> None:
-        broker, client = await begin(world)
-        first = (await heartbeat(client, "g", "first")).assignment.topic_partitions
-        owned = [{"topic_id": each.topic_id, "partitions": each.partitions} for each in first]
-        await heartbeat(client, "g", "second")
-        assert figures(broker, catalog.LONGEST_REVOCATION) == {None: 0}
-        await heartbeat(client, "g", "first", 1, owned)
-        await world.pass_time(7)
-        await heartbeat(client, "g", "first", 1, owned)
-        await world.pass_time(5)
-        assert figures(broker, catalog.PENDING_REVOCATIONS) == {None: 2}
-        assert 12 <= figures(broker, catalog.LONGEST_REVOCATION)[None] < 13
-        assert figures(broker, catalog.CONSUMER_GROUP_MEMBERS) == {
-            "stable": 0, "unrevoked_partitions": 1, "unreleased_partitions": 1, "unknown": 0,
-        }  # fmt: skip
-        assert {state for state, count in figures(broker, catalog.CONSUMER_GROUPS).items() if count} == {"reconciling"}
-        assert figures(broker, catalog.GROUP_COUNT) == {"classic": 0, "consumer": 1}
-        assert figures(broker, catalog.GROUP_EPOCH) == {"g": 2}
-        assert figures(broker, catalog.ASSIGNMENT_EPOCH) == {"g": 2}
-        assert figures(broker, catalog.LOWEST_MEMBER_EPOCH) == {"g": 1}
-
-    play(scene)
+    broker, client = await begin(world)
+    first = (await heartbeat(client, "g", "first")).assignment.topic_partitions
+    owned = [{"topic_id": each.topic_id, "partitions": each.partitions} for each in first]
+    await heartbeat(client, "g", "second")
+    assert figures(broker, catalog.LONGEST_REVOCATION) == {None: 0}
+    await heartbeat(client, "g", "first", 1, owned)
+    await world.pass_time(7)
+    await heartbeat(client, "g", "first", 1, owned)
+    await world.pass_time(5)
+    assert figures(broker, catalog.PENDING_REVOCATIONS) == {None: 2}
+    assert 12 <= figures(broker, catalog.LONGEST_REVOCATION)[None] < 13
+    assert figures(broker, catalog.CONSUMER_GROUP_MEMBERS) == {
+        "stable": 0, "unrevoked_partitions": 1, "unreleased_partitions": 1, "unknown": 0,
+    }  # fmt: skip
+    assert {state for state, count in figures(broker, catalog.CONSUMER_GROUPS).items() if count} == {"reconciling"}
+    assert figures(broker, catalog.GROUP_COUNT) == {"classic": 0, "consumer": 1}
+    assert figures(broker, catalog.GROUP_EPOCH) == {"g": 2}
+    assert figures(broker, catalog.ASSIGNMENT_EPOCH) == {"g": 2}
+    assert figures(broker, catalog.LOWEST_MEMBER_EPOCH) == {"g": 1}
 
 
 def test_epochs_are_shown_of_the_groups_with_the_most_members(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:

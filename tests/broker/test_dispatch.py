@@ -12,59 +12,53 @@ from odradek.model import ErrorCode
 from odradek.protocol.api import BETWEEN_BROKERS, ApiKey
 from odradek.protocol.messages.message_codec import decode_response
 from odradek.testing.world import Play, World
+from tests.scenes import played
 
 SOFTWARE = {"client_software_name": "test", "client_software_version": "1.0"}
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions_lists_the_served_requests(play: Play, version: int) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        answer = await client.ask(ApiKey.API_VERSIONS, SOFTWARE, version)
-        told = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-        assert told[ApiKey.PRODUCE] == (0, 13)
-        assert told[ApiKey.FETCH] == (4, 18)
-        assert told[ApiKey.METADATA] == (0, 13)
-        assert told[ApiKey.INIT_PRODUCER_ID] == (0, 6)
-        assert set(told) == set(apis()) - BETWEEN_BROKERS
-        assert ApiKey.ALTER_PARTITION not in told
-
-    play(scene)
+@played
+async def test_api_versions_lists_the_served_requests(world: World, version: int) -> None:
+    await world.start()
+    client = await world.client()
+    answer = await client.ask(ApiKey.API_VERSIONS, SOFTWARE, version)
+    told = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    assert told[ApiKey.PRODUCE] == (0, 13)
+    assert told[ApiKey.FETCH] == (4, 18)
+    assert told[ApiKey.METADATA] == (0, 13)
+    assert told[ApiKey.INIT_PRODUCER_ID] == (0, 6)
+    assert set(told) == set(apis()) - BETWEEN_BROKERS
+    assert ApiKey.ALTER_PARTITION not in told
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_api_versions_names_the_features_of_the_cluster(play: Play, version: int) -> None:
+@played
+async def test_api_versions_names_the_features_of_the_cluster(world: World, version: int) -> None:
     """KIP-584. In version 3, some clients refuse the whole response if a supported level is 0."""
-
-    async def scene(world: World) -> None:
-        await world.start()
-        answer = await (await world.client()).ask(ApiKey.API_VERSIONS, SOFTWARE, version)
-        supported = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
-        finalized = {each.name: (each.min_version_level, each.max_version_level) for each in answer.finalized_features}
-        assert supported == {"metadata.version": (30, 30)} | (
-            {"group.version": (0, 1), "transaction.version": (0, 2)} if version == 4 else {}
-        )
-        assert finalized == {"metadata.version": (30, 30), "group.version": (1, 1), "transaction.version": (2, 2)}
-        assert answer.finalized_features_epoch == 30
-
-    play(scene)
+    await world.start()
+    answer = await (await world.client()).ask(ApiKey.API_VERSIONS, SOFTWARE, version)
+    supported = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
+    finalized = {each.name: (each.min_version_level, each.max_version_level) for each in answer.finalized_features}
+    assert supported == {"metadata.version": (30, 30)} | (
+        {"group.version": (0, 1), "transaction.version": (0, 2)} if version == 4 else {}
+    )
+    assert finalized == {"metadata.version": (30, 30), "group.version": (1, 1), "transaction.version": (2, 2)}
+    assert answer.finalized_features_epoch == 30
 
 
-def test_an_unknown_version_of_api_versions_is_answered_in_version_0(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        client.send_bytes(struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 5, -1) + b"\x00whatever")
-        frame = await client.receive()
-        assert frame is not None
-        assert struct.unpack_from(">i", frame) == (5,)
-        answer = decode_response(ApiKey.API_VERSIONS, 0, frame, 4)
-        assert answer.error_code == ErrorCode.unsupported_version
-        assert [(each.api_key, each.max_version) for each in answer.api_keys] == [(ApiKey.API_VERSIONS, 5)]
-        assert (await client.ask(ApiKey.API_VERSIONS, SOFTWARE, 4)).error_code == 0
-
-    play(scene)
+@played
+async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(world: World) -> None:
+    await world.start()
+    client = await world.client()
+    client.send_bytes(struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 5, -1) + b"\x00whatever")
+    frame = await client.receive()
+    assert frame is not None
+    assert struct.unpack_from(">i", frame) == (5,)
+    answer = decode_response(ApiKey.API_VERSIONS, 0, frame, 4)
+    assert answer.error_code == ErrorCode.unsupported_version
+    assert [(each.api_key, each.max_version) for each in answer.api_keys] == [(ApiKey.API_VERSIONS, 5)]
+    assert (await client.ask(ApiKey.API_VERSIONS, SOFTWARE, 4)).error_code == 0
 
 
 @pytest.mark.parametrize(
@@ -78,39 +72,34 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(play: Play)
         (("ours", -1), ErrorCode.rebootstrap_required),
     ],
 )
-def test_a_connection_that_was_meant_for_another_broker_starts_again(
-    play: Play, target: tuple[str | None, int] | None, error: ErrorCode
+@played
+async def test_a_connection_that_was_meant_for_another_broker_starts_again(
+    world: World, target: tuple[str | None, int] | None, error: ErrorCode
 ) -> None:
     """KIP-1242"""
-
-    async def scene(world: World) -> None:
-        broker = await world.start()
-        client = await world.client()
-        body = b"\x02a\x021"
-        if target is not None:
-            cluster, node = target
-            name = broker.image.cluster_id if cluster == "ours" else cluster
-            body += b"\x00" if name is None else bytes([len(name) + 1]) + name.encode()
-            body += struct.pack(">i", node)
-        version = 4 if target is None else 5
-        client.send_bytes(struct.pack(">hhihx", ApiKey.API_VERSIONS, version, 5, -1) + body + b"\x00")
-        frame = await client.receive()
-        assert frame is not None
-        answer = decode_response(ApiKey.API_VERSIONS, 4, frame, 4)
-        assert answer.error_code == error
-        assert bool(answer.api_keys) == (error == ErrorCode.none)
-
-    play(scene)
+    broker = await world.start()
+    client = await world.client()
+    body = b"\x02a\x021"
+    if target is not None:
+        cluster, node = target
+        name = broker.image.cluster_id if cluster == "ours" else cluster
+        body += b"\x00" if name is None else bytes([len(name) + 1]) + name.encode()
+        body += struct.pack(">i", node)
+    version = 4 if target is None else 5
+    client.send_bytes(struct.pack(">hhihx", ApiKey.API_VERSIONS, version, 5, -1) + body + b"\x00")
+    frame = await client.receive()
+    assert frame is not None
+    answer = decode_response(ApiKey.API_VERSIONS, 4, frame, 4)
+    assert answer.error_code == error
+    assert bool(answer.api_keys) == (error == ErrorCode.none)
 
 
-def test_software_that_can_not_be_is_an_invalid_request(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        answer = await client.ask(ApiKey.API_VERSIONS, {**SOFTWARE, "client_software_name": "-no-"}, 3)
-        assert answer.error_code == ErrorCode.invalid_request
-
-    play(scene)
+@played
+async def test_software_that_can_not_be_is_an_invalid_request(world: World) -> None:
+    await world.start()
+    client = await world.client()
+    answer = await client.ask(ApiKey.API_VERSIONS, {**SOFTWARE, "client_software_name": "-no-"}, 3)
+    assert answer.error_code == ErrorCode.invalid_request
 
 
 @pytest.mark.parametrize(
@@ -129,15 +118,13 @@ def test_software_that_can_not_be_is_an_invalid_request(play: Play) -> None:
         struct.pack(">hhih", ApiKey.CREATE_TOPICS, 7, 1, -1) + b"\xff" * 40,
     ],
 )
-def test_a_malformed_request_costs_its_connection_alone(play: Play, payload: bytes) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client, other = await world.client(), await world.client()
-        client.send_bytes(payload)
-        assert await client.receive() is None
-        await other.create_topic("t")
-
-    play(scene)
+@played
+async def test_a_malformed_request_costs_its_connection_alone(world: World, payload: bytes) -> None:
+    await world.start()
+    client, other = await world.client(), await world.client()
+    client.send_bytes(payload)
+    assert await client.receive() is None
+    await other.create_topic("t")
 
 
 @pytest.mark.parametrize(
@@ -184,25 +171,23 @@ def test_lines_for_apis_that_are_not_served_are_limited(play: Play, caplog: pyte
         play(scene)
 
 
-def test_cold_requests_are_done_one_after_the_other(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-        client.send(ApiKey.CREATE_TOPICS, {"topics": [topic], "timeout": 1000}, 7)
-        names = {
-            "topics": [{"name": "t"}],
-            "allow_auto_topic_creation": False,
-            "include_topic_authorized_operations": False,
-            "include_cluster_authorized_operations": False,
-        }
-        client.send(ApiKey.METADATA, names, 9)
-        client.send_produce("t", world.batch(b"a"))
-        assert (await client.answer()).topics[0].error_code == 0
-        assert (await client.answer()).topics[0].error_code == 0
-        assert (await client.produce_response()).topics[0].partitions[0].error_code == 0
-
-    play(scene)
+@played
+async def test_cold_requests_are_done_one_after_the_other(world: World) -> None:
+    await world.start()
+    client = await world.client()
+    topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    client.send(ApiKey.CREATE_TOPICS, {"topics": [topic], "timeout": 1000}, 7)
+    names = {
+        "topics": [{"name": "t"}],
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": False,
+        "include_cluster_authorized_operations": False,
+    }
+    client.send(ApiKey.METADATA, names, 9)
+    client.send_produce("t", world.batch(b"a"))
+    assert (await client.answer()).topics[0].error_code == 0
+    assert (await client.answer()).topics[0].error_code == 0
+    assert (await client.produce_response()).topics[0].partitions[0].error_code == 0
 
 
 def test_a_handler_that_fails_costs_the_connection_and_is_logged(
@@ -226,68 +211,60 @@ def test_a_handler_that_fails_costs_the_connection_and_is_logged(
     play(scene)
 
 
-def test_clients_that_are_too_many_are_turned_away(play: Play, caplog: pytest.LogCaptureFixture) -> None:
-    async def scene(world: World) -> None:
-        await world.start(max_connections=2)
-        clients = []
-        for _ in range(50):
-            with contextlib.suppress(ConnectionResetError):
-                clients.append(await world.client())
-        await world.pass_time(1)
-        admitted = [client for client in clients if not client.is_closed]
-        assert len(admitted) == 2
-        admitted[0].transport.abort()
-        await world.pass_time(1)
-        assert not (await world.client()).is_closed
-        assert caplog.text.count("max.connections") == 1, "and not 48"
-        await world.pass_time(60)
-        assert "47 more lines like this one" in caplog.text
-
-    play(scene)
+@played
+async def test_clients_that_are_too_many_are_turned_away(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    await world.start(max_connections=2)
+    clients = []
+    for _ in range(50):
+        with contextlib.suppress(ConnectionResetError):
+            clients.append(await world.client())
+    await world.pass_time(1)
+    admitted = [client for client in clients if not client.is_closed]
+    assert len(admitted) == 2
+    admitted[0].transport.abort()
+    await world.pass_time(1)
+    assert not (await world.client()).is_closed
+    assert caplog.text.count("max.connections") == 1, "and not 48"
+    await world.pass_time(60)
+    assert "47 more lines like this one" in caplog.text
 
 
-def test_connections_above_the_creation_rate_are_served_later(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start(max_connection_creation_rate=4)
-        await world.pass_time(5)
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        crowd = [await world.client() for _ in range(9)]
-        times = []
-        for client in crowd:
-            await client.ask(ApiKey.API_VERSIONS, {}, 0)
-            times.append(loop.time() - began)
-        assert times[3] < 0.1
-        assert 1.2 < times[8] < 1.4
-
-    play(scene)
+@played
+async def test_connections_above_the_creation_rate_are_served_later(world: World) -> None:
+    await world.start(max_connection_creation_rate=4)
+    await world.pass_time(5)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    crowd = [await world.client() for _ in range(9)]
+    times = []
+    for client in crowd:
+        await client.ask(ApiKey.API_VERSIONS, {}, 0)
+        times.append(loop.time() - began)
+    assert times[3] < 0.1
+    assert 1.2 < times[8] < 1.4
 
 
-def test_an_idle_client_is_closed(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start(connections_max_idle_ms=10_000)
-        idle, polling = await world.client(), await world.client()
-        await polling.create_topic("t")
-        polling.send_fetch([("t", 0, 0)], max_wait_ms=60_000)
-        await world.pass_time(30)
-        assert (idle.is_closed, polling.is_closed) == (True, False)
-
-    play(scene)
+@played
+async def test_an_idle_client_is_closed(world: World) -> None:
+    await world.start(connections_max_idle_ms=10_000)
+    idle, polling = await world.client(), await world.client()
+    await polling.create_topic("t")
+    polling.send_fetch([("t", 0, 0)], max_wait_ms=60_000)
+    await world.pass_time(30)
+    assert (idle.is_closed, polling.is_closed) == (True, False)
 
 
-def test_a_client_that_connects_while_the_broker_starts_is_answered_when_it_serves(play: Play) -> None:
-    async def scene(world: World) -> None:
-        first = await world.start()
-        await (await world.client()).create_topic("t")
-        await first.stop()
-        await first.store.close()
-        starting = asyncio.create_task(world.start())
-        client = None
-        while client is None:
-            with contextlib.suppress(ConnectionRefusedError):
-                client = await world.client()
-        fetched = await client.fetch("t", 0)
-        assert fetched.error_code == 0
-        assert starting.done()
-
-    play(scene)
+@played
+async def test_a_client_that_connects_while_the_broker_starts_is_answered_when_it_serves(world: World) -> None:
+    first = await world.start()
+    await (await world.client()).create_topic("t")
+    await first.stop()
+    await first.store.close()
+    starting = asyncio.create_task(world.start())
+    client = None
+    while client is None:
+        with contextlib.suppress(ConnectionRefusedError):
+            client = await world.client()
+    fetched = await client.fetch("t", 0)
+    assert fetched.error_code == 0
+    assert starting.done()

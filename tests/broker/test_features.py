@@ -9,7 +9,8 @@ from odradek.metadata import paths
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.testing.wire_client import WireClient
-from odradek.testing.world import Play, World, until
+from odradek.testing.world import World, until
+from tests.scenes import played
 
 NAME: Final = "transaction.version"
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
@@ -67,28 +68,26 @@ def test_every_broker_shows_a_new_level_and_a_higher_epoch(seed: int) -> None:
         ("share.version", 1, UPGRADE, "The brokers support group.version, metadata.version, transaction.version."),
     ],
 )
-def test_an_update_that_is_not_possible_is_refused(play: Play, name: str, level: int, kind: int, error: str) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        answer = await update(client, level, kind, name=name)
-        assert answer.error_code == ErrorCode.invalid_update_version
-        assert error in answer.error_message
-        assert await finalized(client) == (2, 30)
+@played
+async def test_an_update_that_is_not_possible_is_refused(
+    world: World, name: str, level: int, kind: int, error: str
+) -> None:
+    await world.start()
+    client = await world.client()
+    answer = await update(client, level, kind, name=name)
+    assert answer.error_code == ErrorCode.invalid_update_version
+    assert error in answer.error_message
+    assert await finalized(client) == (2, 30)
 
-    play(scene)
 
-
-def test_a_dry_run_and_an_update_to_the_present_level_write_nothing(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        assert (await update(client, 0, SAFE_DOWNGRADE, validate_only=True)).error_code == ErrorCode.none
-        assert (await update(client, 2)).error_code == ErrorCode.none
-        assert (await update(client, 1, name="group.version")).error_code == ErrorCode.none
-        assert await world.store(0).get(paths.FEATURE) is None
-
-    play(scene)
+@played
+async def test_a_dry_run_and_an_update_to_the_present_level_write_nothing(world: World) -> None:
+    await world.start()
+    client = await world.client()
+    assert (await update(client, 0, SAFE_DOWNGRADE, validate_only=True)).error_code == ErrorCode.none
+    assert (await update(client, 2)).error_code == ErrorCode.none
+    assert (await update(client, 1, name="group.version")).error_code == ErrorCode.none
+    assert await world.store(0).get(paths.FEATURE) is None
 
 
 @pytest.mark.parametrize(
@@ -99,17 +98,15 @@ def test_a_dry_run_and_an_update_to_the_present_level_write_nothing(play: Play) 
         (b'{"version":1,"status":0,"features":{"%s":{"min_version_level":1,"max_version_level":1}}}', 0),
     ],
 )
-def test_a_node_of_kafkas_decides_the_levels(play: Play, data: bytes, level: int) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        await world.store(0).create(paths.FEATURE, data.replace(b"%s", NAME.encode()))
-        await until(lambda: world.broker.image.features.transaction_version == level)
-        assert await finalized(client) == (level, 31)
-        await world.store(0).set(paths.FEATURE, b"{")
-        answer = await update(client, 2)
-        assert answer.error_code == ErrorCode.feature_update_failed
-        assert "/feature is broken: not JSON" in answer.error_message
-        assert await finalized(client) == (level, 31)
-
-    play(scene)
+@played
+async def test_a_node_of_kafkas_decides_the_levels(world: World, data: bytes, level: int) -> None:
+    await world.start()
+    client = await world.client()
+    await world.store(0).create(paths.FEATURE, data.replace(b"%s", NAME.encode()))
+    await until(lambda: world.broker.image.features.transaction_version == level)
+    assert await finalized(client) == (level, 31)
+    await world.store(0).set(paths.FEATURE, b"{")
+    answer = await update(client, 2)
+    assert answer.error_code == ErrorCode.feature_update_failed
+    assert "/feature is broken: not JSON" in answer.error_message
+    assert await finalized(client) == (level, 31)

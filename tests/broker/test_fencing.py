@@ -13,6 +13,7 @@ from odradek.protocol.api import ApiKey
 from odradek.stores import MemoryStore
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import World
+from tests.scenes import played
 
 SESSION_S = 18.0
 OFFSETS = {"offsets_topic_num_partitions": 1, "offsets_topic_replication_factor": 1}
@@ -49,69 +50,61 @@ async def has_offset_committed(client: WireClient, world: World) -> None:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_a_broker_that_is_cut_off_acknowledges_until_its_time_is_up_and_not_longer(play, acks) -> None:
-    async def scene(world: World) -> None:
-        broker = await world.start()
-        client = await world.client()
-        await client.create_topic("a")
-        broker.store.disconnect()
-        end = broker.store.alive_until
-        await world.pass_time(SESSION_S - 1)
-        assert (await client.produce("a", world.batch(b"1"), acks=acks)).error_code == 0
-        await world.pass_time(end - broker.runtime.clock.monotonic())
-        answer = await client.produce("a", world.batch(b"2"), acks=acks)
-        assert answer.error_code == ErrorCode.not_leader_or_follower
-        assert broker.partitions.leader_or_none("a", 0) is None
-        assert broker.fence.is_closed
-        await broker.stop()
-
-    play(scene)
+@played
+async def test_a_broker_that_is_cut_off_acknowledges_until_its_time_is_up_and_not_longer(world: World, acks) -> None:
+    broker = await world.start()
+    client = await world.client()
+    await client.create_topic("a")
+    broker.store.disconnect()
+    end = broker.store.alive_until
+    await world.pass_time(SESSION_S - 1)
+    assert (await client.produce("a", world.batch(b"1"), acks=acks)).error_code == 0
+    await world.pass_time(end - broker.runtime.clock.monotonic())
+    answer = await client.produce("a", world.batch(b"2"), acks=acks)
+    assert answer.error_code == ErrorCode.not_leader_or_follower
+    assert broker.partitions.leader_or_none("a", 0) is None
+    assert broker.fence.is_closed
+    await broker.stop()
 
 
-def test_an_unacknowledged_produce_to_a_fenced_broker_closes_the_connection(play) -> None:
-    async def scene(world: World) -> None:
-        broker = await world.start()
-        client = await world.client()
-        await client.create_topic("a")
-        broker.store.disconnect()
-        await world.pass_time(SESSION_S + 1)
-        client.send_produce("a", world.batch(b"1"), acks=0)
-        assert await client.receive() is None
-        await broker.stop()
-
-    play(scene)
+@played
+async def test_an_unacknowledged_produce_to_a_fenced_broker_closes_the_connection(world: World) -> None:
+    broker = await world.start()
+    client = await world.client()
+    await client.create_topic("a")
+    broker.store.disconnect()
+    await world.pass_time(SESSION_S + 1)
+    client.send_produce("a", world.batch(b"1"), acks=0)
+    assert await client.receive() is None
+    await broker.stop()
 
 
-def test_a_group_s_commits_are_refused_and_taken_again(play) -> None:
-    async def scene(world: World) -> None:
-        broker = await world.start(**OFFSETS)
-        client = await world.client()
-        await client.create_topic("a")
-        await has_offset_committed(client, world)
-        broker.store.disconnect()
-        await world.pass_time(SESSION_S + 1)
-        assert await commit_offset(client, "readers", "a") == ErrorCode.not_coordinator
-        broker.store.reconnect()
-        await has_offset_committed(client, world)
-        await broker.stop()
-
-    play(scene)
+@played
+async def test_a_group_s_commits_are_refused_and_taken_again(world: World) -> None:
+    broker = await world.start(**OFFSETS)
+    client = await world.client()
+    await client.create_topic("a")
+    await has_offset_committed(client, world)
+    broker.store.disconnect()
+    await world.pass_time(SESSION_S + 1)
+    assert await commit_offset(client, "readers", "a") == ErrorCode.not_coordinator
+    broker.store.reconnect()
+    await has_offset_committed(client, world)
+    await broker.stop()
 
 
-def test_a_controller_that_is_cut_off_creates_nothing(play) -> None:
-    async def scene(world: World) -> None:
-        broker = await world.start()
-        client = await world.client()
-        await client.create_topic("a")
-        broker.store.disconnect()
-        await world.pass_time(SESSION_S + 1)
-        assert not broker.metadata_loop.is_controller
-        topic = {"name": "b", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-        answer = await client.ask(ApiKey.CREATE_TOPICS, {"topics": [topic], "timeout": 1000}, 7)
-        assert answer.topics[0].error_code in {ErrorCode.not_controller, ErrorCode.request_timed_out}
-        await broker.stop()
-
-    play(scene)
+@played
+async def test_a_controller_that_is_cut_off_creates_nothing(world: World) -> None:
+    broker = await world.start()
+    client = await world.client()
+    await client.create_topic("a")
+    broker.store.disconnect()
+    await world.pass_time(SESSION_S + 1)
+    assert not broker.metadata_loop.is_controller
+    topic = {"name": "b", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    answer = await client.ask(ApiKey.CREATE_TOPICS, {"topics": [topic], "timeout": 1000}, 7)
+    assert answer.topics[0].error_code in {ErrorCode.not_controller, ErrorCode.request_timed_out}
+    await broker.stop()
 
 
 def test_a_broker_registers_again_and_serves_when_the_tree_is_back(play, caplog) -> None:
@@ -141,70 +134,65 @@ def test_a_broker_registers_again_and_serves_when_the_tree_is_back(play, caplog)
     assert caplog.text.count("leads its partitions again") == 1
 
 
-def test_a_connection_that_comes_back_in_time_is_not_noticed(play) -> None:
-    async def scene(world: World) -> None:
-        broker = await world.start()
-        client = await world.client()
-        await client.create_topic("a")
-        partition = broker.partitions.leader_or_none("a", 0)
-        for _ in range(3):
-            broker.store.disconnect()
-            await world.pass_time(SESSION_S - 1)
-            broker.store.reconnect()
-            assert (await client.produce("a", world.batch(b"1"))).error_code == 0
-            await world.pass_time(SESSION_S - 1)
-        assert broker.partitions.leader_or_none("a", 0) is partition
-        await broker.stop()
-
-    play(scene)
-
-
-def test_a_session_that_was_lost_at_once_closes_the_fence_until_the_broker_is_registered_again(play) -> None:
-    async def scene(world: World) -> None:
-        broker = await world.start()
-        client = await world.client()
-        await client.create_topic("a")
-        states = []
-        broker.fence.on_change(closed=lambda: states.append("closed"), opened=lambda: states.append("open"))
-        world.tree.expire(broker.store.session_id)
-        await asyncio.sleep(0)  # the store calls back in the next turn
-        assert not broker.fence.check()
-        await until_led(client, world, "a")
-        assert states == ["closed", "open"]
-        assert (await broker.store.get("/brokers/ids/0")).owner == broker.store.session_id
-        await broker.stop()
-
-    play(scene)
-
-
-def test_records_appended_before_a_process_was_stopped_are_not_acknowledged_after(play) -> None:
-    """When it goes on, its clients' requests may come before its timers; see also `test_stopped_process`."""
-
-    async def scene(world: World) -> None:
-        broker = await world.start()
-        clients = [await world.client() for _ in range(4)]
-        await clients[0].create_topic("a")
-        for client in clients:  # so that each of them uses the fast path
-            assert (await client.produce("a", world.batch(b"1"), acks=1)).error_code == 0
-        writer, mark = broker.partitions.writer, broker.partitions.writer.mark
-
-        def stopped_here(partition: Any) -> None:
-            writer.mark = mark
-            broker.store.disconnect()
-            world.simulation.clock.advance(SESSION_S + 1)
-            mark(partition)
-
-        writer.mark = stopped_here
-        for number, client in enumerate(clients):
-            client.send_produce("a", world.batch(b"2"), acks=1 if number % 2 else -1)
-        for client in clients:
-            answer = await client.produce_response()
-            assert answer.topics[0].partitions[0].error_code == ErrorCode.not_leader_or_follower
+@played
+async def test_a_connection_that_comes_back_in_time_is_not_noticed(world: World) -> None:
+    broker = await world.start()
+    client = await world.client()
+    await client.create_topic("a")
+    partition = broker.partitions.leader_or_none("a", 0)
+    for _ in range(3):
+        broker.store.disconnect()
+        await world.pass_time(SESSION_S - 1)
         broker.store.reconnect()
-        await until_led(clients[0], world, "a")
-        await broker.stop()
+        assert (await client.produce("a", world.batch(b"1"))).error_code == 0
+        await world.pass_time(SESSION_S - 1)
+    assert broker.partitions.leader_or_none("a", 0) is partition
+    await broker.stop()
 
-    play(scene)
+
+@played
+async def test_a_session_that_was_lost_at_once_closes_the_fence_until_the_broker_is_registered_again(
+    world: World,
+) -> None:
+    broker = await world.start()
+    client = await world.client()
+    await client.create_topic("a")
+    states = []
+    broker.fence.on_change(closed=lambda: states.append("closed"), opened=lambda: states.append("open"))
+    world.tree.expire(broker.store.session_id)
+    await asyncio.sleep(0)  # the store calls back in the next turn
+    assert not broker.fence.check()
+    await until_led(client, world, "a")
+    assert states == ["closed", "open"]
+    assert (await broker.store.get("/brokers/ids/0")).owner == broker.store.session_id
+    await broker.stop()
+
+
+@played
+async def test_records_appended_before_a_process_was_stopped_are_not_acknowledged_after(world: World) -> None:
+    """When it goes on, its clients' requests may come before its timers; see also `test_stopped_process`."""
+    broker = await world.start()
+    clients = [await world.client() for _ in range(4)]
+    await clients[0].create_topic("a")
+    for client in clients:  # so that each of them uses the fast path
+        assert (await client.produce("a", world.batch(b"1"), acks=1)).error_code == 0
+    writer, mark = broker.partitions.writer, broker.partitions.writer.mark
+
+    def stopped_here(partition: Any) -> None:
+        writer.mark = mark
+        broker.store.disconnect()
+        world.simulation.clock.advance(SESSION_S + 1)
+        mark(partition)
+
+    writer.mark = stopped_here
+    for number, client in enumerate(clients):
+        client.send_produce("a", world.batch(b"2"), acks=1 if number % 2 else -1)
+    for client in clients:
+        answer = await client.produce_response()
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.not_leader_or_follower
+    broker.store.reconnect()
+    await until_led(clients[0], world, "a")
+    await broker.stop()
 
 
 class LateStore(MemoryStore):
@@ -217,26 +205,24 @@ class LateStore(MemoryStore):
         return -math.inf if self.late else super().alive_until
 
 
-def test_a_session_that_was_only_late_is_the_same_one_when_it_is_back(play) -> None:
-    async def scene(world: World) -> None:
-        world.new_store = LateStore
-        broker = await world.start()
-        client = await world.client()
-        await client.create_topic("a")
-        session = broker.store.session_id
-        broker.store.late = True
-        await world.pass_time(SESSION_S + 1)
-        assert (await client.produce("a", world.batch(b"1"))).error_code == ErrorCode.not_leader_or_follower
-        await world.pass_time(60)  # nothing spins meanwhile, though the tree answers
-        assert (await client.produce("a", world.batch(b"1"))).error_code == ErrorCode.not_leader_or_follower
-        broker.store.late = False
-        await until_led(client, world, "a")
-        assert broker.store.session_id == session
-        assert (await broker.store.get("/brokers/ids/0")).owner == session
-        assert broker.metadata_loop.is_controller
-        await broker.stop()
-
-    play(scene)
+@played
+async def test_a_session_that_was_only_late_is_the_same_one_when_it_is_back(world: World) -> None:
+    world.new_store = LateStore
+    broker = await world.start()
+    client = await world.client()
+    await client.create_topic("a")
+    session = broker.store.session_id
+    broker.store.late = True
+    await world.pass_time(SESSION_S + 1)
+    assert (await client.produce("a", world.batch(b"1"))).error_code == ErrorCode.not_leader_or_follower
+    await world.pass_time(60)  # nothing spins meanwhile, though the tree answers
+    assert (await client.produce("a", world.batch(b"1"))).error_code == ErrorCode.not_leader_or_follower
+    broker.store.late = False
+    await until_led(client, world, "a")
+    assert broker.store.session_id == session
+    assert (await broker.store.get("/brokers/ids/0")).owner == session
+    assert broker.metadata_loop.is_controller
+    await broker.stop()
 
 
 class LateNews(MemoryStore):
@@ -251,27 +237,24 @@ class LateNews(MemoryStore):
                 asyncio.get_running_loop().call_later(1, callback)
 
 
-def test_a_broker_leads_nothing_in_a_session_that_has_not_registered_it(play) -> None:
+@played
+async def test_a_broker_leads_nothing_in_a_session_that_has_not_registered_it(world: World) -> None:
     """Seen in a process that was stopped: it led for a moment before it was told that it had another session."""
-
-    async def scene(world: World) -> None:
-        world.new_store = LateNews
-        broker = await world.start()
-        client = await world.client()
-        await client.create_topic("a")
-        opened_for = []
-        broker.fence.on_change(
-            closed=lambda: None, opened=lambda: opened_for.append(world.tree.find("/brokers/ids/0").owner)
-        )
-        broker.store.disconnect()
-        await world.pass_time(2 * SESSION_S)
-        broker.store.reconnect()
-        await until_led(client, world, "a")
-        await world.pass_time(5)
-        assert opened_for == [broker.store.session_id]
-        await broker.stop()
-
-    play(scene)
+    world.new_store = LateNews
+    broker = await world.start()
+    client = await world.client()
+    await client.create_topic("a")
+    opened_for = []
+    broker.fence.on_change(
+        closed=lambda: None, opened=lambda: opened_for.append(world.tree.find("/brokers/ids/0").owner)
+    )
+    broker.store.disconnect()
+    await world.pass_time(2 * SESSION_S)
+    broker.store.reconnect()
+    await until_led(client, world, "a")
+    await world.pass_time(5)
+    assert opened_for == [broker.store.session_id]
+    await broker.stop()
 
 
 def test_a_broker_that_stops_while_it_is_fenced_ends_cleanly(play, caplog) -> None:

@@ -12,8 +12,9 @@ from odradek.broker import parts
 from odradek.broker.observing.observation import observe
 from odradek.broker.serving.apis import HANDLERS as PACKAGE
 from odradek.broker.serving.apis import apis
-from odradek.testing.world import Play, World
+from odradek.testing.world import World
 from tests.broker.served_handlers import HANDLERS
+from tests.scenes import played
 
 FUNCTIONS: Final[tuple[Callable[..., Any], ...]] = (*HANDLERS, observe)
 
@@ -42,15 +43,11 @@ def test_mypy_checks_the_handler_of_every_api():
     assert {each.__module__ for each in HANDLERS} == {f"{PACKAGE}.{api.module}" for api in apis().values()}
 
 
-def test_a_broker_has_every_part_that_a_handler_names(play: Play):
-    async def scene(world: World) -> None:
-        broker = await world.start()
-        missing = {
-            each.__module__: [name for name in parts_of(each) if not hasattr(broker, name)] for each in FUNCTIONS
-        }
-        assert not {module: names for module, names in missing.items() if names}
-
-    play(scene)
+@played
+async def test_a_broker_has_every_part_that_a_handler_names(world: World) -> None:
+    broker = await world.start()
+    missing = {each.__module__: [name for name in parts_of(each) if not hasattr(broker, name)] for each in FUNCTIONS}
+    assert not {module: names for module, names in missing.items() if names}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__module__.rpartition(".")[2])

@@ -16,7 +16,8 @@ from odradek.broker.serving.apis import apis
 from odradek.protocol.api import ApiKey
 from odradek.security import ResourceType
 from odradek.testing.wire_client import WireClient
-from odradek.testing.world import Play, World
+from odradek.testing.world import World
+from tests.scenes import played
 
 HIDDEN: Final = "hidden"
 EVERYTHING: Final[dict[ApiKey, dict[str, Any]]] = {
@@ -88,25 +89,23 @@ def wanted(api: ApiKey, version: int, topic_id: UUID) -> list[dict[str, Any]]:
     return [request, {**request, **everything}]
 
 
-def test_no_response_names_what_the_principal_may_not_describe(play: Play) -> None:
-    async def scene(world: World) -> None:
-        setting = await Setting(world).begin()
-        topic_id = await hide(setting)
-        client, rules = setting.client, setting.rules
-        for api in SHOWN:
-            asked = [(version, each) for version in apis()[api].served for each in wanted(api, version, topic_id)]
-            assert any([await shows(client, api, *each) for each in asked]), f"{api.name} shows no name"
-        for may_others in (False, True):
-            rules.allow_all()
-            if may_others:
-                rules.deny(resource_type=ResourceType.CLUSTER)
-                for kind in ("topic", "group", "id"):
-                    rules.deny(name=f"{HIDDEN}-{kind}")
-            else:
-                rules.deny()
-            for api in sorted(PERMISSIONS, key=lambda api: (api not in SHOWN, api)):
-                for version in apis()[api].served:
-                    for request in wanted(api, version, topic_id):
-                        assert not await shows(client, api, version, request), (may_others, api.name, version)
-
-    play(scene)
+@played
+async def test_no_response_names_what_the_principal_may_not_describe(world: World) -> None:
+    setting = await Setting(world).begin()
+    topic_id = await hide(setting)
+    client, rules = setting.client, setting.rules
+    for api in SHOWN:
+        asked = [(version, each) for version in apis()[api].served for each in wanted(api, version, topic_id)]
+        assert any([await shows(client, api, *each) for each in asked]), f"{api.name} shows no name"
+    for may_others in (False, True):
+        rules.allow_all()
+        if may_others:
+            rules.deny(resource_type=ResourceType.CLUSTER)
+            for kind in ("topic", "group", "id"):
+                rules.deny(name=f"{HIDDEN}-{kind}")
+        else:
+            rules.deny()
+        for api in sorted(PERMISSIONS, key=lambda api: (api not in SHOWN, api)):
+            for version in apis()[api].served:
+                for request in wanted(api, version, topic_id):
+                    assert not await shows(client, api, version, request), (may_others, api.name, version)

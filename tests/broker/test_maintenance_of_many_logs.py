@@ -10,7 +10,8 @@ import pytest
 from odradek.log import LogManager
 from odradek.log.checkpoints.meta_properties import CLEAN_SHUTDOWN
 from odradek.testing.simulation.disk import Survival
-from odradek.testing.world import Play, World
+from odradek.testing.world import World
+from tests.scenes import played
 
 LOGS = 30
 QUICK = {"log_retention_check_interval_ms": 500, "log_cleaner_backoff_ms": 500}
@@ -63,72 +64,66 @@ async def begun_maintenance(world: World, monkeypatch: pytest.MonkeyPatch) -> tu
 
 
 @pytest.mark.usefixtures("short_turns")
-def test_maintenance_of_many_logs_yields_to_other_tasks(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(world: World) -> None:
-        broker, turns = await begun_maintenance(world, monkeypatch)
-        while len(turns.of_steps) < LOGS:
-            await asyncio.sleep(0)
-        assert len(set(turns.of_steps)) > LOGS // 2
-        await broker.stop()
-
-    play(scene)
+@played
+async def test_maintenance_of_many_logs_yields_to_other_tasks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, turns = await begun_maintenance(world, monkeypatch)
+    while len(turns.of_steps) < LOGS:
+        await asyncio.sleep(0)
+    assert len(set(turns.of_steps)) > LOGS // 2
+    await broker.stop()
 
 
 @pytest.mark.usefixtures("short_turns")
-def test_a_broker_that_stops_in_the_middle_leaves_its_logs_whole(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(world: World) -> None:
-        broker, turns = await begun_maintenance(world, monkeypatch)
-        disk, epochs = world.runtime.disk, {log.directory: log.epochs.encode() for log in broker.logs.logs.values()}
-        await broker.partitions.stop()
-        assert 0 < len(turns.of_steps) < LOGS
-        broker.logs.close()
-        disk.cut_power(Survival.LOSE)
-        assert {path: disk.read_file(f"{path}/leader-epoch-checkpoint") for path in epochs} == epochs
-        manager = LogManager(disk, ["/data"], broker_id=0, entropy=world.runtime.entropy)
-        manager.directories.lock()
-        manager.load(world.runtime.clock.now_ms())
-        assert manager.were_closed
-        assert len(manager) == LOGS
-        assert {log.log_end_offset for log in manager.logs.values()} == {1}
-        manager.kill()
-
-    play(scene)
-
-
-@pytest.mark.usefixtures("short_turns")
-def test_a_log_directory_with_a_failed_last_sync_has_no_clean_shutdown_file(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+@played
+async def test_a_broker_that_stops_in_the_middle_leaves_its_logs_whole(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene(world: World) -> None:
-        broker, turns = await begun_maintenance(world, monkeypatch)
-        disk = world.runtime.disk
-        while not turns.of_steps:
-            await asyncio.sleep(0)
-        disk.fail_next("sync", errno.EACCES, path_end=".log")
-        await broker.partitions.stop()
-        assert len([log for log in broker.logs.logs.values() if log.failure is not None]) == 1
-        broker.logs.close()
-        assert not disk.exists(f"/data/{CLEAN_SHUTDOWN}")
-
-    play(scene)
+    broker, turns = await begun_maintenance(world, monkeypatch)
+    disk, epochs = world.runtime.disk, {log.directory: log.epochs.encode() for log in broker.logs.logs.values()}
+    await broker.partitions.stop()
+    assert 0 < len(turns.of_steps) < LOGS
+    broker.logs.close()
+    disk.cut_power(Survival.LOSE)
+    assert {path: disk.read_file(f"{path}/leader-epoch-checkpoint") for path in epochs} == epochs
+    manager = LogManager(disk, ["/data"], broker_id=0, entropy=world.runtime.entropy)
+    manager.directories.lock()
+    manager.load(world.runtime.clock.now_ms())
+    assert manager.were_closed
+    assert len(manager) == LOGS
+    assert {log.log_end_offset for log in manager.logs.values()} == {1}
+    manager.kill()
 
 
 @pytest.mark.usefixtures("short_turns")
-def test_logs_are_measured_for_compaction_in_turns(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(world: World) -> None:
-        broker = await world.start(**QUICK)
-        client = await world.client()
-        await client.create_topic("t", partitions=LOGS)
-        turns, begin = Turns(), broker.logs.cleaner.begin_in_steps
-        monkeypatch.setattr(
-            broker.logs.cleaner,
-            "begin_in_steps",
-            lambda *arguments, **options: turns.noted(begin(*arguments, **options)),
-        )
-        await turns.begun.wait()
-        while len(turns.of_steps) < LOGS:
-            await asyncio.sleep(0)
-        assert len(set(turns.of_steps)) > LOGS // 2
-        await broker.stop()
+@played
+async def test_a_log_directory_with_a_failed_last_sync_has_no_clean_shutdown_file(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, turns = await begun_maintenance(world, monkeypatch)
+    disk = world.runtime.disk
+    while not turns.of_steps:
+        await asyncio.sleep(0)
+    disk.fail_next("sync", errno.EACCES, path_end=".log")
+    await broker.partitions.stop()
+    assert len([log for log in broker.logs.logs.values() if log.failure is not None]) == 1
+    broker.logs.close()
+    assert not disk.exists(f"/data/{CLEAN_SHUTDOWN}")
 
-    play(scene)
+
+@pytest.mark.usefixtures("short_turns")
+@played
+async def test_logs_are_measured_for_compaction_in_turns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await world.start(**QUICK)
+    client = await world.client()
+    await client.create_topic("t", partitions=LOGS)
+    turns, begin = Turns(), broker.logs.cleaner.begin_in_steps
+    monkeypatch.setattr(
+        broker.logs.cleaner,
+        "begin_in_steps",
+        lambda *arguments, **options: turns.noted(begin(*arguments, **options)),
+    )
+    await turns.begun.wait()
+    while len(turns.of_steps) < LOGS:
+        await asyncio.sleep(0)
+    assert len(set(turns.of_steps)) > LOGS // 2
+    await broker.stop()

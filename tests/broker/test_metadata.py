@@ -9,6 +9,7 @@ from odradek.broker import auto_topic_creation_manager
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.testing.world import Play, World
+from tests.scenes import played
 
 METADATA = ApiKey.METADATA
 
@@ -56,31 +57,27 @@ def test_every_version_returns_brokers_and_partitions(play: Play, version: int) 
     play(old_versions_have_no_nulls if version in (10, 11) else scene)
 
 
-def test_all_topics_are_requested_by_null_and_in_version_0_by_an_empty_list(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        for name in ("a", "b"):
-            await client.create_topic(name)
-        assert {each.name for each in (await client.ask(METADATA, {**wanted(), "topics": None}, 9)).topics} == {
-            "a",
-            "b",
-        }
-        assert {each.name for each in (await client.ask(METADATA, wanted(), 0)).topics} == {"a", "b"}
-        assert (await client.ask(METADATA, wanted(), 9)).topics == ()
-
-    play(scene)
+@played
+async def test_all_topics_are_requested_by_null_and_in_version_0_by_an_empty_list(world: World) -> None:
+    await world.start()
+    client = await world.client()
+    for name in ("a", "b"):
+        await client.create_topic(name)
+    assert {each.name for each in (await client.ask(METADATA, {**wanted(), "topics": None}, 9)).topics} == {
+        "a",
+        "b",
+    }
+    assert {each.name for each in (await client.ask(METADATA, wanted(), 0)).topics} == {"a", "b"}
+    assert (await client.ask(METADATA, wanted(), 9)).topics == ()
 
 
-def test_an_absent_topic_is_created_and_ready_when_the_answer_comes(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start(num_partitions=3)
-        client = await world.client()
-        (topic,) = (await client.ask(METADATA, wanted("new", allow_auto_topic_creation=True), 9)).topics
-        assert (topic.error_code, len(topic.partitions)) == (0, 3)
-        assert (await client.produce("new", world.batch(b"a"), partition=2)).error_code == 0
-
-    play(scene)
+@played
+async def test_an_absent_topic_is_created_and_ready_when_the_answer_comes(world: World) -> None:
+    await world.start(num_partitions=3)
+    client = await world.client()
+    (topic,) = (await client.ask(METADATA, wanted("new", allow_auto_topic_creation=True), 9)).topics
+    assert (topic.error_code, len(topic.partitions)) == (0, 3)
+    assert (await client.produce("new", world.batch(b"a"), partition=2)).error_code == 0
 
 
 def test_topics_above_the_limit_of_creations_are_unknown_until_the_next_request(
@@ -118,91 +115,79 @@ def test_an_absent_topic_stays_absent_where_creation_is_not_wanted(play: Play) -
     play(forbidden)
 
 
-def test_names_that_can_not_be_and_ids_that_are_not_have_their_errors(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        answer = await client.ask(METADATA, wanted("no such name", "..", "", "x" * 250), 9)
-        assert {each.error_code for each in answer.topics} == {ErrorCode.invalid_topic_exception}
-        by_id = await client.ask(METADATA, {**wanted(), "topics": [{"name": None, "topic_id": uuid.UUID(int=7)}]}, 12)
-        assert by_id.topics[0].error_code == ErrorCode.unknown_topic_id
-        assert by_id.topics[0].name is None
-
-    play(scene)
+@played
+async def test_names_that_can_not_be_and_ids_that_are_not_have_their_errors(world: World) -> None:
+    await world.start()
+    client = await world.client()
+    answer = await client.ask(METADATA, wanted("no such name", "..", "", "x" * 250), 9)
+    assert {each.error_code for each in answer.topics} == {ErrorCode.invalid_topic_exception}
+    by_id = await client.ask(METADATA, {**wanted(), "topics": [{"name": None, "topic_id": uuid.UUID(int=7)}]}, 12)
+    assert by_id.topics[0].error_code == ErrorCode.unknown_topic_id
+    assert by_id.topics[0].name is None
 
 
-def test_topics_that_collide_in_metrics_are_not_created_automatically(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        await client.create_topic("a.b")
-        (topic,) = (await client.ask(METADATA, wanted("a_b"), 9)).topics
-        assert topic.error_code == ErrorCode.invalid_topic_exception
-
-    play(scene)
+@played
+async def test_topics_that_collide_in_metrics_are_not_created_automatically(world: World) -> None:
+    await world.start()
+    client = await world.client()
+    await client.create_topic("a.b")
+    (topic,) = (await client.ask(METADATA, wanted("a_b"), 9)).topics
+    assert topic.error_code == ErrorCode.invalid_topic_exception
 
 
-def test_the_same_question_is_answered_anew_when_the_cluster_has_changed(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        question = wanted("t", allow_auto_topic_creation=False)
-        for _ in range(2):
-            assert (await client.ask(METADATA, question, 9)).topics[0].error_code != 0
-        await client.create_topic("t")
-        for _ in range(2):
-            assert (await client.ask(METADATA, question, 9)).topics[0].error_code == 0
-        await client.ask(ApiKey.DELETE_TOPICS, {"topic_names": ["t"], "timeout": 1000}, 5)
+@played
+async def test_the_same_question_is_answered_anew_when_the_cluster_has_changed(world: World) -> None:
+    await world.start()
+    client = await world.client()
+    question = wanted("t", allow_auto_topic_creation=False)
+    for _ in range(2):
         assert (await client.ask(METADATA, question, 9)).topics[0].error_code != 0
-
-    play(scene)
-
-
-def test_authorized_operations_are_returned_if_requested(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        await client.create_topic("t")
-        asked = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
-        answer = await client.ask(METADATA, wanted("t", **asked), 8)
-        assert answer.topics[0].topic_authorized_operations == 0b1101_1111_1000
-        assert answer.cluster_authorized_operations == 0b1_1111_1010_0000
-        assert (await client.ask(METADATA, wanted("t"), 8)).cluster_authorized_operations == -(2**31)
-
-    play(scene)
+    await client.create_topic("t")
+    for _ in range(2):
+        assert (await client.ask(METADATA, question, 9)).topics[0].error_code == 0
+    await client.ask(ApiKey.DELETE_TOPICS, {"topic_names": ["t"], "timeout": 1000}, 5)
+    assert (await client.ask(METADATA, question, 9)).topics[0].error_code != 0
 
 
-def test_automatic_creation_is_done_once_for_concurrent_requests(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        clients = [await world.client() for _ in range(10)]
-        for client in clients:
-            client.send(METADATA, wanted("new"), 9)
-        for client in clients:
-            assert (await client.answer()).topics[0].error_code == 0
+@played
+async def test_authorized_operations_are_returned_if_requested(world: World) -> None:
+    await world.start()
+    client = await world.client()
+    await client.create_topic("t")
+    asked = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
+    answer = await client.ask(METADATA, wanted("t", **asked), 8)
+    assert answer.topics[0].topic_authorized_operations == 0b1101_1111_1000
+    assert answer.cluster_authorized_operations == 0b1_1111_1010_0000
+    assert (await client.ask(METADATA, wanted("t"), 8)).cluster_authorized_operations == -(2**31)
 
-    play(scene)
+
+@played
+async def test_automatic_creation_is_done_once_for_concurrent_requests(world: World) -> None:
+    await world.start()
+    clients = [await world.client() for _ in range(10)]
+    for client in clients:
+        client.send(METADATA, wanted("new"), 9)
+    for client in clients:
+        assert (await client.answer()).topics[0].error_code == 0
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_describe_cluster_returns_the_brokers_of_metadata(play: Play, version: int) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        answer = await client.ask(
+@played
+async def test_describe_cluster_returns_the_brokers_of_metadata(world: World, version: int) -> None:
+    await world.start()
+    client = await world.client()
+    answer = await client.ask(
+        ApiKey.DESCRIBE_CLUSTER,
+        {"include_cluster_authorized_operations": True, "include_fenced_brokers": False},
+        version,
+    )
+    assert [(each.broker_id, each.host, each.port) for each in answer.brokers] == [(0, "broker", 9092)]
+    assert (answer.controller_id, len(answer.cluster_id)) == (0, 22)
+    assert answer.cluster_authorized_operations > 0
+    if version >= 1:
+        controllers = await client.ask(
             ApiKey.DESCRIBE_CLUSTER,
-            {"include_cluster_authorized_operations": True, "include_fenced_brokers": False},
+            {"include_cluster_authorized_operations": False, "endpoint_type": 2, "include_fenced_brokers": False},
             version,
         )
-        assert [(each.broker_id, each.host, each.port) for each in answer.brokers] == [(0, "broker", 9092)]
-        assert (answer.controller_id, len(answer.cluster_id)) == (0, 22)
-        assert answer.cluster_authorized_operations > 0
-        if version >= 1:
-            controllers = await client.ask(
-                ApiKey.DESCRIBE_CLUSTER,
-                {"include_cluster_authorized_operations": False, "endpoint_type": 2, "include_fenced_brokers": False},
-                version,
-            )
-            assert controllers.error_code == ErrorCode.mismatched_endpoint_type
-
-    play(scene)
+        assert controllers.error_code == ErrorCode.mismatched_endpoint_type

@@ -22,6 +22,7 @@ from odradek.security.quotas import IP_KEYS, USER_KEYS
 from odradek.stores import MemoryStore
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Play, World
+from tests.scenes import played
 
 SUFFIXES = {Kind.HISTOGRAM: ("_bucket", "_sum", "_count"), Kind.COUNTER: ("",), Kind.GAUGE: ("",)}
 
@@ -113,124 +114,114 @@ async def traffic(world: World, client: WireClient) -> None:
     await client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, joining, 0)
 
 
-def test_every_row_of_the_catalogue_is_on_the_page_and_no_other(play: Play) -> None:
-    async def scene(world: World) -> None:
-        scraper = Scraper(world, offsets_topic_num_partitions=1)
-        await scraper.start()
-        admin = await world.client()
-        await alter(admin, {"user": None}, **dict.fromkeys(USER_KEYS, 1e9))
-        await alter(admin, {"ip": None}, **dict.fromkeys(IP_KEYS, 1e9))
-        await traffic(world, await world.client())
-        names = {re.sub(r"\{.*", "", name) for name in await scraper.samples()}
-        ours = {name for name in names if not name.startswith(("process_", "python_"))}
-        expected = {name for metric in catalog.ALL for name in sample_names(metric)}
-        assert expected - ours == set(), "rows of the table that nobody exports"
-        assert {name for name in ours - expected if not name.endswith("_created")} == set(), "exported, in no table"
-
-    play(scene)
+@played
+async def test_every_row_of_the_catalogue_is_on_the_page_and_no_other(world: World) -> None:
+    scraper = Scraper(world, offsets_topic_num_partitions=1)
+    await scraper.start()
+    admin = await world.client()
+    await alter(admin, {"user": None}, **dict.fromkeys(USER_KEYS, 1e9))
+    await alter(admin, {"ip": None}, **dict.fromkeys(IP_KEYS, 1e9))
+    await traffic(world, await world.client())
+    names = {re.sub(r"\{.*", "", name) for name in await scraper.samples()}
+    ours = {name for name in names if not name.startswith(("process_", "python_"))}
+    expected = {name for metric in catalog.ALL for name in sample_names(metric)}
+    assert expected - ours == set(), "rows of the table that nobody exports"
+    assert {name for name in ours - expected if not name.endswith("_created")} == set(), "exported, in no table"
 
 
-def test_refused_batches_are_counted_by_their_reason(play: Play) -> None:
-    async def scene(world: World) -> None:
-        scraper = Scraper(world)
-        await scraper.start()
-        client = await world.client()
-        await client.create_topic("t", config={"max.message.bytes": "200"})
-        await client.create_topic("c", config={"cleanup.policy": "compact"})
-        damaged, foreign = world.batch(b"a"), world.batch(b"a")
-        damaged[-1] ^= 1
-        foreign[16] = 1
-        large = world.batch(bytes(500))
-        sequence = {"producer_id": 7, "producer_epoch": 0}
-        assert (await client.produce("t", world.batch(b"a", base_sequence=0, **sequence))).error_code == 0
-        refused = [
-            ("t", damaged),
-            ("t", foreign),
-            ("t", large),
-            ("c", world.batch(b"no key")),
-            ("t", world.batch(b"a", base_sequence=9, **sequence)),
-            ("nope", world.batch(b"a", codec=Codec.GZIP)),
-        ]
-        for topic, batch in refused:
-            assert (await client.produce(topic, batch)).error_code
-        found = await scraper.samples()
-        for metric in (catalog.INVALID_CRC, catalog.INVALID_MAGIC, catalog.KEYLESS, catalog.INVALID_SEQUENCE):
-            assert found[of(metric)] == 1, metric.name
-        assert found[of(catalog.BYTES_REJECTED, topic="t")] == len(large)
-        assert found[of(catalog.FAILED_PRODUCES, topic="t")] == 4
-        assert found[of(catalog.FAILED_PRODUCES, topic="c")] == 1
-        assert found[of(catalog.FAILED_PRODUCES, topic="")] == 1
-        assert found[of(catalog.ERRORS, request="Produce", error="MESSAGE_TOO_LARGE")] == 1
-        assert found[of(catalog.ERRORS, request="Produce", error="UNKNOWN_TOPIC_OR_PARTITION")] == 1
-
-    play(scene)
+@played
+async def test_refused_batches_are_counted_by_their_reason(world: World) -> None:
+    scraper = Scraper(world)
+    await scraper.start()
+    client = await world.client()
+    await client.create_topic("t", config={"max.message.bytes": "200"})
+    await client.create_topic("c", config={"cleanup.policy": "compact"})
+    damaged, foreign = world.batch(b"a"), world.batch(b"a")
+    damaged[-1] ^= 1
+    foreign[16] = 1
+    large = world.batch(bytes(500))
+    sequence = {"producer_id": 7, "producer_epoch": 0}
+    assert (await client.produce("t", world.batch(b"a", base_sequence=0, **sequence))).error_code == 0
+    refused = [
+        ("t", damaged),
+        ("t", foreign),
+        ("t", large),
+        ("c", world.batch(b"no key")),
+        ("t", world.batch(b"a", base_sequence=9, **sequence)),
+        ("nope", world.batch(b"a", codec=Codec.GZIP)),
+    ]
+    for topic, batch in refused:
+        assert (await client.produce(topic, batch)).error_code
+    found = await scraper.samples()
+    for metric in (catalog.INVALID_CRC, catalog.INVALID_MAGIC, catalog.KEYLESS, catalog.INVALID_SEQUENCE):
+        assert found[of(metric)] == 1, metric.name
+    assert found[of(catalog.BYTES_REJECTED, topic="t")] == len(large)
+    assert found[of(catalog.FAILED_PRODUCES, topic="t")] == 4
+    assert found[of(catalog.FAILED_PRODUCES, topic="c")] == 1
+    assert found[of(catalog.FAILED_PRODUCES, topic="")] == 1
+    assert found[of(catalog.ERRORS, request="Produce", error="MESSAGE_TOO_LARGE")] == 1
+    assert found[of(catalog.ERRORS, request="Produce", error="UNKNOWN_TOPIC_OR_PARTITION")] == 1
 
 
-def test_errors_within_an_answer_are_counted_where_the_schema_has_them(play: Play) -> None:
-    async def scene(world: World) -> None:
-        scraper = Scraper(world)
-        await scraper.start()
-        client = await world.client()
-        await client.create_topic("t")
-        topics = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in ("t", "no/name", "new")]
-        topics = [topic | {"assignments": [], "configs": []} for topic in topics]
-        await client.ask(ApiKey.CREATE_TOPICS, {"topics": topics, "timeout": 1000}, 7)
-        await client.ask(ApiKey.HEARTBEAT, {"group_id": "g", "generation_id": 1, "member_id": "m"}, 3)
-        found = {name: value for name, value in (await scraper.samples()).items() if "errors_total" in name}
-        assert found[of(catalog.ERRORS, request="CreateTopics", error="TOPIC_ALREADY_EXISTS")] == 1
-        assert found[of(catalog.ERRORS, request="CreateTopics", error="INVALID_TOPIC_EXCEPTION")] == 1
-        assert [name for name in found if "Heartbeat" in name]
-        assert not [name for name in found if "NONE" in name]
-
-    play(scene)
+@played
+async def test_errors_within_an_answer_are_counted_where_the_schema_has_them(world: World) -> None:
+    scraper = Scraper(world)
+    await scraper.start()
+    client = await world.client()
+    await client.create_topic("t")
+    topics = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in ("t", "no/name", "new")]
+    topics = [topic | {"assignments": [], "configs": []} for topic in topics]
+    await client.ask(ApiKey.CREATE_TOPICS, {"topics": topics, "timeout": 1000}, 7)
+    await client.ask(ApiKey.HEARTBEAT, {"group_id": "g", "generation_id": 1, "member_id": "m"}, 3)
+    found = {name: value for name, value in (await scraper.samples()).items() if "errors_total" in name}
+    assert found[of(catalog.ERRORS, request="CreateTopics", error="TOPIC_ALREADY_EXISTS")] == 1
+    assert found[of(catalog.ERRORS, request="CreateTopics", error="INVALID_TOPIC_EXCEPTION")] == 1
+    assert [name for name in found if "Heartbeat" in name]
+    assert not [name for name in found if "NONE" in name]
 
 
-def test_errors_of_fetch_sessions_metadata_and_unknown_versions_are_counted(play: Play) -> None:
-    async def scene(world: World) -> None:
-        broker, client = await world.start(), await world.client()
-        client.send_fetch([], session=(5, 1))
-        assert (await client.fetch_response()).error_code == ErrorCode.fetch_session_id_not_found
-        wanted = [{"name": name, "topic_id": None} for name in ("no/name", "nothing", "nowhere")]
-        message = {"topics": wanted, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
-        for _ in range(2):  # the second response is cached
-            assert len((await client.ask(ApiKey.METADATA, message, 13)).topics) == 3
-        client.send_bytes(struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 5, -1))
-        await client.receive()
-        assert broker.counters.errors == {
-            (ApiKey.FETCH, ErrorCode.fetch_session_id_not_found): 1,
-            (ApiKey.METADATA, ErrorCode.invalid_topic_exception): 2,
-            (ApiKey.METADATA, ErrorCode.unknown_topic_or_partition): 4,
-            (ApiKey.API_VERSIONS, ErrorCode.unsupported_version): 1,
-        }
-
-    play(scene)
+@played
+async def test_errors_of_fetch_sessions_metadata_and_unknown_versions_are_counted(world: World) -> None:
+    broker, client = await world.start(), await world.client()
+    client.send_fetch([], session=(5, 1))
+    assert (await client.fetch_response()).error_code == ErrorCode.fetch_session_id_not_found
+    wanted = [{"name": name, "topic_id": None} for name in ("no/name", "nothing", "nowhere")]
+    message = {"topics": wanted, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+    for _ in range(2):  # the second response is cached
+        assert len((await client.ask(ApiKey.METADATA, message, 13)).topics) == 3
+    client.send_bytes(struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 5, -1))
+    await client.receive()
+    assert broker.counters.errors == {
+        (ApiKey.FETCH, ErrorCode.fetch_session_id_not_found): 1,
+        (ApiKey.METADATA, ErrorCode.invalid_topic_exception): 2,
+        (ApiKey.METADATA, ErrorCode.unknown_topic_or_partition): 4,
+        (ApiKey.API_VERSIONS, ErrorCode.unsupported_version): 1,
+    }
 
 
-def test_the_time_of_a_request_is_split_where_it_was_spent(play: Play) -> None:
-    async def scene(world: World) -> None:
-        scraper = Scraper(world)
-        await scraper.start()
-        client = await world.client()
-        await client.create_topic("t")
-        client.send_fetch([("t", 0, 0)], max_wait_ms=400)
-        client.send_fetch([("t", 0, 0)], max_wait_ms=100)
-        await client.fetch_response()
-        await client.fetch_response()
-        found = await scraper.samples()
+@played
+async def test_the_time_of_a_request_is_split_where_it_was_spent(world: World) -> None:
+    scraper = Scraper(world)
+    await scraper.start()
+    client = await world.client()
+    await client.create_topic("t")
+    client.send_fetch([("t", 0, 0)], max_wait_ms=400)
+    client.send_fetch([("t", 0, 0)], max_wait_ms=100)
+    await client.fetch_response()
+    await client.fetch_response()
+    found = await scraper.samples()
 
-        def total(metric: Metric) -> float:
-            return found[f'{metric.name}_sum{{request="Fetch"}}']
+    def total(metric: Metric) -> float:
+        return found[f'{metric.name}_sum{{request="Fetch"}}']
 
-        assert 498 < total(catalog.REMOTE_TIME) < 505, "400 and 100 ms"
-        assert 298 < total(catalog.RESPONSE_QUEUE_TIME) < 305, "the second waited for the first"
-        assert 798 < total(catalog.TOTAL_TIME) < 810
-        assert total(catalog.LOCAL_TIME) == 0, "work takes no virtual time"
-        assert found[of(catalog.CONNECTIONS_CLOSED, listener="PLAINTEXT")] == 0
-        client.transport.close()
-        await world.pass_time(1)
-        assert (await scraper.samples())[of(catalog.CONNECTIONS_CLOSED, listener="PLAINTEXT")] == 1
-
-    play(scene)
+    assert 498 < total(catalog.REMOTE_TIME) < 505, "400 and 100 ms"
+    assert 298 < total(catalog.RESPONSE_QUEUE_TIME) < 305, "the second waited for the first"
+    assert 798 < total(catalog.TOTAL_TIME) < 810
+    assert total(catalog.LOCAL_TIME) == 0, "work takes no virtual time"
+    assert found[of(catalog.CONNECTIONS_CLOSED, listener="PLAINTEXT")] == 0
+    client.transport.close()
+    await world.pass_time(1)
+    assert (await scraper.samples())[of(catalog.CONNECTIONS_CLOSED, listener="PLAINTEXT")] == 1
 
 
 def test_the_rates_and_throttle_times_of_clients_with_a_quota_are_shown(
@@ -282,49 +273,43 @@ def test_the_rates_and_throttle_times_of_clients_with_a_quota_are_shown(
     play(scene)
 
 
-def test_syncs_are_timed(play: Play) -> None:
-    async def scene(world: World) -> None:
-        scraper = Scraper(world, log_flush_mode="group")
-        await scraper.start()
-        client = await world.client()
-        await client.create_topic("t")
-        for _ in range(3):
-            await client.produce("t", world.batch(b"a"))
-        assert (await scraper.samples())[f"{catalog.LOG_FLUSH_TIME.name}_count"] >= 3
-
-    play(scene)
+@played
+async def test_syncs_are_timed(world: World) -> None:
+    scraper = Scraper(world, log_flush_mode="group")
+    await scraper.start()
+    client = await world.client()
+    await client.create_topic("t")
+    for _ in range(3):
+        await client.produce("t", world.batch(b"a"))
+    assert (await scraper.samples())[f"{catalog.LOG_FLUSH_TIME.name}_count"] >= 3
 
 
-def test_a_full_disk_leaves_a_broker_ready_since_it_is_read_from(play: Play) -> None:
-    async def scene(world: World) -> None:
-        scraper = Scraper(world)
-        await scraper.start()
-        client = await world.client()
-        await client.create_topic("t")
-        world.runtime.disk.fail_next("append", errno.ENOSPC, path_end=".log")
-        assert (await client.produce("t", world.batch(b"a"))).error_code == 56
-        assert await scraper.get("/readyz") == (200, "ready\n")
-        assert await scraper.get("/healthz") == (200, "ok\n/data had no room for a write 0 s ago\n")
-        found = await scraper.samples()
-        assert found[of(catalog.ERRORS, request="Produce", error="KAFKA_STORAGE_ERROR")] == 1
-        assert found[of(catalog.FAILED_PRODUCES, topic="t")] == 1
-
-    play(scene)
+@played
+async def test_a_full_disk_leaves_a_broker_ready_since_it_is_read_from(world: World) -> None:
+    scraper = Scraper(world)
+    await scraper.start()
+    client = await world.client()
+    await client.create_topic("t")
+    world.runtime.disk.fail_next("append", errno.ENOSPC, path_end=".log")
+    assert (await client.produce("t", world.batch(b"a"))).error_code == 56
+    assert await scraper.get("/readyz") == (200, "ready\n")
+    assert await scraper.get("/healthz") == (200, "ok\n/data had no room for a write 0 s ago\n")
+    found = await scraper.samples()
+    assert found[of(catalog.ERRORS, request="Produce", error="KAFKA_STORAGE_ERROR")] == 1
+    assert found[of(catalog.FAILED_PRODUCES, topic="t")] == 1
 
 
-def test_while_a_page_is_read_others_are_served(play: Play) -> None:
-    async def scene(world: World) -> None:
-        scraper = Scraper(world)
-        await scraper.start()
-        turns: list[int] = []
+@played
+async def test_while_a_page_is_read_others_are_served(world: World) -> None:
+    scraper = Scraper(world)
+    await scraper.start()
+    turns: list[int] = []
 
-        async def others() -> None:
-            while len(turns) < 20:
-                turns.append(1)
-                await asyncio.sleep(0)
+    async def others() -> None:
+        while len(turns) < 20:
+            turns.append(1)
+            await asyncio.sleep(0)
 
-        scraping = asyncio.ensure_future(scraper.samples())
-        await asyncio.gather(others(), scraping)
-        assert len(turns) == 20
-
-    play(scene)
+    scraping = asyncio.ensure_future(scraper.samples())
+    await asyncio.gather(others(), scraping)
+    assert len(turns) == 20

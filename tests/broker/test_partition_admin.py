@@ -9,6 +9,7 @@ from odradek.protocol.api import ApiKey
 from odradek.stores.memory import MemoryTree
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Play, World
+from tests.scenes import played
 
 HIGH_WATERMARK = -1
 
@@ -38,52 +39,48 @@ async def create_partitions(
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_new_partitions_take_records_when_the_answer_comes(play: Play, version: int) -> None:
-    async def scene(world: World) -> None:
-        broker, client = await world.start(), await world.client()
-        await client.create_topic("t", 2, {"flush.ms": "5"})
-        await client.produce("t", world.batch(b"a"), partition=1)
-        assert await create_partitions(client, ("t", 40), version=version) == {"t": ErrorCode.none}
-        assert (await client.produce("t", world.batch(b"b"), partition=39)).base_offset == 0
-        assert broker.logs.get(TopicPartition("t", 39)).config.flush_ms == 5
-        assert world.values((await client.fetch("t", 0, partition=1)).records) == [b"a"]
-        await broker.stop()
-        broker = await world.start()
-        assert len(broker.image.topics["t"].partitions) == len(broker.logs) == 40
-
-    play(scene)
+@played
+async def test_new_partitions_take_records_when_the_answer_comes(world: World, version: int) -> None:
+    broker, client = await world.start(), await world.client()
+    await client.create_topic("t", 2, {"flush.ms": "5"})
+    await client.produce("t", world.batch(b"a"), partition=1)
+    assert await create_partitions(client, ("t", 40), version=version) == {"t": ErrorCode.none}
+    assert (await client.produce("t", world.batch(b"b"), partition=39)).base_offset == 0
+    assert broker.logs.get(TopicPartition("t", 39)).config.flush_ms == 5
+    assert world.values((await client.fetch("t", 0, partition=1)).records) == [b"a"]
+    await broker.stop()
+    broker = await world.start()
+    assert len(broker.image.topics["t"].partitions) == len(broker.logs) == 40
 
 
-def test_each_topic_gets_its_partitions_or_an_error(play: Play) -> None:
-    async def scene(world: World) -> None:
-        broker, client = await world.start(), await world.client()
-        for name in "abcdef":
-            await client.create_topic(name, 2)
-        wanted = [
-            ("a", 3, [[0]]),
-            ("b", 2),
-            ("c", 1),
-            ("d", 4, [[0]]),
-            ("e", 3, [[7]]),
-            ("f", 3),
-            ("f", 4),
-            ("gone", 3),
-        ]
-        expected = {
-            "a": ErrorCode.none,
-            "b": ErrorCode.invalid_partitions,
-            "c": ErrorCode.invalid_partitions,
-            "d": ErrorCode.invalid_replica_assignment,
-            "e": ErrorCode.invalid_replica_assignment,
-            "f": ErrorCode.invalid_request,
-            "gone": ErrorCode.unknown_topic_or_partition,
-        }
-        assert await create_partitions(client, *wanted, validate_only=True) == expected
-        assert {len(topic.partitions) for topic in broker.image.topics.values()} == {2}
-        assert await create_partitions(client, *wanted) == expected
-        assert {name for name, topic in broker.image.topics.items() if len(topic.partitions) == 3} == {"a"}
-
-    play(scene)
+@played
+async def test_each_topic_gets_its_partitions_or_an_error(world: World) -> None:
+    broker, client = await world.start(), await world.client()
+    for name in "abcdef":
+        await client.create_topic(name, 2)
+    wanted = [
+        ("a", 3, [[0]]),
+        ("b", 2),
+        ("c", 1),
+        ("d", 4, [[0]]),
+        ("e", 3, [[7]]),
+        ("f", 3),
+        ("f", 4),
+        ("gone", 3),
+    ]
+    expected = {
+        "a": ErrorCode.none,
+        "b": ErrorCode.invalid_partitions,
+        "c": ErrorCode.invalid_partitions,
+        "d": ErrorCode.invalid_replica_assignment,
+        "e": ErrorCode.invalid_replica_assignment,
+        "f": ErrorCode.invalid_request,
+        "gone": ErrorCode.unknown_topic_or_partition,
+    }
+    assert await create_partitions(client, *wanted, validate_only=True) == expected
+    assert {len(topic.partitions) for topic in broker.image.topics.values()} == {2}
+    assert await create_partitions(client, *wanted) == expected
+    assert {name for name, topic in broker.image.topics.items() if len(topic.partitions) == 3} == {"a"}
 
 
 # ---- DeleteRecords --------------------------------------------------------------------------------------------------
@@ -100,82 +97,73 @@ async def delete_records(
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_records_before_an_offset_are_gone_also_after_a_crash(play: Play, version: int) -> None:
-    async def scene(world: World) -> None:
-        broker, client = await world.start(), await world.client()
-        await client.create_topic("t", 2)
-        for value in (b"a", b"b", b"c"):
-            await client.produce("t", world.batch(value, value))
-        assert await delete_records(client, "t", (0, 3), (1, 0), version=version) == [(0, 3), (0, 0)]
-        assert (await client.fetch("t", 2)).error_code == ErrorCode.offset_out_of_range
-        fetched = await client.fetch("t", 3)
-        assert (fetched.log_start_offset, fetched.high_watermark) == (3, 6)
-        broker.kill()
-        broker.store.abandon()
-        world.tree.expire(broker.store.session_id)
-        broker, client = await world.start(), await world.client()
-        assert (await client.fetch("t", 3)).log_start_offset == 3
-        assert await delete_records(client, "t", (0, 1)) == [(0, 3)], "what is gone stays gone"
-        assert await delete_records(client, "t", (0, HIGH_WATERMARK)) == [(0, 6)]
-        assert world.values((await client.fetch("t", 6)).records) == []
-        assert (await client.produce("t", world.batch(b"d"))).base_offset == 6
-
-    play(scene)
+@played
+async def test_records_before_an_offset_are_gone_also_after_a_crash(world: World, version: int) -> None:
+    broker, client = await world.start(), await world.client()
+    await client.create_topic("t", 2)
+    for value in (b"a", b"b", b"c"):
+        await client.produce("t", world.batch(value, value))
+    assert await delete_records(client, "t", (0, 3), (1, 0), version=version) == [(0, 3), (0, 0)]
+    assert (await client.fetch("t", 2)).error_code == ErrorCode.offset_out_of_range
+    fetched = await client.fetch("t", 3)
+    assert (fetched.log_start_offset, fetched.high_watermark) == (3, 6)
+    broker.kill()
+    broker.store.abandon()
+    world.tree.expire(broker.store.session_id)
+    broker, client = await world.start(), await world.client()
+    assert (await client.fetch("t", 3)).log_start_offset == 3
+    assert await delete_records(client, "t", (0, 1)) == [(0, 3)], "what is gone stays gone"
+    assert await delete_records(client, "t", (0, HIGH_WATERMARK)) == [(0, 6)]
+    assert world.values((await client.fetch("t", 6)).records) == []
+    assert (await client.produce("t", world.batch(b"d"))).base_offset == 6
 
 
-def test_segments_of_deleted_records_go_when_retention_looks(play: Play) -> None:
-    async def scene(world: World) -> None:
-        broker, client = await world.start(), await world.client()
-        await client.create_topic("t", config={"segment.bytes": "100", "retention.ms": "-1"})
-        for number in range(5):
-            await client.produce("t", world.batch(b"%d" % number * 30))
-        log = broker.logs.get(TopicPartition("t", 0))
-        assert log.segment_base_offsets == [0, 1, 2, 3, 4]
-        await delete_records(client, "t", (0, 3))
-        broker.logs.maintenance.run(broker.runtime.clock.now_ms())
-        assert log.segment_base_offsets == [3, 4]
-
-    play(scene)
+@played
+async def test_segments_of_deleted_records_go_when_retention_looks(world: World) -> None:
+    broker, client = await world.start(), await world.client()
+    await client.create_topic("t", config={"segment.bytes": "100", "retention.ms": "-1"})
+    for number in range(5):
+        await client.produce("t", world.batch(b"%d" % number * 30))
+    log = broker.logs.get(TopicPartition("t", 0))
+    assert log.segment_base_offsets == [0, 1, 2, 3, 4]
+    await delete_records(client, "t", (0, 3))
+    broker.logs.maintenance.run(broker.runtime.clock.now_ms())
+    assert log.segment_base_offsets == [3, 4]
 
 
-def test_nothing_of_a_topic_that_the_metadata_does_not_know_goes(play: Play) -> None:
+@played
+async def test_nothing_of_a_topic_that_the_metadata_does_not_know_goes(world: World) -> None:
     """Its own configuration is not known: it might have been kept for ever, or compacted."""
-
-    async def scene(world: World) -> None:
-        broker, client = await world.start(), await world.client()
-        await client.create_topic("t", config={"segment.bytes": "100"})
-        for number in range(5):
-            await client.produce("t", world.batch(b"%d" % number * 30))
-        await broker.stop()
-        world.tree = MemoryTree()
-        world.runtime.disk.remove("/data/meta.properties")
-        broker = await world.start(log_retention_ms=1, log_retention_bytes=1)
-        broker.logs.maintenance.run(broker.runtime.clock.now_ms() + 10**12)
-        assert broker.logs.get(TopicPartition("t", 0)).segment_base_offsets == [0, 1, 2, 3, 4]
-
-    play(scene)
+    broker, client = await world.start(), await world.client()
+    await client.create_topic("t", config={"segment.bytes": "100"})
+    for number in range(5):
+        await client.produce("t", world.batch(b"%d" % number * 30))
+    await broker.stop()
+    world.tree = MemoryTree()
+    world.runtime.disk.remove("/data/meta.properties")
+    broker = await world.start(log_retention_ms=1, log_retention_bytes=1)
+    broker.logs.maintenance.run(broker.runtime.clock.now_ms() + 10**12)
+    assert broker.logs.get(TopicPartition("t", 0)).segment_base_offsets == [0, 1, 2, 3, 4]
 
 
-def test_records_that_cannot_be_deleted_have_a_reason(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        await client.create_topic("t")
-        await client.create_topic("compacted", config={"cleanup.policy": "compact"})
-        await client.create_topic("both", config={"cleanup.policy": "compact,delete"})
-        await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
-        await client.produce("t", world.batch(b"a"))
-        assert await delete_records(client, "t", (0, 2), (0, -2), (7, 0)) == [
-            (ErrorCode.offset_out_of_range, -1),
-            (ErrorCode.offset_out_of_range, -1),
-            (ErrorCode.unknown_topic_or_partition, -1),
-        ]
-        assert await delete_records(client, "compacted", (0, 0)) == [(ErrorCode.policy_violation, -1)]
-        assert await delete_records(client, "both", (0, 0)) == [(ErrorCode.none, 0)]
-        assert await delete_records(client, "__consumer_offsets", (0, 0)) == [(ErrorCode.invalid_topic_exception, -1)]
-        assert await delete_records(client, "gone", (0, 0)) == [(ErrorCode.unknown_topic_or_partition, -1)]
-
-    play(scene)
+@played
+async def test_records_that_cannot_be_deleted_have_a_reason(world: World) -> None:
+    await world.start()
+    client = await world.client()
+    await client.create_topic("t")
+    await client.create_topic("compacted", config={"cleanup.policy": "compact"})
+    await client.create_topic("both", config={"cleanup.policy": "compact,delete"})
+    await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
+    await client.produce("t", world.batch(b"a"))
+    assert await delete_records(client, "t", (0, 2), (0, -2), (7, 0)) == [
+        (ErrorCode.offset_out_of_range, -1),
+        (ErrorCode.offset_out_of_range, -1),
+        (ErrorCode.unknown_topic_or_partition, -1),
+    ]
+    assert await delete_records(client, "compacted", (0, 0)) == [(ErrorCode.policy_violation, -1)]
+    assert await delete_records(client, "both", (0, 0)) == [(ErrorCode.none, 0)]
+    assert await delete_records(client, "__consumer_offsets", (0, 0)) == [(ErrorCode.invalid_topic_exception, -1)]
+    assert await delete_records(client, "gone", (0, 0)) == [(ErrorCode.unknown_topic_or_partition, -1)]
 
 
 # ---- OffsetForLeaderEpoch -------------------------------------------------------------------------------------------
@@ -195,123 +183,115 @@ async def ends_of_epochs(
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_an_epoch_ends_where_the_next_one_begins(play: Play, version: int) -> None:
-    async def scene(world: World) -> None:
-        broker, client = await world.start(), await world.client()
-        await client.create_topic("t", 2)
-        partition = broker.partitions.leader("t", 0)
-        for epoch in (0, 2, 5):
-            partition.leader_epoch = epoch
-            await client.produce("t", world.batch(b"a", b"b"))
-        assert await ends_of_epochs(client, *[(0, -1, epoch) for epoch in range(7)], version=version) == [
-            (0, 0, 2),
-            (0, 0, 2),
-            (0, 2, 4),
-            (0, 2, 4),
-            (0, 2, 4),
-            (0, 5, 6),
-            (0, -1, -1),
-        ]
-        assert await ends_of_epochs(client, (0, 5, 2), (0, 4, 2), (0, 6, 2), (1, 0, 0), (2, 0, 0)) == [
-            (0, 2, 4),
-            (ErrorCode.fenced_leader_epoch, -1, -1),
-            (ErrorCode.unknown_leader_epoch, -1, -1),
-            (0, 0, 0),
-            (ErrorCode.unknown_topic_or_partition, -1, -1),
-        ]
-
-    play(scene)
+@played
+async def test_an_epoch_ends_where_the_next_one_begins(world: World, version: int) -> None:
+    broker, client = await world.start(), await world.client()
+    await client.create_topic("t", 2)
+    partition = broker.partitions.leader("t", 0)
+    for epoch in (0, 2, 5):
+        partition.leader_epoch = epoch
+        await client.produce("t", world.batch(b"a", b"b"))
+    assert await ends_of_epochs(client, *[(0, -1, epoch) for epoch in range(7)], version=version) == [
+        (0, 0, 2),
+        (0, 0, 2),
+        (0, 2, 4),
+        (0, 2, 4),
+        (0, 2, 4),
+        (0, 5, 6),
+        (0, -1, -1),
+    ]
+    assert await ends_of_epochs(client, (0, 5, 2), (0, 4, 2), (0, 6, 2), (1, 0, 0), (2, 0, 0)) == [
+        (0, 2, 4),
+        (ErrorCode.fenced_leader_epoch, -1, -1),
+        (ErrorCode.unknown_leader_epoch, -1, -1),
+        (0, 0, 0),
+        (ErrorCode.unknown_topic_or_partition, -1, -1),
+    ]
 
 
-def test_a_leader_that_wrote_nothing_yet_ends_the_epochs_before_it(play: Play) -> None:
-    async def scene(world: World) -> None:
-        broker, client = await world.start(), await world.client()
-        await client.create_topic("t")
-        partition = broker.partitions.leader("t", 0)
-        partition.leader_epoch = 2
-        assert await ends_of_epochs(client, (0, -1, 1), (0, -1, 2), (0, -1, 3)) == [(0, 1, 0), (0, 2, 0), (0, -1, -1)]
-        await client.produce("t", world.batch(b"a"))
-        partition.leader_epoch = 5
-        assert await ends_of_epochs(client, *[(0, -1, epoch) for epoch in range(-1, 7)]) == [
-            (0, -1, -1),
-            (0, 0, 0),
-            (0, 1, 0),
-            (0, 2, 1),
-            (0, 2, 1),
-            (0, 2, 1),
-            (0, 5, 1),
-            (0, -1, -1),
-        ]
-
-    play(scene)
+@played
+async def test_a_leader_that_wrote_nothing_yet_ends_the_epochs_before_it(world: World) -> None:
+    broker, client = await world.start(), await world.client()
+    await client.create_topic("t")
+    partition = broker.partitions.leader("t", 0)
+    partition.leader_epoch = 2
+    assert await ends_of_epochs(client, (0, -1, 1), (0, -1, 2), (0, -1, 3)) == [(0, 1, 0), (0, 2, 0), (0, -1, -1)]
+    await client.produce("t", world.batch(b"a"))
+    partition.leader_epoch = 5
+    assert await ends_of_epochs(client, *[(0, -1, epoch) for epoch in range(-1, 7)]) == [
+        (0, -1, -1),
+        (0, 0, 0),
+        (0, 1, 0),
+        (0, 2, 1),
+        (0, 2, 1),
+        (0, 2, 1),
+        (0, 5, 1),
+        (0, -1, -1),
+    ]
 
 
 # ---- DescribeProducers ----------------------------------------------------------------------------------------------
 
 
-def test_describe_producers_returns_the_producers_of_a_partition(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        await client.create_topic("t", 2)
-        await client.produce("t", world.batch(b"a"))
-        for sequence in (0, 2):
-            records = world.batch(b"a", b"b", producer_id=7, producer_epoch=3, base_sequence=sequence)
-            assert (await client.produce("t", records)).error_code == ErrorCode.none
-        wanted = [{"name": "t", "partition_indexes": [0, 1, 2]}, {"name": "a/b", "partition_indexes": [0]}]
-        known, invalid = (await client.ask(ApiKey.DESCRIBE_PRODUCERS, {"topics": wanted}, 0)).topics
-        first, second, third = known.partitions
-        (producer,) = first.active_producers
-        assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (7, 3, 3)
-        assert (producer.coordinator_epoch, producer.current_txn_start_offset) == (-1, -1)
-        assert producer.last_timestamp == 1_700_000_000_001
-        assert (second.error_code, second.active_producers) == (ErrorCode.none, ())
-        assert (third.error_code, third.active_producers) == (ErrorCode.unknown_topic_or_partition, ())
-        assert invalid.partitions[0].error_code == ErrorCode.invalid_topic_exception
-
-    play(scene)
+@played
+async def test_describe_producers_returns_the_producers_of_a_partition(world: World) -> None:
+    await world.start()
+    client = await world.client()
+    await client.create_topic("t", 2)
+    await client.produce("t", world.batch(b"a"))
+    for sequence in (0, 2):
+        records = world.batch(b"a", b"b", producer_id=7, producer_epoch=3, base_sequence=sequence)
+        assert (await client.produce("t", records)).error_code == ErrorCode.none
+    wanted = [{"name": "t", "partition_indexes": [0, 1, 2]}, {"name": "a/b", "partition_indexes": [0]}]
+    known, invalid = (await client.ask(ApiKey.DESCRIBE_PRODUCERS, {"topics": wanted}, 0)).topics
+    first, second, third = known.partitions
+    (producer,) = first.active_producers
+    assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (7, 3, 3)
+    assert (producer.coordinator_epoch, producer.current_txn_start_offset) == (-1, -1)
+    assert producer.last_timestamp == 1_700_000_000_001
+    assert (second.error_code, second.active_producers) == (ErrorCode.none, ())
+    assert (third.error_code, third.active_producers) == (ErrorCode.unknown_topic_or_partition, ())
+    assert invalid.partitions[0].error_code == ErrorCode.invalid_topic_exception
 
 
 # ---- DescribeLogDirs ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_describe_log_dirs_returns_logs_by_directory_with_their_sizes(play: Play, version: int) -> None:
-    async def scene(world: World) -> None:
-        world.runtime.disk.capacity_bytes = 1 << 20
-        broker = await world.start(log_dirs=("/one", "/two"))
-        client = await world.client()
-        await client.create_topic("t", 3)
-        await client.create_topic("u")
-        await client.produce("t", world.batch(b"a" * 100), partition=1)
+@played
+async def test_describe_log_dirs_returns_logs_by_directory_with_their_sizes(world: World, version: int) -> None:
+    world.runtime.disk.capacity_bytes = 1 << 20
+    broker = await world.start(log_dirs=("/one", "/two"))
+    client = await world.client()
+    await client.create_topic("t", 3)
+    await client.create_topic("u")
+    await client.produce("t", world.batch(b"a" * 100), partition=1)
 
-        async def described(topics: Any) -> dict[str, dict[tuple[str, int], int]]:
-            answer = await client.ask(ApiKey.DESCRIBE_LOG_DIRS, {"topics": topics}, version)
-            for directory in answer.results:
-                assert directory.error_code == ErrorCode.none
-                if version >= 4:
-                    assert 0 < directory.usable_bytes < directory.total_bytes == 1 << 20
-            return {
-                directory.log_dir: {
-                    (topic.name, each.partition_index): each.partition_size
-                    for topic in directory.topics
-                    for each in topic.partitions
-                    if (each.offset_lag, each.is_future_key) == (0, False)
-                }
-                for directory in answer.results
+    async def described(topics: Any) -> dict[str, dict[tuple[str, int], int]]:
+        answer = await client.ask(ApiKey.DESCRIBE_LOG_DIRS, {"topics": topics}, version)
+        for directory in answer.results:
+            assert directory.error_code == ErrorCode.none
+            if version >= 4:
+                assert 0 < directory.usable_bytes < directory.total_bytes == 1 << 20
+        return {
+            directory.log_dir: {
+                (topic.name, each.partition_index): each.partition_size
+                for topic in directory.topics
+                for each in topic.partitions
+                if (each.offset_lag, each.is_future_key) == (0, False)
             }
+            for directory in answer.results
+        }
 
-        everything = await described(None)
-        assert sorted(everything) == ["/one", "/two"]
-        assert sorted(map(len, everything.values())) == [2, 2]
-        sizes = everything["/one"] | everything["/two"]
-        assert sizes.pop(("t", 1)) == broker.logs.get(TopicPartition("t", 1)).size > 100
-        assert sizes == {("t", 0): 0, ("t", 2): 0, ("u", 0): 0}
-        some = await described([{"topic": "u", "partitions": [0, 7]}, {"topic": "gone", "partitions": [0]}])
-        assert sorted(some["/one"] | some["/two"]) == [("u", 0)]
-        assert await described([]) == {"/one": {}, "/two": {}}
-
-    play(scene)
+    everything = await described(None)
+    assert sorted(everything) == ["/one", "/two"]
+    assert sorted(map(len, everything.values())) == [2, 2]
+    sizes = everything["/one"] | everything["/two"]
+    assert sizes.pop(("t", 1)) == broker.logs.get(TopicPartition("t", 1)).size > 100
+    assert sizes == {("t", 0): 0, ("t", 2): 0, ("u", 0): 0}
+    some = await described([{"topic": "u", "partitions": [0, 7]}, {"topic": "gone", "partitions": [0]}])
+    assert sorted(some["/one"] | some["/two"]) == [("u", 0)]
+    assert await described([]) == {"/one": {}, "/two": {}}
 
 
 # ---- DescribeTopicPartitions ----------------------------------------------------------------------------------------
@@ -332,49 +312,45 @@ async def page(client: WireClient, *names: str, limit: int = 2000, cursor: tuple
     return shown, None if following is None else (following.topic_name, following.partition_index)
 
 
-def test_describe_topic_partitions_returns_partitions_in_pages(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        for name, count in (("b", 3), ("a", 2), ("c", 1)):
-            await client.create_topic(name, count)
-        assert await page(client) == ({"a": [0, 1], "b": [0, 1, 2], "c": [0]}, None)
-        assert await page(client, limit=2) == ({"a": [0, 1]}, ("b", 0))
-        assert await page(client, limit=2, cursor=("b", 0)) == ({"b": [0, 1]}, ("b", 2))
-        assert await page(client, limit=2, cursor=("b", 2)) == ({"b": [2], "c": [0]}, None)
-        assert await page(client, limit=0) == ({"a": [0]}, ("a", 1)), "a page has a partition at least"
-        assert await page(client, "c", "b", limit=3) == ({"b": [0, 1, 2]}, ("c", 0))
-        assert await page(client, "a", "b", cursor=("c", 0)) == (dict.fromkeys("ab", ErrorCode.invalid_request), None)
-        assert await page(client, "a", "b", "gone", cursor=("gone", 3)) == (
-            {"gone": ErrorCode.unknown_topic_or_partition},
-            None,
-        )
-        assert await page(client, "a", "gone", "no/name") == (
-            {
-                "a": [0, 1],
-                "gone": ErrorCode.unknown_topic_or_partition,
-                "no/name": ErrorCode.invalid_topic_exception,
-            },
-            None,
-        )
-        assert await page(client, "a", "a", cursor=("a", -1)) == ({"a": ErrorCode.invalid_request}, None)
-
-    play(scene)
+@played
+async def test_describe_topic_partitions_returns_partitions_in_pages(world: World) -> None:
+    await world.start()
+    client = await world.client()
+    for name, count in (("b", 3), ("a", 2), ("c", 1)):
+        await client.create_topic(name, count)
+    assert await page(client) == ({"a": [0, 1], "b": [0, 1, 2], "c": [0]}, None)
+    assert await page(client, limit=2) == ({"a": [0, 1]}, ("b", 0))
+    assert await page(client, limit=2, cursor=("b", 0)) == ({"b": [0, 1]}, ("b", 2))
+    assert await page(client, limit=2, cursor=("b", 2)) == ({"b": [2], "c": [0]}, None)
+    assert await page(client, limit=0) == ({"a": [0]}, ("a", 1)), "a page has a partition at least"
+    assert await page(client, "c", "b", limit=3) == ({"b": [0, 1, 2]}, ("c", 0))
+    assert await page(client, "a", "b", cursor=("c", 0)) == (dict.fromkeys("ab", ErrorCode.invalid_request), None)
+    assert await page(client, "a", "b", "gone", cursor=("gone", 3)) == (
+        {"gone": ErrorCode.unknown_topic_or_partition},
+        None,
+    )
+    assert await page(client, "a", "gone", "no/name") == (
+        {
+            "a": [0, 1],
+            "gone": ErrorCode.unknown_topic_or_partition,
+            "no/name": ErrorCode.invalid_topic_exception,
+        },
+        None,
+    )
+    assert await page(client, "a", "a", cursor=("a", -1)) == ({"a": ErrorCode.invalid_request}, None)
 
 
-def test_a_page_shows_the_leader_and_the_replicas_of_a_partition(play: Play) -> None:
-    async def scene(world: World) -> None:
-        broker, client = await world.start(), await world.client()
-        created = await client.create_topic("t")
-        message = {"topics": [], "response_partition_limit": 10, "cursor": None}
-        (topic,) = (await client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, message, 0)).topics
-        (partition,) = topic.partitions
-        assert (topic.topic_id, topic.is_internal) == (created.topic_id, False)
-        assert (partition.leader_id, partition.leader_epoch) == (broker.broker_id, 0)
-        assert (partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == ((0,), (0,), ())
-        assert (partition.eligible_leader_replicas, partition.last_known_elr) == ((), ())
-
-    play(scene)
+@played
+async def test_a_page_shows_the_leader_and_the_replicas_of_a_partition(world: World) -> None:
+    broker, client = await world.start(), await world.client()
+    created = await client.create_topic("t")
+    message = {"topics": [], "response_partition_limit": 10, "cursor": None}
+    (topic,) = (await client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, message, 0)).topics
+    (partition,) = topic.partitions
+    assert (topic.topic_id, topic.is_internal) == (created.topic_id, False)
+    assert (partition.leader_id, partition.leader_epoch) == (broker.broker_id, 0)
+    assert (partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == ((0,), (0,), ())
+    assert (partition.eligible_leader_replicas, partition.last_known_elr) == ((), ())
 
 
 # ---- all of them ----------------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from odradek.model import ErrorCode, TopicPartition
 from odradek.model.names import TRANSACTIONS_TOPIC
 from odradek.protocol.api import ApiKey
 from odradek.testing.wire_client import WireClient
-from odradek.testing.world import Play, World
+from odradek.testing.world import World
+from tests.scenes import played
 
 CONFIG: Final = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}
 ID: Final = "x"
@@ -129,41 +130,36 @@ def test_produce_of_transaction_version_2_adds_its_partitions(seed: int) -> None
     World(seed, CONFIG, brokers=2).run(scene)
 
 
-def test_a_transaction_of_version_2_begins_with_sequence_0_where_its_producer_is_unknown(play: Play) -> None:
-    async def scene(world: World) -> None:
-        client = await started(world, 1)
-        client.sequences[0] = 5
-        assert await client.write(0, version=12) is ErrorCode.out_of_order_sequence_number
-        client.sequences[0] = 0
-        assert await client.write(0, version=12) is ErrorCode.none
-
-    play(scene)
+@played
+async def test_a_transaction_of_version_2_begins_with_sequence_0_where_its_producer_is_unknown(world: World) -> None:
+    client = await started(world, 1)
+    client.sequences[0] = 5
+    assert await client.write(0, version=12) is ErrorCode.out_of_order_sequence_number
+    client.sequences[0] = 0
+    assert await client.write(0, version=12) is ErrorCode.none
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_offsets_belong_to_the_transaction(play: Play, version: int) -> None:
+@played
+async def test_offsets_belong_to_the_transaction(world: World, version: int) -> None:
     """KIP-447: before version 5 the client adds the group's partition first."""
-
-    async def scene(world: World) -> None:
-        client = await started(world, 1)
-        find = {"key_type": 0, "coordinator_keys": ["g"]}
-        await client.at.ask(ApiKey.FIND_COORDINATOR, find, 4)
-        await world.pass_time(1)
-        if version < 5:
-            wanted = ErrorCode.transaction_abortable if version == 4 else ErrorCode.invalid_txn_state
-            assert await client.commit_offset(5, version=version) is wanted
-            me = {"producer_id": client.producer_id, "producer_epoch": client.epoch, "group_id": "g"}
-            added = await client.at.ask(ApiKey.ADD_OFFSETS_TO_TXN, {"transactional_id": ID, **me}, 3)
-            assert added.error_code is ErrorCode.none
-        assert await client.commit_offset(5, version=version) is ErrorCode.none
-        key = TopicPartition("t", 0)
-        pending = await world.broker.groups.submit("g", FetchOffsetsRequest(partitions=(key,), require_stable=True))
-        assert pending.unstable == {key}
-        await client.end(version=5 if version == 5 else 3)
-        committed = await world.broker.groups.submit("g", FetchOffsetsRequest(partitions=(key,), require_stable=True))
-        assert committed.values[key].offset == 5
-
-    play(scene)
+    client = await started(world, 1)
+    find = {"key_type": 0, "coordinator_keys": ["g"]}
+    await client.at.ask(ApiKey.FIND_COORDINATOR, find, 4)
+    await world.pass_time(1)
+    if version < 5:
+        wanted = ErrorCode.transaction_abortable if version == 4 else ErrorCode.invalid_txn_state
+        assert await client.commit_offset(5, version=version) is wanted
+        me = {"producer_id": client.producer_id, "producer_epoch": client.epoch, "group_id": "g"}
+        added = await client.at.ask(ApiKey.ADD_OFFSETS_TO_TXN, {"transactional_id": ID, **me}, 3)
+        assert added.error_code is ErrorCode.none
+    assert await client.commit_offset(5, version=version) is ErrorCode.none
+    key = TopicPartition("t", 0)
+    pending = await world.broker.groups.submit("g", FetchOffsetsRequest(partitions=(key,), require_stable=True))
+    assert pending.unstable == {key}
+    await client.end(version=5 if version == 5 else 3)
+    committed = await world.broker.groups.submit("g", FetchOffsetsRequest(partitions=(key,), require_stable=True))
+    assert committed.values[key].offset == 5
 
 
 class Coordinator:
@@ -189,38 +185,35 @@ def replace_coordinator(world: World) -> Coordinator:
 
 
 @pytest.mark.parametrize(("version", "error"), [(11, "invalid_txn_state"), (12, "none")])
-def test_a_verification_holds_its_connection_alone_and_a_marker_meanwhile_voids_it(
-    play: Play, version: int, error: str
+@played
+async def test_a_verification_holds_its_connection_alone_and_a_marker_meanwhile_voids_it(
+    world: World, version: int, error: str
 ) -> None:
     """An addition, whose last transaction's marker it may be, is repeated at once: the coordinator has added it."""
-
-    async def scene(world: World) -> None:
-        client = await started(world, 1)
-        coordinator = replace_coordinator(world)
-        metadata = world.broker.metadata
-        metadata.config = replace(metadata.config, add_partitions_to_txn_retry_backoff_ms=90)
-        other = await world.client("other")
-        writing = asyncio.ensure_future(client.write(0, version=version))
-        await asyncio.sleep(0.02)
-        assert len(coordinator.asked) == 1
-        assert (await other.produce("t", world.batch(b"a"))).error_code == ErrorCode.none
-        assert not writing.done()
-        marker = {
-            "producer_id": client.producer_id,
-            "producer_epoch": client.epoch,
-            "transaction_result": False,
-            "topics": [{"name": "t", "partition_indexes": [0]}],
-            "coordinator_epoch": 0,
-        }
-        await other.ask(ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]}, 1)
-        coordinator.asked[0].set_result(ErrorCode.none)
-        if version == 12:
-            await asyncio.sleep(0.001)
-            assert len(coordinator.asked) == 2
-            coordinator.asked[1].set_result(ErrorCode.none)
-        assert await writing is ErrorCode[error]
-
-    play(scene)
+    client = await started(world, 1)
+    coordinator = replace_coordinator(world)
+    metadata = world.broker.metadata
+    metadata.config = replace(metadata.config, add_partitions_to_txn_retry_backoff_ms=90)
+    other = await world.client("other")
+    writing = asyncio.ensure_future(client.write(0, version=version))
+    await asyncio.sleep(0.02)
+    assert len(coordinator.asked) == 1
+    assert (await other.produce("t", world.batch(b"a"))).error_code == ErrorCode.none
+    assert not writing.done()
+    marker = {
+        "producer_id": client.producer_id,
+        "producer_epoch": client.epoch,
+        "transaction_result": False,
+        "topics": [{"name": "t", "partition_indexes": [0]}],
+        "coordinator_epoch": 0,
+    }
+    await other.ask(ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]}, 1)
+    coordinator.asked[0].set_result(ErrorCode.none)
+    if version == 12:
+        await asyncio.sleep(0.001)
+        assert len(coordinator.asked) == 2
+        coordinator.asked[1].set_result(ErrorCode.none)
+    assert await writing is ErrorCode[error]
 
 
 @pytest.mark.parametrize(
@@ -238,21 +231,21 @@ def test_a_verification_holds_its_connection_alone_and_a_marker_meanwhile_voids_
         ("transaction_abortable", 10, "invalid_txn_state"),
     ],
 )
-def test_the_coordinators_error_is_one_that_producers_know(play: Play, answer: str, version: int, error: str) -> None:
-    async def scene(world: World) -> None:
-        client = await started(world, 1)
-        coordinator = replace_coordinator(world)
-        writing = asyncio.ensure_future(client.write(0, version=version))
-        while not writing.done():
-            await asyncio.sleep(0.001)
-            for each in coordinator.asked:
-                if not each.done():
-                    each.set_result(ErrorCode[answer])
-        assert writing.result() is ErrorCode[error]
-        is_repeated = answer == "concurrent_transactions" and version >= 12
-        assert (len(coordinator.asked) > 3) == is_repeated, "an addition is repeated for 100 ms"
-
-    play(scene)
+@played
+async def test_the_coordinators_error_is_one_that_producers_know(
+    world: World, answer: str, version: int, error: str
+) -> None:
+    client = await started(world, 1)
+    coordinator = replace_coordinator(world)
+    writing = asyncio.ensure_future(client.write(0, version=version))
+    while not writing.done():
+        await asyncio.sleep(0.001)
+        for each in coordinator.asked:
+            if not each.done():
+                each.set_result(ErrorCode[answer])
+    assert writing.result() is ErrorCode[error]
+    is_repeated = answer == "concurrent_transactions" and version >= 12
+    assert (len(coordinator.asked) > 3) == is_repeated, "an addition is repeated for 100 ms"
 
 
 def test_a_coordinator_that_cannot_be_reached_is_a_retriable_error(seed: int) -> None:

@@ -16,8 +16,9 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.security import ALLOW_ALL
 from odradek.testing.wire_client import WireClient
-from odradek.testing.world import Play, World
+from odradek.testing.world import World
 from tests.broker.test_admission import codes
+from tests.scenes import played
 
 
 async def ask(client: WireClient, api: ApiKey, version: int, request: dict[str, Any]) -> Any:
@@ -45,26 +46,24 @@ async def _result(future: asyncio.Future[None]) -> None:
     await future
 
 
-def test_a_request_waits_for_its_asynchronous_check_and_is_refused_with_its_error(play: Play) -> None:
-    async def scene(world: World) -> None:
-        verifier = Verifier()
-        await world.start(admission=Admission(ALLOW_ALL, verifier=verifier))
-        client = await world.client()
-        await client.create_topic(TOPIC)
-        for outcome in (None, None, KafkaError(ErrorCode.invalid_txn_state), None):
-            client.send_produce(TOPIC, world.batch(b"a"), version=5)  # no version of the fast path
-            answer = asyncio.ensure_future(client.produce_response())
-            await asyncio.sleep(5)
-            assert not answer.done()
-            if outcome is None:
-                verifier.begun[-1].set_result(None)
-            else:
-                verifier.begun[-1].set_exception(outcome)
-            code = (await answer).topics[0].partitions[0].error_code
-            assert code == (0 if outcome is None else outcome.code)
-        assert len(verifier.begun) == 4
-
-    play(scene)
+@played
+async def test_a_request_waits_for_its_asynchronous_check_and_is_refused_with_its_error(world: World) -> None:
+    verifier = Verifier()
+    await world.start(admission=Admission(ALLOW_ALL, verifier=verifier))
+    client = await world.client()
+    await client.create_topic(TOPIC)
+    for outcome in (None, None, KafkaError(ErrorCode.invalid_txn_state), None):
+        client.send_produce(TOPIC, world.batch(b"a"), version=5)  # no version of the fast path
+        answer = asyncio.ensure_future(client.produce_response())
+        await asyncio.sleep(5)
+        assert not answer.done()
+        if outcome is None:
+            verifier.begun[-1].set_result(None)
+        else:
+            verifier.begun[-1].set_exception(outcome)
+        code = (await answer).topics[0].partitions[0].error_code
+        assert code == (0 if outcome is None else outcome.code)
+    assert len(verifier.begun) == 4
 
 
 @pytest.mark.parametrize(
@@ -77,48 +76,44 @@ def test_a_request_waits_for_its_asynchronous_check_and_is_refused_with_its_erro
     ],
     ids=lambda each: each.name if isinstance(each, ApiKey) else str(each),
 )
-def test_a_refused_request_gets_the_error_on_its_connection_although_an_answer_was_cached(
-    play: Play, api: ApiKey, version: int
+@played
+async def test_a_refused_request_gets_the_error_on_its_connection_although_an_answer_was_cached(
+    world: World, api: ApiKey, version: int
 ) -> None:
-    async def scene(world: World) -> None:
-        verifier = Verifier(api)
-        await world.start(admission=Admission(ALLOW_ALL, verifier=verifier))
-        client = await world.client()
-        topic_id = (await client.create_topic(TOPIC)).topic_id
-        request = requests(topic_id)[api]
-        if api == ApiKey.METADATA:
-            by_name, by_id = {"topic_id": UUID(int=0), "name": TOPIC}, {"topic_id": topic_id, "name": None}
-            request = {
-                **request,
-                "topics": [by_name] if version < 10 else [by_id] if version > 11 else [by_name, by_id],
-            }
-        for error in (None, KafkaError(ErrorCode.invalid_txn_state), None):
-            answer = asyncio.ensure_future(ask(client, api, version, request))
-            await asyncio.sleep(5)
-            verifier.begun[-1].set_result(None) if error is None else verifier.begun[-1].set_exception(error)
-            found = set(codes(await answer))
-            assert (ErrorCode.invalid_txn_state in found) == (error is not None)
-
-    play(scene)
+    verifier = Verifier(api)
+    await world.start(admission=Admission(ALLOW_ALL, verifier=verifier))
+    client = await world.client()
+    topic_id = (await client.create_topic(TOPIC)).topic_id
+    request = requests(topic_id)[api]
+    if api == ApiKey.METADATA:
+        by_name, by_id = {"topic_id": UUID(int=0), "name": TOPIC}, {"topic_id": topic_id, "name": None}
+        request = {
+            **request,
+            "topics": [by_name] if version < 10 else [by_id] if version > 11 else [by_name, by_id],
+        }
+    for error in (None, KafkaError(ErrorCode.invalid_txn_state), None):
+        answer = asyncio.ensure_future(ask(client, api, version, request))
+        await asyncio.sleep(5)
+        verifier.begun[-1].set_result(None) if error is None else verifier.begun[-1].set_exception(error)
+        found = set(codes(await answer))
+        assert (ErrorCode.invalid_txn_state in found) == (error is not None)
 
 
-def test_a_refused_fetch_leaves_its_session_as_it_was(play: Play) -> None:
-    async def scene(world: World) -> None:
-        verifier = Verifier(ApiKey.FETCH)
-        broker = await world.start(admission=Admission(ALLOW_ALL, verifier=verifier))
-        client = await world.client()
-        topic_id = (await client.create_topic(TOPIC)).topic_id
-        version = apis()[ApiKey.FETCH].served[-1]
-        request = {**requests(topic_id)[ApiKey.FETCH], "session_id": 0, "session_epoch": 0}
-        for error in (KafkaError(ErrorCode.invalid_txn_state), None):
-            answer = asyncio.ensure_future(ask(client, ApiKey.FETCH, version, request))
-            await asyncio.sleep(5)
-            verifier.begun[-1].set_result(None) if error is None else verifier.begun[-1].set_exception(error)
-            session_id = (await answer).session_id
-            assert (session_id != 0) == (error is None)
-            assert len(broker.fetch_sessions) == (0 if error else 1)
-
-    play(scene)
+@played
+async def test_a_refused_fetch_leaves_its_session_as_it_was(world: World) -> None:
+    verifier = Verifier(ApiKey.FETCH)
+    broker = await world.start(admission=Admission(ALLOW_ALL, verifier=verifier))
+    client = await world.client()
+    topic_id = (await client.create_topic(TOPIC)).topic_id
+    version = apis()[ApiKey.FETCH].served[-1]
+    request = {**requests(topic_id)[ApiKey.FETCH], "session_id": 0, "session_epoch": 0}
+    for error in (KafkaError(ErrorCode.invalid_txn_state), None):
+        answer = asyncio.ensure_future(ask(client, ApiKey.FETCH, version, request))
+        await asyncio.sleep(5)
+        verifier.begun[-1].set_result(None) if error is None else verifier.begun[-1].set_exception(error)
+        session_id = (await answer).session_id
+        assert (session_id != 0) == (error is None)
+        assert len(broker.fetch_sessions) == (0 if error else 1)
 
 
 @pytest.mark.asyncio
@@ -133,20 +128,18 @@ async def test_a_broker_may_stop_in_the_turn_in_which_a_check_begins() -> None:
     assert session.postponed.cancelled()  # type: ignore[attr-defined]
 
 
-def test_requests_that_wait_for_a_check_end_with_their_connection_and_with_the_broker(play: Play) -> None:
-    async def scene(world: World) -> None:
-        verifier = Verifier()
-        broker = await world.start(admission=Admission(ALLOW_ALL, verifier=verifier))
-        client, other = await world.client(), await world.client()
-        await client.create_topic(TOPIC)
-        for each in (client, other):
-            each.send_produce(TOPIC, world.batch(b"a"))
-            await asyncio.sleep(1)
-        client.transport.abort()
+@played
+async def test_requests_that_wait_for_a_check_end_with_their_connection_and_with_the_broker(world: World) -> None:
+    verifier = Verifier()
+    broker = await world.start(admission=Admission(ALLOW_ALL, verifier=verifier))
+    client, other = await world.client(), await world.client()
+    await client.create_topic(TOPIC)
+    for each in (client, other):
+        each.send_produce(TOPIC, world.batch(b"a"))
         await asyncio.sleep(1)
-        verifier.begun[0].set_result(None)
-        await asyncio.sleep(1)
-        await broker.stop()
-        assert await other.receive() is None
-
-    play(scene)
+    client.transport.abort()
+    await asyncio.sleep(1)
+    verifier.begun[0].set_result(None)
+    await asyncio.sleep(1)
+    await broker.stop()
+    assert await other.receive() is None

@@ -13,6 +13,7 @@ from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Play, World
+from tests.scenes import played
 
 LARGE = 100_000
 
@@ -26,37 +27,33 @@ async def values(client: WireClient, world: World, partition: int = 0) -> int:
     return len(world.values((await client.fetch("t", 0, partition=partition)).records))
 
 
-def test_a_write_that_finds_no_thread_is_refused_and_the_next_one_taken(play: Play) -> None:
-    async def scene(world: World) -> None:
-        broker = await world.start()
-        client = await world.client()
-        await client.create_topic("t")
-        assert await produced(client, world) == ErrorCode.none
-        world.runtime.disk.has_threads = False
-        for _ in range(2):
-            assert await produced(client, world, size=LARGE) == ErrorCode.kafka_storage_error
-        assert await produced(client, world) == ErrorCode.none, "small writes need no thread"
-        world.runtime.disk.has_threads = True
-        assert await produced(client, world, size=LARGE) == ErrorCode.none
-        assert await values(client, world) == 3
-        assert broker.partitions.offline_count == 0
-
-    play(scene)
+@played
+async def test_a_write_that_finds_no_thread_is_refused_and_the_next_one_taken(world: World) -> None:
+    broker = await world.start()
+    client = await world.client()
+    await client.create_topic("t")
+    assert await produced(client, world) == ErrorCode.none
+    world.runtime.disk.has_threads = False
+    for _ in range(2):
+        assert await produced(client, world, size=LARGE) == ErrorCode.kafka_storage_error
+    assert await produced(client, world) == ErrorCode.none, "small writes need no thread"
+    world.runtime.disk.has_threads = True
+    assert await produced(client, world, size=LARGE) == ErrorCode.none
+    assert await values(client, world) == 3
+    assert broker.partitions.offline_count == 0
 
 
 @pytest.mark.parametrize("size", [10, LARGE], ids=["on the loop", "on the writer thread"])
-def test_an_unexpected_error_of_a_write_stops_its_partition_and_no_other(play: Play, size: int) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client, other = await world.client(), await world.client()
-        await client.create_topic("t", partitions=2)
-        world.runtime.disk.fail_next("append", KeyError("oh"), path_end="t-0/00000000000000000000.log")
-        codes = await asyncio.gather(produced(client, world, size=size), produced(other, world, partition=1, size=size))
-        assert codes == [ErrorCode.kafka_storage_error, ErrorCode.none]
-        assert await produced(client, world) == ErrorCode.kafka_storage_error
-        assert await produced(other, world, partition=1) == ErrorCode.none
-
-    play(scene)
+@played
+async def test_an_unexpected_error_of_a_write_stops_its_partition_and_no_other(world: World, size: int) -> None:
+    await world.start()
+    client, other = await world.client(), await world.client()
+    await client.create_topic("t", partitions=2)
+    world.runtime.disk.fail_next("append", KeyError("oh"), path_end="t-0/00000000000000000000.log")
+    codes = await asyncio.gather(produced(client, world, size=size), produced(other, world, partition=1, size=size))
+    assert codes == [ErrorCode.kafka_storage_error, ErrorCode.none]
+    assert await produced(client, world) == ErrorCode.kafka_storage_error
+    assert await produced(other, world, partition=1) == ErrorCode.none
 
 
 def test_an_error_before_a_write_stops_its_partition_and_no_other_of_that_turn(
@@ -129,85 +126,76 @@ def test_a_fence_that_cannot_be_checked_acknowledges_nothing_until_it_can(play: 
     play(scene)
 
 
-def test_a_failed_answer_to_one_client_does_not_stop_those_to_others(play: Play) -> None:
-    async def scene(world: World) -> None:
-        broker = await world.start()
-        client = await world.client()
-        await client.create_topic("t")
-        partition = broker.partitions.leader_or_none("t", 0)
+@played
+async def test_a_failed_answer_to_one_client_does_not_stop_those_to_others(world: World) -> None:
+    broker = await world.start()
+    client = await world.client()
+    await client.create_topic("t")
+    partition = broker.partitions.leader_or_none("t", 0)
 
-        def fail(error: object) -> None:
-            raise KeyError("oh")
+    def fail(error: object) -> None:
+        raise KeyError("oh")
 
-        partition.when_reached(1, acks=-1, waiter=fail)
-        assert await produced(client, world) == ErrorCode.none
-        partition.when_reached(2, acks=-1, waiter=fail)
-        world.runtime.disk.fail_next("append", KeyError("oh"), path_end=".log")
-        assert await produced(client, world) == ErrorCode.kafka_storage_error
-
-    play(scene)
+    partition.when_reached(1, acks=-1, waiter=fail)
+    assert await produced(client, world) == ErrorCode.none
+    partition.when_reached(2, acks=-1, waiter=fail)
+    world.runtime.disk.fail_next("append", KeyError("oh"), path_end=".log")
+    assert await produced(client, world) == ErrorCode.kafka_storage_error
 
 
-def test_a_sync_that_finds_no_thread_is_done_later(play: Play) -> None:
-    async def scene(world: World) -> None:
-        broker = await world.start(log_flush_offset_checkpoint_interval_ms=1000)
-        client = await world.client()
-        await client.create_topic("t", config={"segment.bytes": "2000", "retention.ms": "-1"})
-        log = broker.partitions.leader_or_none("t", 0).log
-        disk = world.runtime.disk
-        disk.has_threads = False
-        for _ in range(4):
-            assert await produced(client, world, size=900) == ErrorCode.none
-        await asyncio.sleep(3)
-        assert log.recovery_point == 0
-        disk.has_threads = True
-        await asyncio.sleep(3)
-        assert log.recovery_point == log.segment_base_offsets[-1] > 0
-
-    play(scene)
+@played
+async def test_a_sync_that_finds_no_thread_is_done_later(world: World) -> None:
+    broker = await world.start(log_flush_offset_checkpoint_interval_ms=1000)
+    client = await world.client()
+    await client.create_topic("t", config={"segment.bytes": "2000", "retention.ms": "-1"})
+    log = broker.partitions.leader_or_none("t", 0).log
+    disk = world.runtime.disk
+    disk.has_threads = False
+    for _ in range(4):
+        assert await produced(client, world, size=900) == ErrorCode.none
+    await asyncio.sleep(3)
+    assert log.recovery_point == 0
+    disk.has_threads = True
+    await asyncio.sleep(3)
+    assert log.recovery_point == log.segment_base_offsets[-1] > 0
 
 
 @pytest.mark.parametrize(("shortage", "short", "enough"), [("has_threads", False, True), ("most_open_files", 0, None)])
-def test_a_broker_that_meets_a_shortage_stops_cleanly_when_it_is_over(
-    play: Play, shortage: str, short: object, enough: object
+@played
+async def test_a_broker_that_meets_a_shortage_stops_cleanly_when_it_is_over(
+    world: World, shortage: str, short: object, enough: object
 ) -> None:
-    async def scene(world: World) -> None:
-        broker = await world.start()
-        client = await world.client()
-        await client.create_topic("t", config={"segment.bytes": "200000"})
-        disk = world.runtime.disk
-        for number in range(6):
-            setattr(disk, shortage, enough if number % 2 else short)
-            for size in (900, LARGE):
-                await produced(client, world, size=size)
-        setattr(disk, shortage, enough)
-        async with asyncio.timeout(60):
-            await broker.stop()
-        again = await world.start()
-        assert again.logs.were_closed
-
-    play(scene)
+    broker = await world.start()
+    client = await world.client()
+    await client.create_topic("t", config={"segment.bytes": "200000"})
+    disk = world.runtime.disk
+    for number in range(6):
+        setattr(disk, shortage, enough if number % 2 else short)
+        for size in (900, LARGE):
+            await produced(client, world, size=size)
+    setattr(disk, shortage, enough)
+    async with asyncio.timeout(60):
+        await broker.stop()
+    again = await world.start()
+    assert again.logs.were_closed
 
 
-def test_a_directory_is_not_offline_because_it_could_not_be_looked_at(play: Play) -> None:
+@played
+async def test_a_directory_is_not_offline_because_it_could_not_be_looked_at(world: World) -> None:
     """A periodic look at its name finds no descriptor: nothing has failed."""
-
-    async def scene(world: World) -> None:
-        broker = await world.start(log_flush_offset_checkpoint_interval_ms=1000)
-        client = await world.client()
-        await client.create_topic("t", config={"retention.ms": "-1"})
+    broker = await world.start(log_flush_offset_checkpoint_interval_ms=1000)
+    client = await world.client()
+    await client.create_topic("t", config={"retention.ms": "-1"})
+    assert await produced(client, world) == ErrorCode.none
+    world.runtime.disk.most_open_files = 0
+    for _ in range(5):
+        await asyncio.sleep(1)
         assert await produced(client, world) == ErrorCode.none
-        world.runtime.disk.most_open_files = 0
-        for _ in range(5):
-            await asyncio.sleep(1)
-            assert await produced(client, world) == ErrorCode.none
-        assert not broker.logs.directories.offline
-        world.runtime.disk.most_open_files = None
-        await asyncio.sleep(3)
-        assert await values(client, world) == 6
-        assert not broker.failed.is_set()
-
-    play(scene)
+    assert not broker.logs.directories.offline
+    world.runtime.disk.most_open_files = None
+    await asyncio.sleep(3)
+    assert await values(client, world) == 6
+    assert not broker.failed.is_set()
 
 
 def test_a_handler_that_cannot_be_imported_for_lack_of_a_descriptor_is_imported_later(

@@ -6,7 +6,8 @@ from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.serving.purgatory import Purgatory
 from odradek.broker.serving.response_cache import CachedResponse, ResponseCache
 from odradek.metadata.image import ClusterImage
-from odradek.testing.world import Play, World
+from odradek.testing.world import World
+from tests.scenes import played
 
 
 class Waiting:
@@ -19,38 +20,34 @@ class Waiting:
         self.expired += 1
 
 
-def test_an_operation_expires_once_unless_it_is_released(play: Play) -> None:
-    async def scene(world: World) -> None:
-        purgatory = Purgatory()
-        late, early, last = Waiting(), Waiting(), Waiting()
-        purgatory.park(late, 1000)
-        purgatory.park(early, 1000)
-        purgatory.park(last, 60_000)
-        assert purgatory.release(early)
-        assert not purgatory.release(early)
-        await world.pass_time(2)
-        assert (late.expired, early.expired, last.expired, len(purgatory)) == (1, 0, 0, 1)
-        purgatory.expire_all()
-        assert (last.expired, len(purgatory)) == (1, 0)
-        await world.pass_time(100)
-        assert (late.expired, last.expired) == (1, 1)
-
-    play(scene)
+@played
+async def test_an_operation_expires_once_unless_it_is_released(world: World) -> None:
+    purgatory = Purgatory()
+    late, early, last = Waiting(), Waiting(), Waiting()
+    purgatory.park(late, 1000)
+    purgatory.park(early, 1000)
+    purgatory.park(last, 60_000)
+    assert purgatory.release(early)
+    assert not purgatory.release(early)
+    await world.pass_time(2)
+    assert (late.expired, early.expired, last.expired, len(purgatory)) == (1, 0, 0, 1)
+    purgatory.expire_all()
+    assert (last.expired, len(purgatory)) == (1, 0)
+    await world.pass_time(100)
+    assert (late.expired, last.expired) == (1, 1)
 
 
-def test_concurrent_requests_get_ids_of_their_own_and_no_block_is_wasted(play: Play) -> None:
-    async def scene(world: World) -> None:
-        blocks = iter([range(10), range(30, 32), range(5), range(40, 50)])
+@played
+async def test_concurrent_requests_get_ids_of_their_own_and_no_block_is_wasted(world: World) -> None:
+    blocks = iter([range(10), range(30, 32), range(5), range(40, 50)])
 
-        async def allocate() -> range:
-            await world.pass_time(0.1)
-            return next(blocks)
+    async def allocate() -> range:
+        await world.pass_time(0.1)
+        return next(blocks)
 
-        ids = ProducerIds(allocate)
-        taken = await asyncio.gather(*(ids.take() for _ in range(12)))
-        assert sorted(taken) == [*range(10), 30, 31]
-
-    play(scene)
+    ids = ProducerIds(allocate)
+    taken = await asyncio.gather(*(ids.take() for _ in range(12)))
+    assert sorted(taken) == [*range(10), 30, 31]
 
 
 def test_answers_are_of_one_image_and_not_too_many() -> None:

@@ -13,6 +13,7 @@ from odradek.protocol.api import ApiKey
 from odradek.security.sasl import encode_credential, salted_password, scram_credential
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Play, World
+from tests.scenes import played
 
 SHA256, SHA512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 
@@ -46,33 +47,31 @@ async def describe(client: WireClient, *users: str) -> dict[str, Any]:
     }
 
 
-def test_credentials_are_kept_in_kafkas_text_beside_other_keys_of_the_user(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        path = paths.user_config("alice@example.com")
-        await world.store(0).create(path, ConfigNode(config={"producer_byte_rate": "1000"}).encode())
-        salted = salted_password(SHA512, "secret", salt=b"salt", iterations=8192)
-        wanted = upsertion("alice@example.com", 2, iterations=8192, salted_password=salted)
-        assert await alter(client, wanted, upsertion("bob")) == [("alice@example.com", 0), ("bob", 0)]
-        node = await world.store(0).get(path)
-        assert node is not None
-        assert ConfigNode.decode(path, node.data).config == {
-            "producer_byte_rate": "1000",
-            SHA512: encode_credential(scram_credential(SHA512, "secret", salt=b"salt", iterations=8192)),
-        }
-        assert await describe(client) == {"alice@example.com": [(2, 8192)], "bob": [(1, 4096)]}
-        assert await alter(client, deletion("alice@example.com", 2)) == [("alice@example.com", 0)]
-        node = await world.store(0).get(path)
-        assert node is not None
-        assert ConfigNode.decode(path, node.data).config == {"producer_byte_rate": "1000"}
-        assert await describe(client) == {"bob": [(1, 4096)]}
-        assert await describe(client, "bob", "bob", "alice@example.com") == {
-            "bob": ErrorCode.duplicate_resource,
-            "alice@example.com": ErrorCode.resource_not_found,
-        }
-
-    play(scene)
+@played
+async def test_credentials_are_kept_in_kafkas_text_beside_other_keys_of_the_user(world: World) -> None:
+    await world.start()
+    client = await world.client()
+    path = paths.user_config("alice@example.com")
+    await world.store(0).create(path, ConfigNode(config={"producer_byte_rate": "1000"}).encode())
+    salted = salted_password(SHA512, "secret", salt=b"salt", iterations=8192)
+    wanted = upsertion("alice@example.com", 2, iterations=8192, salted_password=salted)
+    assert await alter(client, wanted, upsertion("bob")) == [("alice@example.com", 0), ("bob", 0)]
+    node = await world.store(0).get(path)
+    assert node is not None
+    assert ConfigNode.decode(path, node.data).config == {
+        "producer_byte_rate": "1000",
+        SHA512: encode_credential(scram_credential(SHA512, "secret", salt=b"salt", iterations=8192)),
+    }
+    assert await describe(client) == {"alice@example.com": [(2, 8192)], "bob": [(1, 4096)]}
+    assert await alter(client, deletion("alice@example.com", 2)) == [("alice@example.com", 0)]
+    node = await world.store(0).get(path)
+    assert node is not None
+    assert ConfigNode.decode(path, node.data).config == {"producer_byte_rate": "1000"}
+    assert await describe(client) == {"bob": [(1, 4096)]}
+    assert await describe(client, "bob", "bob", "alice@example.com") == {
+        "bob": ErrorCode.duplicate_resource,
+        "alice@example.com": ErrorCode.resource_not_found,
+    }
 
 
 UNACCEPTABLE: Final = ErrorCode.unacceptable_credential
@@ -97,18 +96,16 @@ UNACCEPTABLE: Final = ErrorCode.unacceptable_credential
         ([upsertion(), upsertion(mechanism=2)], ErrorCode.none),
     ],
 )
-def test_all_alterations_of_a_user_are_made_or_none(
-    play: Play, alterations: list[dict[str, Any]], code: ErrorCode
+@played
+async def test_all_alterations_of_a_user_are_made_or_none(
+    world: World, alterations: list[dict[str, Any]], code: ErrorCode
 ) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        name = alterations[0]["name"]
-        assert dict(await alter(client, *alterations, upsertion("bob"))) == {name: code, "bob": ErrorCode.none}
-        assert (name in await describe(client)) == (code is ErrorCode.none)
-        assert "bob" in await describe(client)
-
-    play(scene)
+    await world.start()
+    client = await world.client()
+    name = alterations[0]["name"]
+    assert dict(await alter(client, *alterations, upsertion("bob"))) == {name: code, "bob": ErrorCode.none}
+    assert (name in await describe(client)) == (code is ErrorCode.none)
+    assert "bob" in await describe(client)
 
 
 def test_passwords_are_not_shown_and_wrong_arguments_are_refused(play: Play) -> None:

@@ -10,6 +10,7 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.headers import request_is_flexible
 from odradek.protocol.messages.message_codec import encode_request
 from odradek.testing.world import Play, World
+from tests.scenes import played
 
 JOIN: Final[dict[str, Any]] = {
     "group_id": "g",
@@ -27,18 +28,16 @@ FLAGS: Final[dict[str, Any]] = {
 }
 
 
-def test_a_request_with_too_many_entries_costs_its_connection_alone(play: Play) -> None:
-    async def scene(world: World) -> None:
-        broker = await world.start(queued_max_request_bytes=20_000_000, socket_request_max_bytes=10_000_000)
-        most = broker.config.most_request_entries
-        client, other = await world.client(), await world.client()
-        wanted = {"topics": [{"name": "t"}] * most, **FLAGS, "allow_auto_topic_creation": False}
-        await client.ask(ApiKey.METADATA, wanted, 9)
-        with pytest.raises(ConnectionResetError):
-            await client.ask(ApiKey.METADATA, wanted | {"topics": [{"name": "t"}] * (most + 1)}, 9)
-        assert await other.ask(ApiKey.METADATA, wanted | {"topics": []}, 9)
-
-    play(scene)
+@played
+async def test_a_request_with_too_many_entries_costs_its_connection_alone(world: World) -> None:
+    broker = await world.start(queued_max_request_bytes=20_000_000, socket_request_max_bytes=10_000_000)
+    most = broker.config.most_request_entries
+    client, other = await world.client(), await world.client()
+    wanted = {"topics": [{"name": "t"}] * most, **FLAGS, "allow_auto_topic_creation": False}
+    await client.ask(ApiKey.METADATA, wanted, 9)
+    with pytest.raises(ConnectionResetError):
+        await client.ask(ApiKey.METADATA, wanted | {"topics": [{"name": "t"}] * (most + 1)}, 9)
+    assert await other.ask(ApiKey.METADATA, wanted | {"topics": []}, 9)
 
 
 def test_a_wide_request_counts_with_its_entries_while_it_is_worked_on(
@@ -125,104 +124,93 @@ def test_names_that_come_twice_are_found_in_time(play: Play) -> None:
     play(scene)
 
 
-def test_metadata_requests_create_a_hundred_topics_at_a_time(play: Play) -> None:
-    async def scene(world: World) -> None:
-        broker = await world.start()
-        client = await world.client()
-        wanted = {"topics": [{"name": f"t{number}"} for number in range(150)], **FLAGS}
-        answer = await client.ask(ApiKey.METADATA, wanted, 9)
-        missing = [topic for topic in answer.topics if topic.error_code is ErrorCode.unknown_topic_or_partition]
-        assert (len(broker.image.topics), len(missing)) == (100, 50)
-        answer = await client.ask(ApiKey.METADATA, wanted, 9)
-        assert {topic.error_code for topic in answer.topics} == {ErrorCode.none}
-
-    play(scene)
+@played
+async def test_metadata_requests_create_a_hundred_topics_at_a_time(world: World) -> None:
+    broker = await world.start()
+    client = await world.client()
+    wanted = {"topics": [{"name": f"t{number}"} for number in range(150)], **FLAGS}
+    answer = await client.ask(ApiKey.METADATA, wanted, 9)
+    missing = [topic for topic in answer.topics if topic.error_code is ErrorCode.unknown_topic_or_partition]
+    assert (len(broker.image.topics), len(missing)) == (100, 50)
+    answer = await client.ask(ApiKey.METADATA, wanted, 9)
+    assert {topic.error_code for topic in answer.topics} == {ErrorCode.none}
 
 
-def test_the_partitions_of_one_request_are_limited_together(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        topics = [
-            {"name": name, "num_partitions": count, "replication_factor": 1, "assignments": [], "configs": []}
-            for name, count in (("a", MAX_PARTITIONS - 1), ("b", 2), ("c", 1))
-        ]
-        answer = await client.ask(ApiKey.CREATE_TOPICS, {"topics": topics, "timeout": 1000, "validate_only": True}, 5)
-        assert [topic.error_code for topic in answer.topics] == [
-            ErrorCode.none,
-            ErrorCode.policy_violation,
-            ErrorCode.none,
-        ]
-
-    play(scene)
+@played
+async def test_the_partitions_of_one_request_are_limited_together(world: World) -> None:
+    await world.start()
+    client = await world.client()
+    topics = [
+        {"name": name, "num_partitions": count, "replication_factor": 1, "assignments": [], "configs": []}
+        for name, count in (("a", MAX_PARTITIONS - 1), ("b", 2), ("c", 1))
+    ]
+    answer = await client.ask(ApiKey.CREATE_TOPICS, {"topics": topics, "timeout": 1000, "validate_only": True}, 5)
+    assert [topic.error_code for topic in answer.topics] == [
+        ErrorCode.none,
+        ErrorCode.policy_violation,
+        ErrorCode.none,
+    ]
 
 
-def test_metadata_of_members_is_limited_for_each_and_in_total(play: Play) -> None:
-    async def scene(world: World) -> None:
-        broker = await world.start(
-            offsets_topic_num_partitions=1,
-            queued_max_request_bytes=2_000_000,
-            socket_request_max_bytes=2_000_000,
-            message_max_bytes=600_000,
-            group_initial_rebalance_delay_ms=0,
-        )
-        client = await world.client()
-        await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
+@played
+async def test_metadata_of_members_is_limited_for_each_and_in_total(world: World) -> None:
+    broker = await world.start(
+        offsets_topic_num_partitions=1,
+        queued_max_request_bytes=2_000_000,
+        socket_request_max_bytes=2_000_000,
+        message_max_bytes=600_000,
+        group_initial_rebalance_delay_ms=0,
+    )
+    client = await world.client()
+    await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
 
-        async def join(group: str, size: int) -> ErrorCode:
-            message = {**JOIN, "group_id": group, "protocols": [{"name": "range", "metadata": bytes(size)}]}
-            answer = await client.ask(ApiKey.JOIN_GROUP, message, 3)
-            return ErrorCode(answer.error_code)
+    async def join(group: str, size: int) -> ErrorCode:
+        message = {**JOIN, "group_id": group, "protocols": [{"name": "range", "metadata": bytes(size)}]}
+        answer = await client.ask(ApiKey.JOIN_GROUP, message, 3)
+        return ErrorCode(answer.error_code)
 
-        assert await join("big", 700_000) is ErrorCode.group_max_size_reached
-        codes = [await join(f"g{number}", 500_000) for number in range(5)]
-        assert codes == [ErrorCode.none] * 3 + [ErrorCode.group_max_size_reached] * 2
-        assert broker.groups.runtime.size_bytes > 1_500_000
-        await world.pass_time(20)
-        assert broker.groups.runtime.size_bytes == 0, "their sessions are over"
-        assert await join("g9", 500_000) is ErrorCode.none
-
-    play(scene)
+    assert await join("big", 700_000) is ErrorCode.group_max_size_reached
+    codes = [await join(f"g{number}", 500_000) for number in range(5)]
+    assert codes == [ErrorCode.none] * 3 + [ErrorCode.group_max_size_reached] * 2
+    assert broker.groups.runtime.size_bytes > 1_500_000
+    await world.pass_time(20)
+    assert broker.groups.runtime.size_bytes == 0, "their sessions are over"
+    assert await join("g9", 500_000) is ErrorCode.none
 
 
-def test_members_that_wait_for_others_delay_no_other_client(play: Play) -> None:
+@played
+async def test_members_that_wait_for_others_delay_no_other_client(world: World) -> None:
     """Their metadata counts for the group, which has its own limit: members may wait for minutes."""
-
-    async def scene(world: World) -> None:
-        broker = await world.start(
-            offsets_topic_num_partitions=1,
-            queued_max_request_bytes=2_000_000,
-            socket_request_max_bytes=2_000_000,
-            group_initial_rebalance_delay_ms=60_000,
-        )
-        other = await world.client()
-        await other.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
-        members = [await world.client() for _ in range(4)]
-        protocols = [{"name": f"{number:05}", "metadata": bytes(200)} for number in range(800)]
-        message = {**JOIN, "rebalance_timeout": 600_000, "protocols": protocols, "reason": "because"}
-        for number, member in enumerate(members):
-            body = encode_request(ApiKey.JOIN_GROUP, 8, {**message, "group_instance_id": f"{number}"})
-            member.send(ApiKey.JOIN_GROUP, body, 8)
-            await world.pass_time(1)
-            assert await other.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
-        assert broker.groups.runtime.size_bytes > 4 * 300_000
-        assert 0 < broker.server.unanswered_bytes < 100, "their reasons are kept, which the group does not count"
-
-    play(scene)
+    broker = await world.start(
+        offsets_topic_num_partitions=1,
+        queued_max_request_bytes=2_000_000,
+        socket_request_max_bytes=2_000_000,
+        group_initial_rebalance_delay_ms=60_000,
+    )
+    other = await world.client()
+    await other.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
+    members = [await world.client() for _ in range(4)]
+    protocols = [{"name": f"{number:05}", "metadata": bytes(200)} for number in range(800)]
+    message = {**JOIN, "rebalance_timeout": 600_000, "protocols": protocols, "reason": "because"}
+    for number, member in enumerate(members):
+        body = encode_request(ApiKey.JOIN_GROUP, 8, {**message, "group_instance_id": f"{number}"})
+        member.send(ApiKey.JOIN_GROUP, body, 8)
+        await world.pass_time(1)
+        assert await other.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
+    assert broker.groups.runtime.size_bytes > 4 * 300_000
+    assert 0 < broker.server.unanswered_bytes < 100, "their reasons are kept, which the group does not count"
 
 
-def test_a_long_client_id_is_cut_in_the_ids_of_its_members(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start(offsets_topic_num_partitions=1)
-        client = await world.client()
-        await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
-        message = {**JOIN, "protocols": [{"name": "range", "metadata": b""}]}
-        client.send(ApiKey.JOIN_GROUP, message, 5, client_id="c" * 30_000)
-        answer = await client.answer()
-        assert answer.error_code is ErrorCode.member_id_required
-        assert len(answer.member_id) < 300
-
-    play(scene)
+@played
+async def test_a_long_client_id_is_cut_in_the_ids_of_its_members(world: World) -> None:
+    await world.start(offsets_topic_num_partitions=1)
+    client = await world.client()
+    await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
+    message = {**JOIN, "protocols": [{"name": "range", "metadata": b""}]}
+    client.send(ApiKey.JOIN_GROUP, message, 5, client_id="c" * 30_000)
+    answer = await client.answer()
+    assert answer.error_code is ErrorCode.member_id_required
+    assert len(answer.member_id) < 300
 
 
 def test_any_api_and_version_may_be_requested_and_none_is_remembered() -> None:

@@ -12,6 +12,7 @@ from odradek.model import ConfigurationError, ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Play, World
+from tests.scenes import played
 
 GROUP = 32
 KEYS = {"consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "7000"}
@@ -49,52 +50,46 @@ async def members(client: WireClient, group: str) -> int:
 
 
 @pytest.mark.parametrize("group", ["g", "a/b", ".", "..", "ä ö"])
-def test_a_group_has_its_own_heartbeats_at_once_and_after_a_restart(play: Play, group: str) -> None:
-    async def scene(world: World) -> None:
-        broker, client = await world.start(), await world.client()
-        await client.create_topic("t")
-        assert (await joined(client, group)).heartbeat_interval.total_seconds() == 5
-        await configure(client, group, KEYS)
-        assert (await joined(client, group)).heartbeat_interval.total_seconds() == 7
-        assert (await joined(client, "other")).heartbeat_interval.total_seconds() == 5
-        await broker.stop()
-        broker, client = await world.start(), await world.client()
-        assert broker.image.group_configs == {group: KEYS}
-        assert (await joined(client, group)).heartbeat_interval.total_seconds() == 7
-
-    play(scene)
+@played
+async def test_a_group_has_its_own_heartbeats_at_once_and_after_a_restart(world: World, group: str) -> None:
+    broker, client = await world.start(), await world.client()
+    await client.create_topic("t")
+    assert (await joined(client, group)).heartbeat_interval.total_seconds() == 5
+    await configure(client, group, KEYS)
+    assert (await joined(client, group)).heartbeat_interval.total_seconds() == 7
+    assert (await joined(client, "other")).heartbeat_interval.total_seconds() == 5
+    await broker.stop()
+    broker, client = await world.start(), await world.client()
+    assert broker.image.group_configs == {group: KEYS}
+    assert (await joined(client, group)).heartbeat_interval.total_seconds() == 7
 
 
-def test_a_member_is_silent_for_as_long_as_its_group_says(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        await client.create_topic("t")
-        await configure(client, "g", {"consumer.session.timeout.ms": "60000"})
-        for group in ("g", "other"):
-            await joined(client, group)
-        await asyncio.sleep(50)
-        assert [await members(client, group) for group in ("g", "other")] == [1, 0]
-
-    play(scene)
+@played
+async def test_a_member_is_silent_for_as_long_as_its_group_says(world: World) -> None:
+    await world.start()
+    client = await world.client()
+    await client.create_topic("t")
+    await configure(client, "g", {"consumer.session.timeout.ms": "60000"})
+    for group in ("g", "other"):
+        await joined(client, group)
+    await asyncio.sleep(50)
+    assert [await members(client, group) for group in ("g", "other")] == [1, 0]
 
 
-def test_members_share_an_assignment_within_the_interval_of_their_group(play: Play) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        await client.create_topic("t", partitions=10_000)
-        await configure(client, "g", {"consumer.assignment.interval.ms": "0"})
-        waits = []
-        for group in ("g", "other"):
-            await joined(client, group, "first")
-            await joined(client, group, "second")
-            begin = asyncio.get_running_loop().time()
-            await joined(client, group, "third")
-            waits.append(asyncio.get_running_loop().time() - begin)
-        assert waits[0] < 0.05 < waits[1], "10,000 partitions: 100 ms"
-
-    play(scene)
+@played
+async def test_members_share_an_assignment_within_the_interval_of_their_group(world: World) -> None:
+    await world.start()
+    client = await world.client()
+    await client.create_topic("t", partitions=10_000)
+    await configure(client, "g", {"consumer.assignment.interval.ms": "0"})
+    waits = []
+    for group in ("g", "other"):
+        await joined(client, group, "first")
+        await joined(client, group, "second")
+        begin = asyncio.get_running_loop().time()
+        await joined(client, group, "third")
+        waits.append(asyncio.get_running_loop().time() - begin)
+    assert waits[0] < 0.05 < waits[1], "10,000 partitions: 100 ms"
 
 
 def test_values_that_a_tool_wrote_and_that_are_invalid_are_ignored_with_an_error(

@@ -17,7 +17,8 @@ from odradek.security import (
     ResourceType,
 )
 from odradek.testing.wire_client import WireClient
-from odradek.testing.world import Play, World
+from odradek.testing.world import World
+from tests.scenes import played
 
 GROUP, SECRET, OPEN = "g", "secret", "open"
 
@@ -74,101 +75,84 @@ async def begin(world: World, rules: HidesTheSecret, **config: Any) -> WireClien
     return client
 
 
-def test_topics_that_may_not_be_described_are_refused_by_name_and_do_not_match_expressions(play: Play) -> None:
-    async def scene(world: World) -> None:
-        rules = HidesTheSecret()
-        client = await begin(world, rules)
-        rules.change(is_strict=True)
-        refused = await heartbeat(client, subscribed_topic_names=[SECRET])
-        assert refused.error_code == ErrorCode.topic_authorization_failed
-        joined = await heartbeat(client, subscribed_topic_regex=".*")
-        assert (joined.error_code, joined.assignment.topic_partitions) == (ErrorCode.none, ())
-        await asyncio.sleep(1)
-        owner = await heartbeat(client, member_epoch=joined.member_epoch, subscribed_topic_regex=".*")
-        assert (owner.error_code, len(owner.assignment.topic_partitions)) == (ErrorCode.none, 1)
-
-    play(scene)
+@played
+async def test_topics_that_may_not_be_described_are_refused_by_name_and_do_not_match_expressions(world: World) -> None:
+    rules = HidesTheSecret()
+    client = await begin(world, rules)
+    rules.change(is_strict=True)
+    refused = await heartbeat(client, subscribed_topic_names=[SECRET])
+    assert refused.error_code == ErrorCode.topic_authorization_failed
+    joined = await heartbeat(client, subscribed_topic_regex=".*")
+    assert (joined.error_code, joined.assignment.topic_partitions) == (ErrorCode.none, ())
+    await asyncio.sleep(1)
+    owner = await heartbeat(client, member_epoch=joined.member_epoch, subscribed_topic_regex=".*")
+    assert (owner.error_code, len(owner.assignment.topic_partitions)) == (ErrorCode.none, 1)
 
 
-def test_a_group_with_a_topic_that_may_not_be_described_is_not_described(play: Play) -> None:
-    async def scene(world: World) -> None:
-        rules = HidesTheSecret()
-        client = await begin(world, rules)
-        await heartbeat(client, subscribed_topic_names=[SECRET, OPEN])
-        message = {"group_ids": [GROUP], "include_authorized_operations": False}
-        (shown,) = (await client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, message, 1)).groups
-        (member,) = shown.members
-        assert sorted(each.topic_name for each in member.assignment.topic_partitions) == [OPEN, SECRET]
-        rules.change(is_strict=True)
-        (hidden,) = (await client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, message, 1)).groups
-        assert (hidden.error_code, hidden.members) == (ErrorCode.topic_authorization_failed, ())
-
-    play(scene)
+@played
+async def test_a_group_with_a_topic_that_may_not_be_described_is_not_described(world: World) -> None:
+    rules = HidesTheSecret()
+    client = await begin(world, rules)
+    await heartbeat(client, subscribed_topic_names=[SECRET, OPEN])
+    message = {"group_ids": [GROUP], "include_authorized_operations": False}
+    (shown,) = (await client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, message, 1)).groups
+    (member,) = shown.members
+    assert sorted(each.topic_name for each in member.assignment.topic_partitions) == [OPEN, SECRET]
+    rules.change(is_strict=True)
+    (hidden,) = (await client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, message, 1)).groups
+    assert (hidden.error_code, hidden.members) == (ErrorCode.topic_authorization_failed, ())
 
 
-def test_members_share_the_memory_of_requests(play: Play) -> None:
-    async def scene(world: World) -> None:
-        client = await begin(
-            world, HidesTheSecret(), queued_max_request_bytes=120_000, socket_request_max_bytes=100_000
-        )
-        assert (await heartbeat(client, subscribed_topic_names=[OPEN])).error_code == ErrorCode.none
-        many = [f"a topic that does not exist {number}" for number in range(800)]
-        assert (await heartbeat(client, "one", subscribed_topic_names=many)).error_code == ErrorCode.none
-        refused = await heartbeat(client, "two", subscribed_topic_names=many)
-        assert refused.error_code == ErrorCode.group_max_size_reached
-        assert "queued.max.request.bytes" in refused.error_message
-        again = await heartbeat(client, "one", subscribed_topic_names=many[:-1])
-        assert again.error_code == ErrorCode.none, "it needs less than before"
-
-    play(scene)
+@played
+async def test_members_share_the_memory_of_requests(world: World) -> None:
+    client = await begin(world, HidesTheSecret(), queued_max_request_bytes=120_000, socket_request_max_bytes=100_000)
+    assert (await heartbeat(client, subscribed_topic_names=[OPEN])).error_code == ErrorCode.none
+    many = [f"a topic that does not exist {number}" for number in range(800)]
+    assert (await heartbeat(client, "one", subscribed_topic_names=many)).error_code == ErrorCode.none
+    refused = await heartbeat(client, "two", subscribed_topic_names=many)
+    assert refused.error_code == ErrorCode.group_max_size_reached
+    assert "queued.max.request.bytes" in refused.error_message
+    again = await heartbeat(client, "one", subscribed_topic_names=many[:-1])
+    assert again.error_code == ErrorCode.none, "it needs less than before"
 
 
-def test_a_broker_without_the_protocol_says_so(play: Play) -> None:
-    async def scene(world: World) -> None:
-        client = await begin(world, HidesTheSecret(), group_coordinator_rebalance_protocols="classic")
-        refused = await heartbeat(client, subscribed_topic_names=[OPEN])
-        assert refused.error_code == ErrorCode.unsupported_version
-        assert "group.coordinator.rebalance.protocols" in refused.error_message
-
-    play(scene)
+@played
+async def test_a_broker_without_the_protocol_says_so(world: World) -> None:
+    client = await begin(world, HidesTheSecret(), group_coordinator_rebalance_protocols="classic")
+    refused = await heartbeat(client, subscribed_topic_names=[OPEN])
+    assert refused.error_code == ErrorCode.unsupported_version
+    assert "group.coordinator.rebalance.protocols" in refused.error_message
 
 
 @pytest.mark.parametrize(
     ("assignors", "text"),
     [("nosuch", "group.consumer.assignors: .*nosuch"), ("", "group.consumer.assignors is empty")],
 )
-def test_an_assignor_that_does_not_exist_ends_the_start(play: Play, assignors: str, text: str) -> None:
-    async def scene(world: World) -> None:
-        with pytest.raises(ConfigurationError, match=text):
-            await world.start(group_consumer_assignors=assignors)
-
-    play(scene)
+@played
+async def test_an_assignor_that_does_not_exist_ends_the_start(world: World, assignors: str, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        await world.start(group_consumer_assignors=assignors)
 
 
-def test_kafkas_names_of_assignors_are_known(play: Play) -> None:
-    async def scene(world: World) -> None:
-        name = "org.apache.kafka.coordinator.group.assignor.RangeAssignor"
-        client = await begin(world, HidesTheSecret(), group_consumer_assignors=name)
-        joined = await heartbeat(client, subscribed_topic_names=[OPEN], server_assignor="range")
-        assert joined.error_code == ErrorCode.none
-
-    play(scene)
+@played
+async def test_kafkas_names_of_assignors_are_known(world: World) -> None:
+    name = "org.apache.kafka.coordinator.group.assignor.RangeAssignor"
+    client = await begin(world, HidesTheSecret(), group_consumer_assignors=name)
+    joined = await heartbeat(client, subscribed_topic_names=[OPEN], server_assignor="range")
+    assert joined.error_code == ErrorCode.none
 
 
-def test_a_group_is_described_as_kafkas_tools_expect(play: Play) -> None:
+@played
+async def test_a_group_is_described_as_kafkas_tools_expect(world: World) -> None:
     """M7. Addresses as Java prints them, Kafka's words for a group that is not there, all operations of a group."""
-
-    async def scene(world: World) -> None:
-        client = await begin(world, HidesTheSecret())
-        await heartbeat(client, subscribed_topic_names=[OPEN])
-        message = {"group_ids": [GROUP, "nope"], "include_authorized_operations": True}
-        shown, missing = (await client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, message, 1)).groups
-        assert [each.client_host[0] for each in shown.members] == ["/"]
-        names = ("READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
-        assert shown.authorized_operations == sum(1 << AclOperation[name] for name in names)
-        assert (missing.error_code, missing.error_message) == (ErrorCode.group_id_not_found, "Group nope not found.")
-        classic = {"groups": [GROUP], "include_authorized_operations": False}
-        (other,) = (await client.ask(ApiKey.DESCRIBE_GROUPS, classic, 6)).groups
-        assert (other.group_state, other.error_message) == ("Dead", f"Group {GROUP} is not a classic group.")
-
-    play(scene)
+    client = await begin(world, HidesTheSecret())
+    await heartbeat(client, subscribed_topic_names=[OPEN])
+    message = {"group_ids": [GROUP, "nope"], "include_authorized_operations": True}
+    shown, missing = (await client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, message, 1)).groups
+    assert [each.client_host[0] for each in shown.members] == ["/"]
+    names = ("READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
+    assert shown.authorized_operations == sum(1 << AclOperation[name] for name in names)
+    assert (missing.error_code, missing.error_message) == (ErrorCode.group_id_not_found, "Group nope not found.")
+    classic = {"groups": [GROUP], "include_authorized_operations": False}
+    (other,) = (await client.ask(ApiKey.DESCRIBE_GROUPS, classic, 6)).groups
+    assert (other.group_state, other.error_message) == ("Dead", f"Group {GROUP} is not a classic group.")

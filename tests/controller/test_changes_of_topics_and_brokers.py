@@ -14,6 +14,7 @@ from odradek.metadata import paths
 from odradek.metadata.nodes import ConfigNode
 from odradek.model import ErrorCode, KafkaError
 from odradek.stores import MemoryStore
+from tests.scenes import played
 
 
 def setting(**keys: str) -> Any:
@@ -21,86 +22,78 @@ def setting(**keys: str) -> Any:
     return lambda before: {**before, **{key.replace("_", "."): value for key, value in keys.items()}}
 
 
-def test_more_partitions_are_led_when_the_answer_comes(play) -> None:
-    async def scenario(world) -> None:
-        broker = await world.started()
-        await broker.create_topics([NewTopic(name="t", config={"retention.ms": "5"})])
-        topic_id = broker.image.topics["t"].topic_id
-        assert await broker.create_partitions([NewPartitions(topic="t", count=4)]) == [None]
-        topic = broker.image.topics["t"]
-        assert {number: (each.leader, each.leader_epoch) for number, each in topic.partitions.items()} == dict.fromkeys(
-            range(4), (0, 0)
-        )
-        assert (topic.topic_id, topic.config) == (topic_id, {"retention.ms": "5"})
-        assert (await world.value("/brokers/topics/t"))["partitions"] == {str(number): [0] for number in range(4)}
-        await broker.stop()
-
-    play(scenario)
+@played
+async def test_more_partitions_are_led_when_the_answer_comes(world) -> None:
+    broker = await world.started()
+    await broker.create_topics([NewTopic(name="t", config={"retention.ms": "5"})])
+    topic_id = broker.image.topics["t"].topic_id
+    assert await broker.create_partitions([NewPartitions(topic="t", count=4)]) == [None]
+    topic = broker.image.topics["t"]
+    assert {number: (each.leader, each.leader_epoch) for number, each in topic.partitions.items()} == dict.fromkeys(
+        range(4), (0, 0)
+    )
+    assert (topic.topic_id, topic.config) == (topic_id, {"retention.ms": "5"})
+    assert (await world.value("/brokers/topics/t"))["partitions"] == {str(number): [0] for number in range(4)}
+    await broker.stop()
 
 
-def test_each_topic_gets_its_partitions_or_an_error_and_a_validation_changes_nothing(play) -> None:
-    async def scenario(world) -> None:
-        broker = await world.started()
-        await broker.create_topics([NewTopic(name="a"), NewTopic(name="b")])
-        wanted = [
-            NewPartitions(topic="a", count=3, assignment=[(0,)]),
-            NewPartitions(topic="b", count=1),
-            NewPartitions(topic="gone", count=3),
-        ]
-        expected = [None, ErrorCode.invalid_partitions, ErrorCode.unknown_topic_or_partition]
-        before = broker.image
-        for validate_only in (True, False):
-            results = await broker.create_partitions(wanted, validate_only=validate_only)
-            assert [None if error is None else error.code for error in results] == expected
-            assert (broker.image is before) == validate_only
-        assert [len(broker.image.topics[name].partitions) for name in "ab"] == [3, 2]
-        await broker.stop()
-
-    play(scenario)
+@played
+async def test_each_topic_gets_its_partitions_or_an_error_and_a_validation_changes_nothing(world) -> None:
+    broker = await world.started()
+    await broker.create_topics([NewTopic(name="a"), NewTopic(name="b")])
+    wanted = [
+        NewPartitions(topic="a", count=3, assignment=[(0,)]),
+        NewPartitions(topic="b", count=1),
+        NewPartitions(topic="gone", count=3),
+    ]
+    expected = [None, ErrorCode.invalid_partitions, ErrorCode.unknown_topic_or_partition]
+    before = broker.image
+    for validate_only in (True, False):
+        results = await broker.create_partitions(wanted, validate_only=validate_only)
+        assert [None if error is None else error.code for error in results] == expected
+        assert (broker.image is before) == validate_only
+    assert [len(broker.image.topics[name].partitions) for name in "ab"] == [3, 2]
+    await broker.stop()
 
 
-def test_only_the_controller_adds_partitions(play) -> None:
-    async def scenario(world) -> None:
-        first, second = await world.started(0), await world.started(1)
-        await first.create_topics([NewTopic(name="t")])
-        await world.until(lambda: "t" in second.image.topics)
-        with pytest.raises(KafkaError) as raised:
-            await second.create_partitions([NewPartitions(topic="t", count=3)])
-        assert raised.value.code is ErrorCode.not_controller
-        await first.create_partitions([NewPartitions(topic="t", count=6)])
-        await world.until(lambda: len(second.image.topics["t"].partitions) == 6)
-        await world.until(lambda: all(each.has_leader for each in second.image.topics["t"].partitions.values()))
-        await second.stop()
-        await first.stop()
-
-    play(scenario)
+@played
+async def test_only_the_controller_adds_partitions(world) -> None:
+    first, second = await world.started(0), await world.started(1)
+    await first.create_topics([NewTopic(name="t")])
+    await world.until(lambda: "t" in second.image.topics)
+    with pytest.raises(KafkaError) as raised:
+        await second.create_partitions([NewPartitions(topic="t", count=3)])
+    assert raised.value.code is ErrorCode.not_controller
+    await first.create_partitions([NewPartitions(topic="t", count=6)])
+    await world.until(lambda: len(second.image.topics["t"].partitions) == 6)
+    await world.until(lambda: all(each.has_leader for each in second.image.topics["t"].partitions.values()))
+    await second.stop()
+    await first.stop()
 
 
-def test_any_broker_changes_a_configuration_of_all(play) -> None:
-    async def scenario(world) -> None:
-        first, second = await world.started(0), await world.started(1)
-        await first.create_topics([NewTopic(name="t", config={"retention.ms": "5"})])
-        await world.until(lambda: "t" in second.image.topics)
-        changes = [
-            ConfigChange(topic="t", change=setting(segment_ms="7")),
-            ConfigChange(broker_id=0, change=setting(log_roll_ms="8")),
-            ConfigChange(change=setting(log_roll_ms="9")),
-        ]
-        assert await second.change_configs(changes) == [None] * 3
-        for broker in (second, first):
-            await world.until(lambda broker=broker: broker.image.broker_configs)
-            assert broker.image.topics["t"].config == {"retention.ms": "5", "segment.ms": "7"}
-            assert broker.image.broker_configs == {None: {"log.roll.ms": "9"}, 0: {"log.roll.ms": "8"}}
-        assert await world.value("/config/topics/t") == {
-            "version": 1,
-            "config": {"retention.ms": "5", "segment.ms": "7"},
-        }
-        assert await world.value("/config/brokers/<default>") == {"version": 1, "config": {"log.roll.ms": "9"}}
-        assert await world.store.children("/config/changes") == []
-        await second.stop()
-        await first.stop()
-
-    play(scenario)
+@played
+async def test_any_broker_changes_a_configuration_of_all(world) -> None:
+    first, second = await world.started(0), await world.started(1)
+    await first.create_topics([NewTopic(name="t", config={"retention.ms": "5"})])
+    await world.until(lambda: "t" in second.image.topics)
+    changes = [
+        ConfigChange(topic="t", change=setting(segment_ms="7")),
+        ConfigChange(broker_id=0, change=setting(log_roll_ms="8")),
+        ConfigChange(change=setting(log_roll_ms="9")),
+    ]
+    assert await second.change_configs(changes) == [None] * 3
+    for broker in (second, first):
+        await world.until(lambda broker=broker: broker.image.broker_configs)
+        assert broker.image.topics["t"].config == {"retention.ms": "5", "segment.ms": "7"}
+        assert broker.image.broker_configs == {None: {"log.roll.ms": "9"}, 0: {"log.roll.ms": "8"}}
+    assert await world.value("/config/topics/t") == {
+        "version": 1,
+        "config": {"retention.ms": "5", "segment.ms": "7"},
+    }
+    assert await world.value("/config/brokers/<default>") == {"version": 1, "config": {"log.roll.ms": "9"}}
+    assert await world.store.children("/config/changes") == []
+    await second.stop()
+    await first.stop()
 
 
 def test_a_change_that_is_refused_does_not_stop_the_others(play) -> None:
@@ -159,37 +152,32 @@ def test_of_two_changes_at_the_same_moment_none_is_lost(play) -> None:
     play(scenario)
 
 
-def test_a_broken_node_is_written_anew_and_an_equal_one_is_left_alone(play) -> None:
-    async def scenario(world) -> None:
-        for path in paths.PERSISTENT_ROOTS:
-            await world.store.create(path)
-        await world.store.create("/config/brokers/0", b"not JSON")
-        change = ConfigChange(broker_id=0, change=setting(log_roll_ms="1"))
-        for _ in range(2):
-            assert await write_changes(world.store, [change]) == [None]
-            node = await world.store.get("/config/brokers/0")
-            assert (json.loads(node.data)["config"], node.version) == ({"log.roll.ms": "1"}, 1)
-
-    play(scenario)
+@played
+async def test_a_broken_node_is_written_anew_and_an_equal_one_is_left_alone(world) -> None:
+    for path in paths.PERSISTENT_ROOTS:
+        await world.store.create(path)
+    await world.store.create("/config/brokers/0", b"not JSON")
+    change = ConfigChange(broker_id=0, change=setting(log_roll_ms="1"))
+    for _ in range(2):
+        assert await write_changes(world.store, [change]) == [None]
+        node = await world.store.get("/config/brokers/0")
+        assert (json.loads(node.data)["config"], node.version) == ({"log.roll.ms": "1"}, 1)
 
 
-def test_leaders_are_elected_when_an_unclean_election_is_allowed_while_the_controller_runs(play) -> None:
+@played
+async def test_leaders_are_elected_when_an_unclean_election_is_allowed_while_the_controller_runs(world) -> None:
     """M1: off by default, and records may be lost where it is on."""
-
-    async def scenario(world) -> None:
-        first, second = await world.started(0), await world.started(1)
-        await first.create_topics([NewTopic(name="t", assignment={0: (1, 0)})])
-        state = await world.value("/brokers/topics/t/partitions/0/state")
-        await world.store.set("/brokers/topics/t/partitions/0/state", json.dumps(state | {"isr": [1]}).encode())
-        first.view.watcher.mark(topics=["t"])
-        world.kill(second)
-        await world.until(lambda: not first.image.topics["t"].partitions[0].has_leader)
-        await asyncio.sleep(1)
-        assert not first.image.topics["t"].partitions[0].has_leader
-        first.update_config(BrokerConfig(unclean_leader_election_enable=True))
-        await first.change_configs([])
-        assert first.image.topics["t"].partitions[0].leader == 0
-        assert first.counters.unclean_elections == 1
-        await first.stop()
-
-    play(scenario)
+    first, second = await world.started(0), await world.started(1)
+    await first.create_topics([NewTopic(name="t", assignment={0: (1, 0)})])
+    state = await world.value("/brokers/topics/t/partitions/0/state")
+    await world.store.set("/brokers/topics/t/partitions/0/state", json.dumps(state | {"isr": [1]}).encode())
+    first.view.watcher.mark(topics=["t"])
+    world.kill(second)
+    await world.until(lambda: not first.image.topics["t"].partitions[0].has_leader)
+    await asyncio.sleep(1)
+    assert not first.image.topics["t"].partitions[0].has_leader
+    first.update_config(BrokerConfig(unclean_leader_election_enable=True))
+    await first.change_configs([])
+    assert first.image.topics["t"].partitions[0].leader == 0
+    assert first.counters.unclean_elections == 1
+    await first.stop()

@@ -24,6 +24,7 @@ from odradek.protocol.internal_records.group_records import (
     OffsetCommitKey,
 )
 from odradek.testing.world import World
+from tests.scenes import played
 
 Play = Callable[..., None]
 GROUP = "g"
@@ -125,30 +126,27 @@ BYTES = {"base offset": 7, "length": 9, "magic": 16, "value": 70}
 
 @pytest.mark.parametrize("byte", BYTES.values(), ids=BYTES)
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_damaged_batch_is_skipped_and_named_and_the_commits_around_it_are_loaded(
-    play: Play, caplog: pytest.LogCaptureFixture, number: int, byte: int
+@played
+async def test_a_damaged_batch_is_skipped_and_named_and_the_commits_around_it_are_loaded(
+    world: Any, caplog: pytest.LogCaptureFixture, number: int, byte: int
 ) -> None:
     """M8."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        for each in range(3):
-            assert await commit(client, {each: 10 + each}) == [ErrorCode.none]
-        partition = group_partition(world)
-        damage(world, number, byte)
-        lead_again(world)
-        await world.pass_time(5)
-        known = await offsets_of(client)
-        assert number not in known
-        assert known.items() <= {0: 10, 1: 11, 2: 12}.items()
-        if byte == BYTES["value"]:
-            assert len(known) == 2
-            assert f"Skipped the offsets {number} to {number} of {OFFSETS_TOPIC}-{partition}" in caplog.text
-        assert f"odradek log verify /data/{OFFSETS_TOPIC}-{partition}` shows the damage" in caplog.text
-        assert await commit(client, {number: 20}) == [ErrorCode.none]
-        assert (await offsets_of(client))[number] == 20
-
-    play(scenario)
+    client = await ready(world)
+    for each in range(3):
+        assert await commit(client, {each: 10 + each}) == [ErrorCode.none]
+    partition = group_partition(world)
+    damage(world, number, byte)
+    lead_again(world)
+    await world.pass_time(5)
+    known = await offsets_of(client)
+    assert number not in known
+    assert known.items() <= {0: 10, 1: 11, 2: 12}.items()
+    if byte == BYTES["value"]:
+        assert len(known) == 2
+        assert f"Skipped the offsets {number} to {number} of {OFFSETS_TOPIC}-{partition}" in caplog.text
+    assert f"odradek log verify /data/{OFFSETS_TOPIC}-{partition}` shows the damage" in caplog.text
+    assert await commit(client, {number: 20}) == [ErrorCode.none]
+    assert (await offsets_of(client))[number] == 20
 
 
 def test_a_malformed_record_is_skipped_counted_and_named(play: Play, caplog: pytest.LogCaptureFixture) -> None:
@@ -169,240 +167,201 @@ def test_a_malformed_record_is_skipped_counted_and_named(play: Play, caplog: pyt
     assert "Skipped 2 malformed records, and 1 of unknown types, of __consumer_offsets-" in caplog.text
 
 
-def test_a_record_that_names_a_member_twice_does_not_keep_its_partition_from_loading(play: Play) -> None:
+@played
+async def test_a_record_that_names_a_member_twice_does_not_keep_its_partition_from_loading(world: Any) -> None:
     """M8."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        assert await commit(client, {0: 10}) == [ErrorCode.none]
-        members = tuple(
-            MemberMetadata(
-                member_id=member_id, group_instance_id=instance_id, client_id="c", client_host="/h",
-                session_timeout=10_000, rebalance_timeout=10_000, subscription=b"", assignment=b"x",
-            )
-            for member_id, instance_id in [("a", None), ("a", None), ("b", "i"), ("c", "i")]
-        )  # fmt: skip
-        value = GroupMetadataValue(protocol_type="x", generation=3, protocol="p", leader="a", members=members)
-        await append(world, GROUP_RECORDS.encode(GroupMetadataKey(group=GROUP), value))
-        await world.restart()
-        await world.pass_time(1)
-        client = await ready(world, "later")
-        assert await offsets_of(client) == {0: 10}
-        described = await client.ask(
-            ApiKey.DESCRIBE_GROUPS, {"groups": [GROUP], "include_authorized_operations": False}, 5
+    client = await ready(world)
+    assert await commit(client, {0: 10}) == [ErrorCode.none]
+    members = tuple(
+        MemberMetadata(
+            member_id=member_id, group_instance_id=instance_id, client_id="c", client_host="/h",
+            session_timeout=10_000, rebalance_timeout=10_000, subscription=b"", assignment=b"x",
         )
-        assert [each.member_id for each in described.groups[0].members] == ["a", "b"]
-        await asyncio.sleep(30)
-        assert (
-            await client.ask(ApiKey.DESCRIBE_GROUPS, {"groups": [GROUP], "include_authorized_operations": False}, 5)
-        ).groups[0].group_state == "Empty"
-
-    play(scenario)
+        for member_id, instance_id in [("a", None), ("a", None), ("b", "i"), ("c", "i")]
+    )  # fmt: skip
+    value = GroupMetadataValue(protocol_type="x", generation=3, protocol="p", leader="a", members=members)
+    await append(world, GROUP_RECORDS.encode(GroupMetadataKey(group=GROUP), value))
+    await world.restart()
+    await world.pass_time(1)
+    client = await ready(world, "later")
+    assert await offsets_of(client) == {0: 10}
+    described = await client.ask(ApiKey.DESCRIBE_GROUPS, {"groups": [GROUP], "include_authorized_operations": False}, 5)
+    assert [each.member_id for each in described.groups[0].members] == ["a", "b"]
+    await asyncio.sleep(30)
+    assert (
+        await client.ask(ApiKey.DESCRIBE_GROUPS, {"groups": [GROUP], "include_authorized_operations": False}, 5)
+    ).groups[0].group_state == "Empty"
 
 
 # ---- requests --------------------------------------------------------------------------------------------------------
 
 
-def test_a_join_that_is_too_large_at_a_broker_that_is_not_coordinator_gets_not_coordinator(play: Play) -> None:
+@played
+async def test_a_join_that_is_too_large_at_a_broker_that_is_not_coordinator_gets_not_coordinator(world: Any) -> None:
     """M6. GROUP_MAX_SIZE_REACHED would be final for the client."""
-
-    async def scenario(world: Any) -> None:
-        client = await world.client()
-        joined = await client.ask(ApiKey.JOIN_GROUP, large_join(1_200_000))
-        assert joined.error_code == ErrorCode.not_coordinator
-
-    play(scenario)
+    client = await world.client()
+    joined = await client.ask(ApiKey.JOIN_GROUP, large_join(1_200_000))
+    assert joined.error_code == ErrorCode.not_coordinator
 
 
 def large_join(size: int, **more: Any) -> dict[str, Any]:
     return join_message(protocols=[{"name": "range", "metadata": bytes(size)}], **more)
 
 
-def test_ten_megabytes_of_user_data_are_refused_and_the_group_goes_on(play: Play) -> None:
+@played
+async def test_ten_megabytes_of_user_data_are_refused_and_the_group_goes_on(world: Any) -> None:
     """M6."""
-
-    async def scenario(world: Any) -> None:
-        client, other = await ready(world), await world.client("other")
-        joined = await stable_member(client)
-        refused = await other.ask(ApiKey.JOIN_GROUP, large_join(10_000_000))
-        assert refused.error_code == ErrorCode.group_max_size_reached
-        assert await alive(client, joined) is ErrorCode.none
-
-    play(scenario)
+    client, other = await ready(world), await world.client("other")
+    joined = await stable_member(client)
+    refused = await other.ask(ApiKey.JOIN_GROUP, large_join(10_000_000))
+    assert refused.error_code == ErrorCode.group_max_size_reached
+    assert await alive(client, joined) is ErrorCode.none
 
 
-def test_a_group_whose_members_do_not_fit_into_a_record_keeps_its_last_generation(play: Play) -> None:
+@played
+async def test_a_group_whose_members_do_not_fit_into_a_record_keeps_its_last_generation(world: Any) -> None:
     """M6. Each member fits; the error is the one that Kafka has for it."""
-
-    async def scenario(world: Any) -> None:
-        client, other = await ready(world), await world.client("other")
-        joined = await stable_member(client, protocols=[{"name": "range", "metadata": bytes(700_000)}])
-        joining = other.request(ApiKey.JOIN_GROUP, large_join(700_000), 3)
-        await world.pass_time(1)
-        again = await client.ask(ApiKey.JOIN_GROUP, large_join(700_000, member_id=joined.member_id), 3)
-        assert again.error_code == (await joining).error_code == ErrorCode.unknown_server_error
-        assert await alive(client, joined) is ErrorCode.none
-        assert await commit(
-            client, {0: 5}, member_id=joined.member_id, generation_id_or_member_epoch=joined.generation_id
-        ) == [ErrorCode.none]
-
-    play(scenario)
+    client, other = await ready(world), await world.client("other")
+    joined = await stable_member(client, protocols=[{"name": "range", "metadata": bytes(700_000)}])
+    joining = other.request(ApiKey.JOIN_GROUP, large_join(700_000), 3)
+    await world.pass_time(1)
+    again = await client.ask(ApiKey.JOIN_GROUP, large_join(700_000, member_id=joined.member_id), 3)
+    assert again.error_code == (await joining).error_code == ErrorCode.unknown_server_error
+    assert await alive(client, joined) is ErrorCode.none
+    assert await commit(
+        client, {0: 5}, member_id=joined.member_id, generation_id_or_member_epoch=joined.generation_id
+    ) == [ErrorCode.none]
 
 
-def test_an_assignment_that_does_not_fit_into_a_record_fails_its_sync_and_starts_another_rebalance(play: Play) -> None:
+@played
+async def test_an_assignment_that_does_not_fit_into_a_record_fails_its_sync_and_starts_another_rebalance(
+    world: Any,
+) -> None:
     """M6."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        joined = await client.ask(ApiKey.JOIN_GROUP, join_message(), 3)
-        sync = {
-            "group_id": GROUP,
-            "generation_id": joined.generation_id,
-            "member_id": joined.member_id,
-            "assignments": [{"member_id": joined.member_id, "assignment": bytes(2_000_000)}],
-        }
-        assert (await client.ask(ApiKey.SYNC_GROUP, sync, 2)).error_code == ErrorCode.unknown_server_error
-        assert await alive(client, joined) is ErrorCode.rebalance_in_progress
-        again = await client.ask(ApiKey.JOIN_GROUP, join_message(member_id=joined.member_id), 3)
-        assert (again.error_code, again.generation_id) == (ErrorCode.none, 2)
-
-    play(scenario)
+    client = await ready(world)
+    joined = await client.ask(ApiKey.JOIN_GROUP, join_message(), 3)
+    sync = {
+        "group_id": GROUP,
+        "generation_id": joined.generation_id,
+        "member_id": joined.member_id,
+        "assignments": [{"member_id": joined.member_id, "assignment": bytes(2_000_000)}],
+    }
+    assert (await client.ask(ApiKey.SYNC_GROUP, sync, 2)).error_code == ErrorCode.unknown_server_error
+    assert await alive(client, joined) is ErrorCode.rebalance_in_progress
+    again = await client.ask(ApiKey.JOIN_GROUP, join_message(member_id=joined.member_id), 3)
+    assert (again.error_code, again.generation_id) == (ErrorCode.none, 2)
 
 
 @pytest.mark.parametrize("offset", [-(2**63), -1, 2**63 - 1])
-def test_negative_and_huge_offsets_are_kept_as_kafka_keeps_them(play: Play, offset: int) -> None:
+@played
+async def test_negative_and_huge_offsets_are_kept_as_kafka_keeps_them(world: Any, offset: int) -> None:
     """M8. Clients decide what an offset means; a restart changes nothing."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        assert await commit(client, {0: offset}) == [ErrorCode.none]
-        await world.restart()
-        await world.pass_time(1)
-        assert await offsets_of(await ready(world, "later")) == {0: offset}
-
-    play(scenario)
+    client = await ready(world)
+    assert await commit(client, {0: offset}) == [ErrorCode.none]
+    await world.restart()
+    await world.pass_time(1)
+    assert await offsets_of(await ready(world, "later")) == {0: offset}
 
 
-def test_commits_for_partitions_that_do_not_exist_are_refused_one_by_one(play: Play) -> None:
+@played
+async def test_commits_for_partitions_that_do_not_exist_are_refused_one_by_one(world: Any) -> None:
     """M8."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        missing = ErrorCode.unknown_topic_or_partition
-        assert await commit(client, {-1: 1, 3: 1, 2**31 - 1: 1, 1: 1}) == [missing, missing, missing, ErrorCode.none]
-        assert await offsets_of(client) == {1: 1}
-
-    play(scenario)
+    client = await ready(world)
+    missing = ErrorCode.unknown_topic_or_partition
+    assert await commit(client, {-1: 1, 3: 1, 2**31 - 1: 1, 1: 1}) == [missing, missing, missing, ErrorCode.none]
+    assert await offsets_of(client) == {1: 1}
 
 
-def test_metadata_of_an_offset_has_a_limit(play: Play) -> None:
+@played
+async def test_metadata_of_an_offset_has_a_limit(world: Any) -> None:
     """M8. `offset.metadata.max.bytes` counts characters, as in Kafka."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        assert await commit(client, {0: 1}, metadata="ä" * 4096) == [ErrorCode.none]
-        assert await commit(client, {0: 2}, metadata="ä" * 4097) == [ErrorCode.offset_metadata_too_large]
-        assert await offsets_of(client) == {0: 1}
-
-    play(scenario)
+    client = await ready(world)
+    assert await commit(client, {0: 1}, metadata="ä" * 4096) == [ErrorCode.none]
+    assert await commit(client, {0: 2}, metadata="ä" * 4097) == [ErrorCode.offset_metadata_too_large]
+    assert await offsets_of(client) == {0: 1}
 
 
-def test_a_commit_that_is_too_large_for_a_batch_fails_and_leaves_the_group_as_it_is(play: Play) -> None:
+@played
+async def test_a_commit_that_is_too_large_for_a_batch_fails_and_leaves_the_group_as_it_is(world: Any) -> None:
     """M8."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        joined = await stable_member(client)
-        rejoining = client.request(ApiKey.JOIN_GROUP, join_message(), 3)
-        await world.pass_time(1)
-        member = {"member_id": joined.member_id, "generation_id_or_member_epoch": joined.generation_id}
-        other = await world.client("other")
-        await world.create_topic("wide", 400)
-        topics = [
-            {
-                "name": "wide",
-                "partitions": [
-                    {"partition_index": number, "committed_offset": 1, "committed_metadata": "x" * 4000}
-                    for number in range(400)
-                ],
-            }
-        ]
-        message = {"group_id": GROUP, "topics": topics} | member
-        answer = await other.ask(ApiKey.OFFSET_COMMIT, message, 8)
-        assert {each.error_code for each in answer.topics[0].partitions} == {ErrorCode.unknown_server_error}
-        await world.pass_time(1)
-        assert not rejoining.done(), "the other member still waits for this one"
-        again = await other.ask(ApiKey.JOIN_GROUP, join_message(member_id=joined.member_id), 3)
-        assert (again.generation_id, (await rejoining).generation_id) == (2, 2)
-
-    play(scenario)
+    client = await ready(world)
+    joined = await stable_member(client)
+    rejoining = client.request(ApiKey.JOIN_GROUP, join_message(), 3)
+    await world.pass_time(1)
+    member = {"member_id": joined.member_id, "generation_id_or_member_epoch": joined.generation_id}
+    other = await world.client("other")
+    await world.create_topic("wide", 400)
+    topics = [
+        {
+            "name": "wide",
+            "partitions": [
+                {"partition_index": number, "committed_offset": 1, "committed_metadata": "x" * 4000}
+                for number in range(400)
+            ],
+        }
+    ]
+    message = {"group_id": GROUP, "topics": topics} | member
+    answer = await other.ask(ApiKey.OFFSET_COMMIT, message, 8)
+    assert {each.error_code for each in answer.topics[0].partitions} == {ErrorCode.unknown_server_error}
+    await world.pass_time(1)
+    assert not rejoining.done(), "the other member still waits for this one"
+    again = await other.ask(ApiKey.JOIN_GROUP, join_message(member_id=joined.member_id), 3)
+    assert (again.generation_id, (await rejoining).generation_id) == (2, 2)
 
 
-def test_a_retention_time_beyond_all_times_does_not_disturb_other_groups(play: Play) -> None:
+@played
+async def test_a_retention_time_beyond_all_times_does_not_disturb_other_groups(world: Any) -> None:
     """M8. Versions 2 to 4."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        joined = await stable_member(client)
-        codes = await commit(client, {0: 1}, 4, group_id="other", retention_time=2**63 - 1)
-        assert codes == [ErrorCode.none]
-        assert await alive(client, joined) is ErrorCode.none
-        assert await offsets_of(client, "other") == {0: 1}
-
-    play(scenario)
+    client = await ready(world)
+    joined = await stable_member(client)
+    codes = await commit(client, {0: 1}, 4, group_id="other", retention_time=2**63 - 1)
+    assert codes == [ErrorCode.none]
+    assert await alive(client, joined) is ErrorCode.none
+    assert await offsets_of(client, "other") == {0: 1}
 
 
 @pytest.mark.parametrize("length", [0, 32_767])
-def test_the_longest_and_the_empty_group_id(play: Play, length: int) -> None:
+@played
+async def test_the_longest_and_the_empty_group_id(world: Any, length: int) -> None:
     """M6. Old clients commit to the group with an empty id."""
-
-    async def scenario(world: Any) -> None:
-        group = "g" * length
-        client = await ready(world)
-        assert await commit(client, {0: 7}, group_id=group) == [ErrorCode.none]
-        joined = await client.ask(ApiKey.JOIN_GROUP, join_message(group_id=group), 3)
-        assert joined.error_code == (ErrorCode.none if length else ErrorCode.invalid_group_id)
-        await world.restart()
-        await world.pass_time(1)
-        client = await ready(world, "later")
-        assert await offsets_of(client, group) == {0: 7}
-        listed = await client.ask(ApiKey.LIST_GROUPS, {})
-        assert [each.group_id for each in listed.groups] == [group]
-
-    play(scenario)
+    group = "g" * length
+    client = await ready(world)
+    assert await commit(client, {0: 7}, group_id=group) == [ErrorCode.none]
+    joined = await client.ask(ApiKey.JOIN_GROUP, join_message(group_id=group), 3)
+    assert joined.error_code == (ErrorCode.none if length else ErrorCode.invalid_group_id)
+    await world.restart()
+    await world.pass_time(1)
+    client = await ready(world, "later")
+    assert await offsets_of(client, group) == {0: 7}
+    listed = await client.ask(ApiKey.LIST_GROUPS, {})
+    assert [each.group_id for each in listed.groups] == [group]
 
 
-def test_a_group_id_longer_than_a_string_of_the_protocol_ends_the_connection_alone(play: Play) -> None:
+@played
+async def test_a_group_id_longer_than_a_string_of_the_protocol_ends_the_connection_alone(world: Any) -> None:
     """M6. A compact string could be longer."""
-
-    async def scenario(world: Any) -> None:
-        client, other = await ready(world), await world.client("other")
-        joined = await stable_member(client)
-        with pytest.raises(ConnectionResetError):
-            await other.ask(ApiKey.JOIN_GROUP, join_message(group_id="g" * 40_000), 9)
-        assert await alive(client, joined) is ErrorCode.none
-
-    play(scenario)
+    client, other = await ready(world), await world.client("other")
+    joined = await stable_member(client)
+    with pytest.raises(ConnectionResetError):
+        await other.ask(ApiKey.JOIN_GROUP, join_message(group_id="g" * 40_000), 9)
+    assert await alive(client, joined) is ErrorCode.none
 
 
-def test_a_member_that_joins_and_never_syncs_is_removed(play: Play) -> None:
+@played
+async def test_a_member_that_joins_and_never_syncs_is_removed(world: Any) -> None:
     """M6."""
-
-    async def scenario(world: Any) -> None:
-        client, silent = await ready(world), await world.client("silent")
-        first = await stable_member(client, session_timeout=300_000)
-        joining = silent.request(ApiKey.JOIN_GROUP, join_message(session_timeout=300_000), 3)
-        await world.pass_time(1)
-        again = await client.ask(ApiKey.JOIN_GROUP, join_message(member_id=first.member_id, session_timeout=300_000), 3)
-        assert (await joining).generation_id == again.generation_id == 2
-        sync = {"group_id": GROUP, "generation_id": 2, "member_id": first.member_id, "assignments": []}
-        assert (await client.ask(ApiKey.SYNC_GROUP, sync, 2)).error_code == ErrorCode.none
-        await world.pass_time(61)
-        assert await alive(client, again) is ErrorCode.rebalance_in_progress
-        third = await client.ask(ApiKey.JOIN_GROUP, join_message(member_id=first.member_id, session_timeout=300_000), 3)
-        assert (third.generation_id, len(third.members)) == (3, 1)
-
-    play(scenario)
+    client, silent = await ready(world), await world.client("silent")
+    first = await stable_member(client, session_timeout=300_000)
+    joining = silent.request(ApiKey.JOIN_GROUP, join_message(session_timeout=300_000), 3)
+    await world.pass_time(1)
+    again = await client.ask(ApiKey.JOIN_GROUP, join_message(member_id=first.member_id, session_timeout=300_000), 3)
+    assert (await joining).generation_id == again.generation_id == 2
+    sync = {"group_id": GROUP, "generation_id": 2, "member_id": first.member_id, "assignments": []}
+    assert (await client.ask(ApiKey.SYNC_GROUP, sync, 2)).error_code == ErrorCode.none
+    await world.pass_time(61)
+    assert await alive(client, again) is ErrorCode.rebalance_in_progress
+    third = await client.ask(ApiKey.JOIN_GROUP, join_message(member_id=first.member_id, session_timeout=300_000), 3)
+    assert (third.generation_id, len(third.members)) == (3, 1)
 
 
 def test_five_thousand_joins_at_once_make_one_generation(play: Play) -> None:
@@ -434,25 +393,20 @@ def test_five_thousand_joins_at_once_make_one_generation(play: Play) -> None:
     play(scenario, group_initial_rebalance_delay_ms="3000")
 
 
-def test_a_subscription_of_ten_thousand_topics(play: Play) -> None:
+@played
+async def test_a_subscription_of_ten_thousand_topics(world: Any) -> None:
     """M6."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        topics = tuple(f"topic-of-the-customer-{number}" for number in range(10_000))
-        data = encode_subscription(Subscription(topics=topics))
-        joined = await stable_member(client, protocols=[{"name": "range", "metadata": data}])
-        message = {"group_id": GROUP, "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}]}
-        assert (await client.ask(ApiKey.OFFSET_DELETE, message)).error_code == ErrorCode.none
-        await world.restart()
-        await world.pass_time(1)
-        client = await ready(world, "later")
-        described = await client.ask(
-            ApiKey.DESCRIBE_GROUPS, {"groups": [GROUP], "include_authorized_operations": False}, 5
-        )
-        assert described.groups[0].members[0].member_id == joined.member_id
-
-    play(scenario)
+    client = await ready(world)
+    topics = tuple(f"topic-of-the-customer-{number}" for number in range(10_000))
+    data = encode_subscription(Subscription(topics=topics))
+    joined = await stable_member(client, protocols=[{"name": "range", "metadata": data}])
+    message = {"group_id": GROUP, "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}]}
+    assert (await client.ask(ApiKey.OFFSET_DELETE, message)).error_code == ErrorCode.none
+    await world.restart()
+    await world.pass_time(1)
+    client = await ready(world, "later")
+    described = await client.ask(ApiKey.DESCRIBE_GROUPS, {"groups": [GROUP], "include_authorized_operations": False}, 5)
+    assert described.groups[0].members[0].member_id == joined.member_id
 
 
 def test_a_replica_that_is_whole_takes_over_from_a_coordinator_with_a_damaged_batch(

@@ -11,6 +11,7 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import Subscription, encode_subscription
 from odradek.protocol.internal_records.group_records import OffsetCommitValue
+from tests.scenes import played
 
 Play = Callable[..., None]
 GROUP = "g"
@@ -86,92 +87,78 @@ async def join(client: Any, protocol_type: str = "consumer", metadata: bytes | N
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_an_empty_group_is_deleted_with_its_offsets(play: Play, version: int) -> None:
+@played
+async def test_an_empty_group_is_deleted_with_its_offsets(world: Any, version: int) -> None:
     """M8. KIP-229."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        await commit(client, GROUP, ("t", 0, 5), ("u", 0, 6))
-        await commit(client, "kept", ("t", 0, 7))
-        assert await delete(client, GROUP, "none", version=version) == {
-            GROUP: ErrorCode.none,
-            "none": ErrorCode.group_id_not_found,
-        }
-        for _ in range(2):
-            assert (await listed(client), await offsets_of(client)) == (["kept"], {})
-            assert await offsets_of(client, "kept") == {"t-0": 7}
-            await world.restart()
-            client = await world.client("later")
-
-    play(scenario)
-
-
-def test_a_group_with_members_is_not_deleted(play: Play) -> None:
-    """M8."""
-
-    async def scenario(world: Any) -> None:
-        client, other = await ready(world), await world.client("other")
-        joined = await join(client)
-        assert await delete(client, GROUP) == {GROUP: ErrorCode.non_empty_group}
-        leaving = client.request(ApiKey.LEAVE_GROUP, {"group_id": GROUP, "member_id": joined.member_id}, 0)
-        assert (await leaving).error_code == ErrorCode.none
-        assert await delete(other, GROUP) == {GROUP: ErrorCode.none}
-        assert await listed(other) == []
-        assert (await join(client)).generation_id == 1, "a new group of the same name"
-
-    play(scenario)
-
-
-def test_a_deletion_waits_for_the_record_of_the_last_member_leaving(play: Play) -> None:
-    """M8."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        joined = await join(client)
-        groups = world.broker.groups
-        leaving = groups.submit(GROUP, LeaveRequest(members=(LeavingMember(member_id=joined.member_id),)))
-        deletion = groups.submit(GROUP, DeleteGroupRequest())
-        assert not leaving.done()
-        assert not deletion.done()
-        assert await deletion is ErrorCode.none
-        assert leaving.done()
+    client = await ready(world)
+    await commit(client, GROUP, ("t", 0, 5), ("u", 0, 6))
+    await commit(client, "kept", ("t", 0, 7))
+    assert await delete(client, GROUP, "none", version=version) == {
+        GROUP: ErrorCode.none,
+        "none": ErrorCode.group_id_not_found,
+    }
+    for _ in range(2):
+        assert (await listed(client), await offsets_of(client)) == (["kept"], {})
+        assert await offsets_of(client, "kept") == {"t-0": 7}
         await world.restart()
-        assert await listed(await world.client("later")) == []
-
-    play(scenario)
+        client = await world.client("later")
 
 
-def test_an_offset_that_is_being_committed_is_deleted_too(play: Play) -> None:
+@played
+async def test_a_group_with_members_is_not_deleted(world: Any) -> None:
     """M8."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        await commit(client, GROUP, ("t", 0, 5))
-        groups = world.broker.groups
-        value = OffsetCommitValue(offset=6, commit_timestamp=0)
-        committing = groups.submit(GROUP, CommitRequest(values={TopicPartition("t", 1): value}))
-        assert await groups.submit(GROUP, DeleteGroupRequest()) is ErrorCode.none
-        assert committing.result() is ErrorCode.none
-        assert await offsets_of(client) == {}
-
-    play(scenario)
+    client, other = await ready(world), await world.client("other")
+    joined = await join(client)
+    assert await delete(client, GROUP) == {GROUP: ErrorCode.non_empty_group}
+    leaving = client.request(ApiKey.LEAVE_GROUP, {"group_id": GROUP, "member_id": joined.member_id}, 0)
+    assert (await leaving).error_code == ErrorCode.none
+    assert await delete(other, GROUP) == {GROUP: ErrorCode.none}
+    assert await listed(other) == []
+    assert (await join(client)).generation_id == 1, "a new group of the same name"
 
 
-def test_deletions_at_a_broker_that_is_not_coordinator_or_stops_get_not_coordinator(play: Play) -> None:
-    async def scenario(world: Any) -> None:
-        await world.create_topic("t", 3)
-        client = await world.client()
-        assert await delete(client, GROUP) == {GROUP: ErrorCode.not_coordinator}
-        assert await delete_offsets(client, GROUP, ("t", 0)) == ErrorCode.not_coordinator
-        await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": [GROUP]})
-        await commit(client, GROUP, ("t", 0, 5))
-        deletion = world.broker.groups.submit(GROUP, DeleteGroupRequest())
-        world.broker.groups.stop()
-        with pytest.raises(KafkaError) as error:
-            await deletion
-        assert error.value.code is ErrorCode.not_coordinator
+@played
+async def test_a_deletion_waits_for_the_record_of_the_last_member_leaving(world: Any) -> None:
+    """M8."""
+    client = await ready(world)
+    joined = await join(client)
+    groups = world.broker.groups
+    leaving = groups.submit(GROUP, LeaveRequest(members=(LeavingMember(member_id=joined.member_id),)))
+    deletion = groups.submit(GROUP, DeleteGroupRequest())
+    assert not leaving.done()
+    assert not deletion.done()
+    assert await deletion is ErrorCode.none
+    assert leaving.done()
+    await world.restart()
+    assert await listed(await world.client("later")) == []
 
-    play(scenario)
+
+@played
+async def test_an_offset_that_is_being_committed_is_deleted_too(world: Any) -> None:
+    """M8."""
+    client = await ready(world)
+    await commit(client, GROUP, ("t", 0, 5))
+    groups = world.broker.groups
+    value = OffsetCommitValue(offset=6, commit_timestamp=0)
+    committing = groups.submit(GROUP, CommitRequest(values={TopicPartition("t", 1): value}))
+    assert await groups.submit(GROUP, DeleteGroupRequest()) is ErrorCode.none
+    assert committing.result() is ErrorCode.none
+    assert await offsets_of(client) == {}
+
+
+@played
+async def test_deletions_at_a_broker_that_is_not_coordinator_or_stops_get_not_coordinator(world: Any) -> None:
+    await world.create_topic("t", 3)
+    client = await world.client()
+    assert await delete(client, GROUP) == {GROUP: ErrorCode.not_coordinator}
+    assert await delete_offsets(client, GROUP, ("t", 0)) == ErrorCode.not_coordinator
+    await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": [GROUP]})
+    await commit(client, GROUP, ("t", 0, 5))
+    deletion = world.broker.groups.submit(GROUP, DeleteGroupRequest())
+    world.broker.groups.stop()
+    with pytest.raises(KafkaError) as error:
+        await deletion
+    assert error.value.code is ErrorCode.not_coordinator
 
 
 def test_single_offsets_of_an_empty_group_are_deleted(play: Play) -> None:
@@ -200,20 +187,17 @@ def test_single_offsets_of_an_empty_group_are_deleted(play: Play) -> None:
     play(scenario, offsets_retention_check_interval_ms="60000")
 
 
-def test_offsets_of_subscribed_topics_are_not_deleted(play: Play) -> None:
+@played
+async def test_offsets_of_subscribed_topics_are_not_deleted(world: Any) -> None:
     """M8."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        await commit(client, GROUP, ("t", 0, 5), ("u", 0, 7))
-        await join(client)
-        assert await delete_offsets(client, GROUP, ("t", 0), ("u", 0)) == [
-            ErrorCode.group_subscribed_to_topic,
-            ErrorCode.none,
-        ]
-        assert await offsets_of(client) == {"t-0": 5}
-
-    play(scenario)
+    client = await ready(world)
+    await commit(client, GROUP, ("t", 0, 5), ("u", 0, 7))
+    await join(client)
+    assert await delete_offsets(client, GROUP, ("t", 0), ("u", 0)) == [
+        ErrorCode.group_subscribed_to_topic,
+        ErrorCode.none,
+    ]
+    assert await offsets_of(client) == {"t-0": 5}
 
 
 @pytest.mark.parametrize(
@@ -223,22 +207,18 @@ def test_offsets_of_subscribed_topics_are_not_deleted(play: Play) -> None:
         ("connect", b"anything", ErrorCode.non_empty_group),
     ],
 )
-def test_offsets_are_kept_if_the_subscription_of_members_is_unknown(
-    play: Play, protocol_type: str, metadata: bytes, error: Any
+@played
+async def test_offsets_are_kept_if_the_subscription_of_members_is_unknown(
+    world: Any, protocol_type: str, metadata: bytes, error: Any
 ) -> None:
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        await commit(client, GROUP, ("u", 0, 7))
-        await join(client, protocol_type, metadata)
-        assert await delete_offsets(client, GROUP, ("u", 0)) == error
-        assert await offsets_of(client) == {"u-0": 7}
-
-    play(scenario)
+    client = await ready(world)
+    await commit(client, GROUP, ("u", 0, 7))
+    await join(client, protocol_type, metadata)
+    assert await delete_offsets(client, GROUP, ("u", 0)) == error
+    assert await offsets_of(client) == {"u-0": 7}
 
 
 @pytest.mark.parametrize(("group", "error"), [("", ErrorCode.invalid_group_id), ("none", ErrorCode.group_id_not_found)])
-def test_offsets_of_an_unknown_group_cannot_be_deleted(play: Play, group: str, error: ErrorCode) -> None:
-    async def scenario(world: Any) -> None:
-        assert await delete_offsets(await ready(world), group, ("t", 0)) == error
-
-    play(scenario)
+@played
+async def test_offsets_of_an_unknown_group_cannot_be_deleted(world: Any, group: str, error: ErrorCode) -> None:
+    assert await delete_offsets(await ready(world), group, ("t", 0)) == error

@@ -27,6 +27,7 @@ from odradek.protocol.internal_records.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from tests.scenes import played
 
 Play = Callable[..., None]
 
@@ -77,48 +78,42 @@ async def member(world: Any, client: Any) -> Any:
     return joined
 
 
-def test_generations_and_assignments_are_in_the_log_before_they_are_announced(play: Play) -> None:
+@played
+async def test_generations_and_assignments_are_in_the_log_before_they_are_announced(world: Any) -> None:
     """M6."""
-
-    async def scenario(world: Any) -> None:
-        client = await world.client()
-        await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
-        joined = await client.ask(ApiKey.JOIN_GROUP, join_message(), 3)
-        (opened,) = recorded(world)
-        assert (opened.generation, opened.protocol_type, opened.protocol) == (1, "consumer", "range")
-        assert opened.leader == joined.member_id
-        assert opened.current_state_timestamp > 1_000_000
-        (only,) = opened.members
-        assert (only.member_id, only.client_id, only.subscription) == (joined.member_id, "client", b"metadata")
-        assert only.client_host.startswith("/")
-        assert (only.rebalance_timeout, only.session_timeout, only.assignment) == (60_000, 10_000, b"")
-        await client.ask(ApiKey.SYNC_GROUP, sync_message(joined, mine=b"mine"), 3)
-        assert [each.members[0].assignment for each in recorded(world)] == [b"", b"mine"]
-        await client.ask(ApiKey.LEAVE_GROUP, {"group_id": "g", "member_id": joined.member_id}, 0)
-        last = recorded(world)[-1]
-        assert (last.generation, last.protocol, last.leader, last.members) == (2, None, None, ())
-
-    play(scenario)
+    client = await world.client()
+    await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
+    joined = await client.ask(ApiKey.JOIN_GROUP, join_message(), 3)
+    (opened,) = recorded(world)
+    assert (opened.generation, opened.protocol_type, opened.protocol) == (1, "consumer", "range")
+    assert opened.leader == joined.member_id
+    assert opened.current_state_timestamp > 1_000_000
+    (only,) = opened.members
+    assert (only.member_id, only.client_id, only.subscription) == (joined.member_id, "client", b"metadata")
+    assert only.client_host.startswith("/")
+    assert (only.rebalance_timeout, only.session_timeout, only.assignment) == (60_000, 10_000, b"")
+    await client.ask(ApiKey.SYNC_GROUP, sync_message(joined, mine=b"mine"), 3)
+    assert [each.members[0].assignment for each in recorded(world)] == [b"", b"mine"]
+    await client.ask(ApiKey.LEAVE_GROUP, {"group_id": "g", "member_id": joined.member_id}, 0)
+    last = recorded(world)[-1]
+    assert (last.generation, last.protocol, last.leader, last.members) == (2, None, None, ())
 
 
-def test_a_member_stays_in_its_group_when_the_coordinator_is_killed(play: Play) -> None:
+@played
+async def test_a_member_stays_in_its_group_when_the_coordinator_is_killed(world: Any) -> None:
     """M6. Failover, phases 1, 4 and 5: sessions begin anew, and an assignment is returned again."""
-
-    async def scenario(world: Any) -> None:
-        client = await world.client()
-        joined = await member(world, client)
-        await world.restart()
-        client = await world.client("client again")
-        beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
-        assert beat.error_code == ErrorCode.none
-        synced = await client.ask(ApiKey.SYNC_GROUP, sync_message(joined), 3)
-        assert synced.assignment == b"mine"
-        await world.pass_time(9)
-        assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.none
-        await world.pass_time(11)
-        assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.unknown_member_id
-
-    play(scenario)
+    client = await world.client()
+    joined = await member(world, client)
+    await world.restart()
+    client = await world.client("client again")
+    beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
+    assert beat.error_code == ErrorCode.none
+    synced = await client.ask(ApiKey.SYNC_GROUP, sync_message(joined), 3)
+    assert synced.assignment == b"mine"
+    await world.pass_time(9)
+    assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.none
+    await world.pass_time(11)
+    assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.unknown_member_id
 
 
 @pytest.mark.parametrize(
@@ -129,120 +124,108 @@ def test_a_member_stays_in_its_group_when_the_coordinator_is_killed(play: Play) 
         ((0, 1, 2, 3), ErrorCode.rebalance_in_progress),
     ],
 )
-def test_a_new_coordinator_rebalances_a_group_whose_topics_have_changed(
-    play: Play, assigned: tuple[int, ...], error: ErrorCode
+@played
+async def test_a_new_coordinator_rebalances_a_group_whose_topics_have_changed(
+    world: Any, assigned: tuple[int, ...], error: ErrorCode
 ) -> None:
     """M6. Failover, phase 1: it was not there when partitions came or went."""
-
-    async def scenario(world: Any) -> None:
-        await world.create_topic("t", 3)
-        client = await world.client()
-        await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
-        message = join_message()
-        message["protocols"][0]["metadata"] = encode_subscription(Subscription(topics=("t", "not there yet")))
-        joined = await client.ask(ApiKey.JOIN_GROUP, message, 3)
-        partitions = tuple(TopicPartition("t", number) for number in assigned)
-        mine = encode_assignment(Assignment(partitions=partitions))
-        await client.ask(ApiKey.SYNC_GROUP, sync_message(joined, mine=mine), 3)
-        await world.restart()
-        client = await world.client("client again")
-        await world.pass_time(1)
-        assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == error
-
-    play(scenario)
+    await world.create_topic("t", 3)
+    client = await world.client()
+    await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
+    message = join_message()
+    message["protocols"][0]["metadata"] = encode_subscription(Subscription(topics=("t", "not there yet")))
+    joined = await client.ask(ApiKey.JOIN_GROUP, message, 3)
+    partitions = tuple(TopicPartition("t", number) for number in assigned)
+    mine = encode_assignment(Assignment(partitions=partitions))
+    await client.ask(ApiKey.SYNC_GROUP, sync_message(joined, mine=mine), 3)
+    await world.restart()
+    client = await world.client("client again")
+    await world.pass_time(1)
+    assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == error
 
 
-def test_a_loading_coordinator_answers_load_in_progress_but_accepts_heartbeats(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+@played
+async def test_a_loading_coordinator_answers_load_in_progress_but_accepts_heartbeats(
+    world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """M6."""
+    await world.create_topic("t", 3)
+    client = await world.client()
+    joined = await member(world, client)
+    go_on = asyncio.Event()
+    load = coordinator_context.load
 
-    async def scenario(world: Any) -> None:
-        await world.create_topic("t", 3)
-        client = await world.client()
-        joined = await member(world, client)
-        go_on = asyncio.Event()
-        load = coordinator_context.load
+    async def slow_load(partition: LedPartition, *arguments: Any, **options: Any) -> LoadSummary:
+        await go_on.wait()
+        return await load(partition, *arguments, **options)
 
-        async def slow_load(partition: LedPartition, *arguments: Any, **options: Any) -> LoadSummary:
-            await go_on.wait()
-            return await load(partition, *arguments, **options)
-
-        monkeypatch.setattr(coordinator_context, "load", slow_load)
-        await world.restart()
-        client = await world.client("client again")
-        beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
-        assert beat.error_code == ErrorCode.none
-        loading = ErrorCode.coordinator_load_in_progress
-        assert (await client.ask(ApiKey.JOIN_GROUP, join_message())).error_code == loading
-        assert (await client.ask(ApiKey.SYNC_GROUP, sync_message(joined), 3)).error_code == loading
-        leave = {"group_id": "g", "member_id": joined.member_id}
-        assert (await client.ask(ApiKey.LEAVE_GROUP, leave, 0)).error_code == loading
-        assert (await client.ask(ApiKey.LIST_GROUPS, {})).error_code == loading
-        partitions = [{"partition_index": 0, "committed_offset": 1, "committed_metadata": None}]
-        commit = {"group_id": "g", "member_id": "", "topics": [{"name": "t", "partitions": partitions}]}
-        committed = await client.ask(ApiKey.OFFSET_COMMIT, commit, 9)
-        assert committed.topics[0].partitions[0].error_code == loading
-        fetched = await client.ask(ApiKey.OFFSET_FETCH, {"groups": [{"group_id": "g", "topics": None}]})
-        assert fetched.groups[0].error_code == loading
-        go_on.set()
-        await world.pass_time(1)
-        assert (await client.ask(ApiKey.SYNC_GROUP, sync_message(joined), 3)).assignment == b"mine"
-
-    play(scenario)
+    monkeypatch.setattr(coordinator_context, "load", slow_load)
+    await world.restart()
+    client = await world.client("client again")
+    beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
+    assert beat.error_code == ErrorCode.none
+    loading = ErrorCode.coordinator_load_in_progress
+    assert (await client.ask(ApiKey.JOIN_GROUP, join_message())).error_code == loading
+    assert (await client.ask(ApiKey.SYNC_GROUP, sync_message(joined), 3)).error_code == loading
+    leave = {"group_id": "g", "member_id": joined.member_id}
+    assert (await client.ask(ApiKey.LEAVE_GROUP, leave, 0)).error_code == loading
+    assert (await client.ask(ApiKey.LIST_GROUPS, {})).error_code == loading
+    partitions = [{"partition_index": 0, "committed_offset": 1, "committed_metadata": None}]
+    commit = {"group_id": "g", "member_id": "", "topics": [{"name": "t", "partitions": partitions}]}
+    committed = await client.ask(ApiKey.OFFSET_COMMIT, commit, 9)
+    assert committed.topics[0].partitions[0].error_code == loading
+    fetched = await client.ask(ApiKey.OFFSET_FETCH, {"groups": [{"group_id": "g", "topics": None}]})
+    assert fetched.groups[0].error_code == loading
+    go_on.set()
+    await world.pass_time(1)
+    assert (await client.ask(ApiKey.SYNC_GROUP, sync_message(joined), 3)).assignment == b"mine"
 
 
-def test_a_partition_that_cannot_be_replayed_has_no_coordinator_until_a_retry_succeeds(
-    play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@played
+async def test_a_partition_that_cannot_be_replayed_has_no_coordinator_until_a_retry_succeeds(
+    world: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """M6. A coordinator with only some of its groups would break promises."""
+    client = await world.client()
+    joined = await member(world, client)
 
-    async def scenario(world: Any) -> None:
-        client = await world.client()
-        joined = await member(world, client)
+    attempts: Counter[TopicPartition] = Counter()
+    load = coordinator_context.load
 
-        attempts: Counter[TopicPartition] = Counter()
-        load = coordinator_context.load
+    async def broken_load(partition: LedPartition, *arguments: Any, **options: Any) -> LoadSummary:
+        attempts[partition.topic_partition] += 1
+        match attempts[partition.topic_partition]:
+            case 1:
+                raise ValueError("a bug")
+            case 2:
+                raise KafkaError(ErrorCode.kafka_storage_error)
+        return await load(partition, *arguments, **options)
 
-        async def broken_load(partition: LedPartition, *arguments: Any, **options: Any) -> LoadSummary:
-            attempts[partition.topic_partition] += 1
-            match attempts[partition.topic_partition]:
-                case 1:
-                    raise ValueError("a bug")
-                case 2:
-                    raise KafkaError(ErrorCode.kafka_storage_error)
-            return await load(partition, *arguments, **options)
-
-        monkeypatch.setattr(coordinator_context, "load", broken_load)
-        await world.restart()
-        client = await world.client("client again")
-        beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
-        assert beat.error_code == ErrorCode.not_coordinator
-        assert "a bug; it has no coordinator, the next attempt is in 1 s" in caplog.text
-        assert (await client.ask(ApiKey.LIST_GROUPS, {})).error_code == ErrorCode.none, "of the others"
-        await world.pass_time(1.5)
-        beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
-        assert beat.error_code == ErrorCode.not_coordinator
-        await world.pass_time(2)
-        beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
-        assert beat.error_code == ErrorCode.none
-
-    play(scenario)
+    monkeypatch.setattr(coordinator_context, "load", broken_load)
+    await world.restart()
+    client = await world.client("client again")
+    beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
+    assert beat.error_code == ErrorCode.not_coordinator
+    assert "a bug; it has no coordinator, the next attempt is in 1 s" in caplog.text
+    assert (await client.ask(ApiKey.LIST_GROUPS, {})).error_code == ErrorCode.none, "of the others"
+    await world.pass_time(1.5)
+    beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
+    assert beat.error_code == ErrorCode.not_coordinator
+    await world.pass_time(2)
+    beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
+    assert beat.error_code == ErrorCode.none
 
 
-def test_waiting_requests_get_not_coordinator_when_the_broker_stops(play: Play) -> None:
+@played
+async def test_waiting_requests_get_not_coordinator_when_the_broker_stops(world: Any) -> None:
     """M6."""
-
-    async def scenario(world: Any) -> None:
-        first, second = await world.client("first"), await world.client("second")
-        await member(world, first)
-        waiting = second.request(ApiKey.JOIN_GROUP, join_message(), 3)
-        await world.pass_time(1)
-        assert not waiting.done()
-        world.broker.groups.stop()
-        assert (await waiting).error_code == ErrorCode.not_coordinator
-
-    play(scenario)
+    first, second = await world.client("first"), await world.client("second")
+    await member(world, first)
+    waiting = second.request(ApiKey.JOIN_GROUP, join_message(), 3)
+    await world.pass_time(1)
+    assert not waiting.done()
+    world.broker.groups.stop()
+    assert (await waiting).error_code == ErrorCode.not_coordinator
 
 
 def test_no_generation_is_announced_without_enough_in_sync_replicas(play: Play) -> None:
@@ -266,29 +249,28 @@ def test_no_generation_is_announced_without_enough_in_sync_replicas(play: Play) 
     play(scenario, brokers=2, min_insync_replicas="2", offsets_topic_replication_factor="2")
 
 
-def test_a_commit_that_times_out_is_valid_once_it_is_acknowledged(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+@played
+async def test_a_commit_that_times_out_is_valid_once_it_is_acknowledged(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """M8. `offsets.commit.timeout.ms`."""
-
-    async def scenario(world: Any) -> None:
-        client = await world.client()
-        await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
-        groups = world.broker.groups
-        context = groups.runtime.context("g")
-        waiters: list[Any] = []
-        monkeypatch.setattr(type(context.partition), "when_reached", lambda *_, waiter, **__: waiters.append(waiter))
-        value = OffsetCommitValue(offset=4, commit_timestamp=0)
-        started = asyncio.get_running_loop().time()
-        with pytest.raises(KafkaError) as error:
-            await groups.submit("g", CommitRequest(values={TopicPartition("t", 0): value}))
-        assert error.value.code is ErrorCode.coordinator_not_available
-        assert 4.9 < asyncio.get_running_loop().time() - started < 5.1
-        fetching = groups.submit("g", FetchOffsetsRequest())
-        await world.pass_time(1)
-        assert not fetching.done(), "it would show what may be lost"
-        waiters[0](None)
-        assert (await fetching).values == {TopicPartition("t", 0): value}
-
-    play(scenario)
+    client = await world.client()
+    await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
+    groups = world.broker.groups
+    context = groups.runtime.context("g")
+    waiters: list[Any] = []
+    monkeypatch.setattr(type(context.partition), "when_reached", lambda *_, waiter, **__: waiters.append(waiter))
+    value = OffsetCommitValue(offset=4, commit_timestamp=0)
+    started = asyncio.get_running_loop().time()
+    with pytest.raises(KafkaError) as error:
+        await groups.submit("g", CommitRequest(values={TopicPartition("t", 0): value}))
+    assert error.value.code is ErrorCode.coordinator_not_available
+    assert 4.9 < asyncio.get_running_loop().time() - started < 5.1
+    fetching = groups.submit("g", FetchOffsetsRequest())
+    await world.pass_time(1)
+    assert not fetching.done(), "it would show what may be lost"
+    waiters[0](None)
+    assert (await fetching).values == {TopicPartition("t", 0): value}
 
 
 @pytest.mark.parametrize(

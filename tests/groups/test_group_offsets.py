@@ -13,6 +13,7 @@ from odradek.model import ErrorCode, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC
 from odradek.protocol.api import ApiKey
 from odradek.protocol.internal_records.group_records import OffsetCommitValue
+from tests.scenes import played
 
 Play = Callable[..., None]
 
@@ -54,53 +55,47 @@ async def ready(world: Any) -> Any:
     return client
 
 
-def test_a_consumer_without_membership_commits_while_the_group_is_empty(play: Play) -> None:
+@played
+async def test_a_consumer_without_membership_commits_while_the_group_is_empty(world: Any) -> None:
     """M8."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        assert await commit(client, {0: 5, 2: 7}) == [ErrorCode.none] * 2
-        assert await commit(client, {0: 6}, topic="u") == [ErrorCode.none]
-        assert await commit(client, {0: 8}) == [ErrorCode.none]
-        assert await fetch(client, "g", "never heard of") == {
-            "g": {"t-0": 8, "t-2": 7, "u-0": 6},
-            "never heard of": {},
-        }
-        listed = await client.ask(ApiKey.LIST_GROUPS, {})
-        assert [(each.group_id, each.protocol_type, each.group_state) for each in listed.groups] == [("g", "", "Empty")]
-        message = {
-            "group_id": "g",
-            "session_timeout": 10_000,
-            "member_id": "",
-            "protocol_type": "consumer",
-            "protocols": [{"name": "range", "metadata": b""}],
-        }
-        joined = await client.ask(ApiKey.JOIN_GROUP, message, 0)
-        assert joined.generation_id == 1
-        assert await commit(client, {0: 9}) == [ErrorCode.unknown_member_id]
-        member = {"member_id": joined.member_id, "generation_id_or_member_epoch": 1}
-        assert await commit(client, {0: 9}, **member) == [ErrorCode.rebalance_in_progress]
-        sync = {"group_id": "g", "generation_id": 1, "member_id": joined.member_id, "assignments": []}
-        await client.ask(ApiKey.SYNC_GROUP, sync, 0)
-        assert await commit(client, {0: 9}, **member | {"generation_id_or_member_epoch": 0}) == [
-            ErrorCode.illegal_generation
-        ]
-        assert await commit(client, {0: 9}, **member) == [ErrorCode.none]
-        assert (await fetch(client, "g"))["g"]["t-0"] == 9
-
-    play(scenario)
+    client = await ready(world)
+    assert await commit(client, {0: 5, 2: 7}) == [ErrorCode.none] * 2
+    assert await commit(client, {0: 6}, topic="u") == [ErrorCode.none]
+    assert await commit(client, {0: 8}) == [ErrorCode.none]
+    assert await fetch(client, "g", "never heard of") == {
+        "g": {"t-0": 8, "t-2": 7, "u-0": 6},
+        "never heard of": {},
+    }
+    listed = await client.ask(ApiKey.LIST_GROUPS, {})
+    assert [(each.group_id, each.protocol_type, each.group_state) for each in listed.groups] == [("g", "", "Empty")]
+    message = {
+        "group_id": "g",
+        "session_timeout": 10_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b""}],
+    }
+    joined = await client.ask(ApiKey.JOIN_GROUP, message, 0)
+    assert joined.generation_id == 1
+    assert await commit(client, {0: 9}) == [ErrorCode.unknown_member_id]
+    member = {"member_id": joined.member_id, "generation_id_or_member_epoch": 1}
+    assert await commit(client, {0: 9}, **member) == [ErrorCode.rebalance_in_progress]
+    sync = {"group_id": "g", "generation_id": 1, "member_id": joined.member_id, "assignments": []}
+    await client.ask(ApiKey.SYNC_GROUP, sync, 0)
+    assert await commit(client, {0: 9}, **member | {"generation_id_or_member_epoch": 0}) == [
+        ErrorCode.illegal_generation
+    ]
+    assert await commit(client, {0: 9}, **member) == [ErrorCode.none]
+    assert (await fetch(client, "g"))["g"]["t-0"] == 9
 
 
 @pytest.mark.parametrize(("version", "error"), [(8, ErrorCode.illegal_generation), (9, ErrorCode.group_id_not_found)])
-def test_a_member_of_an_unknown_group_cannot_commit(play: Play, version: int, error: ErrorCode) -> None:
+@played
+async def test_a_member_of_an_unknown_group_cannot_commit(world: Any, version: int, error: ErrorCode) -> None:
     """M8."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        member = {"member_id": "m", "generation_id_or_member_epoch": 3}
-        assert await commit(client, {0: 1}, version, **member) == [error]
-
-    play(scenario)
+    client = await ready(world)
+    member = {"member_id": "m", "generation_id_or_member_epoch": 3}
+    assert await commit(client, {0: 1}, version, **member) == [error]
 
 
 def test_errors_are_per_partition_and_the_other_partitions_are_committed(play: Play) -> None:
@@ -126,110 +121,99 @@ def test_errors_are_per_partition_and_the_other_partitions_are_committed(play: P
     play(scenario, offset_metadata_max_bytes="10")
 
 
-def test_topics_by_id_are_found_or_unknown(play: Play) -> None:
+@played
+async def test_topics_by_id_are_found_or_unknown(world: Any) -> None:
     """M8. OffsetCommit and OffsetFetch 10."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        topic_id = world.broker.image.topics["t"].topic_id
-        other_id = world.simulation.entropy("ids").randbytes(16)
-        other_id = type(topic_id)(bytes=other_id)
-        message = commit_message({1: 4})
-        message["topics"][0]["topic_id"] = topic_id
-        message["topics"].append(message["topics"][0] | {"topic_id": other_id})
-        answer = await client.ask(ApiKey.OFFSET_COMMIT, message)
-        errors = {topic.topic_id: topic.partitions[0].error_code for topic in answer.topics}
-        assert errors == {topic_id: ErrorCode.none, other_id: ErrorCode.unknown_topic_id}
-        topics = [{"topic_id": each, "partition_indexes": [1]} for each in (topic_id, other_id)]
-        groups = [{"group_id": "g", "topics": topics}, {"group_id": "g", "topics": None}]
-        some, every = (await client.ask(ApiKey.OFFSET_FETCH, {"groups": groups})).groups
-        found = {
-            topic.topic_id: (topic.partitions[0].committed_offset, topic.partitions[0].error_code)
-            for topic in some.topics
-        }
-        assert found == {topic_id: (4, ErrorCode.none), other_id: (-1, ErrorCode.unknown_topic_id)}
-        assert [topic.topic_id for topic in every.topics] == [topic_id]
-
-    play(scenario)
+    client = await ready(world)
+    topic_id = world.broker.image.topics["t"].topic_id
+    other_id = world.simulation.entropy("ids").randbytes(16)
+    other_id = type(topic_id)(bytes=other_id)
+    message = commit_message({1: 4})
+    message["topics"][0]["topic_id"] = topic_id
+    message["topics"].append(message["topics"][0] | {"topic_id": other_id})
+    answer = await client.ask(ApiKey.OFFSET_COMMIT, message)
+    errors = {topic.topic_id: topic.partitions[0].error_code for topic in answer.topics}
+    assert errors == {topic_id: ErrorCode.none, other_id: ErrorCode.unknown_topic_id}
+    topics = [{"topic_id": each, "partition_indexes": [1]} for each in (topic_id, other_id)]
+    groups = [{"group_id": "g", "topics": topics}, {"group_id": "g", "topics": None}]
+    some, every = (await client.ask(ApiKey.OFFSET_FETCH, {"groups": groups})).groups
+    found = {
+        topic.topic_id: (topic.partitions[0].committed_offset, topic.partitions[0].error_code) for topic in some.topics
+    }
+    assert found == {topic_id: (4, ErrorCode.none), other_id: (-1, ErrorCode.unknown_topic_id)}
+    assert [topic.topic_id for topic in every.topics] == [topic_id]
 
 
-def test_a_fetch_that_requires_stable_offsets_waits_for_pending_writes(play: Play) -> None:
+@played
+async def test_a_fetch_that_requires_stable_offsets_waits_for_pending_writes(world: Any) -> None:
     """M8. KIP-447."""
-
-    async def scenario(world: Any) -> None:
-        client, other = await ready(world), await world.client("other")
-        assert await commit(client, {0: 1}) == [ErrorCode.none]
-        groups = world.broker.groups
-        value = OffsetCommitValue(offset=1, commit_timestamp=0)
-        writing = groups.submit("g", CommitRequest(values={TopicPartition("t", 0): value}))
-        fetching = groups.submit("g", FetchOffsetsRequest(require_stable=True))
-        assert not fetching.done()
-        assert (await fetching).values == {TopicPartition("t", 0): value}
-        assert writing.done()
-        committing = asyncio.ensure_future(commit(client, {0: 2}))
-        assert (await fetch(other, "g", stable=True))["g"]["t-0"] in {1, 2}
-        await committing
-        assert (await fetch(other, "g", stable=True))["g"]["t-0"] == 2
-
-    play(scenario)
+    client, other = await ready(world), await world.client("other")
+    assert await commit(client, {0: 1}) == [ErrorCode.none]
+    groups = world.broker.groups
+    value = OffsetCommitValue(offset=1, commit_timestamp=0)
+    writing = groups.submit("g", CommitRequest(values={TopicPartition("t", 0): value}))
+    fetching = groups.submit("g", FetchOffsetsRequest(require_stable=True))
+    assert not fetching.done()
+    assert (await fetching).values == {TopicPartition("t", 0): value}
+    assert writing.done()
+    committing = asyncio.ensure_future(commit(client, {0: 2}))
+    assert (await fetch(other, "g", stable=True))["g"]["t-0"] in {1, 2}
+    await committing
+    assert (await fetch(other, "g", stable=True))["g"]["t-0"] == 2
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_a_marker_makes_the_offsets_of_its_transaction_valid_or_drops_them_at_once(play: Play, is_commit: bool) -> None:
+@played
+async def test_a_marker_makes_the_offsets_of_its_transaction_valid_or_drops_them_at_once(
+    world: Any, is_commit: bool
+) -> None:
     """M8. KIP-447."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        groups, key = world.broker.groups, TopicPartition("t", 0)
-        assert await commit(client, {0: 1}) == [ErrorCode.none]
-        for epoch, restarts in enumerate((False, True)):
-            value = OffsetCommitValue(offset=10 + epoch, commit_timestamp=0)
-            producer = Producer(producer_id=7, epoch=epoch)
-            led = groups.runtime.context("g").partition
-            led.log.producers.begin_verification(7, epoch, 0).is_verified = True
-            assert await groups.submit("g", CommitRequest(values={key: value}, producer=producer)) is ErrorCode.none
-            assert (await fetch(client, "g"))["g"]["t-0"] == (10 if epoch and is_commit else 1)
-            unstable = await groups.submit("g", FetchOffsetsRequest(require_stable=True))
-            assert unstable.unstable == {key}
-            if restarts:
-                await world.restart()
-                client, groups = await world.client("later"), world.broker.groups
-                await world.pass_time(1)
-                assert (await groups.submit("g", FetchOffsetsRequest(require_stable=True))).unstable == {key}
-            number = partition_for("g", len(world.broker.image.topics[OFFSETS_TOPIC].partitions))
-            marker = {
-                "producer_id": 7,
-                "producer_epoch": epoch,
-                "transaction_result": is_commit,
-                "topics": [{"name": OFFSETS_TOPIC, "partition_indexes": [number]}],
-                "coordinator_epoch": 0,
-            }
-            written = await client.ask(ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]}, 1)
-            assert written.markers[0].topics[0].partitions[0].error_code == ErrorCode.none
-            fetched = await groups.submit("g", FetchOffsetsRequest(require_stable=True))
-            assert (fetched.values[key].offset, fetched.unstable) == (10 + epoch if is_commit else 1, frozenset())
-
-    play(scenario)
+    client = await ready(world)
+    groups, key = world.broker.groups, TopicPartition("t", 0)
+    assert await commit(client, {0: 1}) == [ErrorCode.none]
+    for epoch, restarts in enumerate((False, True)):
+        value = OffsetCommitValue(offset=10 + epoch, commit_timestamp=0)
+        producer = Producer(producer_id=7, epoch=epoch)
+        led = groups.runtime.context("g").partition
+        led.log.producers.begin_verification(7, epoch, 0).is_verified = True
+        assert await groups.submit("g", CommitRequest(values={key: value}, producer=producer)) is ErrorCode.none
+        assert (await fetch(client, "g"))["g"]["t-0"] == (10 if epoch and is_commit else 1)
+        unstable = await groups.submit("g", FetchOffsetsRequest(require_stable=True))
+        assert unstable.unstable == {key}
+        if restarts:
+            await world.restart()
+            client, groups = await world.client("later"), world.broker.groups
+            await world.pass_time(1)
+            assert (await groups.submit("g", FetchOffsetsRequest(require_stable=True))).unstable == {key}
+        number = partition_for("g", len(world.broker.image.topics[OFFSETS_TOPIC].partitions))
+        marker = {
+            "producer_id": 7,
+            "producer_epoch": epoch,
+            "transaction_result": is_commit,
+            "topics": [{"name": OFFSETS_TOPIC, "partition_indexes": [number]}],
+            "coordinator_epoch": 0,
+        }
+        written = await client.ask(ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]}, 1)
+        assert written.markers[0].topics[0].partitions[0].error_code == ErrorCode.none
+        fetched = await groups.submit("g", FetchOffsetsRequest(require_stable=True))
+        assert (fetched.values[key].offset, fetched.unstable) == (10 + epoch if is_commit else 1, frozenset())
 
 
 @pytest.mark.parametrize("version", [1, 2, 8])
-def test_offsets_of_another_brokers_group_get_not_coordinator(play: Play, version: int) -> None:
+@played
+async def test_offsets_of_another_brokers_group_get_not_coordinator(world: Any, version: int) -> None:
     """M8. Version 1 has a place for the error only at each partition."""
-
-    async def scenario(world: Any) -> None:
-        await world.create_topic("t", 3)
-        client = await world.client()
-        topics = [{"name": "t", "partition_indexes": [0]}]
-        message = {"group_id": "g", "topics": topics, "groups": [{"group_id": "g", "topics": topics}]}
-        answer = await client.ask(ApiKey.OFFSET_FETCH, message, version)
-        if version == 1:
-            assert answer.topics[0].partitions[0].error_code == ErrorCode.not_coordinator
-        else:
-            group = answer.groups[0] if version == 8 else answer
-            assert group.error_code == ErrorCode.not_coordinator
-        assert await commit(client, {0: 1}) == [ErrorCode.not_coordinator]
-
-    play(scenario)
+    await world.create_topic("t", 3)
+    client = await world.client()
+    topics = [{"name": "t", "partition_indexes": [0]}]
+    message = {"group_id": "g", "topics": topics, "groups": [{"group_id": "g", "topics": topics}]}
+    answer = await client.ask(ApiKey.OFFSET_FETCH, message, version)
+    if version == 1:
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.not_coordinator
+    else:
+        group = answer.groups[0] if version == 8 else answer
+        assert group.error_code == ErrorCode.not_coordinator
+    assert await commit(client, {0: 1}) == [ErrorCode.not_coordinator]
 
 
 def test_offsets_of_an_unused_group_expire_and_then_the_group(play: Play) -> None:
@@ -301,18 +285,15 @@ def test_an_old_client_may_set_a_retention_time(play: Play) -> None:
     play(scenario, offsets_retention_check_interval_ms="1000")
 
 
-def test_offsets_of_a_deleted_topic_are_removed_even_if_it_is_recreated_at_once(play: Play) -> None:
+@played
+async def test_offsets_of_a_deleted_topic_are_removed_even_if_it_is_recreated_at_once(world: Any) -> None:
     """M8."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        await commit(client, {0: 1})
-        await commit(client, {0: 2}, topic="u")
-        await world.broker.controller.delete_topics(["t"])
-        await world.broker.create_topics([NewTopic(name="t", num_partitions=3)])
-        assert await fetch(client, "g") == {"g": {"u-0": 2}}
-        await world.restart()
-        client = await world.client("later")
-        assert await fetch(client, "g") == {"g": {"u-0": 2}}
-
-    play(scenario)
+    client = await ready(world)
+    await commit(client, {0: 1})
+    await commit(client, {0: 2}, topic="u")
+    await world.broker.controller.delete_topics(["t"])
+    await world.broker.create_topics([NewTopic(name="t", num_partitions=3)])
+    assert await fetch(client, "g") == {"g": {"u-0": 2}}
+    await world.restart()
+    client = await world.client("later")
+    assert await fetch(client, "g") == {"g": {"u-0": 2}}

@@ -18,6 +18,7 @@ from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.protocol.api import ApiKey
 from odradek.testing.world import World, until
 from odradek.transactions.messages import SendMarkers
+from tests.scenes import played
 
 Play = Callable[..., None]
 T0 = TopicPartition("t", 0)
@@ -42,28 +43,26 @@ async def writing(world: World, partitions: int) -> tuple[TransactionalClient, l
     return client, places
 
 
-def test_transactions_on_one_broker_are_committed_and_aborted(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        client = await started(world, t=2)
-        assert world.broker.image.topics[TRANSACTIONS_TOPIC].partitions[0].replicas == (0,)
-        places = [("t", 0), ("t", 1)]
-        for is_commit, version, epoch in [(True, 4, 0), (False, 4, 0), (True, 5, 1), (False, 5, 2)]:
-            await client.write(*places)
-            described = await client.describe()
-            assert (described.transaction_state, described.topics[0].partitions) == ("Ongoing", (0, 1))
-            assert not stable(world, *places)
-            assert await client.end(is_commit=is_commit, version=version) is ErrorCode.none
-            await client.until_state("CompleteCommit" if is_commit else "CompleteAbort")
-            assert stable(world, *places)
-            assert client.epoch == epoch
-        async with world.consumer("reader", isolation_level="read_committed") as reader:
-            reader.assign([TopicPartition("t", 0), TopicPartition("t", 1)])
-            read = []
-            while len(read) < 4:
-                read += [(record.partition, record.offset) for record in await reader.poll(1000)]
-        assert sorted(read) == [(0, 0), (0, 4), (1, 0), (1, 4)]
-
-    play(scenario)
+@played
+async def test_transactions_on_one_broker_are_committed_and_aborted(world: World) -> None:
+    client = await started(world, t=2)
+    assert world.broker.image.topics[TRANSACTIONS_TOPIC].partitions[0].replicas == (0,)
+    places = [("t", 0), ("t", 1)]
+    for is_commit, version, epoch in [(True, 4, 0), (False, 4, 0), (True, 5, 1), (False, 5, 2)]:
+        await client.write(*places)
+        described = await client.describe()
+        assert (described.transaction_state, described.topics[0].partitions) == ("Ongoing", (0, 1))
+        assert not stable(world, *places)
+        assert await client.end(is_commit=is_commit, version=version) is ErrorCode.none
+        await client.until_state("CompleteCommit" if is_commit else "CompleteAbort")
+        assert stable(world, *places)
+        assert client.epoch == epoch
+    async with world.consumer("reader", isolation_level="read_committed") as reader:
+        reader.assign([TopicPartition("t", 0), TopicPartition("t", 1)])
+        read = []
+        while len(read) < 4:
+            read += [(record.partition, record.offset) for record in await reader.poll(1000)]
+    assert sorted(read) == [(0, 0), (0, 4), (1, 0), (1, 4)]
 
 
 def test_markers_go_to_the_leaders_on_all_brokers(play: Play) -> None:
@@ -88,29 +87,27 @@ async def error_of_next(client: TransactionalClient) -> ErrorCode:
 
 
 @pytest.mark.parametrize(("delay_s", "error"), [(0.09, "none"), (0.5, "concurrent_transactions")])
-def test_the_next_transaction_waits_a_little_for_the_markers_of_the_last_one(
-    play: Play, monkeypatch: pytest.MonkeyPatch, delay_s: float, error: str
+@played
+async def test_the_next_transaction_waits_a_little_for_the_markers_of_the_last_one(
+    world: World, monkeypatch: pytest.MonkeyPatch, delay_s: float, error: str
 ) -> None:
-    async def scenario(world: World) -> None:
-        client = await started(world, t=1)
-        await client.write(("t", 0))
-        write = marker_writes.MarkerWriter.write
+    client = await started(world, t=1)
+    await client.write(("t", 0))
+    write = marker_writes.MarkerWriter.write
 
-        async def late(writer: marker_writes.MarkerWriter, markers: Any) -> marker_writes.Results:
-            await asyncio.sleep(delay_s)
-            return await write(writer, markers)
+    async def late(writer: marker_writes.MarkerWriter, markers: Any) -> marker_writes.Results:
+        await asyncio.sleep(delay_s)
+        return await write(writer, markers)
 
-        monkeypatch.setattr(marker_writes.MarkerWriter, "write", late)
-        assert await client.end(version=4) is ErrorCode.none
-        began_s = world.now_s
-        verification = {**client.fields, "verify_only": True, "topics": [{"name": "t", "partitions": [0]}]}
-        answer = await client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, {"transactions": [verification]}, 4)
-        (result,) = answer.results_by_transaction[0].topic_results[0].results_by_partition
-        assert result.partition_error_code == ErrorCode.concurrent_transactions
-        assert world.now_s - began_s < 0.02, "a verification does not wait"
-        assert await error_of_next(client) == ErrorCode[error]
-
-    play(scenario)
+    monkeypatch.setattr(marker_writes.MarkerWriter, "write", late)
+    assert await client.end(version=4) is ErrorCode.none
+    began_s = world.now_s
+    verification = {**client.fields, "verify_only": True, "topics": [{"name": "t", "partitions": [0]}]}
+    answer = await client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, {"transactions": [verification]}, 4)
+    (result,) = answer.results_by_transaction[0].topic_results[0].results_by_partition
+    assert result.partition_error_code == ErrorCode.concurrent_transactions
+    assert world.now_s - began_s < 0.02, "a verification does not wait"
+    assert await error_of_next(client) == ErrorCode[error]
 
 
 def test_the_next_transaction_begins_before_the_completion_of_the_last_one_is_committed(
@@ -208,18 +205,16 @@ def test_transactions_move_with_a_partition_that_is_reassigned(play: Play) -> No
     play(scenario, brokers=3, **REPLICATED)
 
 
-def test_a_topic_that_is_deleted_in_a_transaction_needs_no_marker(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        client = await started(world, t=1, gone=1)
-        await client.write(("t", 0), ("gone", 0))
-        deleted = {"topics": [{"name": "gone", "topic_id": None}], "topic_names": ["gone"], "timeout": 1000}
-        await (await world.client()).ask(ApiKey.DELETE_TOPICS, deleted, 5)
-        await until(lambda: "gone" not in world.broker.image.topics)
-        assert await client.end() is ErrorCode.none
-        await client.until_state("CompleteCommit")
-        assert stable(world, ("t", 0))
-
-    play(scenario)
+@played
+async def test_a_topic_that_is_deleted_in_a_transaction_needs_no_marker(world: World) -> None:
+    client = await started(world, t=1, gone=1)
+    await client.write(("t", 0), ("gone", 0))
+    deleted = {"topics": [{"name": "gone", "topic_id": None}], "topic_names": ["gone"], "timeout": 1000}
+    await (await world.client()).ask(ApiKey.DELETE_TOPICS, deleted, 5)
+    await until(lambda: "gone" not in world.broker.image.topics)
+    assert await client.end() is ErrorCode.none
+    await client.until_state("CompleteCommit")
+    assert stable(world, ("t", 0))
 
 
 def test_a_transaction_that_is_open_for_too_long_is_aborted(play: Play, caplog: pytest.LogCaptureFixture) -> None:
@@ -239,52 +234,48 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted(play: Play, caplog: 
     assert "Aborted the transaction of 'tx', which was open for longer than 5000 ms" in caplog.text
 
 
-def test_a_zombie_is_fenced_by_every_request_with_the_error_of_its_version(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        zombie = await started(world, t=1)
-        client = TransactionalClient(world, host="other")
-        await client.init()
-        group = {**zombie.fields, "group_id": "g"}
-        recovering = {"producer_id": zombie.producer_id, "producer_epoch": zombie.epoch}
-        for version, error in [(1, ErrorCode.invalid_producer_epoch), (2, ErrorCode.producer_fenced)]:
-            assert await zombie.add(("t", 0), version=version) == [error]
-            assert (await zombie.ask(ApiKey.ADD_OFFSETS_TO_TXN, group, version)).error_code == error
-            assert await zombie.end(version=version) is error
-            assert (await zombie.init(version=version + 2, **recovering)).error_code == error
-        assert await zombie.end(version=5) is ErrorCode.producer_fenced
-        await client.write(("t", 0))
-        assert await client.end() is ErrorCode.none
-
-    play(scenario)
+@played
+async def test_a_zombie_is_fenced_by_every_request_with_the_error_of_its_version(world: World) -> None:
+    zombie = await started(world, t=1)
+    client = TransactionalClient(world, host="other")
+    await client.init()
+    group = {**zombie.fields, "group_id": "g"}
+    recovering = {"producer_id": zombie.producer_id, "producer_epoch": zombie.epoch}
+    for version, error in [(1, ErrorCode.invalid_producer_epoch), (2, ErrorCode.producer_fenced)]:
+        assert await zombie.add(("t", 0), version=version) == [error]
+        assert (await zombie.ask(ApiKey.ADD_OFFSETS_TO_TXN, group, version)).error_code == error
+        assert await zombie.end(version=version) is error
+        assert (await zombie.init(version=version + 2, **recovering)).error_code == error
+    assert await zombie.end(version=5) is ErrorCode.producer_fenced
+    await client.write(("t", 0))
+    assert await client.end() is ErrorCode.none
 
 
-def test_requests_that_make_no_sense_are_refused(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        client = await started(world, t=1)
-        refused = [ErrorCode.unknown_topic_or_partition, ErrorCode.operation_not_attempted]
-        assert await client.add(("none", 0), ("t", 0)) == refused
-        assert await client.add(("t", 0), ("t", 9)) == refused[::-1]
-        assert await client.add((TRANSACTIONS_TOPIC, 0)) == [ErrorCode.topic_authorization_failed]
-        assert (await client.describe()).transaction_state == "Empty"
-        assert (await client.init(timeout_ms=900_001)).error_code == ErrorCode.invalid_transaction_timeout
-        assert (await client.init(producer_id=5)).error_code == ErrorCode.invalid_request
-        assert (await client.init(version=6, enable2_pc=True)).error_code == (
-            ErrorCode.transactional_id_authorization_failed
-        )
-        foreign = TransactionalClient(world)
-        foreign.producer_id, foreign.epoch = 123_456, 0
-        assert await foreign.add(("t", 0)) == [ErrorCode.invalid_producer_id_mapping]
-        assert await foreign.end() is ErrorCode.invalid_producer_id_mapping
-        unknown = TransactionalClient(world, "unknown")
-        assert (await unknown.describe()).error_code == ErrorCode.transactional_id_not_found
-        assert await unknown.end() is ErrorCode.invalid_producer_id_mapping
-        empty = TransactionalClient(world, "")
-        assert (await empty.init()).error_code == ErrorCode.invalid_request
-        assert await empty.add(("t", 0)) == [ErrorCode.invalid_request]
-        assert await empty.end() is ErrorCode.invalid_request
-        assert (await empty.describe()).error_code == ErrorCode.invalid_request
-
-    play(scenario)
+@played
+async def test_requests_that_make_no_sense_are_refused(world: World) -> None:
+    client = await started(world, t=1)
+    refused = [ErrorCode.unknown_topic_or_partition, ErrorCode.operation_not_attempted]
+    assert await client.add(("none", 0), ("t", 0)) == refused
+    assert await client.add(("t", 0), ("t", 9)) == refused[::-1]
+    assert await client.add((TRANSACTIONS_TOPIC, 0)) == [ErrorCode.topic_authorization_failed]
+    assert (await client.describe()).transaction_state == "Empty"
+    assert (await client.init(timeout_ms=900_001)).error_code == ErrorCode.invalid_transaction_timeout
+    assert (await client.init(producer_id=5)).error_code == ErrorCode.invalid_request
+    assert (await client.init(version=6, enable2_pc=True)).error_code == (
+        ErrorCode.transactional_id_authorization_failed
+    )
+    foreign = TransactionalClient(world)
+    foreign.producer_id, foreign.epoch = 123_456, 0
+    assert await foreign.add(("t", 0)) == [ErrorCode.invalid_producer_id_mapping]
+    assert await foreign.end() is ErrorCode.invalid_producer_id_mapping
+    unknown = TransactionalClient(world, "unknown")
+    assert (await unknown.describe()).error_code == ErrorCode.transactional_id_not_found
+    assert await unknown.end() is ErrorCode.invalid_producer_id_mapping
+    empty = TransactionalClient(world, "")
+    assert (await empty.init()).error_code == ErrorCode.invalid_request
+    assert await empty.add(("t", 0)) == [ErrorCode.invalid_request]
+    assert await empty.end() is ErrorCode.invalid_request
+    assert (await empty.describe()).error_code == ErrorCode.invalid_request
 
 
 def test_a_prepared_transaction_is_kept_and_ended_by_the_next_producer(play: Play) -> None:
@@ -306,73 +297,67 @@ def test_a_prepared_transaction_is_kept_and_ended_by_the_next_producer(play: Pla
     play(scenario, transaction_two_phase_commit_enable="true")
 
 
-def test_transactions_are_listed_by_state_producer_duration_and_pattern(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        client = await started(world, t=1)
-        other = TransactionalClient(world, "other")
-        await other.init()
-        await other.write(("t", 0))
-        await world.pass_time(10)
+@played
+async def test_transactions_are_listed_by_state_producer_duration_and_pattern(world: World) -> None:
+    client = await started(world, t=1)
+    other = TransactionalClient(world, "other")
+    await other.init()
+    await other.write(("t", 0))
+    await world.pass_time(10)
 
-        async def listed(**filters: Any) -> list[str]:
-            message = {"state_filters": [], "producer_id_filters": [], **filters}
-            answer = await client.ask(ApiKey.LIST_TRANSACTIONS, message, 2)
-            assert answer.error_code == ErrorCode.none
-            return sorted(each.transactional_id for each in answer.transaction_states)
-
-        assert await listed() == ["other", "tx"]
-        assert await listed(state_filters=["Ongoing"]) == ["other"]
-        assert await listed(producer_id_filters=[client.producer_id]) == ["tx"]
-        assert await listed(duration_filter=60_000, state_filters=["Ongoing"]) == []
-        assert await listed(duration_filter=5_000, state_filters=["Ongoing"]) == ["other"]
-        assert await listed(transactional_id_pattern="o.*r") == ["other"]
-        assert await listed(transactional_id_pattern="the") == []
-        message = {"state_filters": ["Open"], "producer_id_filters": [], "transactional_id_pattern": "("}
+    async def listed(**filters: Any) -> list[str]:
+        message = {"state_filters": [], "producer_id_filters": [], **filters}
         answer = await client.ask(ApiKey.LIST_TRANSACTIONS, message, 2)
-        assert answer.error_code == ErrorCode.invalid_regular_expression
-        answer = await client.ask(ApiKey.LIST_TRANSACTIONS, message, 1)
-        assert (answer.unknown_state_filters, answer.transaction_states) == (("Open",), ())
-
-    play(scenario)
-
-
-def test_offsets_may_be_added_before_there_is_a_group(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        client = await started(world)
-        assert OFFSETS_TOPIC not in world.broker.image.topics
-        answer = await client.ask(ApiKey.ADD_OFFSETS_TO_TXN, {**client.fields, "group_id": "g"})
         assert answer.error_code == ErrorCode.none
-        assert (await client.describe()).topics[0].topic == OFFSETS_TOPIC
-        assert await client.end() is ErrorCode.none
-        await client.until_state("CompleteCommit")
+        return sorted(each.transactional_id for each in answer.transaction_states)
 
-    play(scenario)
+    assert await listed() == ["other", "tx"]
+    assert await listed(state_filters=["Ongoing"]) == ["other"]
+    assert await listed(producer_id_filters=[client.producer_id]) == ["tx"]
+    assert await listed(duration_filter=60_000, state_filters=["Ongoing"]) == []
+    assert await listed(duration_filter=5_000, state_filters=["Ongoing"]) == ["other"]
+    assert await listed(transactional_id_pattern="o.*r") == ["other"]
+    assert await listed(transactional_id_pattern="the") == []
+    message = {"state_filters": ["Open"], "producer_id_filters": [], "transactional_id_pattern": "("}
+    answer = await client.ask(ApiKey.LIST_TRANSACTIONS, message, 2)
+    assert answer.error_code == ErrorCode.invalid_regular_expression
+    answer = await client.ask(ApiKey.LIST_TRANSACTIONS, message, 1)
+    assert (answer.unknown_state_filters, answer.transaction_states) == (("Open",), ())
 
 
-def test_brokers_verify_and_add_partitions_of_many_transactions(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        client = await started(world, t=2)
-        await client.add(("t", 0))
-        topics = [{"name": "t", "partitions": [0, 1]}]
-        transactions = [
-            {**client.fields, "verify_only": True, "topics": topics},
-            {**client.fields, "transactional_id": "unknown", "verify_only": True, "topics": topics},
+@played
+async def test_offsets_may_be_added_before_there_is_a_group(world: World) -> None:
+    client = await started(world)
+    assert OFFSETS_TOPIC not in world.broker.image.topics
+    answer = await client.ask(ApiKey.ADD_OFFSETS_TO_TXN, {**client.fields, "group_id": "g"})
+    assert answer.error_code == ErrorCode.none
+    assert (await client.describe()).topics[0].topic == OFFSETS_TOPIC
+    assert await client.end() is ErrorCode.none
+    await client.until_state("CompleteCommit")
+
+
+@played
+async def test_brokers_verify_and_add_partitions_of_many_transactions(world: World) -> None:
+    client = await started(world, t=2)
+    await client.add(("t", 0))
+    topics = [{"name": "t", "partitions": [0, 1]}]
+    transactions = [
+        {**client.fields, "verify_only": True, "topics": topics},
+        {**client.fields, "transactional_id": "unknown", "verify_only": True, "topics": topics},
+    ]
+
+    async def errors(version: int) -> list[list[int]]:
+        answer = await client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, {"transactions": transactions}, version)
+        return [
+            [each.partition_error_code for topic in result.topic_results for each in topic.results_by_partition]
+            for result in answer.results_by_transaction
         ]
 
-        async def errors(version: int) -> list[list[int]]:
-            answer = await client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, {"transactions": transactions}, version)
-            return [
-                [each.partition_error_code for topic in result.topic_results for each in topic.results_by_partition]
-                for result in answer.results_by_transaction
-            ]
-
-        unknown = [ErrorCode.invalid_producer_id_mapping] * 2
-        assert await errors(4) == [[ErrorCode.none, ErrorCode.transaction_abortable], unknown]
-        transactions[0]["verify_only"] = False
-        assert await errors(5) == [[ErrorCode.none, ErrorCode.none], unknown]
-        assert (await client.describe()).topics[0].partitions == (0, 1)
-
-    play(scenario)
+    unknown = [ErrorCode.invalid_producer_id_mapping] * 2
+    assert await errors(4) == [[ErrorCode.none, ErrorCode.transaction_abortable], unknown]
+    transactions[0]["verify_only"] = False
+    assert await errors(5) == [[ErrorCode.none, ErrorCode.none], unknown]
+    assert (await client.describe()).topics[0].partitions == (0, 1)
 
 
 def test_a_corrupt_record_of_the_coordinator_is_skipped(play: Play, caplog: pytest.LogCaptureFixture) -> None:
@@ -414,42 +399,39 @@ def test_markers_are_written_although_the_coordinators_epoch_changes_meanwhile(p
     play(scenario, brokers=3, **REPLICATED)
 
 
-def test_markers_of_a_former_election_do_not_end_the_next_transaction(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+@played
+async def test_markers_of_a_former_election_do_not_end_the_next_transaction(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without an epoch per transaction, the leaders cannot tell them apart."""
+    client = await started(world, t=1)
+    transactions = world.broker.transactions
+    await client.write(("t", 0))
+    ends: list[SendMarkers] = []
+    send = transaction_markers.TransactionMarkers.send
+    monkeypatch.setattr(transaction_markers.TransactionMarkers, "send", lambda _, end: ends.append(end))
+    assert await client.end(version=4) is ErrorCode.none
+    await until(lambda: len(ends) == 1)
+    send(transactions.markers, ends[0])
+    await client.until_state("CompleteCommit")
+    await client.write(("t", 0))
 
-    async def scenario(world: World) -> None:
-        client = await started(world, t=1)
-        transactions = world.broker.transactions
-        await client.write(("t", 0))
-        ends: list[SendMarkers] = []
-        send = transaction_markers.TransactionMarkers.send
-        monkeypatch.setattr(transaction_markers.TransactionMarkers, "send", lambda _, end: ends.append(end))
-        assert await client.end(version=4) is ErrorCode.none
-        await until(lambda: len(ends) == 1)
-        send(transactions.markers, ends[0])
-        await client.until_state("CompleteCommit")
-        await client.write(("t", 0))
-
-        writer, results = transactions.marker_writer, asyncio.get_running_loop().create_future()
-        monkeypatch.setattr(writer, "write", lambda _: results)
-        send(transactions.markers, ends[0])  # this broker is slow, another one coordinated the transaction meanwhile
-        await world.pass_time(1)
-        place = TopicPartition(TRANSACTIONS_TOPIC, 0)
-        led = world.broker.partitions.leader(*place)
-        for leader in (None, led):
-            transactions.runtime._on_leadership(place, leader)
-        monkeypatch.undo()
-        results.set_result({})
-        await world.pass_time(5)
-        assert not transactions.markers.pending
-        assert not stable(world, ("t", 0))
-        assert await client.end(version=4) is ErrorCode.none
-        await client.until_state("CompleteCommit")
-        assert stable(world, ("t", 0))
-
-    play(scenario)
+    writer, results = transactions.marker_writer, asyncio.get_running_loop().create_future()
+    monkeypatch.setattr(writer, "write", lambda _: results)
+    send(transactions.markers, ends[0])  # this broker is slow, another one coordinated the transaction meanwhile
+    await world.pass_time(1)
+    place = TopicPartition(TRANSACTIONS_TOPIC, 0)
+    led = world.broker.partitions.leader(*place)
+    for leader in (None, led):
+        transactions.runtime._on_leadership(place, leader)
+    monkeypatch.undo()
+    results.set_result({})
+    await world.pass_time(5)
+    assert not transactions.markers.pending
+    assert not stable(world, ("t", 0))
+    assert await client.end(version=4) is ErrorCode.none
+    await client.until_state("CompleteCommit")
+    assert stable(world, ("t", 0))
 
 
 def test_markers_of_many_partitions_are_sent_in_several_requests(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,19 +1,16 @@
 """M4. Arguments and settings of the consumer of generation 1: wrong ones are refused in one sentence."""
 
-from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
-from zookeeper_world import Scenario
 
 from odradek.clients.zookeeper_consumer import TopicFilter, ZookeeperConsumer
 from odradek.groups.zookeeper.registration import ThreadCounts, thread_id, unique_name
 from odradek.model import ConfigurationError, OdradekError
 from odradek.stores import MemoryStore
 from odradek.testing.world import World
-
-Play = Callable[[Scenario], None]
+from tests.scenes import played
 
 
 @pytest.mark.parametrize(
@@ -31,14 +28,12 @@ Play = Callable[[Scenario], None]
         ("t", "such as {'flights': 2}, not 't'"),
     ],
 )
-def test_wrong_numbers_of_streams_are_refused(play: Play, counts: Any, message: str) -> None:
-    async def scenario(world: World) -> None:
-        consumer = ZookeeperConsumer(store=MemoryStore(world.tree), runtime=world.simulation.runtime("c"))
-        async with consumer:
-            with pytest.raises(OdradekError, match=message):
-                await consumer.create_message_streams(counts)
-
-    play(scenario)
+@played
+async def test_wrong_numbers_of_streams_are_refused(world: World, counts: Any, message: str) -> None:
+    consumer = ZookeeperConsumer(store=MemoryStore(world.tree), runtime=world.simulation.runtime("c"))
+    async with consumer:
+        with pytest.raises(OdradekError, match=message):
+            await consumer.create_message_streams(counts)
 
 
 @pytest.mark.parametrize(
@@ -49,14 +44,12 @@ def test_wrong_numbers_of_streams_are_refused(play: Play, counts: Any, message: 
         (TopicFilter(expression="t"), 0, "1 to 10,000 threads, not 0"),
     ],
 )
-def test_wrong_filters_are_refused(play: Play, topic_filter: Any, threads: Any, message: str) -> None:
-    async def scenario(world: World) -> None:
-        consumer = ZookeeperConsumer(store=MemoryStore(world.tree), runtime=world.simulation.runtime("c"))
-        async with consumer:
-            with pytest.raises(ConfigurationError, match=message):
-                await consumer.create_message_streams_by_filter(topic_filter, threads)
-
-    play(scenario)
+@played
+async def test_wrong_filters_are_refused(world: World, topic_filter: Any, threads: Any, message: str) -> None:
+    consumer = ZookeeperConsumer(store=MemoryStore(world.tree), runtime=world.simulation.runtime("c"))
+    async with consumer:
+        with pytest.raises(ConfigurationError, match=message):
+            await consumer.create_message_streams_by_filter(topic_filter, threads)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """M8. Commits of many partitions, and of partitions that no longer exist."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
-from zookeeper_world import GROUP, Reader, Scenario, expect, produce
+from zookeeper_world import GROUP, Reader, expect, produce
 
 from odradek.clients import Admin
 from odradek.clients.zookeeper_consumer import TopicFilter
@@ -15,8 +15,8 @@ from odradek.metadata.store import Check, Operation, Result
 from odradek.model import ConfigurationError, TopicPartition
 from odradek.stores import MemoryStore
 from odradek.testing.world import World
+from tests.scenes import played
 
-Play = Callable[[Scenario], None]
 MOST_AT_ONCE = 1_000
 MANY = {TopicPartition(f"t{number // 100}", number % 100): number for number in range(3 * MOST_AT_ONCE)}
 NODE = f"/consumers/{GROUP}/ids/c"
@@ -40,85 +40,74 @@ async def registered(store: MemoryStore) -> ZookeeperOffsets:
     return ZookeeperOffsets(store, GROUP, "c")
 
 
-def test_a_large_commit_takes_several_transactions_and_each_checks_the_session(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        store = StrictStore(world.tree)
-        offsets = await registered(store)
-        for _ in range(2):  # the nodes are created, then set
-            await offsets.commit(MANY, session_id=store.session_id)
-            assert await offsets.fetch(MANY) == MANY
-        assert store.checked >= 2 * len(MANY) / MOST_AT_ONCE
-
-    play(scenario)
+@played
+async def test_a_large_commit_takes_several_transactions_and_each_checks_the_session(world: World) -> None:
+    store = StrictStore(world.tree)
+    offsets = await registered(store)
+    for _ in range(2):  # the nodes are created, then set
+        await offsets.commit(MANY, session_id=store.session_id)
+        assert await offsets.fetch(MANY) == MANY
+    assert store.checked >= 2 * len(MANY) / MOST_AT_ONCE
 
 
-def test_a_large_commit_ends_with_the_session(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        class ShortStore(StrictStore):
-            async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-                result = await super().multi(operations)
-                if self.checked:
-                    world.tree.expire(self.session_id)
-                return result
+@played
+async def test_a_large_commit_ends_with_the_session(world: World) -> None:
+    class ShortStore(StrictStore):
+        async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+            result = await super().multi(operations)
+            if self.checked:
+                world.tree.expire(self.session_id)
+            return result
 
-        store = ShortStore(world.tree)
-        offsets = await registered(store)
-        with pytest.raises(SessionOverError):
-            await offsets.commit(MANY, session_id=store.session_id)
-        assert 0 < len(await offsets.fetch(MANY)) < len(MANY)
-
-    play(scenario)
+    store = ShortStore(world.tree)
+    offsets = await registered(store)
+    with pytest.raises(SessionOverError):
+        await offsets.commit(MANY, session_id=store.session_id)
+    assert 0 < len(await offsets.fetch(MANY)) < len(MANY)
 
 
-def test_a_tool_writes_many_offsets_too(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        store = StrictStore(world.tree)
-        await set_offsets(store, "copied", MANY)
-        assert (await describe_group(store, "copied")).offsets == MANY
-
-    play(scenario)
+@played
+async def test_a_tool_writes_many_offsets_too(world: World) -> None:
+    store = StrictStore(world.tree)
+    await set_offsets(store, "copied", MANY)
+    assert (await describe_group(store, "copied")).offsets == MANY
 
 
-def test_a_tool_writes_into_no_other_group(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        store = MemoryStore(world.tree)
-        with pytest.raises(ConfigurationError, match="it can't be 'a/ids'"):
-            await set_offsets(store, "a/ids", {TopicPartition("t", 0): 3})
-        assert await list_groups(store) == []
-
-    play(scenario)
+@played
+async def test_a_tool_writes_into_no_other_group(world: World) -> None:
+    store = MemoryStore(world.tree)
+    with pytest.raises(ConfigurationError, match="it can't be 'a/ids'"):
+        await set_offsets(store, "a/ids", {TopicPartition("t", 0): 3})
+    assert await list_groups(store) == []
 
 
 @pytest.mark.parametrize("strategy", ["zookeeper-range", "zookeeper-roundrobin"])
-def test_readers_of_a_deleted_topic_go_on_at_once_with_the_others(play: Play, strategy: str) -> None:
+@played
+async def test_readers_of_a_deleted_topic_go_on_at_once_with_the_others(world: World, strategy: str) -> None:
     """Offsets in Kafka: the coordinator refuses those of the deleted topic, and stores the others."""
-
-    async def scenario(world: World) -> None:
-        await world.create_topic("a")
-        await world.create_topic("b")
-        reader = Reader(
-            world,
-            "c",
-            TopicFilter(expression="a|b"),
-            offsets_storage="kafka",
-            auto_commit_interval_ms=1_000_000,
-            partition_assignment_strategy=strategy,
-        )
-        await reader.start()
-        await produce(world, "a", (0, b"1"), (0, b"2"))
-        await produce(world, "b", (0, b"1"), (0, b"2"))
-        await expect(lambda: len(reader.read) == 4)
-        deleted_at = world.now_s
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            await admin.delete_topics(["a"])
-            await expect(lambda: set(reader.consumer.owned()) == {("b", 0)})
-            assert reader.consumer.state is State.OWNING
-            assert world.now_s - deleted_at < 10
-            stored = (await admin.list_group_offsets([GROUP]))[GROUP]
-        assert isinstance(stored, dict)
-        assert {place: each.offset for place, each in stored.items()} == {("b", 0): 2}
-        in_tree = (await describe_group(MemoryStore(world.tree), GROUP)).offsets
-        assert in_tree[TopicPartition("b", 0)] == 2, "the tree has them, too (dual.commit.enabled)"
-        await reader.stop()
-
-    play(scenario)
+    await world.create_topic("a")
+    await world.create_topic("b")
+    reader = Reader(
+        world,
+        "c",
+        TopicFilter(expression="a|b"),
+        offsets_storage="kafka",
+        auto_commit_interval_ms=1_000_000,
+        partition_assignment_strategy=strategy,
+    )
+    await reader.start()
+    await produce(world, "a", (0, b"1"), (0, b"2"))
+    await produce(world, "b", (0, b"1"), (0, b"2"))
+    await expect(lambda: len(reader.read) == 4)
+    deleted_at = world.now_s
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        await admin.delete_topics(["a"])
+        await expect(lambda: set(reader.consumer.owned()) == {("b", 0)})
+        assert reader.consumer.state is State.OWNING
+        assert world.now_s - deleted_at < 10
+        stored = (await admin.list_group_offsets([GROUP]))[GROUP]
+    assert isinstance(stored, dict)
+    assert {place: each.offset for place, each in stored.items()} == {("b", 0): 2}
+    in_tree = (await describe_group(MemoryStore(world.tree), GROUP)).offsets
+    assert in_tree[TopicPartition("b", 0)] == 2, "the tree has them, too (dual.commit.enabled)"
+    await reader.stop()

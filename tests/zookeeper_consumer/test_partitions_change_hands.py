@@ -1,10 +1,10 @@
 """M4, M8. Partitions go from one consumer to the next: no record is skipped, no offset goes back, no claim stays."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import pytest
-from zookeeper_world import GROUP, Reader, Scenario, expect, play, produce
+from zookeeper_world import GROUP, Reader, expect, play, produce
 
 from odradek.clients import Producer
 from odradek.clients.zookeeper_consumer import KafkaStream, RebalanceFailedError, TopicFilter
@@ -16,8 +16,8 @@ from odradek.metadata.store import Node, Operation, Result, SessionExpired
 from odradek.model import UnavailableError
 from odradek.stores import MemoryStore
 from odradek.testing.world import World
+from tests.scenes import played
 
-Play = Callable[[Scenario], None]
 CLAIM = f"/consumers/{GROUP}/owners/t/0"
 
 
@@ -41,35 +41,30 @@ async def data(world: World, path: str) -> bytes | None:
     return None if node is None else node.data
 
 
-def test_records_that_are_written_between_two_consumers_of_an_idle_partition_are_read(play: Play) -> None:
+@played
+async def test_records_that_are_written_between_two_consumers_of_an_idle_partition_are_read(world: World) -> None:
     """`auto.offset.reset` says where the first consumer starts; that offset is committed before a record is read."""
-
-    async def scenario(world: World) -> None:
-        await world.create_topic("t")
-        await produce(world, "t", (0, b"old"))
-        first = await Reader(world, "c1", {"t": 1}, auto_offset_reset="largest").start()
-        await first.stop()
-        await produce(world, "t", (0, b"a"))
-        second = await Reader(world, "c2", {"t": 1}, auto_offset_reset="largest").start()
-        await produce(world, "t", (0, b"b"))
-        await expect(lambda: b"b" in second.read)
-        assert second.read == [b"a", b"b"]
-        await second.stop()
-
-    play(scenario)
+    await world.create_topic("t")
+    await produce(world, "t", (0, b"old"))
+    first = await Reader(world, "c1", {"t": 1}, auto_offset_reset="largest").start()
+    await first.stop()
+    await produce(world, "t", (0, b"a"))
+    second = await Reader(world, "c2", {"t": 1}, auto_offset_reset="largest").start()
+    await produce(world, "t", (0, b"b"))
+    await expect(lambda: b"b" in second.read)
+    assert second.read == [b"a", b"b"]
+    await second.stop()
 
 
-def test_largest_is_the_end_when_the_streams_are_returned(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        await world.create_topic("t")
-        reader = Reader(world, "c", {"t": 1}, auto_offset_reset="largest")
-        await reader.consumer.start()
-        (stream,) = (await reader.consumer.create_message_streams({"t": 1}))["t"]
-        await produce(world, "t", (0, b"a"))
-        assert (await anext(stream)).value == b"a"
-        await reader.stop()
-
-    play(scenario)
+@played
+async def test_largest_is_the_end_when_the_streams_are_returned(world: World) -> None:
+    await world.create_topic("t")
+    reader = Reader(world, "c", {"t": 1}, auto_offset_reset="largest")
+    await reader.consumer.start()
+    (stream,) = (await reader.consumer.create_message_streams({"t": 1}))["t"]
+    await produce(world, "t", (0, b"a"))
+    assert (await anext(stream)).value == b"a"
+    await reader.stop()
 
 
 def test_a_partition_without_a_leader_does_not_keep_others_from_being_read(seed: int) -> None:
@@ -93,44 +88,40 @@ def test_a_partition_without_a_leader_does_not_keep_others_from_being_read(seed:
     World(seed, brokers=2).run(scenario)
 
 
-def test_calls_to_brokers_out_of_reach_end_as_the_settings_say(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        await world.create_topic("t")
-        world.simulation.network.partition(["c"], ["broker"])
-        reader = Reader(world, "c", {"t": 1}, rebalance_max_retries=1, default_api_timeout_ms=2_000)
-        before = world.now_s
-        with pytest.raises(RebalanceFailedError):
-            await reader.start()
-        assert world.now_s - before < 15, "default.api.timeout.ms would be 60 s"
-        await reader.stop()
-        world.simulation.network.heal()
-
-    play(scenario)
+@played
+async def test_calls_to_brokers_out_of_reach_end_as_the_settings_say(world: World) -> None:
+    await world.create_topic("t")
+    world.simulation.network.partition(["c"], ["broker"])
+    reader = Reader(world, "c", {"t": 1}, rebalance_max_retries=1, default_api_timeout_ms=2_000)
+    before = world.now_s
+    with pytest.raises(RebalanceFailedError):
+        await reader.start()
+    assert world.now_s - before < 15, "default.api.timeout.ms would be 60 s"
+    await reader.stop()
+    world.simulation.network.heal()
 
 
-def test_a_commit_under_way_in_a_rebalance_does_not_set_back_the_next_owner(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        await world.create_topic("t", 2)
-        await produce(world, "t", *((1, b"%d" % number) for number in range(6)))
-        store, by_hand = HeldStore(world), {"auto_commit_enable": False}
-        first = Reader(world, "c1", {"t": 1}, store=store, **by_hand)
-        await first.consumer.start()
-        (stream,) = (await first.consumer.create_message_streams({"t": 1}))["t"]
-        await anext(stream)
-        store.may_read.clear()
-        committing = asyncio.create_task(first.consumer.commit_offsets())
-        await world.pass_time(0.1)
-        second = await Reader(world, "c2", {"t": 1}, **by_hand).start()
-        await expect(lambda: second.owned == {1} and len(second.read) == 6)
-        await second.consumer.commit_offsets()
-        store.may_read.set()
-        with pytest.raises(UnavailableError, match=r"within 6,000 ms \(zookeeper\.session\.timeout\.ms\)"):
-            await committing
-        assert await data(world, f"/consumers/{GROUP}/offsets/t/1") == b"6"
-        await second.stop()
-        await first.stop()
-
-    play(scenario)
+@played
+async def test_a_commit_under_way_in_a_rebalance_does_not_set_back_the_next_owner(world: World) -> None:
+    await world.create_topic("t", 2)
+    await produce(world, "t", *((1, b"%d" % number) for number in range(6)))
+    store, by_hand = HeldStore(world), {"auto_commit_enable": False}
+    first = Reader(world, "c1", {"t": 1}, store=store, **by_hand)
+    await first.consumer.start()
+    (stream,) = (await first.consumer.create_message_streams({"t": 1}))["t"]
+    await anext(stream)
+    store.may_read.clear()
+    committing = asyncio.create_task(first.consumer.commit_offsets())
+    await world.pass_time(0.1)
+    second = await Reader(world, "c2", {"t": 1}, **by_hand).start()
+    await expect(lambda: second.owned == {1} and len(second.read) == 6)
+    await second.consumer.commit_offsets()
+    store.may_read.set()
+    with pytest.raises(UnavailableError, match=r"within 6,000 ms \(zookeeper\.session\.timeout\.ms\)"):
+        await committing
+    assert await data(world, f"/consumers/{GROUP}/offsets/t/1") == b"6"
+    await second.stop()
+    await first.stop()
 
 
 @pytest.mark.parametrize("storage", ["zookeeper", "kafka"])
@@ -157,150 +148,137 @@ def test_a_consumer_reads_again_after_an_outage_that_outlasts_all_attempts(seed:
     play(seed, scenario, limit_s=5_000)
 
 
-def test_a_stream_stops_reading_as_soon_as_the_session_is_lost(play: Play) -> None:
+@played
+async def test_a_stream_stops_reading_as_soon_as_the_session_is_lost(world: World) -> None:
     """One stream has started, the other one's start takes long."""
+    await world.create_topic("t", 2)
+    first = await Reader(world, "a", {"t": 1}).start()
+    second = Reader(world, "b", {"t": 2})
+    starting = asyncio.create_task(second.start())
+    await expect(lambda: second.consumer.state is State.OWNING)
+    await starting
+    streams, slow = second.streams, asyncio.Event()
 
-    async def scenario(world: World) -> None:
-        await world.create_topic("t", 2)
-        first = await Reader(world, "a", {"t": 1}).start()
-        second = Reader(world, "b", {"t": 2})
-        starting = asyncio.create_task(second.start())
-        await expect(lambda: second.consumer.state is State.OWNING)
-        await starting
-        streams, slow = second.streams, asyncio.Event()
+    async def start_late(offsets: object) -> None:
+        await slow.wait()
 
-        async def start_late(offsets: object) -> None:
-            await slow.wait()
-
-        streams[1].start_fetching = start_late  # type: ignore[assignment, method-assign]
-        await first.stop()
-        await expect(lambda: bool(streams[0].partitions))
-        assert isinstance(second.store, MemoryStore)
-        blocker = await Reader(world, "a", {"t": 2}).start()
-        world.tree.expire(second.store.session_id)
-        await asyncio.sleep(0)
-        assert streams[0].partitions == frozenset()
-        await blocker.stop()
-        await second.stop()
-
-    play(scenario)
+    streams[1].start_fetching = start_late  # type: ignore[assignment, method-assign]
+    await first.stop()
+    await expect(lambda: bool(streams[0].partitions))
+    assert isinstance(second.store, MemoryStore)
+    blocker = await Reader(world, "a", {"t": 2}).start()
+    world.tree.expire(second.store.session_id)
+    await asyncio.sleep(0)
+    assert streams[0].partitions == frozenset()
+    await blocker.stop()
+    await second.stop()
 
 
 @pytest.mark.parametrize("storage", ["zookeeper", "kafka"])
-def test_closing_does_not_wait_for_brokers_out_of_reach(play: Play, storage: str) -> None:
-    async def scenario(world: World) -> None:
-        await world.create_topic("t")
-        first = await Reader(world, "a", {"t": 1}, offsets_storage=storage).start()
-        second = await Reader(world, "b", {"t": 1}, offsets_storage=storage).start()
-        world.simulation.network.partition(["b"], ["broker"])
-        await first.stop()
+@played
+async def test_closing_does_not_wait_for_brokers_out_of_reach(world: World, storage: str) -> None:
+    await world.create_topic("t")
+    first = await Reader(world, "a", {"t": 1}, offsets_storage=storage).start()
+    second = await Reader(world, "b", {"t": 1}, offsets_storage=storage).start()
+    world.simulation.network.partition(["b"], ["broker"])
+    await first.stop()
+    await world.pass_time(1)
+    assert second.consumer.state is State.REBALANCING
+    before = world.now_s
+    await second.stop()
+    assert world.now_s - before < 1
+    assert await data(world, CLAIM) is None
+    world.simulation.network.heal()
+
+
+@played
+async def test_brokers_that_return_at_other_addresses_are_found(world: World) -> None:
+    await world.create_topic("t")
+    reader = await Reader(world, "c", {"t": 1}, offsets_storage="kafka").start()
+    await produce(world, "t", (0, b"a"))
+    await expect(lambda: reader.read == [b"a"])
+    await reader.consumer.commit_offsets()
+    await world.stop()
+    address = "PLAINTEXT://broker:9999"
+    await world.start(0, listeners=address, advertised_listeners=address)
+    async with Producer(bootstrap_servers="broker:9999", runtime=world.simulation.runtime("writer")) as producer:
+        await producer.send("t", b"b", partition=0)
+        await producer.flush()
+    await expect(lambda: reader.read == [b"a", b"b"])
+    await reader.consumer.commit_offsets()
+    await reader.stop()
+
+
+@played
+async def test_a_negative_offset_in_the_tree_is_none(world: World) -> None:
+    await world.create_topic("t")
+    await produce(world, "t", (0, b"a"))
+    store, path = MemoryStore(world.tree), f"/consumers/{GROUP}/offsets/t/0"
+    parents = [path.rsplit("/", depth)[0] for depth in (3, 2, 1)]
+    await create_persistent(store, [*parents, path])
+    await store.set(path, b"-1")
+    reader = await Reader(world, "c", {"t": 1}).start()
+    await expect(lambda: reader.read == [b"a"])
+    await reader.stop()
+
+
+@played
+async def test_a_consumer_whose_rebalance_crashes_leaves_its_group(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.create_topic("t")
+    first = await Reader(world, "c1", {"t": 1}).start()
+    second = await Reader(world, "c2", {"t": 1}).start()
+
+    async def crash(stream: KafkaStream, offsets: object) -> None:
+        raise RuntimeError("a fault of the program")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(first.streams[0], "start_fetching", lambda offsets: crash(first.streams[0], offsets))
+        third = await Reader(world, "c3", {"t": 1}).start()
+        await expect(lambda: first.consumer.state is State.CLOSED)
+    await expect(lambda: second.owned == {0})
+    assert await MemoryStore(world.tree).children(f"/consumers/{GROUP}/ids") == ["readers_c2", "readers_c3"]
+    with pytest.raises(RuntimeError, match="a fault of the program"):
+        await anext(first.streams[0])
+    for reader in (first, second, third):
+        await reader.stop()
+
+
+@played
+async def test_a_cancelled_close_leaves_nothing_running(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.create_topic("t")
+    reader = await Reader(world, "c", {"t": 1}).start()
+
+    async def never(tree: GroupTree, claims: object) -> None:
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GroupTree, "release", never)
+        closing = asyncio.create_task(reader.consumer.close())
         await world.pass_time(1)
-        assert second.consumer.state is State.REBALANCING
-        before = world.now_s
-        await second.stop()
-        assert world.now_s - before < 1
-        assert await data(world, CLAIM) is None
-        world.simulation.network.heal()
+        closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)
+    running = {task.get_name() for task in asyncio.all_tasks()}
+    assert not running & {"rebalances of c", "commits of c"}
+    with pytest.raises(StopAsyncIteration):
+        await anext(reader.streams[0])
+    assert await data(world, CLAIM) is None, "the session is over"
+    await reader.stop()
 
-    play(scenario)
 
+@played
+async def test_a_commit_during_which_the_session_expires_says_so(world: World) -> None:
+    await world.create_topic("t")
+    await produce(world, "t", (0, b"a"))
+    reader = await Reader(world, "c", {"t": 1}, auto_commit_enable=False).start()
+    await expect(lambda: reader.read == [b"a"])
 
-def test_brokers_that_return_at_other_addresses_are_found(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        await world.create_topic("t")
-        reader = await Reader(world, "c", {"t": 1}, offsets_storage="kafka").start()
-        await produce(world, "t", (0, b"a"))
-        await expect(lambda: reader.read == [b"a"])
+    async def multi(operations: list[Operation]) -> list[Result]:
+        raise SessionExpired
+
+    reader.store.multi = multi  # type: ignore[assignment, method-assign]
+    with pytest.raises(SessionOverError):
         await reader.consumer.commit_offsets()
-        await world.stop()
-        address = "PLAINTEXT://broker:9999"
-        await world.start(0, listeners=address, advertised_listeners=address)
-        async with Producer(bootstrap_servers="broker:9999", runtime=world.simulation.runtime("writer")) as producer:
-            await producer.send("t", b"b", partition=0)
-            await producer.flush()
-        await expect(lambda: reader.read == [b"a", b"b"])
-        await reader.consumer.commit_offsets()
-        await reader.stop()
-
-    play(scenario)
-
-
-def test_a_negative_offset_in_the_tree_is_none(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        await world.create_topic("t")
-        await produce(world, "t", (0, b"a"))
-        store, path = MemoryStore(world.tree), f"/consumers/{GROUP}/offsets/t/0"
-        parents = [path.rsplit("/", depth)[0] for depth in (3, 2, 1)]
-        await create_persistent(store, [*parents, path])
-        await store.set(path, b"-1")
-        reader = await Reader(world, "c", {"t": 1}).start()
-        await expect(lambda: reader.read == [b"a"])
-        await reader.stop()
-
-    play(scenario)
-
-
-def test_a_consumer_whose_rebalance_crashes_leaves_its_group(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(world: World) -> None:
-        await world.create_topic("t")
-        first = await Reader(world, "c1", {"t": 1}).start()
-        second = await Reader(world, "c2", {"t": 1}).start()
-
-        async def crash(stream: KafkaStream, offsets: object) -> None:
-            raise RuntimeError("a fault of the program")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(first.streams[0], "start_fetching", lambda offsets: crash(first.streams[0], offsets))
-            third = await Reader(world, "c3", {"t": 1}).start()
-            await expect(lambda: first.consumer.state is State.CLOSED)
-        await expect(lambda: second.owned == {0})
-        assert await MemoryStore(world.tree).children(f"/consumers/{GROUP}/ids") == ["readers_c2", "readers_c3"]
-        with pytest.raises(RuntimeError, match="a fault of the program"):
-            await anext(first.streams[0])
-        for reader in (first, second, third):
-            await reader.stop()
-
-    play(scenario)
-
-
-def test_a_cancelled_close_leaves_nothing_running(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(world: World) -> None:
-        await world.create_topic("t")
-        reader = await Reader(world, "c", {"t": 1}).start()
-
-        async def never(tree: GroupTree, claims: object) -> None:
-            await asyncio.Event().wait()
-
-        with monkeypatch.context() as patch:
-            patch.setattr(GroupTree, "release", never)
-            closing = asyncio.create_task(reader.consumer.close())
-            await world.pass_time(1)
-            closing.cancel()
-            await asyncio.gather(closing, return_exceptions=True)
-        running = {task.get_name() for task in asyncio.all_tasks()}
-        assert not running & {"rebalances of c", "commits of c"}
-        with pytest.raises(StopAsyncIteration):
-            await anext(reader.streams[0])
-        assert await data(world, CLAIM) is None, "the session is over"
-        await reader.stop()
-
-    play(scenario)
-
-
-def test_a_commit_during_which_the_session_expires_says_so(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        await world.create_topic("t")
-        await produce(world, "t", (0, b"a"))
-        reader = await Reader(world, "c", {"t": 1}, auto_commit_enable=False).start()
-        await expect(lambda: reader.read == [b"a"])
-
-        async def multi(operations: list[Operation]) -> list[Result]:
-            raise SessionExpired
-
-        reader.store.multi = multi  # type: ignore[assignment, method-assign]
-        with pytest.raises(SessionOverError):
-            await reader.consumer.commit_offsets()
-        del reader.store.multi
-        await reader.stop()
-
-    play(scenario)
+    del reader.store.multi
+    await reader.stop()

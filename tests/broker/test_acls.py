@@ -30,6 +30,7 @@ from odradek.testing.world import Scenario, World
 from tests.broker.test_admission import AUTHENTICATION, FAILED, WITHOUT_AN_ERROR, ask, codes, message
 from tests.broker.test_authentication import KEYS, MODULE
 from tests.broker.test_authentication import connect as connect_to_first
+from tests.scenes import played_by
 
 AUTHORIZER: Final = {
     **KEYS,
@@ -82,66 +83,58 @@ async def topics(world: World, user: str, password: str) -> list[str]:
         return sorted(each.name for each in await client.list_topics())
 
 
-def test_acls_are_created_described_and_deleted(seed: int) -> None:
-    async def scene(world: World) -> None:
-        read, prefixed = binding("alice", AclOperation.READ), binding("bob", AclOperation.ALL, "p-", ResourceType.GROUP)
-        prefixed = AclBinding(
-            pattern=prefixed.pattern._replace(pattern_type=PatternType.PREFIXED), entry=prefixed.entry
+@played_by(play)
+async def test_acls_are_created_described_and_deleted(world: World) -> None:
+    read, prefixed = binding("alice", AclOperation.READ), binding("bob", AclOperation.ALL, "p-", ResourceType.GROUP)
+    prefixed = AclBinding(pattern=prefixed.pattern._replace(pattern_type=PatternType.PREFIXED), entry=prefixed.entry)
+    async with admin(world) as root:
+        assert await root.describe_acls() == []
+        for _ in range(2):
+            await root.create_acls([read, prefixed])
+        assert await root.describe_acls() == [read, prefixed]
+        assert await root.describe_acls(AclFilter(principal="User:bob")) == [prefixed]
+        matching = AclFilter(resource_type=ResourceType.GROUP, name="p-1", pattern_type=PatternType.MATCH)
+        assert await root.describe_acls(matching) == [prefixed]
+        assert await root.delete_acls([matching, AclFilter(name="other")]) == [prefixed]
+        assert await root.delete_acls([AclFilter(), AclFilter()]) == [read]
+        assert await root.describe_acls() == []
+    assert await world.store(0).children("/kafka-acl/Topic") == []
+
+
+@played_by(play)
+async def test_an_invalid_acl_is_refused_and_the_others_are_created(world: World) -> None:
+    good = binding("alice", AclOperation.READ)
+    bad = [
+        AclBinding(pattern=good.pattern._replace(name="a/b"), entry=good.entry),
+        AclBinding(pattern=good.pattern, entry=AclEntry(principal="alice", operation=AclOperation.READ)),
+        binding("alice", AclOperation.ANY),
+        binding("alice", AclOperation.READ, pattern_type=PatternType.MATCH),
+    ]
+    async with admin(world) as root:
+        with pytest.raises(RefusedAclsError) as refused:
+            await root.create_acls([good, *bad])
+        assert {each: error.code for each, error in refused.value.errors.items()} == dict.fromkeys(
+            bad, ErrorCode.invalid_request
         )
-        async with admin(world) as root:
-            assert await root.describe_acls() == []
-            for _ in range(2):
-                await root.create_acls([read, prefixed])
-            assert await root.describe_acls() == [read, prefixed]
-            assert await root.describe_acls(AclFilter(principal="User:bob")) == [prefixed]
-            matching = AclFilter(resource_type=ResourceType.GROUP, name="p-1", pattern_type=PatternType.MATCH)
-            assert await root.describe_acls(matching) == [prefixed]
-            assert await root.delete_acls([matching, AclFilter(name="other")]) == [prefixed]
-            assert await root.delete_acls([AclFilter(), AclFilter()]) == [read]
-            assert await root.describe_acls() == []
-        assert await world.store(0).children("/kafka-acl/Topic") == []
-
-    play(seed, scene)
+        assert await root.describe_acls() == [good]
+        with pytest.raises(KafkaError, match="the filter has an unknown part"):
+            await root.describe_acls(AclFilter(operation=AclOperation.UNKNOWN))
 
 
-def test_an_invalid_acl_is_refused_and_the_others_are_created(seed: int) -> None:
-    async def scene(world: World) -> None:
-        good = binding("alice", AclOperation.READ)
-        bad = [
-            AclBinding(pattern=good.pattern._replace(name="a/b"), entry=good.entry),
-            AclBinding(pattern=good.pattern, entry=AclEntry(principal="alice", operation=AclOperation.READ)),
-            binding("alice", AclOperation.ANY),
-            binding("alice", AclOperation.READ, pattern_type=PatternType.MATCH),
-        ]
-        async with admin(world) as root:
-            with pytest.raises(RefusedAclsError) as refused:
-                await root.create_acls([good, *bad])
-            assert {each: error.code for each, error in refused.value.errors.items()} == dict.fromkeys(
-                bad, ErrorCode.invalid_request
-            )
-            assert await root.describe_acls() == [good]
-            with pytest.raises(KafkaError, match="the filter has an unknown part"):
-                await root.describe_acls(AclFilter(operation=AclOperation.UNKNOWN))
-
-    play(seed, scene)
-
-
-def test_only_principals_that_may_alter_the_cluster_change_acls(seed: int) -> None:
-    async def scene(world: World) -> None:
-        async with admin(world, "alice", "secret") as alice:
-            for call in (
-                alice.create_acls([binding("alice", AclOperation.READ)]),
-                alice.describe_acls(),
-                alice.delete_acls([AclFilter()]),
-            ):
-                with pytest.raises(KafkaError) as refused:
-                    await call
-                assert refused.value.code == ErrorCode.cluster_authorization_failed
-            await add(world, binding("alice", AclOperation.ALTER, "kafka-cluster", ResourceType.CLUSTER))
-            await alice.create_acls([binding("alice", AclOperation.READ)])
-            assert len(await alice.describe_acls()) == 2, "ALTER implies DESCRIBE"
-
-    play(seed, scene)
+@played_by(play)
+async def test_only_principals_that_may_alter_the_cluster_change_acls(world: World) -> None:
+    async with admin(world, "alice", "secret") as alice:
+        for call in (
+            alice.create_acls([binding("alice", AclOperation.READ)]),
+            alice.describe_acls(),
+            alice.delete_acls([AclFilter()]),
+        ):
+            with pytest.raises(KafkaError) as refused:
+                await call
+            assert refused.value.code == ErrorCode.cluster_authorization_failed
+        await add(world, binding("alice", AclOperation.ALTER, "kafka-cluster", ResourceType.CLUSTER))
+        await alice.create_acls([binding("alice", AclOperation.READ)])
+        assert len(await alice.describe_acls()) == 2, "ALTER implies DESCRIBE"
 
 
 def test_a_broker_without_an_authorizer_has_no_acls(seed: int) -> None:
@@ -184,43 +177,39 @@ def test_changes_are_seen_by_every_broker_within_a_second_and_after_a_failover(s
     play(seed, scene, brokers=3)
 
 
-def test_a_producer_is_refused_as_soon_as_its_permission_is_revoked(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await world.create_topic(TOPIC)
-        write = binding("alice", AclOperation.WRITE)
-        await add(world, write)
-        client = await WireClient.connect(world.simulation.runtime("client").network, "broker", 9092)
-        await client.ask(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"}, 1)
-        await client.ask(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0secret"}, 2)
-        for _ in range(3):
-            assert (await client.produce(TOPIC, world.batch(b"a"))).error_code == 0
-        assert any(each.fast_path is not None for each in world.broker.server.sessions)
-        async with admin(world) as root:
-            await root.delete_acls([AclFilter(principal="User:alice")])
-        assert (await client.produce(TOPIC, world.batch(b"b"))).error_code == ErrorCode.topic_authorization_failed
-        await add(world, write)
-        assert (await client.produce(TOPIC, world.batch(b"c"))).base_offset == 3
-
-    play(seed, scene)
+@played_by(play)
+async def test_a_producer_is_refused_as_soon_as_its_permission_is_revoked(world: World) -> None:
+    await world.create_topic(TOPIC)
+    write = binding("alice", AclOperation.WRITE)
+    await add(world, write)
+    client = await WireClient.connect(world.simulation.runtime("client").network, "broker", 9092)
+    await client.ask(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"}, 1)
+    await client.ask(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0secret"}, 2)
+    for _ in range(3):
+        assert (await client.produce(TOPIC, world.batch(b"a"))).error_code == 0
+    assert any(each.fast_path is not None for each in world.broker.server.sessions)
+    async with admin(world) as root:
+        await root.delete_acls([AclFilter(principal="User:alice")])
+    assert (await client.produce(TOPIC, world.batch(b"b"))).error_code == ErrorCode.topic_authorization_failed
+    await add(world, write)
+    assert (await client.produce(TOPIC, world.batch(b"c"))).base_offset == 3
 
 
-def test_each_principal_has_its_own_metadata(seed: int) -> None:
-    async def scene(world: World) -> None:
-        for name in ("t-1", "t-2", "u"):
-            await world.create_topic(name)
-        await add(
-            world,
-            binding("alice", AclOperation.DESCRIBE, "t-", pattern_type=PatternType.PREFIXED),
-            binding("bob", AclOperation.READ, "u"),
-        )
-        for _ in range(2):
-            assert await topics(world, "alice", "secret") == ["t-1", "t-2"]
-            assert await topics(world, "bob", "x") == ["u"]
-            assert await topics(world, "broker", "b") == ["t-1", "t-2", "u"]
-        await add(world, binding("*", AclOperation.ALL, "t-2", permission_type=AclPermissionType.DENY))
-        assert await topics(world, "alice", "secret") == ["t-1"]
-
-    play(seed, scene)
+@played_by(play)
+async def test_each_principal_has_its_own_metadata(world: World) -> None:
+    for name in ("t-1", "t-2", "u"):
+        await world.create_topic(name)
+    await add(
+        world,
+        binding("alice", AclOperation.DESCRIBE, "t-", pattern_type=PatternType.PREFIXED),
+        binding("bob", AclOperation.READ, "u"),
+    )
+    for _ in range(2):
+        assert await topics(world, "alice", "secret") == ["t-1", "t-2"]
+        assert await topics(world, "bob", "x") == ["u"]
+        assert await topics(world, "broker", "b") == ["t-1", "t-2", "u"]
+    await add(world, binding("*", AclOperation.ALL, "t-2", permission_type=AclPermissionType.DENY))
+    assert await topics(world, "alice", "secret") == ["t-1"]
 
 
 @pytest.mark.parametrize("api", sorted(PERMISSIONS.keys() - AUTHENTICATION - BETWEEN_BROKERS), ids=lambda api: api.name)
@@ -244,20 +233,20 @@ def test_a_broker_forwards_nothing_of_a_principal_that_may_nothing(seed: int, ap
     play(seed, scene, brokers=2)
 
 
-def test_acls_decide_while_the_session_with_the_tree_is_renewed_and_changes_are_seen_afterwards(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await world.create_topic(TOPIC)
-        await add(world, binding("alice", AclOperation.DESCRIBE))
-        (session, store) = world.store(0).session_id, world.store(0)
-        world.tree.expire(session)
-        assert await topics(world, "alice", "secret") == [TOPIC]
-        assert await topics(world, "bob", "x") == []
-        await store.delete(paths.acl(binding("alice", AclOperation.DESCRIBE).pattern))
-        await store.create(f"{paths.ACL_CHANGES}/acl_changes_", b"TOPIC:t", sequence=True)
-        await asyncio.sleep(5)
-        assert await topics(world, "alice", "secret") == []
-
-    play(seed, scene)
+@played_by(play)
+async def test_acls_decide_while_the_session_with_the_tree_is_renewed_and_changes_are_seen_afterwards(
+    world: World,
+) -> None:
+    await world.create_topic(TOPIC)
+    await add(world, binding("alice", AclOperation.DESCRIBE))
+    (session, store) = world.store(0).session_id, world.store(0)
+    world.tree.expire(session)
+    assert await topics(world, "alice", "secret") == [TOPIC]
+    assert await topics(world, "bob", "x") == []
+    await store.delete(paths.acl(binding("alice", AclOperation.DESCRIBE).pattern))
+    await store.create(f"{paths.ACL_CHANGES}/acl_changes_", b"TOPIC:t", sequence=True)
+    await asyncio.sleep(5)
+    assert await topics(world, "alice", "secret") == []
 
 
 def test_everyone_may_use_resources_without_acls_if_the_key_allows_it(seed: int) -> None:

@@ -12,6 +12,7 @@ from odradek.clients.offsets import EARLIEST
 from odradek.model import ConfigurationError, OdradekError, TopicPartition, UnavailableError
 from odradek.testing import Cluster
 from odradek.testing.world import World
+from tests.scenes import played_by
 
 PLACE = TopicPartition("t", 0)
 
@@ -36,35 +37,32 @@ def play(seed: int, scene: Callable[..., Any]) -> None:
     world.play(scenario)
 
 
-def test_a_string_is_one_name_and_not_its_letters(seed: int) -> None:
+@played_by(play)
+async def test_a_string_is_one_name_and_not_its_letters(admin: Any, producer: Any, consumer: Any, reader: Any) -> None:
     """Deleting the topic ab deletes neither a nor b."""
-
-    async def scene(admin: Any, producer: Any, consumer: Any, reader: Any) -> None:
-        await admin.delete_topics("ab")
-        assert [topic.name for topic in await admin.list_topics()] == ["a", "b", "t"]
-        assert list(await admin.describe_topics("t")) == ["t"]
-        assert list(await admin.list_group_offsets("gg")) == ["gg"]
-        with pytest.raises(OdradekError, match="there is no group 'gg'"):
-            await admin.delete_groups("gg")
-
-    play(seed, scene)
+    await admin.delete_topics("ab")
+    assert [topic.name for topic in await admin.list_topics()] == ["a", "b", "t"]
+    assert list(await admin.describe_topics("t")) == ["t"]
+    assert list(await admin.list_group_offsets("gg")) == ["gg"]
+    with pytest.raises(OdradekError, match="there is no group 'gg'"):
+        await admin.delete_groups("gg")
 
 
-def test_partitions_may_be_pairs_wherever_they_are_named(seed: int) -> None:
-    async def scene(admin: Any, producer: Any, consumer: Any, reader: Any) -> None:
-        pair = ("t", 0)
-        assert (await admin.list_offsets({pair: EARLIEST}))[PLACE].offset == 0
-        for client in (consumer, reader):
-            assert await client.end_offsets([pair]) == {PLACE: 1}
-            assert (await client.offsets_for_times({pair: 0}))[PLACE].offset == 0
-        assert list(await reader.fetch_many({pair: 0})) == [PLACE]
-        await admin.alter_group_offsets("other", {pair: 1})
-        assert (await admin.list_group_offsets(["other"]))["other"] == {PLACE: OffsetAndMetadata(1)}
-        await admin.delete_group_offsets("other", [pair])
-        assert await admin.delete_records({pair: 1}) == {PLACE: 1}
-        assert list(await admin.describe_producers(pair)) != []
-
-    play(seed, scene)
+@played_by(play)
+async def test_partitions_may_be_pairs_wherever_they_are_named(
+    admin: Any, producer: Any, consumer: Any, reader: Any
+) -> None:
+    pair = ("t", 0)
+    assert (await admin.list_offsets({pair: EARLIEST}))[PLACE].offset == 0
+    for client in (consumer, reader):
+        assert await client.end_offsets([pair]) == {PLACE: 1}
+        assert (await client.offsets_for_times({pair: 0}))[PLACE].offset == 0
+    assert list(await reader.fetch_many({pair: 0})) == [PLACE]
+    await admin.alter_group_offsets("other", {pair: 1})
+    assert (await admin.list_group_offsets(["other"]))["other"] == {PLACE: OffsetAndMetadata(1)}
+    await admin.delete_group_offsets("other", [pair])
+    assert await admin.delete_records({pair: 1}) == {PLACE: 1}
+    assert list(await admin.describe_producers(pair)) != []
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
@@ -130,20 +128,17 @@ def test_bootstrap_servers_that_are_no_addresses_are_refused(client: Any, server
         client(bootstrap_servers=servers)
 
 
-def test_a_closed_client_says_so(seed: int) -> None:
+@played_by(play)
+async def test_a_closed_client_says_so(admin: Any, producer: Any, consumer: Any, reader: Any) -> None:
     """It may have been used after its block."""
-
-    async def scene(admin: Any, producer: Any, consumer: Any, reader: Any) -> None:
-        await producer.close()
-        await consumer.close()
-        await admin.close()
-        await reader.close()
-        calls = (admin.list_topics(), admin.create_topic("x"), admin.start(), reader.fetch(PLACE, 0), reader.start())
-        for call in (producer.send("t", b"v"), consumer.poll(0), anext(consumer), *calls):
-            with pytest.raises(UnavailableError, match="was closed: create another one"):
-                await call
-
-    play(seed, scene)
+    await producer.close()
+    await consumer.close()
+    await admin.close()
+    await reader.close()
+    calls = (admin.list_topics(), admin.create_topic("x"), admin.start(), reader.fetch(PLACE, 0), reader.start())
+    for call in (producer.send("t", b"v"), consumer.poll(0), anext(consumer), *calls):
+        with pytest.raises(UnavailableError, match="was closed: create another one"):
+            await call
 
 
 def test_another_event_loop_is_refused_and_so_is_one_that_ended(kafka: Cluster) -> None:

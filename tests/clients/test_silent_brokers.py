@@ -15,6 +15,7 @@ from odradek.clients.cluster import ConnectionPurpose, open_cluster
 from odradek.model import TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.testing.world import SESSION_TIMEOUT_S, World, until
+from tests.scenes import in_world
 
 CLIENTS = ["writer", "reader", "looker"]
 SOON_S = 4.0
@@ -44,85 +45,77 @@ def fall_silent(world: World, silent: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_clients_recover_from_a_silent_broker_as_soon_as_the_cluster(seed: int) -> None:
-    async def scene(world: World) -> None:
-        leader = await create(world)
-        async with world.producer("writer") as producer, world.consumer("reader") as consumer:
-            consumer.assign([TopicPartition("t", 0)])
-            await (await producer.send("t", b"before"))
-            assert [record.value for record in await consumer.poll(5_000)] == [b"before"]
-            fall_silent(world, leader.broker_id)
-            async with asyncio.timeout(SESSION_TIMEOUT_S + SOON_S):
-                await (await producer.send("t", b"after"))
-                got = []
-                while not got:
-                    got = [record.value for record in await consumer.poll(1_000)]
-            assert got == [b"after"]
-            world.simulation.network.heal()
-            world.store(leader.broker_id).reconnect()
-
-    World(seed, brokers=3).play(scene)
+@in_world(brokers=3)
+async def test_clients_recover_from_a_silent_broker_as_soon_as_the_cluster(world: World) -> None:
+    leader = await create(world)
+    async with world.producer("writer") as producer, world.consumer("reader") as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        await (await producer.send("t", b"before"))
+        assert [record.value for record in await consumer.poll(5_000)] == [b"before"]
+        fall_silent(world, leader.broker_id)
+        async with asyncio.timeout(SESSION_TIMEOUT_S + SOON_S):
+            await (await producer.send("t", b"after"))
+            got = []
+            while not got:
+                got = [record.value for record in await consumer.poll(1_000)]
+        assert got == [b"after"]
+        world.simulation.network.heal()
+        world.store(leader.broker_id).reconnect()
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_metadata_is_requested_from_another_broker_when_one_is_late(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world)
-        async with open_cluster(world.servers, runtime=world.simulation.runtime("looker")) as cluster:
-            asked = (await cluster.connections.least_loaded()).address
-            cut_off(world, next(number for number, host in enumerate(world.hosts) if asked == f"{host}:9092"))
-            async with asyncio.timeout(SOON_S):
-                await cluster.refresh()
-            assert (await cluster.connections.least_loaded()).address != asked
-            world.simulation.network.heal()
-
-    World(seed, brokers=3).play(scene)
-
-
-def test_metadata_is_requested_from_a_third_broker_when_one_is_gone_and_one_is_late(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scene(world: World) -> None:
-        await create(world)
-        async with open_cluster(world.servers, runtime=world.simulation.runtime("looker")) as cluster:
+@in_world(brokers=3)
+async def test_metadata_is_requested_from_another_broker_when_one_is_late(world: World) -> None:
+    await create(world)
+    async with open_cluster(world.servers, runtime=world.simulation.runtime("looker")) as cluster:
+        asked = (await cluster.connections.least_loaded()).address
+        cut_off(world, next(number for number, host in enumerate(world.hosts) if asked == f"{host}:9092"))
+        async with asyncio.timeout(SOON_S):
             await cluster.refresh()
-            gone, silent = list(world.running)[:2]
-            first = [await cluster.connections.to_broker(number, ConnectionPurpose.FETCH) for number in (gone, silent)]
-            cut_off(world, silent)
-            await world.kill(gone)
-            usual = cluster.connections.least_loaded
+        assert (await cluster.connections.least_loaded()).address != asked
+        world.simulation.network.heal()
 
-            async def unlucky(**options: Any) -> Any:
-                return first.pop(0) if first else await usual(**options)
 
-            monkeypatch.setattr(cluster.connections, "least_loaded", unlucky)
-            async with asyncio.timeout(SOON_S):
-                await cluster.refresh()
-            assert not first
-            world.simulation.network.heal()
+@in_world(brokers=3)
+async def test_metadata_is_requested_from_a_third_broker_when_one_is_gone_and_one_is_late(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await create(world)
+    async with open_cluster(world.servers, runtime=world.simulation.runtime("looker")) as cluster:
+        await cluster.refresh()
+        gone, silent = list(world.running)[:2]
+        first = [await cluster.connections.to_broker(number, ConnectionPurpose.FETCH) for number in (gone, silent)]
+        cut_off(world, silent)
+        await world.kill(gone)
+        usual = cluster.connections.least_loaded
 
-    World(seed, brokers=3).play(scene)
+        async def unlucky(**options: Any) -> Any:
+            return first.pop(0) if first else await usual(**options)
+
+        monkeypatch.setattr(cluster.connections, "least_loaded", unlucky)
+        async with asyncio.timeout(SOON_S):
+            await cluster.refresh()
+        assert not first
+        world.simulation.network.heal()
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_broker_that_is_late_and_still_there_is_waited_for(seed: int) -> None:
-    async def scene(world: World) -> None:
-        leader = (await create(world)).broker_id
-        flags = ("allow_auto_topic_creation", "include_cluster_authorized_operations")
-        message = {"topics": [], **dict.fromkeys((*flags, "include_topic_authorized_operations"), False)}
-        async with open_cluster(world.servers, runtime=world.simulation.runtime("looker")) as cluster:
-            connection = await cluster.connections.to_broker(leader, ConnectionPurpose.FETCH)
-            cut_off(world, leader)
-            asking = asyncio.create_task(connection.request(ApiKey.METADATA, message))
-            await asyncio.sleep(SOON_S)
-            assert connection.is_late
-            world.simulation.network.heal()
-            async with asyncio.timeout(SOON_S):
-                assert len((await asking).brokers) == 3
-            assert not connection.is_late
-            assert cluster.connections.existing(leader, ConnectionPurpose.FETCH) is connection
-
-    World(seed, brokers=3).play(scene)
+@in_world(brokers=3)
+async def test_a_broker_that_is_late_and_still_there_is_waited_for(world: World) -> None:
+    leader = (await create(world)).broker_id
+    flags = ("allow_auto_topic_creation", "include_cluster_authorized_operations")
+    message = {"topics": [], **dict.fromkeys((*flags, "include_topic_authorized_operations"), False)}
+    async with open_cluster(world.servers, runtime=world.simulation.runtime("looker")) as cluster:
+        connection = await cluster.connections.to_broker(leader, ConnectionPurpose.FETCH)
+        cut_off(world, leader)
+        asking = asyncio.create_task(connection.request(ApiKey.METADATA, message))
+        await asyncio.sleep(SOON_S)
+        assert connection.is_late
+        world.simulation.network.heal()
+        async with asyncio.timeout(SOON_S):
+            assert len((await asking).brokers) == 3
+        assert not connection.is_late
+        assert cluster.connections.existing(leader, ConnectionPurpose.FETCH) is connection
 
 
 async def hand_over(world: World, old: Broker) -> None:

@@ -13,6 +13,7 @@ from examples.consume_process_produce import process
 from examples.database_and_topic import Database, pay, recover
 from odradek.clients import Producer
 from odradek.testing.world import World
+from tests.scenes import in_world
 
 CONFIG = {
     "group.initial.rebalance.delay.ms": "0",
@@ -134,32 +135,30 @@ def test_the_database_needs_nothing_but_the_db_api(paramstyle: str) -> None:
     assert executed == [("INSERT INTO t VALUES (%s, %s)", (1, "a"))]
 
 
-def test_each_line_is_processed_once_though_a_processor_is_killed(seed: int) -> None:
-    async def scene(world: World) -> None:
-        async with world.producer("source") as source:
-            for number in range(6):
-                await source.send("lines", b"a%d b%d" % (number, number))
+@in_world(CONFIG)
+async def test_each_line_is_processed_once_though_a_processor_is_killed(world: World) -> None:
+    async with world.producer("source") as source:
+        for number in range(6):
+            await source.send("lines", b"a%d b%d" % (number, number))
 
-        async def processor(host: str) -> None:
-            settings: dict[str, Any] = {"enable_auto_commit": False, "max_poll_records": 2}
-            consumer = world.consumer(host, "lines", group_id="words", session_timeout_ms=6_000, **settings)
-            async with consumer, world.producer(host, transactional_id="words-1") as producer:
-                while True:
-                    await process(consumer, producer, "words")
+    async def processor(host: str) -> None:
+        settings: dict[str, Any] = {"enable_auto_commit": False, "max_poll_records": 2}
+        consumer = world.consumer(host, "lines", group_id="words", session_timeout_ms=6_000, **settings)
+        async with consumer, world.producer(host, transactional_id="words-1") as producer:
+            while True:
+                await process(consumer, producer, "words")
 
-        first = asyncio.create_task(processor("first"))
-        while not await committed(world, "words"):
-            assert not first.done(), first
-            await asyncio.sleep(0.05)
-        world.simulation.kill("first")
-        second = asyncio.create_task(processor("second"))
-        while len(await committed(world, "words")) < 12:
-            assert not second.done(), second
-            await asyncio.sleep(0.5)
-        for each in (first, second):
-            each.cancel()
-        await asyncio.gather(first, second, return_exceptions=True)
-        words = [word for number in range(6) for word in (b"a%d" % number, b"b%d" % number)]
-        assert await committed(world, "words") == words
-
-    World(seed, CONFIG).play(scene)
+    first = asyncio.create_task(processor("first"))
+    while not await committed(world, "words"):
+        assert not first.done(), first
+        await asyncio.sleep(0.05)
+    world.simulation.kill("first")
+    second = asyncio.create_task(processor("second"))
+    while len(await committed(world, "words")) < 12:
+        assert not second.done(), second
+        await asyncio.sleep(0.5)
+    for each in (first, second):
+        each.cancel()
+    await asyncio.gather(first, second, return_exceptions=True)
+    words = [word for number in range(6) for word in (b"a%d" % number, b"b%d" % number)]
+    assert await committed(world, "words") == words

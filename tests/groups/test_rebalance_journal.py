@@ -13,6 +13,7 @@ from odradek.groups.rebalance_trace import Cause, OwnershipChange, RebalanceOutc
 from odradek.model import TopicPartition, UnavailableError
 from odradek.model.names import JOURNAL_TOPIC
 from odradek.testing.world import Member, World, settled, until
+from tests.scenes import in_world
 
 CONFIG = {
     "group.initial.rebalance.delay.ms": "200",
@@ -46,83 +47,74 @@ async def members(world: World, group: str, count: int) -> list[Member]:
     return joined
 
 
-def test_rebalances_of_coordinators_on_several_brokers_are_in_one_journal(seed: int) -> None:
+@in_world(CONFIG, brokers=3)
+async def test_rebalances_of_coordinators_on_several_brokers_are_in_one_journal(world: World) -> None:
     """Three groups have their coordinators on three brokers, and the journal is led by one of them."""
-
-    async def scenario(world: World) -> None:
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            await admin.create_topic("t", partitions=6)
-        groups = ["g", "h", "i", "j"]
-        joined = {group: await members(world, group, 2) for group in groups}
-        coordinators = {
-            number
-            for number, broker in world.running.items()
-            for group in groups
-            if (machine := broker.groups.machine(group)) is not None and group in machine.groups.by_id
-        }
-        assert len(coordinators) > 1, "or no record would be sent to another broker"
-        for some in joined.values():
-            await some[0].stop()
-        for some in joined.values():
-            await settled(some[1:], 6)
-        await asyncio.sleep(5)
-        found = await journal(world)
-        for group in groups:
-            records = [each for each in found if each["group"] == group]
-            generations = [each["generation"] for each in records if each["outcome"] == "stable"]
-            assert generations == sorted(set(generations))
-            assert records[0]["cause"] == CauseKind.JOINED
-            last = records[-1]
-            assert (last["cause"], last["outcome"], last["members"]) == (CauseKind.LEFT, "stable", 1)
-            assert last["moved"] == 3
-            assert set(last["unowned_ms"]["t"]) >= {"0", "1", "2"} or set(last["unowned_ms"]["t"]) >= {"3", "4", "5"}
-            assert last["unowned_partition_ms"] == sum(last["unowned_ms"]["t"].values())
-        for some in joined.values():
-            await some[1].stop()
-        assert sum(broker.rebalance_journal.dropped for broker in world.running.values()) == 0
-
-    World(seed, CONFIG, brokers=3).play(scenario)
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        await admin.create_topic("t", partitions=6)
+    groups = ["g", "h", "i", "j"]
+    joined = {group: await members(world, group, 2) for group in groups}
+    coordinators = {
+        number
+        for number, broker in world.running.items()
+        for group in groups
+        if (machine := broker.groups.machine(group)) is not None and group in machine.groups.by_id
+    }
+    assert len(coordinators) > 1, "or no record would be sent to another broker"
+    for some in joined.values():
+        await some[0].stop()
+    for some in joined.values():
+        await settled(some[1:], 6)
+    await asyncio.sleep(5)
+    found = await journal(world)
+    for group in groups:
+        records = [each for each in found if each["group"] == group]
+        generations = [each["generation"] for each in records if each["outcome"] == "stable"]
+        assert generations == sorted(set(generations))
+        assert records[0]["cause"] == CauseKind.JOINED
+        last = records[-1]
+        assert (last["cause"], last["outcome"], last["members"]) == (CauseKind.LEFT, "stable", 1)
+        assert last["moved"] == 3
+        assert set(last["unowned_ms"]["t"]) >= {"0", "1", "2"} or set(last["unowned_ms"]["t"]) >= {"3", "4", "5"}
+        assert last["unowned_partition_ms"] == sum(last["unowned_ms"]["t"].values())
+    for some in joined.values():
+        await some[1].stop()
+    assert sum(broker.rebalance_journal.dropped for broker in world.running.values()) == 0
 
 
-def test_the_departure_of_the_last_member_is_in_the_journal(seed: int) -> None:
-    async def scenario(world: World) -> None:
-        await world.create_topic("t", 6)
-        (first,) = await members(world, "g", 1)
-        before = await written(world, 1)
-        await first.stop()
-        found = await written(world, 2)
-        assert found[: len(before)] == before
-        assert (found[-1]["outcome"], found[-1]["generation"], found[-1]["members"]) == ("empty", 2, 0)
-
-    World(seed, SINGLE).play(scenario)
+@in_world(SINGLE)
+async def test_the_departure_of_the_last_member_is_in_the_journal(world: World) -> None:
+    await world.create_topic("t", 6)
+    (first,) = await members(world, "g", 1)
+    before = await written(world, 1)
+    await first.stop()
+    found = await written(world, 2)
+    assert found[: len(before)] == before
+    assert (found[-1]["outcome"], found[-1]["generation"], found[-1]["members"]) == ("empty", 2, 0)
 
 
-def test_without_the_journal_there_is_no_topic_and_nothing_is_counted(seed: int) -> None:
-    async def scenario(world: World) -> None:
-        await world.create_topic("t", 6)
-        (first,) = await members(world, "g", 1)
-        await first.stop()
-        await asyncio.sleep(5)
-        assert JOURNAL_TOPIC not in world.broker.image.topics
-        assert world.broker.rebalance_journal.rebalances.total() == 0
-
-    World(seed, SINGLE | {"group.rebalance.journal.enable": "false"}).play(scenario)
+@in_world(SINGLE | {"group.rebalance.journal.enable": "false"})
+async def test_without_the_journal_there_is_no_topic_and_nothing_is_counted(world: World) -> None:
+    await world.create_topic("t", 6)
+    (first,) = await members(world, "g", 1)
+    await first.stop()
+    await asyncio.sleep(5)
+    assert JOURNAL_TOPIC not in world.broker.image.topics
+    assert world.broker.rebalance_journal.rebalances.total() == 0
 
 
-def test_records_that_cannot_be_written_are_counted_and_groups_go_on(seed: int, monkeypatch: Any) -> None:
-    async def scenario(world: World) -> None:
-        await world.create_topic("t", 6)
+@in_world(SINGLE)
+async def test_records_that_cannot_be_written_are_counted_and_groups_go_on(world: World, monkeypatch: Any) -> None:
+    await world.create_topic("t", 6)
 
-        async def fail(*_: Any) -> None:
-            raise UnavailableError("a test")
+    async def fail(*_: Any) -> None:
+        raise UnavailableError("a test")
 
-        monkeypatch.setattr(world.broker.rebalance_journal, "_write", fail)
-        (first,) = await members(world, "g", 1)
-        await until(lambda: world.broker.rebalance_journal.dropped == 1)
-        assert first.owned == set(range(6))
-        await first.stop()
-
-    World(seed, SINGLE).play(scenario)
+    monkeypatch.setattr(world.broker.rebalance_journal, "_write", fail)
+    (first,) = await members(world, "g", 1)
+    await until(lambda: world.broker.rebalance_journal.dropped == 1)
+    assert first.owned == set(range(6))
+    await first.stop()
 
 
 def completed(group_id: str, *, unowned: int = 0) -> RebalanceCompleted:
@@ -146,43 +138,38 @@ def completed(group_id: str, *, unowned: int = 0) -> RebalanceCompleted:
     )
 
 
-def test_a_rebalance_that_ends_just_as_the_last_record_is_written_is_in_the_journal(
-    seed: int, monkeypatch: Any
+@in_world(SINGLE)
+async def test_a_rebalance_that_ends_just_as_the_last_record_is_written_is_in_the_journal(
+    world: World, monkeypatch: Any
 ) -> None:
     """It ends between the last step of the task that writes and the callback that notices the task's end."""
+    journal, written = world.broker.rebalance_journal, list[str]()
 
-    async def scenario(world: World) -> None:
-        journal, written = world.broker.rebalance_journal, list[str]()
+    async def write(group_id: str, _: Any) -> None:
+        written.append(group_id)
+        if group_id == "first":
+            asyncio.get_running_loop().call_soon(journal.write, completed("second"))
 
-        async def write(group_id: str, _: Any) -> None:
-            written.append(group_id)
-            if group_id == "first":
-                asyncio.get_running_loop().call_soon(journal.write, completed("second"))
-
-        monkeypatch.setattr(journal, "_write", write)
-        journal.write(completed("first"))
-        await asyncio.sleep(1)
-        assert written == ["first", "second"]
-
-    World(seed, SINGLE).play(scenario)
+    monkeypatch.setattr(journal, "_write", write)
+    journal.write(completed("first"))
+    await asyncio.sleep(1)
+    assert written == ["first", "second"]
 
 
-def test_an_unexpected_error_drops_one_record_and_no_others(seed: int, monkeypatch: Any) -> None:
-    async def scenario(world: World) -> None:
-        journal, written = world.broker.rebalance_journal, list[str]()
+@in_world(SINGLE)
+async def test_an_unexpected_error_drops_one_record_and_no_others(world: World, monkeypatch: Any) -> None:
+    journal, written = world.broker.rebalance_journal, list[str]()
 
-        async def write(group_id: str, _: Any) -> None:
-            if group_id == "first":
-                raise RuntimeError("a test")
-            written.append(group_id)
+    async def write(group_id: str, _: Any) -> None:
+        if group_id == "first":
+            raise RuntimeError("a test")
+        written.append(group_id)
 
-        monkeypatch.setattr(journal, "_write", write)
-        journal.write(completed("first"))
-        journal.write(completed("second"))
-        await asyncio.sleep(1)
-        assert (written, journal.dropped) == (["second"], 1)
-
-    World(seed, SINGLE).play(scenario)
+    monkeypatch.setattr(journal, "_write", write)
+    journal.write(completed("first"))
+    journal.write(completed("second"))
+    await asyncio.sleep(1)
+    assert (written, journal.dropped) == (["second"], 1)
 
 
 def test_a_record_names_the_partitions_that_waited_longest_up_to_a_limit() -> None:

@@ -19,6 +19,7 @@ from odradek.lab.generations import measure
 from odradek.model import KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.stores import MemoryStore
 from odradek.testing.world import Member, World, until
+from tests.scenes import in_world
 
 FIRST: Final = TopicPartition("t", 0)
 CONFIG: Final = {
@@ -54,33 +55,30 @@ async def group_state(world: World) -> str:
     return found.group_state
 
 
-def test_a_late_commit_of_a_member_that_was_replaced_is_stored_in_generation_1(seed: int) -> None:
+@in_world(CONFIG)
+async def test_a_late_commit_of_a_member_that_was_replaced_is_stored_in_generation_1(world: World) -> None:
     """The split brain. The coordinator stores what any client sends, and offsets go back from 3 to 1."""
-
-    async def scenario(world: World) -> None:
-        await world.create_topic("t")
-        await produce(world, "t", *((0, value) for value in (b"a", b"b", b"c")))
-        kept = {"offsets_storage": "kafka", "dual_commit_enabled": False, "auto_commit_enable": False}
-        first = Reader(world, "c1", {"t": 1}, **kept)
-        await first.consumer.start()
-        (stream,) = (await first.consumer.create_message_streams({"t": 1}))["t"]
-        await first.consumer.commit_offsets()  # opens the connection
-        assert (await anext(stream)).value == b"a"
-        world.simulation.network.partition(["c1"], world.hosts)
-        committing = asyncio.create_task(first.consumer.commit_offsets())
-        await world.pass_time(1)
-        world.tree.end_session(first.store.session_id)  # type: ignore[attr-defined]
-        second = await Reader(world, "c2", {"t": 1}, **kept).start()
-        await expect(lambda: second.read == [b"a", b"b", b"c"])
-        await second.consumer.commit_offsets()
-        assert await committed(world) == 3
-        world.simulation.network.heal()
-        await committing
-        assert await committed(world) == 1
-        await second.stop()
-        await first.stop()
-
-    World(seed, CONFIG).play(scenario)
+    await world.create_topic("t")
+    await produce(world, "t", *((0, value) for value in (b"a", b"b", b"c")))
+    kept = {"offsets_storage": "kafka", "dual_commit_enabled": False, "auto_commit_enable": False}
+    first = Reader(world, "c1", {"t": 1}, **kept)
+    await first.consumer.start()
+    (stream,) = (await first.consumer.create_message_streams({"t": 1}))["t"]
+    await first.consumer.commit_offsets()  # opens the connection
+    assert (await anext(stream)).value == b"a"
+    world.simulation.network.partition(["c1"], world.hosts)
+    committing = asyncio.create_task(first.consumer.commit_offsets())
+    await world.pass_time(1)
+    world.tree.end_session(first.store.session_id)  # type: ignore[attr-defined]
+    second = await Reader(world, "c2", {"t": 1}, **kept).start()
+    await expect(lambda: second.read == [b"a", b"b", b"c"])
+    await second.consumer.commit_offsets()
+    assert await committed(world) == 3
+    world.simulation.network.heal()
+    await committing
+    assert await committed(world) == 1
+    await second.stop()
+    await first.stop()
 
 
 @pytest.mark.parametrize("generation", LATER)
@@ -178,29 +176,26 @@ def test_later_generations_claim_nothing(generation: Generation) -> None:
     assert measure(generation, Change.JOINS, members=2, partitions=4).cost.claims_refused == 0
 
 
-def test_no_member_of_generation_1_knows_that_a_partition_has_no_owner(seed: int) -> None:
+@in_world(CONFIG)
+async def test_no_member_of_generation_1_knows_that_a_partition_has_no_owner(world: World) -> None:
     """The unknown outcome: one consumer cannot claim its partition, for whatever reason, and the other is content."""
-
-    async def scenario(world: World) -> None:
-        await world.create_topic("t", 2)
-        store = MemoryStore(world.tree)
-        await create_persistent(store, [f"/consumers/{GROUP}{rest}" for rest in ("", "/owners", "/owners/t")])
-        await store.create(f"/consumers/{GROUP}/owners/t/0", b"dead-0", ephemeral=True)
-        settings = {"rebalance_backoff_ms": 100, "rebalance_max_retries": 1_000}
-        first, second = (Reader(world, name, {"t": 1}, **settings) for name in ("c1", "c2"))
-        starting = asyncio.create_task(first.start())
-        await world.pass_time(1)
-        await second.start()
-        await world.pass_time(60)
-        assert second.consumer.state is State.OWNING
-        assert (first.owned, second.owned) == (set(), {1})
-        await store.close()
-        await starting
-        await expect(lambda: first.owned == {0})
-        await first.stop()
-        await second.stop()
-
-    World(seed, CONFIG).play(scenario)
+    await world.create_topic("t", 2)
+    store = MemoryStore(world.tree)
+    await create_persistent(store, [f"/consumers/{GROUP}{rest}" for rest in ("", "/owners", "/owners/t")])
+    await store.create(f"/consumers/{GROUP}/owners/t/0", b"dead-0", ephemeral=True)
+    settings = {"rebalance_backoff_ms": 100, "rebalance_max_retries": 1_000}
+    first, second = (Reader(world, name, {"t": 1}, **settings) for name in ("c1", "c2"))
+    starting = asyncio.create_task(first.start())
+    await world.pass_time(1)
+    await second.start()
+    await world.pass_time(60)
+    assert second.consumer.state is State.OWNING
+    assert (first.owned, second.owned) == (set(), {1})
+    await store.close()
+    await starting
+    await expect(lambda: first.owned == {0})
+    await first.stop()
+    await second.stop()
 
 
 @pytest.mark.parametrize("generation", LATER)

@@ -9,6 +9,7 @@ import pytest
 
 from odradek.metrics.http import Answer, HttpService, parse_head
 from odradek.testing import Simulation
+from tests.scenes import played_by
 
 HEAD = b"GET /x?y=1 HTTP/1.1\r\nHost: h\r\nACCEPT:  text/plain \r\n\r\n"
 
@@ -121,28 +122,26 @@ def test_a_client_that_sends_too_slowly_is_disconnected(seed: int, piece: bytes)
     play(seed, scene)
 
 
-def test_a_crowd_that_waits_for_answers_keeps_others_out(seed: int) -> None:
-    async def scene(service: HttpService, connect: Connect) -> None:
-        crowd = [await connect() for _ in range(64)]
-        for client in crowd:
-            client.transport.write(b"GET /slow HTTP/1.1\r\n\r\n")
+@played_by(play)
+async def test_a_crowd_that_waits_for_answers_keeps_others_out(service: HttpService, connect: Connect) -> None:
+    crowd = [await connect() for _ in range(64)]
+    for client in crowd:
+        client.transport.write(b"GET /slow HTTP/1.1\r\n\r\n")
+    await asyncio.sleep(1)
+    with suppress(ConnectionResetError):  # it may come before this end knows that it is connected
+        late = await connect()
         await asyncio.sleep(1)
-        with suppress(ConnectionResetError):  # it may come before this end knows that it is connected
-            late = await connect()
-            await asyncio.sleep(1)
-            assert late.closed_at is not None
-        assert all(client.closed_at is None for client in crowd)
-        crowd[0].transport.abort()
-        await asyncio.sleep(1)
-        asking = await connect()
-        asking.transport.write(HEAD)
-        await asyncio.sleep(1)
-        assert asking.received.endswith(b"/x text/plain\n")
-        service.close()
-        await asyncio.sleep(1)
-        assert all(client.closed_at is not None for client in crowd)
-
-    play(seed, scene)
+        assert late.closed_at is not None
+    assert all(client.closed_at is None for client in crowd)
+    crowd[0].transport.abort()
+    await asyncio.sleep(1)
+    asking = await connect()
+    asking.transport.write(HEAD)
+    await asyncio.sleep(1)
+    assert asking.received.endswith(b"/x text/plain\n")
+    service.close()
+    await asyncio.sleep(1)
+    assert all(client.closed_at is not None for client in crowd)
 
 
 def test_a_head_is_taken_apart() -> None:
@@ -151,16 +150,14 @@ def test_a_head_is_taken_apart() -> None:
     assert parse_head(b"GET\r\n") == ("GET", "", "")
 
 
-def test_silent_clients_never_keep_out_one_that_sends_a_request(seed: int) -> None:
-    async def scene(_: HttpService, connect: Connect) -> None:
-        silent = [await connect() for _ in range(200)]
-        silent[150].transport.write(b"GET / HTTP/1.1\r\n")
-        asking = await connect()
-        asking.transport.write(HEAD)
-        await asyncio.sleep(1)
-        assert b"200 OK" in asking.received
-        assert sum(client.closed_at is None for client in silent) <= 64
-        await asyncio.sleep(60)
-        assert all(client.closed_at is not None for client in silent)
-
-    play(seed, scene)
+@played_by(play)
+async def test_silent_clients_never_keep_out_one_that_sends_a_request(service: HttpService, connect: Connect) -> None:
+    silent = [await connect() for _ in range(200)]
+    silent[150].transport.write(b"GET / HTTP/1.1\r\n")
+    asking = await connect()
+    asking.transport.write(HEAD)
+    await asyncio.sleep(1)
+    assert b"200 OK" in asking.received
+    assert sum(client.closed_at is None for client in silent) <= 64
+    await asyncio.sleep(60)
+    assert all(client.closed_at is not None for client in silent)

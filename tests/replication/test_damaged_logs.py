@@ -12,6 +12,7 @@ from odradek.log.errors import DamagedFileError, DamagedSegmentError
 from odradek.log.recovery.segment_damage import DamageCheck
 from odradek.model import ErrorCode, TopicPartition
 from odradek.testing.world import World, until
+from tests.scenes import in_world
 
 T0 = TopicPartition("t", 0)
 FIRST = f"{0:020d}.log"
@@ -66,24 +67,22 @@ async def whole(world: World, replicas: int = 3) -> None:
 
 @pytest.mark.parametrize("byte", [65, 8, 9, 16, 17, 3], ids=["value", "length", "lower", "magic", "crc", "offset"])
 @pytest.mark.parametrize("seed", range(2))
-def test_a_leader_with_a_damaged_file_is_replaced_and_copies_the_log_back(seed: int, byte: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world)
-        await fill(world, 100)
-        damaged, _ = leader_of(world)
-        damage(world, damaged, byte=byte)
-        assert await world.read("t", 1) == {0: [b"%d" % value for value in range(100)]}
-        assert leader_of(world)[0] != damaged
-        await fill(world, 10, first=100)
-        await whole(world)
-        assert len(good_files(world)) == 1
-        (stray,) = stray_logs(world, damaged)
-        assert FIRST in world.simulation.disk(world.hosts[damaged]).list(f"/data/{stray}"), "an operator may look at it"
-        assert world.running[damaged].partitions.offline_count == 0
-        await world.stop(leader_of(world)[0])
-        assert await world.read("t", 1) == {0: [b"%d" % value for value in range(110)]}
-
-    World(seed, CONFIG, brokers=3).play(scene)
+@in_world(CONFIG, brokers=3)
+async def test_a_leader_with_a_damaged_file_is_replaced_and_copies_the_log_back(world: World, byte: int) -> None:
+    await create(world)
+    await fill(world, 100)
+    damaged, _ = leader_of(world)
+    damage(world, damaged, byte=byte)
+    assert await world.read("t", 1) == {0: [b"%d" % value for value in range(100)]}
+    assert leader_of(world)[0] != damaged
+    await fill(world, 10, first=100)
+    await whole(world)
+    assert len(good_files(world)) == 1
+    (stray,) = stray_logs(world, damaged)
+    assert FIRST in world.simulation.disk(world.hosts[damaged]).list(f"/data/{stray}"), "an operator may look at it"
+    assert world.running[damaged].partitions.offline_count == 0
+    await world.stop(leader_of(world)[0])
+    assert await world.read("t", 1) == {0: [b"%d" % value for value in range(110)]}
 
 
 def test_damage_behind_the_first_batch_of_a_response_is_found_by_clients_that_verify() -> None:

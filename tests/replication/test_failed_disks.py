@@ -15,6 +15,7 @@ from odradek.metadata.nodes import NO_LEADER, LogDirEventNode
 from odradek.metadata.store import SessionExpired
 from odradek.model import KafkaError, TopicPartition, UnavailableError
 from odradek.testing.world import World, until
+from tests.scenes import in_world
 
 T0 = TopicPartition("t", 0)
 
@@ -66,38 +67,35 @@ def notices(world: World) -> list[str]:
 
 @pytest.mark.parametrize("is_controller", [False, True], ids=["another broker's", "the controller's own"])
 @pytest.mark.parametrize("seed", range(3))
-def test_when_a_leader_s_disk_fails_another_replica_leads(seed: int, is_controller: bool) -> None:
+@in_world(TWO, brokers=3)
+async def test_when_a_leader_s_disk_fails_another_replica_leads(world: World, is_controller: bool) -> None:
     """M1: producers continue, and the broker rejoins the ISR after a restart with a working disk."""
-
-    async def scene(world: World) -> None:
-        await create(world, partitions=3)
-        commander = controller(world)
-        key = next(
-            key
-            for key in (TopicPartition("t", number) for number in range(3))
-            if (image(world, key=key).leader == commander) == is_controller
-        )
-        await fill(world, 50, partition=key.partition)
-        broken = image(world, key=key).leader
-        lost = beside(world, broken, key)
-        break_disk(world, broken, partition=key.partition)
-        await fill(world, 50, first=50, partition=key.partition)
-        leader = image(world, key=key).leader
-        assert leader not in (broken, NO_LEADER)
-        assert sorted(image(world, key=key).isr) == sorted({0, 1, 2} - {broken})
-        assert controller(world) == commander, "nobody was taken for dead"
-        assert world.running[broken].partitions.offline_count == len(lost) in (1, 2)
-        assert (await world.read("t", 3))[key.partition] == [b"%d" % value for value in range(100)]
-        assert len({image(world, key=TopicPartition("t", number)).leader for number in range(3)} - {broken}) >= 1
-        for each in (TopicPartition("t", number) for number in range(3)):
-            assert (broken in image(world, key=each).isr) == (each not in lost), "its other directory serves"
-        assert not notices(world)
-        await world.stop(broken)
-        await world.start(broken)
-        await until(lambda: len(image(world, key=key).isr) == 3)
-        assert world.running[broken].partitions.offline_count == 0
-
-    World(seed, TWO, brokers=3).play(scene)
+    await create(world, partitions=3)
+    commander = controller(world)
+    key = next(
+        key
+        for key in (TopicPartition("t", number) for number in range(3))
+        if (image(world, key=key).leader == commander) == is_controller
+    )
+    await fill(world, 50, partition=key.partition)
+    broken = image(world, key=key).leader
+    lost = beside(world, broken, key)
+    break_disk(world, broken, partition=key.partition)
+    await fill(world, 50, first=50, partition=key.partition)
+    leader = image(world, key=key).leader
+    assert leader not in (broken, NO_LEADER)
+    assert sorted(image(world, key=key).isr) == sorted({0, 1, 2} - {broken})
+    assert controller(world) == commander, "nobody was taken for dead"
+    assert world.running[broken].partitions.offline_count == len(lost) in (1, 2)
+    assert (await world.read("t", 3))[key.partition] == [b"%d" % value for value in range(100)]
+    assert len({image(world, key=TopicPartition("t", number)).leader for number in range(3)} - {broken}) >= 1
+    for each in (TopicPartition("t", number) for number in range(3)):
+        assert (broken in image(world, key=each).isr) == (each not in lost), "its other directory serves"
+    assert not notices(world)
+    await world.stop(broken)
+    await world.start(broken)
+    await until(lambda: len(image(world, key=key).isr) == 3)
+    assert world.running[broken].partitions.offline_count == 0
 
 
 def test_a_follower_whose_disk_fails_leaves_the_isr_at_once() -> None:
@@ -165,28 +163,25 @@ def test_many_failed_logs_create_few_notification_nodes() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_log_dir_failure_is_handled_by_the_next_controller(seed: int) -> None:
+@in_world(brokers=3)
+async def test_a_log_dir_failure_is_handled_by_the_next_controller(world: World) -> None:
     """M1: the controller dies between the failure and the election."""
-
-    async def scene(world: World) -> None:
-        await create(world, partitions=3)
-        dying = controller(world)
-        keys = [TopicPartition("t", number) for number in range(3)]
-        key = next(key for key in keys if image(world, key=key).leader != dying)
-        await fill(world, 10, partition=key.partition)
-        broken = image(world, key=key).leader
-        break_disk(world, broken, partition=key.partition)
-        async with world.producer("writer", acks=1, retries=0) as producer:
-            with pytest.raises(KafkaError):
-                await (await producer.send("t", b"lost, and said so", partition=key.partition))
-        await world.kill(dying)
-        (survivor,) = {0, 1, 2} - {dying, broken}
-        await until(lambda: image(world, survivor, key).leader == survivor)
-        await fill(world, 10, first=10, partition=key.partition)
-        assert (await world.read("t", 3))[key.partition] == [b"%d" % value for value in range(20)]
-        await until(lambda: not notices(world))
-
-    World(seed, brokers=3).play(scene)
+    await create(world, partitions=3)
+    dying = controller(world)
+    keys = [TopicPartition("t", number) for number in range(3)]
+    key = next(key for key in keys if image(world, key=key).leader != dying)
+    await fill(world, 10, partition=key.partition)
+    broken = image(world, key=key).leader
+    break_disk(world, broken, partition=key.partition)
+    async with world.producer("writer", acks=1, retries=0) as producer:
+        with pytest.raises(KafkaError):
+            await (await producer.send("t", b"lost, and said so", partition=key.partition))
+    await world.kill(dying)
+    (survivor,) = {0, 1, 2} - {dying, broken}
+    await until(lambda: image(world, survivor, key).leader == survivor)
+    await fill(world, 10, first=10, partition=key.partition)
+    assert (await world.read("t", 3))[key.partition] == [b"%d" % value for value in range(20)]
+    await until(lambda: not notices(world))
 
 
 def test_an_unreadable_log_dir_notification_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -263,31 +258,28 @@ def test_a_disk_failure_without_a_controller_is_handled_by_the_next_one() -> Non
 
 
 @pytest.mark.parametrize("full", [0, 1, 2], ids="broker {}".format)
-def test_a_replica_that_could_not_be_created_on_a_full_disk_joins_the_isr_when_there_is_room(
-    seed: int, full: int
+@in_world(brokers=3)
+async def test_a_replica_that_could_not_be_created_on_a_full_disk_joins_the_isr_when_there_is_room(
+    world: World, full: int
 ) -> None:
     """The replica may be a leader or a follower, on the controller or not; other replicas lead meanwhile."""
-
-    async def scene(world: World) -> None:
-        await until(lambda: all(len(broker.image.brokers) == 3 for broker in world.running.values()))
-        disk = world.simulation.disk(world.hosts[full])
-        disk.capacity_bytes = disk.used_bytes()
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            await admin.create_topic("t", partitions=3, replication_factor=3)
-        keys = [TopicPartition("t", number) for number in range(3)]
-        await until(lambda: world.running[full].partitions.offline_count == 3)
-        await until(lambda: all(image(world, key=key).leader not in (full, NO_LEADER) for key in keys))
-        for number in range(3):
-            await fill(world, 5, partition=number)
-        await asyncio.sleep(30)
-        assert world.running[full].partitions.offline_count == 3
-        disk.capacity_bytes = None
-        await until(lambda: all(sorted(image(world, key=key).isr) == [0, 1, 2] for key in keys))
-        assert world.running[full].partitions.offline_count == 0
-        found = await world.read("t", 3)
-        assert found == {number: [b"%d" % value for value in range(5)] for number in range(3)}
-
-    World(seed, brokers=3).play(scene)
+    await until(lambda: all(len(broker.image.brokers) == 3 for broker in world.running.values()))
+    disk = world.simulation.disk(world.hosts[full])
+    disk.capacity_bytes = disk.used_bytes()
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        await admin.create_topic("t", partitions=3, replication_factor=3)
+    keys = [TopicPartition("t", number) for number in range(3)]
+    await until(lambda: world.running[full].partitions.offline_count == 3)
+    await until(lambda: all(image(world, key=key).leader not in (full, NO_LEADER) for key in keys))
+    for number in range(3):
+        await fill(world, 5, partition=number)
+    await asyncio.sleep(30)
+    assert world.running[full].partitions.offline_count == 3
+    disk.capacity_bytes = None
+    await until(lambda: all(sorted(image(world, key=key).isr) == [0, 1, 2] for key in keys))
+    assert world.running[full].partitions.offline_count == 0
+    found = await world.read("t", 3)
+    assert found == {number: [b"%d" % value for value in range(5)] for number in range(3)}
 
 
 def test_a_follower_on_a_full_disk_backs_off_logs_once_and_continues_when_there_is_room(

@@ -10,6 +10,7 @@ from odradek.metadata.image import PartitionImage
 from odradek.metadata.nodes import NO_LEADER
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.testing.world import World, until
+from tests.scenes import in_world
 
 PARTITIONS = 3
 KEYS = [TopicPartition("t", number) for number in range(PARTITIONS)]
@@ -60,33 +61,30 @@ async def check_all_is_well(world: World, values: int) -> None:
 
 
 @pytest.mark.parametrize("full", range(3), ids="broker {}".format)
-def test_other_replicas_lead_while_a_disk_is_full_and_the_preferred_ones_when_it_has_space(
-    seed: int, full: int
+@in_world(PATIENT, brokers=3)
+async def test_other_replicas_lead_while_a_disk_is_full_and_the_preferred_ones_when_it_has_space(
+    world: World, full: int
 ) -> None:
     """The full broker leads one partition and follows two; it may be the controller."""
-
-    async def scene(world: World) -> None:
-        await create(world)
-        others = sorted({0, 1, 2} - {full})
-        commander = controller(world)
-        fill(world, full)
-        began = world.now_s
-        for value in range(1, 10):
-            await write(world, value)
-            await asyncio.sleep(1)
-        assert world.now_s - began < 9 + HAND_OVER_S + 5
-        assert [sorted(each.isr) for each in images(world)] == [others] * PARTITIONS
-        assert full not in {each.leader for each in images(world)}
-        assert controller(world) == commander
-        [line] = world.running[full].partitions.writer.full_disks.sentences()
-        assert line.endswith("s ago; in-sync replicas elsewhere, if any, lead its partitions")
-        await asyncio.sleep(60)
-        assert [sorted(each.isr) for each in images(world)] == [others] * PARTITIONS
-        empty(world, full)
-        await check_all_is_well(world, 10)
-        assert world.running[full].partitions.writer.full_disks.sentences() == []
-
-    World(seed, PATIENT, brokers=3).play(scene)
+    await create(world)
+    others = sorted({0, 1, 2} - {full})
+    commander = controller(world)
+    fill(world, full)
+    began = world.now_s
+    for value in range(1, 10):
+        await write(world, value)
+        await asyncio.sleep(1)
+    assert world.now_s - began < 9 + HAND_OVER_S + 5
+    assert [sorted(each.isr) for each in images(world)] == [others] * PARTITIONS
+    assert full not in {each.leader for each in images(world)}
+    assert controller(world) == commander
+    [line] = world.running[full].partitions.writer.full_disks.sentences()
+    assert line.endswith("s ago; in-sync replicas elsewhere, if any, lead its partitions")
+    await asyncio.sleep(60)
+    assert [sorted(each.isr) for each in images(world)] == [others] * PARTITIONS
+    empty(world, full)
+    await check_all_is_well(world, 10)
+    assert world.running[full].partitions.writer.full_disks.sentences() == []
 
 
 @pytest.mark.parametrize("chance", range(6))
@@ -117,71 +115,65 @@ def test_a_full_replica_does_not_keep_another_one_out_of_the_isr(chance: int) ->
     World(chance, PATIENT, brokers=3).play(scene)
 
 
-def test_a_shortage_of_a_moment_moves_no_leader(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world)
-        epochs = [each.leader_epoch for each in images(world)]
-        fill(world, 0)
-        writing = asyncio.ensure_future(write(world, 1))
-        await asyncio.sleep(HAND_OVER_S - 1)
-        empty(world, 0)
-        await writing
-        await asyncio.sleep(QUIET_S)
-        await write(world, 2)
-        await check_all_is_well(world, 3)
-        assert [each.leader_epoch for each in images(world)] == epochs
-
-    World(seed, PATIENT, brokers=3).play(scene)
+@in_world(PATIENT, brokers=3)
+async def test_a_shortage_of_a_moment_moves_no_leader(world: World) -> None:
+    await create(world)
+    epochs = [each.leader_epoch for each in images(world)]
+    fill(world, 0)
+    writing = asyncio.ensure_future(write(world, 1))
+    await asyncio.sleep(HAND_OVER_S - 1)
+    empty(world, 0)
+    await writing
+    await asyncio.sleep(QUIET_S)
+    await write(world, 2)
+    await check_all_is_well(world, 3)
+    assert [each.leader_epoch for each in images(world)] == epochs
 
 
-def test_leaders_stay_while_all_disks_are_full_and_the_first_with_space_leads(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world)
-        fill(world, 0, 1, 2)
-        async with world.producer("unlucky", retries=0) as producer:
-            for value in range(20):
-                for key in KEYS:
-                    with pytest.raises(KafkaError) as caught:
-                        await (await producer.send("t", b"refused %d" % value, partition=key.partition))
-                    assert caught.value.code in {ErrorCode.kafka_storage_error, ErrorCode.not_leader_or_follower}
-                await asyncio.sleep(1)
-        assert NO_LEADER not in {each.leader for each in images(world)}
-        assert await world.read("t", PARTITIONS) == {number: [b"0"] for number in range(PARTITIONS)}
-        epochs = [each.leader_epoch for each in images(world)]
-        await asyncio.sleep(60)
-        assert [each.leader_epoch for each in images(world)] == epochs
-        empty(world, 1)
-        await write(world, 1)
-        empty(world, 0)
-        empty(world, 2)
-        await check_all_is_well(world, 2)
-
-    World(seed, PATIENT, brokers=3).play(scene)
-
-
-def test_a_full_broker_that_starts_again_and_a_new_controller_lead_to_the_same_leaders(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world)
-        full = next(number for number in range(3) if number != controller(world))
-        fill(world, full)
-        for value in range(1, 6):
-            await write(world, value)
+@in_world(PATIENT, brokers=3)
+async def test_leaders_stay_while_all_disks_are_full_and_the_first_with_space_leads(world: World) -> None:
+    await create(world)
+    fill(world, 0, 1, 2)
+    async with world.producer("unlucky", retries=0) as producer:
+        for value in range(20):
+            for key in KEYS:
+                with pytest.raises(KafkaError) as caught:
+                    await (await producer.send("t", b"refused %d" % value, partition=key.partition))
+                assert caught.value.code in {ErrorCode.kafka_storage_error, ErrorCode.not_leader_or_follower}
             await asyncio.sleep(1)
-        assert full not in {each.leader for each in images(world)}
-        commander = controller(world)
-        await world.kill(commander)
-        await until(lambda: any(broker.metadata_loop.is_controller for broker in world.running.values()))
-        await world.start(commander)
-        await asyncio.sleep(30)
-        await write(world, 6)
-        assert full not in {each.leader for each in images(world)}
-        await world.stop(full)
-        await world.start(full)
-        for value in range(7, 13):
-            await write(world, value)
-            await asyncio.sleep(1)
-        assert full not in {each.leader for each in images(world)}
-        empty(world, full)
-        await check_all_is_well(world, 13)
+    assert NO_LEADER not in {each.leader for each in images(world)}
+    assert await world.read("t", PARTITIONS) == {number: [b"0"] for number in range(PARTITIONS)}
+    epochs = [each.leader_epoch for each in images(world)]
+    await asyncio.sleep(60)
+    assert [each.leader_epoch for each in images(world)] == epochs
+    empty(world, 1)
+    await write(world, 1)
+    empty(world, 0)
+    empty(world, 2)
+    await check_all_is_well(world, 2)
 
-    World(seed, PATIENT, brokers=3).play(scene)
+
+@in_world(PATIENT, brokers=3)
+async def test_a_full_broker_that_starts_again_and_a_new_controller_lead_to_the_same_leaders(world: World) -> None:
+    await create(world)
+    full = next(number for number in range(3) if number != controller(world))
+    fill(world, full)
+    for value in range(1, 6):
+        await write(world, value)
+        await asyncio.sleep(1)
+    assert full not in {each.leader for each in images(world)}
+    commander = controller(world)
+    await world.kill(commander)
+    await until(lambda: any(broker.metadata_loop.is_controller for broker in world.running.values()))
+    await world.start(commander)
+    await asyncio.sleep(30)
+    await write(world, 6)
+    assert full not in {each.leader for each in images(world)}
+    await world.stop(full)
+    await world.start(full)
+    for value in range(7, 13):
+        await write(world, value)
+        await asyncio.sleep(1)
+    assert full not in {each.leader for each in images(world)}
+    empty(world, full)
+    await check_all_is_well(world, 13)

@@ -7,30 +7,28 @@ import pytest
 from odradek.clients import Admin
 from odradek.model import TopicPartition
 from odradek.testing.world import World, until
+from tests.scenes import in_world
 
 MAX_LAG_S = 2
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_idle_followers_stay_in_sync(seed: int) -> None:
+@in_world({"replica.lag.time.max.ms": str(MAX_LAG_S * 1000)}, brokers=3)
+async def test_idle_followers_stay_in_sync(world: World) -> None:
     """A leader knows the other brokers from the controller's requests, or from the tree if it is the controller."""
-
-    async def scene(world: World) -> None:
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            await admin.create_topic("t", partitions=6, replication_factor=3)
-        await until(lambda: [len(list(broker.partitions)) for broker in world.running.values()] == [2, 2, 2])
-        await asyncio.sleep(MAX_LAG_S * 5)  # of virtual time
-        for broker in world.running.values():
-            assert [len(partition.isr) for partition in broker.partitions] == [3, 3]
-            assert not broker.alter_partition_manager.shrinks
-            silent_ms = [
-                broker.alter_partition_manager.now_ms() - remote.last_caught_up_ms
-                for partition in broker.partitions
-                for remote in partition.replication.remotes.values()
-            ]
-            assert max(silent_ms) < MAX_LAG_S * 1000, "a first record would make it look late"
-
-    World(seed, {"replica.lag.time.max.ms": str(MAX_LAG_S * 1000)}, brokers=3).play(scene)
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        await admin.create_topic("t", partitions=6, replication_factor=3)
+    await until(lambda: [len(list(broker.partitions)) for broker in world.running.values()] == [2, 2, 2])
+    await asyncio.sleep(MAX_LAG_S * 5)  # of virtual time
+    for broker in world.running.values():
+        assert [len(partition.isr) for partition in broker.partitions] == [3, 3]
+        assert not broker.alter_partition_manager.shrinks
+        silent_ms = [
+            broker.alter_partition_manager.now_ms() - remote.last_caught_up_ms
+            for partition in broker.partitions
+            for remote in partition.replication.remotes.values()
+        ]
+        assert max(silent_ms) < MAX_LAG_S * 1000, "a first record would make it look late"
 
 
 @pytest.mark.parametrize("seed", range(3))

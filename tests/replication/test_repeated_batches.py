@@ -18,6 +18,7 @@ from odradek.protocol.messages.produce import ProduceTopic, decode_produce_respo
 from odradek.testing.simulation.clock import EPOCH_MS
 from odradek.testing.world import World, until
 from odradek.wire.client_connection import ClientConnection, open_connection
+from tests.scenes import in_world
 
 T0 = TopicPartition("t", 0)
 
@@ -83,47 +84,42 @@ async def produce(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_committed_batch_sent_again_gets_its_offset_while_too_few_replicas_are_in_sync(seed: int) -> None:
-    async def scene(world: World) -> None:
-        leader, partition = await create(world)
-        async with connected(world, leader) as connection:
-            for sequence in range(3):
-                assert await produce(connection, sequence) == (ErrorCode.none, sequence)
-            await leave_alone(world, leader, partition)
-            assert await produce(connection, 2) == (ErrorCode.none, 2)
-            assert await produce(connection, 1) == (ErrorCode.none, 1), "any of the last five"
-            for sequence in (3, 4):
-                code, _ = await produce(connection, sequence)
-                assert code is ErrorCode.not_enough_replicas, "a new batch; also one that comes out of order"
-            assert partition.log.log_end_offset == 3
-
-    World(seed, brokers=3, noticed_at_once=False).play(scene)
+@in_world(brokers=3, noticed_at_once=False)
+async def test_a_committed_batch_sent_again_gets_its_offset_while_too_few_replicas_are_in_sync(world: World) -> None:
+    leader, partition = await create(world)
+    async with connected(world, leader) as connection:
+        for sequence in range(3):
+            assert await produce(connection, sequence) == (ErrorCode.none, sequence)
+        await leave_alone(world, leader, partition)
+        assert await produce(connection, 2) == (ErrorCode.none, 2)
+        assert await produce(connection, 1) == (ErrorCode.none, 1), "any of the last five"
+        for sequence in (3, 4):
+            code, _ = await produce(connection, sequence)
+            assert code is ErrorCode.not_enough_replicas, "a new batch; also one that comes out of order"
+        assert partition.log.log_end_offset == 3
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_an_uncommitted_batch_sent_again_waits_for_its_commit(seed: int) -> None:
+@in_world(brokers=3, noticed_at_once=False)
+async def test_an_uncommitted_batch_sent_again_waits_for_its_commit(world: World) -> None:
     """Its first response was NOT_ENOUGH_REPLICAS_AFTER_APPEND: the ISR shrank before it was committed."""
-
-    async def scene(world: World) -> None:
-        leader, partition = await create(world)
-        async with connected(world, leader) as connection:
-            assert await produce(connection, 0) == (ErrorCode.none, 0)
-            others = await kill_followers(world, leader)
-            code, _ = await produce(connection, 1, timeout_ms=100_000)
-            assert code is ErrorCode.not_enough_replicas_after_append
-            assert (partition.log.log_end_offset, partition.high_watermark) == (2, 1)
-            assert (await produce(connection, 1, timeout_ms=500))[0] is ErrorCode.request_timed_out
-            again = asyncio.create_task(produce(connection, 1, timeout_ms=100_000))
-            async with connected(world, leader, "another") as other:
-                assert await produce(other, 0) == (ErrorCode.none, 0), "it waits for nothing that came after it"
-            assert not again.done()
-            for number in others:
-                await world.start(number)
-            assert await again == (ErrorCode.none, 1)
-            assert partition.high_watermark == 2
-            assert await produce(connection, 2) == (ErrorCode.none, 2), "the producer goes on"
-
-    World(seed, brokers=3, noticed_at_once=False).play(scene)
+    leader, partition = await create(world)
+    async with connected(world, leader) as connection:
+        assert await produce(connection, 0) == (ErrorCode.none, 0)
+        others = await kill_followers(world, leader)
+        code, _ = await produce(connection, 1, timeout_ms=100_000)
+        assert code is ErrorCode.not_enough_replicas_after_append
+        assert (partition.log.log_end_offset, partition.high_watermark) == (2, 1)
+        assert (await produce(connection, 1, timeout_ms=500))[0] is ErrorCode.request_timed_out
+        again = asyncio.create_task(produce(connection, 1, timeout_ms=100_000))
+        async with connected(world, leader, "another") as other:
+            assert await produce(other, 0) == (ErrorCode.none, 0), "it waits for nothing that came after it"
+        assert not again.done()
+        for number in others:
+            await world.start(number)
+        assert await again == (ErrorCode.none, 1)
+        assert partition.high_watermark == 2
+        assert await produce(connection, 2) == (ErrorCode.none, 2), "the producer goes on"
 
 
 @pytest.mark.parametrize("by_id", [False, True])

@@ -24,6 +24,7 @@ from odradek.testing.simulation.clock import EPOCH_MS
 from odradek.testing.world import World, until
 from odradek.wire import client_connection
 from odradek.wire.client_connection import ClientConnection, open_connection
+from tests.scenes import in_world
 
 T0 = TopicPartition("t", 0)
 
@@ -88,21 +89,19 @@ def test_acknowledged_records_are_on_every_replica() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_acknowledged_records_survive_the_leader(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world)
-        await fill(world, 100)
-        leader, _ = leader_of(world)
-        await world.kill(leader)
-        await fill(world, 50, first=100)
-        await until(lambda: bool(leaders(world)))
-        assert leader_of(world)[0] != leader
-        assert await world.read("t", 1) == numbers(150)
-        await world.start(leader)
-        await until(lambda: [len(each.isr) for each in leaders(world).values()] == [3])
-        assert set(end_offsets(world).values()) == {150}
-
-    World(seed, brokers=3).play(scene)
+@in_world(brokers=3)
+async def test_acknowledged_records_survive_the_leader(world: World) -> None:
+    await create(world)
+    await fill(world, 100)
+    leader, _ = leader_of(world)
+    await world.kill(leader)
+    await fill(world, 50, first=100)
+    await until(lambda: bool(leaders(world)))
+    assert leader_of(world)[0] != leader
+    assert await world.read("t", 1) == numbers(150)
+    await world.start(leader)
+    await until(lambda: [len(each.isr) for each in leaders(world).values()] == [3])
+    assert set(end_offsets(world).values()) == {150}
 
 
 def test_a_follower_that_lags_leaves_the_in_sync_set_and_returns() -> None:
@@ -147,27 +146,25 @@ def test_below_min_insync_replicas_acks_all_is_refused_and_acks_1_accepted() -> 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_returning_leader_truncates_records_that_only_it_has(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world)
-        await fill(world, 10)
-        leader, partition = leader_of(world)
-        others = [number for number in world.running if number != leader]
-        world.simulation.network.partition([world.hosts[leader]], [world.hosts[number] for number in others])
-        await fill(world, 7, first=100, acks=1)
-        assert (partition.log.written_offset, partition.high_watermark) == (17, 10)
-        await world.kill(leader)
-        await until(lambda: bool(leaders(world)))
-        world.simulation.network.heal()
-        await fill(world, 3, first=10)
-        await world.start(leader)
-        await until(lambda: [len(each.isr) for each in leaders(world).values()] == [3])
-        assert set(end_offsets(world).values()) == {13}
-        assert await world.read("t", 1) == numbers(13)
-        epochs = [broker.logs.logs[T0].epochs.entries for broker in world.running.values()]
-        assert epochs[0] == epochs[1] == epochs[2]
-
-    World(seed, brokers=3).play(scene)
+@in_world(brokers=3)
+async def test_a_returning_leader_truncates_records_that_only_it_has(world: World) -> None:
+    await create(world)
+    await fill(world, 10)
+    leader, partition = leader_of(world)
+    others = [number for number in world.running if number != leader]
+    world.simulation.network.partition([world.hosts[leader]], [world.hosts[number] for number in others])
+    await fill(world, 7, first=100, acks=1)
+    assert (partition.log.written_offset, partition.high_watermark) == (17, 10)
+    await world.kill(leader)
+    await until(lambda: bool(leaders(world)))
+    world.simulation.network.heal()
+    await fill(world, 3, first=10)
+    await world.start(leader)
+    await until(lambda: [len(each.isr) for each in leaders(world).values()] == [3])
+    assert set(end_offsets(world).values()) == {13}
+    assert await world.read("t", 1) == numbers(13)
+    epochs = [broker.logs.logs[T0].epochs.entries for broker in world.running.values()]
+    assert epochs[0] == epochs[1] == epochs[2]
 
 
 def test_a_restarted_broker_knows_its_high_watermark() -> None:
@@ -187,27 +184,25 @@ def test_a_restarted_broker_knows_its_high_watermark() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_followers_truncate_to_an_unclean_leader_s_log(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world, replicas=2, unclean_leader_election_enable="true")
-        await fill(world, 10)
-        leader, partition = leader_of(world)
-        follower = partition.isr[1]
-        await world.kill(follower)
-        await until(lambda: partition.isr == (leader,))
-        await fill(world, 10, first=10)
-        await world.kill(leader)
-        await world.start(follower)
-        await until(lambda: bool(leaders(world)))
-        assert leader_of(world)[0] == follower
-        assert recovery_states(world) == {follower: RECOVERING}
-        await world.start(leader)
-        await until(lambda: [len(each.isr) for each in leaders(world).values()] == [2])
-        await until(lambda: recovery_states(world) == dict.fromkeys((leader, follower), RECOVERED))
-        assert await world.read("t", 1) == numbers(10)
-        assert {world.running[number].logs.logs[T0].written_offset for number in (leader, follower)} == {10}
-
-    World(seed, brokers=3).play(scene)
+@in_world(brokers=3)
+async def test_followers_truncate_to_an_unclean_leader_s_log(world: World) -> None:
+    await create(world, replicas=2, unclean_leader_election_enable="true")
+    await fill(world, 10)
+    leader, partition = leader_of(world)
+    follower = partition.isr[1]
+    await world.kill(follower)
+    await until(lambda: partition.isr == (leader,))
+    await fill(world, 10, first=10)
+    await world.kill(leader)
+    await world.start(follower)
+    await until(lambda: bool(leaders(world)))
+    assert leader_of(world)[0] == follower
+    assert recovery_states(world) == {follower: RECOVERING}
+    await world.start(leader)
+    await until(lambda: [len(each.isr) for each in leaders(world).values()] == [2])
+    await until(lambda: recovery_states(world) == dict.fromkeys((leader, follower), RECOVERED))
+    assert await world.read("t", 1) == numbers(10)
+    assert {world.running[number].logs.logs[T0].written_offset for number in (leader, follower)} == {10}
 
 
 def test_a_follower_below_its_leader_s_log_start_restarts_there() -> None:
@@ -281,107 +276,97 @@ async def produce(connection: ClientConnection, value: bytes, timeout_ms: int = 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_producer_waiting_for_a_disconnected_replica_gets_an_error_in_time(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world)
-        leader, partition = leader_of(world)
-        connection = await connect(world, leader)
-        for value in range(2):
-            assert await produce(connection, b"%d" % value) is ErrorCode.none
-        follower = world.hosts[partition.isr[1]]
-        world.simulation.network.partition([follower], [host for host in world.hosts if host != follower])
-        assert await produce(connection, b"2") is ErrorCode.request_timed_out
-        assert await produce(connection, b"3", timeout_ms=0) is ErrorCode.request_timed_out
-        assert world.running[leader].counters.errors[ApiKey.PRODUCE, ErrorCode.request_timed_out] == 2
-        assert world.running[leader].partitions.traffic["t"].failed_produces == 2
-        connection.close()
-        world.simulation.network.heal()
-        await until(lambda: partition.high_watermark == 4)
-        assert set(end_offsets(world).values()) == {4}, "told, but not taken back"
-
-    World(seed, brokers=3).play(scene)
+@in_world(brokers=3)
+async def test_a_producer_waiting_for_a_disconnected_replica_gets_an_error_in_time(world: World) -> None:
+    await create(world)
+    leader, partition = leader_of(world)
+    connection = await connect(world, leader)
+    for value in range(2):
+        assert await produce(connection, b"%d" % value) is ErrorCode.none
+    follower = world.hosts[partition.isr[1]]
+    world.simulation.network.partition([follower], [host for host in world.hosts if host != follower])
+    assert await produce(connection, b"2") is ErrorCode.request_timed_out
+    assert await produce(connection, b"3", timeout_ms=0) is ErrorCode.request_timed_out
+    assert world.running[leader].counters.errors[ApiKey.PRODUCE, ErrorCode.request_timed_out] == 2
+    assert world.running[leader].partitions.traffic["t"].failed_produces == 2
+    connection.close()
+    world.simulation.network.heal()
+    await until(lambda: partition.high_watermark == 4)
+    assert set(end_offsets(world).values()) == {4}, "told, but not taken back"
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_timeout_acknowledges_no_records_that_are_not_written(seed: int) -> None:
+@in_world(brokers=3)
+async def test_a_timeout_acknowledges_no_records_that_are_not_written(world: World) -> None:
     """The other partition of the request has one replica, and a batch so large that the writer thread writes it."""
-
-    async def scene(world: World) -> None:
-        await create(world)
-        leader, _ = leader_of(world)
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            await admin.create_topics([clients.NewTopic(name="alone", assignments={0: [leader]})])
-        alone = world.running[leader].partitions.leader("alone", 0).log
-        world.simulation.disk(world.hosts[leader]).delay_s = (0.5, 0.5)
-        connection = await connect(world, leader)
-        small, large = (encode_batch([(EPOCH_MS, None, b"." * size, ())]) for size in (10, 200_000))
-        topics = [ProduceTopic("t", None, [(0, small)]), ProduceTopic("alone", None, [(0, large)])]
-        reply = await connection.exchange(ApiKey.PRODUCE, 9, encode_produce_request(9, topics, acks=-1, timeout_ms=0))
-        response = decode_produce_response(9, reply.frame, reply.offset)
-        errors = {topic.name: topic.partitions[0].error_code for topic in response.topics}
-        assert alone.written_offset == 0
-        assert errors == dict.fromkeys(("t", "alone"), ErrorCode.request_timed_out)
-        traffic = world.running[leader].partitions.traffic
-        assert [traffic[topic].failed_produces for topic in ("t", "alone")] == [1, 1]
-        await until(lambda: alone.written_offset == 1)
-        connection.close()
-
-    World(seed, brokers=3).play(scene)
+    await create(world)
+    leader, _ = leader_of(world)
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        await admin.create_topics([clients.NewTopic(name="alone", assignments={0: [leader]})])
+    alone = world.running[leader].partitions.leader("alone", 0).log
+    world.simulation.disk(world.hosts[leader]).delay_s = (0.5, 0.5)
+    connection = await connect(world, leader)
+    small, large = (encode_batch([(EPOCH_MS, None, b"." * size, ())]) for size in (10, 200_000))
+    topics = [ProduceTopic("t", None, [(0, small)]), ProduceTopic("alone", None, [(0, large)])]
+    reply = await connection.exchange(ApiKey.PRODUCE, 9, encode_produce_request(9, topics, acks=-1, timeout_ms=0))
+    response = decode_produce_response(9, reply.frame, reply.offset)
+    errors = {topic.name: topic.partitions[0].error_code for topic in response.topics}
+    assert alone.written_offset == 0
+    assert errors == dict.fromkeys(("t", "alone"), ErrorCode.request_timed_out)
+    traffic = world.running[leader].partitions.traffic
+    assert [traffic[topic].failed_produces for topic in ("t", "alone")] == [1, 1]
+    await until(lambda: alone.written_offset == 1)
+    connection.close()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_partition_that_is_new_to_a_follower_does_not_wait_for_records_of_others(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world, replicas=2)
-        await fill(world, 1)
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            await admin.create_topic("u", partitions=4, replication_factor=2)
-        began_s = world.now_s
-        async with world.producer("writer") as producer:
-            for number in range(4):
-                await (await producer.send("u", b"soon", partition=number))
-        assert world.now_s - began_s < 10.0, "the fetches that wait for t would have waited for 20 s"
-
-    World(seed, {"replica.fetch.wait.max.ms": "20000", "replica.lag.time.max.ms": "60000"}, brokers=2).play(scene)
+@in_world({"replica.fetch.wait.max.ms": "20000", "replica.lag.time.max.ms": "60000"}, brokers=2)
+async def test_a_partition_that_is_new_to_a_follower_does_not_wait_for_records_of_others(world: World) -> None:
+    await create(world, replicas=2)
+    await fill(world, 1)
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        await admin.create_topic("u", partitions=4, replication_factor=2)
+    began_s = world.now_s
+    async with world.producer("writer") as producer:
+        for number in range(4):
+            await (await producer.send("u", b"soon", partition=number))
+    assert world.now_s - began_s < 10.0, "the fetches that wait for t would have waited for 20 s"
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_follower_joining_the_isr_when_the_fence_closed_may_have_joined(seed: int) -> None:
+@in_world(brokers=3)
+async def test_a_follower_joining_the_isr_when_the_fence_closed_may_have_joined(world: World) -> None:
     """The controller may have written it, and elect who joined; its answer and its command are not here yet."""
+    await create(world)
+    await fill(world, 10)
+    number, partition = leader_of(world)
+    controller = next(each for each, broker in world.running.items() if broker.metadata_loop.is_controller)
+    joining = next(each for each in range(3) if each not in (number, controller))
+    await world.kill(joining)
+    await until(lambda: joining not in partition.isr)
+    broker, heard = world.running[number], asyncio.Event()
+    send = broker.alter_partition_manager._requests.send
 
-    async def scene(world: World) -> None:
-        await create(world)
-        await fill(world, 10)
-        number, partition = leader_of(world)
-        controller = next(each for each, broker in world.running.items() if broker.metadata_loop.is_controller)
-        joining = next(each for each in range(3) if each not in (number, controller))
-        await world.kill(joining)
-        await until(lambda: joining not in partition.isr)
-        broker, heard = world.running[number], asyncio.Event()
-        send = broker.alter_partition_manager._requests.send
+    async def late(changes: dict[Any, IsrChange]) -> Any:
+        await heard.wait()
+        return await send(changes)
 
-        async def late(changes: dict[Any, IsrChange]) -> Any:
-            await heard.wait()
-            return await send(changes)
-
-        broker.alter_partition_manager._requests.send = late  # type: ignore[method-assign,assignment]
-        await world.start(joining)
-        await until(lambda: joining in partition.replication.maximal_isr)
-        members = []
-        broker.partitions.on_leadership(
-            lambda _, led: None if led is None or led is partition else members.append(led.replication.maximal_isr)
-        )
-        broker.fence.close()
-        await until(lambda: bool(members))
-        assert joining in members[0]
-        heard.set()
-        await until(lambda: len(leader_of(world)[1].isr) == 3)
-        assert leader_of(world)[0] == number
-        image = broker.image.partition(T0)
-        assert image is not None
-        assert joining in image.isr
-
-    World(seed, brokers=3).play(scene)
+    broker.alter_partition_manager._requests.send = late  # type: ignore[method-assign,assignment]
+    await world.start(joining)
+    await until(lambda: joining in partition.replication.maximal_isr)
+    members = []
+    broker.partitions.on_leadership(
+        lambda _, led: None if led is None or led is partition else members.append(led.replication.maximal_isr)
+    )
+    broker.fence.close()
+    await until(lambda: bool(members))
+    assert joining in members[0]
+    heard.set()
+    await until(lambda: len(leader_of(world)[1].isr) == 3)
+    assert leader_of(world)[0] == number
+    image = broker.image.partition(T0)
+    assert image is not None
+    assert joining in image.isr
 
 
 def test_waiting_producers_get_an_error_at_once_when_a_death_leaves_too_few_in_sync() -> None:

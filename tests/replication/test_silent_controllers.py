@@ -16,6 +16,7 @@ from odradek.model import ErrorCode, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.testing import Simulation
 from odradek.testing.world import SESSION_TIMEOUT_S, World, until
+from tests.scenes import in_world
 
 BROKERS = 4
 SOON_S = 5.0
@@ -64,83 +65,74 @@ async def recover(world: World, broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_leader_that_waits_for_a_silent_controller_retries_with_the_next_one(seed: int) -> None:
-    async def scene(world: World) -> None:
-        silent = await controller_of(world)
-        places = await create_led_by_each(silent, world)
-        fall_silent(world, silent)
-        # Their leaders ask for smaller in-sync sets before the session is over.
-        await until(lambda: any(world.running[each].metadata_loop.is_controller for each in places))
-        new = next(each for each in places if world.running[each].metadata_loop.is_controller)
-        leader, lost = (each for each in places if each != new)
+@in_world(CONFIG, brokers=BROKERS)
+async def test_a_leader_that_waits_for_a_silent_controller_retries_with_the_next_one(world: World) -> None:
+    silent = await controller_of(world)
+    places = await create_led_by_each(silent, world)
+    fall_silent(world, silent)
+    # Their leaders ask for smaller in-sync sets before the session is over.
+    await until(lambda: any(world.running[each].metadata_loop.is_controller for each in places))
+    new = next(each for each in places if world.running[each].metadata_loop.is_controller)
+    leader, lost = (each for each in places if each != new)
 
-        await until(lambda: isr(world.running[leader]) == set(places), within_s=SOON_S)
-        world.simulation.network.partition([world.hosts[leader]], [world.hosts[lost]])
-        async with world.producer("writer", enable_idempotence=False) as producer, asyncio.timeout(SOON_S):
-            await (await producer.send("t", b"not held up", partition=places[leader].partition))
-        assert isr(world.running[leader]) == {leader, new}
-        await recover(world, silent)
-
-    World(seed, CONFIG, brokers=BROKERS).play(scene)
+    await until(lambda: isr(world.running[leader]) == set(places), within_s=SOON_S)
+    world.simulation.network.partition([world.hosts[leader]], [world.hosts[lost]])
+    async with world.producer("writer", enable_idempotence=False) as producer, asyncio.timeout(SOON_S):
+        await (await producer.send("t", b"not held up", partition=places[leader].partition))
+    assert isr(world.running[leader]) == {leader, new}
+    await recover(world, silent)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_topic_that_is_created_late_is_unknown_and_holds_up_its_connection_for_a_second(seed: int) -> None:
+@in_world(CONFIG, brokers=BROKERS)
+async def test_a_topic_that_is_created_late_is_unknown_and_holds_up_its_connection_for_a_second(world: World) -> None:
     """Kafka answers UNKNOWN_TOPIC_OR_PARTITION at once."""
-
-    async def scene(world: World) -> None:
-        silent = await controller_of(world)
-        asking = (silent.broker_id + 1) % BROKERS
-        client = await world.client("tool", broker=asking)
-        fall_silent(world, silent)
-        began = world.now_s
-        request = {
-            "topics": [{"name": f"new-{number}"} for number in range(10)],
-            "allow_auto_topic_creation": True,
-            "include_cluster_authorized_operations": False,
-            "include_topic_authorized_operations": False,
-        }
-        answer = await client.ask(ApiKey.METADATA, request, 9)
-        assert {each.error_code for each in answer.topics} == {ErrorCode.unknown_topic_or_partition}
-        assert began + 0.9 < world.now_s < began + 1.2
-        await recover(world, silent)
-        await until(lambda: world.running[asking].image.controller_id not in (-1, silent.broker_id))
-        answer = await client.ask(ApiKey.METADATA, request, 9)
-        assert {each.error_code for each in answer.topics} == {ErrorCode.none}
-
-    World(seed, CONFIG, brokers=BROKERS).play(scene)
+    silent = await controller_of(world)
+    asking = (silent.broker_id + 1) % BROKERS
+    client = await world.client("tool", broker=asking)
+    fall_silent(world, silent)
+    began = world.now_s
+    request = {
+        "topics": [{"name": f"new-{number}"} for number in range(10)],
+        "allow_auto_topic_creation": True,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
+    answer = await client.ask(ApiKey.METADATA, request, 9)
+    assert {each.error_code for each in answer.topics} == {ErrorCode.unknown_topic_or_partition}
+    assert began + 0.9 < world.now_s < began + 1.2
+    await recover(world, silent)
+    await until(lambda: world.running[asking].image.controller_id not in (-1, silent.broker_id))
+    answer = await client.ask(ApiKey.METADATA, request, 9)
+    assert {each.error_code for each in answer.topics} == {ErrorCode.none}
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_client_waiting_for_a_silent_controller_to_create_a_topic_can_retry(seed: int) -> None:
-    async def scene(world: World) -> None:
-        silent = await controller_of(world)
-        asking = world.running[(silent.broker_id + 1) % BROKERS]
-        fall_silent(world, silent)
-        began = world.now_s
-        with pytest.raises(UnavailableError):
-            await asking.auto_topic_creation_manager.ensure(NewTopic(name="new"))
-        assert world.now_s < began + SESSION_TIMEOUT_S + 1
-        await until(lambda: asking.image.controller_id not in (-1, silent.broker_id), within_s=SOON_S)
-        async with asyncio.timeout(SOON_S):
-            await asking.auto_topic_creation_manager.ensure(NewTopic(name="new"))
-        await recover(world, silent)
-
-    World(seed, CONFIG, brokers=BROKERS).play(scene)
+@in_world(CONFIG, brokers=BROKERS)
+async def test_a_client_waiting_for_a_silent_controller_to_create_a_topic_can_retry(world: World) -> None:
+    silent = await controller_of(world)
+    asking = world.running[(silent.broker_id + 1) % BROKERS]
+    fall_silent(world, silent)
+    began = world.now_s
+    with pytest.raises(UnavailableError):
+        await asking.auto_topic_creation_manager.ensure(NewTopic(name="new"))
+    assert world.now_s < began + SESSION_TIMEOUT_S + 1
+    await until(lambda: asking.image.controller_id not in (-1, silent.broker_id), within_s=SOON_S)
+    async with asyncio.timeout(SOON_S):
+        await asking.auto_topic_creation_manager.ensure(NewTopic(name="new"))
+    await recover(world, silent)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_stopping_broker_does_not_wait_for_the_former_controller(seed: int) -> None:
-    async def scene(world: World) -> None:
-        silent = await controller_of(world)
-        stopping = (silent.broker_id + 1) % BROKERS
-        fall_silent(world, silent)
-        began = world.now_s
-        await world.stop(stopping)
-        assert world.now_s < began + SESSION_TIMEOUT_S + 1
-        await recover(world, silent)
-
-    World(seed, CONFIG, brokers=BROKERS).play(scene)
+@in_world(CONFIG, brokers=BROKERS)
+async def test_a_stopping_broker_does_not_wait_for_the_former_controller(world: World) -> None:
+    silent = await controller_of(world)
+    stopping = (silent.broker_id + 1) % BROKERS
+    fall_silent(world, silent)
+    began = world.now_s
+    await world.stop(stopping)
+    assert world.now_s < began + SESSION_TIMEOUT_S + 1
+    await recover(world, silent)
 
 
 def test_waiters_for_an_abandoned_connection_get_an_error(seed: int) -> None:

@@ -20,6 +20,7 @@ from odradek.stores import MemoryStore
 from odradek.testing import Survival
 from odradek.testing.simulation.disk import PowerCutError
 from odradek.testing.world import World, until
+from tests.scenes import in_world
 
 KEY = TopicPartition("t", 0)
 
@@ -55,23 +56,21 @@ def test_a_broker_that_starts_first_with_an_old_disk_does_not_lead(seed: int, br
     World(seed, TWO, brokers=brokers, noticed_at_once=False).play(scene)
 
 
-def test_a_broker_with_an_old_disk_does_not_start_while_the_newer_one_is_offline(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world, "t", partitions=2, replicas=1)
-        (key,) = keys_in(world, 0, "/b")
-        await go_on_without(world, "/b", key)
-        disk = world.simulation.disk("broker")
-        disk.broken.add("/b")
-        world._config["log.dirs"] = "/a,/b,/old"
-        error = await start_refused(world, 0, f"which may have newer records of {key}, is missing, and no other")
-        assert error.startswith("the data directory /old (directory.id ")
-        disk.broken.clear()
-        world._config["log.dirs"] = "/a,/b"
-        await world.start()
-        await until(lambda: image(world, key).leader == 0)
-        assert (await world.read("t", 2))[key.partition] == [b"2"]
-
-    World(seed, TWO).play(scene)
+@in_world(TWO)
+async def test_a_broker_with_an_old_disk_does_not_start_while_the_newer_one_is_offline(world: World) -> None:
+    await create(world, "t", partitions=2, replicas=1)
+    (key,) = keys_in(world, 0, "/b")
+    await go_on_without(world, "/b", key)
+    disk = world.simulation.disk("broker")
+    disk.broken.add("/b")
+    world._config["log.dirs"] = "/a,/b,/old"
+    error = await start_refused(world, 0, f"which may have newer records of {key}, is missing, and no other")
+    assert error.startswith("the data directory /old (directory.id ")
+    disk.broken.clear()
+    world._config["log.dirs"] = "/a,/b"
+    await world.start()
+    await until(lambda: image(world, key).leader == 0)
+    assert (await world.read("t", 2))[key.partition] == [b"2"]
 
 
 @pytest.mark.parametrize("can_be_opened", [False, True])
@@ -102,227 +101,204 @@ def test_an_old_log_is_used_when_the_newer_directory_is_forgotten(
     World(seed).play(scene)
 
 
-def test_records_that_another_replica_has_survive_when_an_old_log_is_used(seed: int) -> None:
+@in_world(brokers=2, noticed_at_once=False)
+async def test_records_that_another_replica_has_survive_when_an_old_log_is_used(world: World) -> None:
     """The newer directory is forgotten, and the broker starts before the other in-sync replica."""
-
-    async def scene(world: World) -> None:
-        await create(world, "t", partitions=1, replicas=2)
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            await admin.create_topics([NewTopic(name="alone", assignments={0: [0]})])
-        (old,) = await known(world, 0)
-        await fill(world, "alone", 0, b"1")
-        await fill(world, "t", 0, b"1")
-        await world.stop(0)
-        swap(world, 0, "/data", "/old")
-        await forget(world, 0, old)
-        await world.start(0)
-        await until(lambda: len(image(world, KEY).isr) == 2)
-        await fill(world, "alone", 0, b"2")
-        await fill(world, "t", 0, b"2")
-        await world.kill(1)
-        await world.kill(0)
-        swap(world, 0, "/old", "/data", "/newer")
-        error = await start_refused(world, 0, "may have newer records of alone-0, is missing, and no other")
-        await forget(world, 0, *error.partition("--broker-id 0 ")[2].split())
-        await world.start(0)
-        await until(lambda: image(world, TopicPartition("alone", 0)).leader == 0)
-        await asyncio.sleep(30)
-        assert image(world, KEY).leader == NO_LEADER
-        await world.start(1)
-        await until(lambda: len(image(world, KEY).isr) == 2)
-        assert await world.read("t", 1) == {0: [b"1", b"2"]}
-        assert await world.read("alone", 1) == {0: [b"1"]}, "given up"
-
-    World(seed, brokers=2, noticed_at_once=False).play(scene)
+    await create(world, "t", partitions=1, replicas=2)
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        await admin.create_topics([NewTopic(name="alone", assignments={0: [0]})])
+    (old,) = await known(world, 0)
+    await fill(world, "alone", 0, b"1")
+    await fill(world, "t", 0, b"1")
+    await world.stop(0)
+    swap(world, 0, "/data", "/old")
+    await forget(world, 0, old)
+    await world.start(0)
+    await until(lambda: len(image(world, KEY).isr) == 2)
+    await fill(world, "alone", 0, b"2")
+    await fill(world, "t", 0, b"2")
+    await world.kill(1)
+    await world.kill(0)
+    swap(world, 0, "/old", "/data", "/newer")
+    error = await start_refused(world, 0, "may have newer records of alone-0, is missing, and no other")
+    await forget(world, 0, *error.partition("--broker-id 0 ")[2].split())
+    await world.start(0)
+    await until(lambda: image(world, TopicPartition("alone", 0)).leader == 0)
+    await asyncio.sleep(30)
+    assert image(world, KEY).leader == NO_LEADER
+    await world.start(1)
+    await until(lambda: len(image(world, KEY).isr) == 2)
+    assert await world.read("t", 1) == {0: [b"1", b"2"]}
+    assert await world.read("alone", 1) == {0: [b"1"]}, "given up"
 
 
-def test_an_old_directory_beside_the_one_that_replaced_it_is_refused(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world, "t", partitions=1, replicas=1)
-        await go_on_without(world, "/data", KEY)
-        world._config["log.dirs"] = "/data,/old"
-        for _ in range(2):
-            with pytest.raises(
-                StorageError, match=r"was replaced by another, which has t-0, too; leave it out of log\.dirs"
-            ):
-                await world.start()
-        world._config["log.dirs"] = "/data"
-        await world.start()
-        assert await world.read("t", 1) == {0: [b"2"]}
-
-    World(seed).play(scene)
+@in_world()
+async def test_an_old_directory_beside_the_one_that_replaced_it_is_refused(world: World) -> None:
+    await create(world, "t", partitions=1, replicas=1)
+    await go_on_without(world, "/data", KEY)
+    world._config["log.dirs"] = "/data,/old"
+    for _ in range(2):
+        with pytest.raises(
+            StorageError, match=r"was replaced by another, which has t-0, too; leave it out of log\.dirs"
+        ):
+            await world.start()
+    world._config["log.dirs"] = "/data"
+    await world.start()
+    assert await world.read("t", 1) == {0: [b"2"]}
 
 
-def test_directories_that_were_missing_before_an_upgrade_have_old_logs(seed: int) -> None:
+@in_world()
+async def test_directories_that_were_missing_before_an_upgrade_have_old_logs(world: World) -> None:
     """The earlier release did not store which of two went missing first."""
-
-    async def scene(world: World) -> None:
-        await create(world, "t", partitions=1, replicas=1)
-        await fill(world, "t", 0, b"1")
-        (here,) = await known(world, 0)
-        await world.stop()
-        store = MemoryStore(world.tree)
-        directories = {here: {"path": "/data", "partitions": {}}, "gone": {"path": "/more", "partitions": {"t": [0]}}}
-        node = json.dumps({"version": 1, "directories": directories}).encode()
-        await store.set(paths.broker_directories(0), node, ANY_VERSION)
-        await store.close()
-        await start_refused(
-            world, 0, "replaced, and /more .directory.id gone., which may have newer records of t-0, is missing"
-        )
-        assert await forget(world, 0, "gone") == ["/more"]
-        await world.start()
-        assert await world.read("t", 1) == {0: [b"1"]}
-        assert await known(world, 0) == {here: KnownDirectory(path="/data")}
-
-    World(seed).play(scene)
+    await create(world, "t", partitions=1, replicas=1)
+    await fill(world, "t", 0, b"1")
+    (here,) = await known(world, 0)
+    await world.stop()
+    store = MemoryStore(world.tree)
+    directories = {here: {"path": "/data", "partitions": {}}, "gone": {"path": "/more", "partitions": {"t": [0]}}}
+    node = json.dumps({"version": 1, "directories": directories}).encode()
+    await store.set(paths.broker_directories(0), node, ANY_VERSION)
+    await store.close()
+    await start_refused(
+        world, 0, "replaced, and /more .directory.id gone., which may have newer records of t-0, is missing"
+    )
+    assert await forget(world, 0, "gone") == ["/more"]
+    await world.start()
+    assert await world.read("t", 1) == {0: [b"1"]}
+    assert await known(world, 0) == {here: KnownDirectory(path="/data")}
 
 
-def test_a_directory_is_old_if_a_returned_one_was_used_while_it_was_missing(seed: int) -> None:
+@in_world(brokers=2)
+async def test_a_directory_is_old_if_a_returned_one_was_used_while_it_was_missing(world: World) -> None:
     """Of the replacement the broker still misses a log that is in no other directory."""
-
-    async def scene(world: World) -> None:
-        await create(world, "t", partitions=1, replicas=2)
-        await world.stop(0)
-        swap(world, 0, "/data", "/old")
-        await world.start(0)
-        await until(lambda: len(image(world, KEY).isr) == 2)
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            await admin.create_topics([NewTopic(name="alone", assignments={0: [0]})])
-        await fill(world, "alone", 0, b"1")
-        await world.stop(0)
-        swap(world, 0, "/old", "/data", "/newer")
-        await world.start(0)
-        refused(world, 0, TopicPartition("alone", 0))
-        await until(lambda: len(image(world, KEY).isr) == 2)
-        await world.stop(1)
-        await fill(world, "t", 0, b"2")
-        await world.stop(0)
-        swap(world, 0, "/newer", "/data", "/older")
-        await start_refused(world, 0, "which may have newer records of alone-0, t-0, is missing")
-        swap(world, 0, "/older", "/data", "/newer")
-        await world.start(0)
-        assert await world.read("t", 1) == {0: [b"2"]}
-
-    World(seed, brokers=2).play(scene)
+    await create(world, "t", partitions=1, replicas=2)
+    await world.stop(0)
+    swap(world, 0, "/data", "/old")
+    await world.start(0)
+    await until(lambda: len(image(world, KEY).isr) == 2)
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        await admin.create_topics([NewTopic(name="alone", assignments={0: [0]})])
+    await fill(world, "alone", 0, b"1")
+    await world.stop(0)
+    swap(world, 0, "/old", "/data", "/newer")
+    await world.start(0)
+    refused(world, 0, TopicPartition("alone", 0))
+    await until(lambda: len(image(world, KEY).isr) == 2)
+    await world.stop(1)
+    await fill(world, "t", 0, b"2")
+    await world.stop(0)
+    swap(world, 0, "/newer", "/data", "/older")
+    await start_refused(world, 0, "which may have newer records of alone-0, t-0, is missing")
+    swap(world, 0, "/older", "/data", "/newer")
+    await world.start(0)
+    assert await world.read("t", 1) == {0: [b"2"]}
 
 
 @pytest.mark.parametrize("is_back", [False, True], ids=["missing", "old"])
-def test_an_unreadable_topic_does_not_mean_that_no_log_is_missing(seed: int, is_back: bool) -> None:
-    async def scene(world: World) -> None:
-        await create(world, "t", partitions=1, replicas=1)
-        await go_on_without(world, "/data", KEY)
-        if is_back:
-            swap(world, 0, "/old", "/data", "/newer")
-        else:
-            swap(world, 0, "/data", "/newer")
-        store = MemoryStore(world.tree)
-        node = await store.get(paths.topic("t"))
-        assert node is not None
-        await store.set(paths.topic("t"), b"broken", ANY_VERSION)
-        if is_back:
-            await start_refused(world, 0, "which may have newer records of t-0, is missing")
-        else:
-            await world.start()
-            await world.stop()
-        await store.set(paths.topic("t"), node.data, ANY_VERSION)
-        await store.close()
-        if not is_back:
-            await world.start()
-            refused(world, 0, KEY)
-            await world.stop()
-        swap(world, 0, "/newer", "/data", "/older")
+@in_world()
+async def test_an_unreadable_topic_does_not_mean_that_no_log_is_missing(world: World, is_back: bool) -> None:
+    await create(world, "t", partitions=1, replicas=1)
+    await go_on_without(world, "/data", KEY)
+    if is_back:
+        swap(world, 0, "/old", "/data", "/newer")
+    else:
+        swap(world, 0, "/data", "/newer")
+    store = MemoryStore(world.tree)
+    node = await store.get(paths.topic("t"))
+    assert node is not None
+    await store.set(paths.topic("t"), b"broken", ANY_VERSION)
+    if is_back:
+        await start_refused(world, 0, "which may have newer records of t-0, is missing")
+    else:
         await world.start()
-        assert await world.read("t", 1) == {0: [b"2"]}
+        await world.stop()
+    await store.set(paths.topic("t"), node.data, ANY_VERSION)
+    await store.close()
+    if not is_back:
+        await world.start()
+        refused(world, 0, KEY)
+        await world.stop()
+    swap(world, 0, "/newer", "/data", "/older")
+    await world.start()
+    assert await world.read("t", 1) == {0: [b"2"]}
 
-    World(seed).play(scene)
 
-
-def test_disks_that_fail_in_turns_have_no_old_logs(seed: int) -> None:
+@in_world(TWO)
+async def test_disks_that_fail_in_turns_have_no_old_logs(world: World) -> None:
     """Unlike a missing directory, one with a failed disk is not replaced."""
-
-    async def scene(world: World) -> None:
-        await create(world, "t", partitions=2, replicas=1)
-        disk = world.simulation.disk("broker")
-        for broken in ("/a", "/b", "/a"):
-            (other,) = {"/a", "/b"} - {broken}
-            await world.stop()
-            disk.broken.clear()
-            disk.broken.add(broken)
-            await world.start()
-            (key,) = keys_in(world, 0, other)
-            await until(lambda: image(world, key).leader == 0)  # noqa: B023
-            assert world.running[0].partitions.offline_count == 1
-
-    World(seed, TWO).play(scene)
+    await create(world, "t", partitions=2, replicas=1)
+    disk = world.simulation.disk("broker")
+    for broken in ("/a", "/b", "/a"):
+        (other,) = {"/a", "/b"} - {broken}
+        await world.stop()
+        disk.broken.clear()
+        disk.broken.add(broken)
+        await world.start()
+        (key,) = keys_in(world, 0, other)
+        await until(lambda: image(world, key).leader == 0)  # noqa: B023
+        assert world.running[0].partitions.offline_count == 1
 
 
 @pytest.mark.parametrize("operations", range(10, 17))
-def test_an_interrupted_first_start_after_an_upgrade_recreates_no_logs(seed: int, operations: int) -> None:
+@in_world({"log.dirs": "/b,/a"})
+async def test_an_interrupted_first_start_after_an_upgrade_recreates_no_logs(world: World, operations: int) -> None:
     """The tree had no word of directories; the power goes while the broker makes a new one its own."""
-
-    async def scene(world: World) -> None:
-        await create(world, "t", partitions=2, replicas=1)
-        (key,) = keys_in(world, 0, "/b")
-        await fill(world, "t", key.partition, b"1")
-        await world.store(0).delete(paths.broker_directories(0))
-        await world.stop()
-        swap(world, 0, "/b", "/unmounted")
-        disk = world.simulation.disk("broker")
-        disk.cut_power_at(disk.operations + operations)
-        try:
-            await world.start()
-        except PowerCutError:
-            pass
-        else:
-            await world.kill()
-        world.simulation.cut_power("broker", Survival.KEEP)
+    await create(world, "t", partitions=2, replicas=1)
+    (key,) = keys_in(world, 0, "/b")
+    await fill(world, "t", key.partition, b"1")
+    await world.store(0).delete(paths.broker_directories(0))
+    await world.stop()
+    swap(world, 0, "/b", "/unmounted")
+    disk = world.simulation.disk("broker")
+    disk.cut_power_at(disk.operations + operations)
+    try:
         await world.start()
-        await until(lambda: image(world, key).leader == NO_LEADER)
-        refused(world, 0, key)
-        await world.stop()
-        swap(world, 0, "/unmounted", "/b", "/empty")
-        await world.start()
-        await until(lambda: image(world, key).leader == 0)
-        assert (await world.read("t", 2))[key.partition] == [b"1"]
-
-    World(seed, {"log.dirs": "/b,/a"}).play(scene)
-
-
-def test_a_broker_whose_id_is_taken_does_not_change_the_stored_directories(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world, "t", partitions=1, replicas=1)
-        before = await known(world, 0)
-        world.hosts.append("intruder")
-        world._config["broker.id"] = "0"
-        with pytest.raises(ConfigurationError, match="the broker id 0 is taken by the broker at broker:9092"):
-            await world.start(1)
-        assert await known(world, 0) == before
-
-    World(seed).play(scene)
+    except PowerCutError:
+        pass
+    else:
+        await world.kill()
+    world.simulation.cut_power("broker", Survival.KEEP)
+    await world.start()
+    await until(lambda: image(world, key).leader == NO_LEADER)
+    refused(world, 0, key)
+    await world.stop()
+    swap(world, 0, "/unmounted", "/b", "/empty")
+    await world.start()
+    await until(lambda: image(world, key).leader == 0)
+    assert (await world.read("t", 2))[key.partition] == [b"1"]
 
 
-def test_an_unreadable_partition_state_does_not_mean_an_empty_partition(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world, "t", partitions=1, replicas=1)
-        await fill(world, "t", 0, b"1")
-        key = TopicPartition("t", 0)
-        store = MemoryStore(world.tree)
-        path = paths.partition_state(key)
-        node = await store.get(path)
-        assert node is not None
-        await world.stop()
-        swap(world, 0, "/data", "/unmounted")
-        await store.set(path, b"broken")
-        await start_refused(world, 0, "no other replica is in sync of t-0")
-        await store.set(path, node.data)
-        await start_refused(world, 0, "no other replica is in sync of t-0")
-        swap(world, 0, "/unmounted", "/data", "/empty")
-        await world.start()
-        await until(lambda: image(world, key).leader == 0)
-        assert await world.read("t", 1) == {0: [b"1"]}
-        await store.close()
+@in_world()
+async def test_a_broker_whose_id_is_taken_does_not_change_the_stored_directories(world: World) -> None:
+    await create(world, "t", partitions=1, replicas=1)
+    before = await known(world, 0)
+    world.hosts.append("intruder")
+    world._config["broker.id"] = "0"
+    with pytest.raises(ConfigurationError, match="the broker id 0 is taken by the broker at broker:9092"):
+        await world.start(1)
+    assert await known(world, 0) == before
 
-    World(seed).play(scene)
+
+@in_world()
+async def test_an_unreadable_partition_state_does_not_mean_an_empty_partition(world: World) -> None:
+    await create(world, "t", partitions=1, replicas=1)
+    await fill(world, "t", 0, b"1")
+    key = TopicPartition("t", 0)
+    store = MemoryStore(world.tree)
+    path = paths.partition_state(key)
+    node = await store.get(path)
+    assert node is not None
+    await world.stop()
+    swap(world, 0, "/data", "/unmounted")
+    await store.set(path, b"broken")
+    await start_refused(world, 0, "no other replica is in sync of t-0")
+    await store.set(path, node.data)
+    await start_refused(world, 0, "no other replica is in sync of t-0")
+    swap(world, 0, "/unmounted", "/data", "/empty")
+    await world.start()
+    await until(lambda: image(world, key).leader == 0)
+    assert await world.read("t", 1) == {0: [b"1"]}
+    await store.close()
 
 
 def test_a_busy_controller_elects_no_leader_from_its_old_image(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,13 +342,11 @@ def test_a_busy_controller_elects_no_leader_from_its_old_image(seed: int, monkey
     World(seed, brokers=3, noticed_at_once=False).play(scene)
 
 
-def test_an_unreadable_partition_state_does_not_prevent_a_start_after_a_crash(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world, "t", partitions=1, replicas=2)
-        number = next(number for number, broker in world.running.items() if not broker.metadata_loop.is_controller)
-        await world.kill(number)
-        await world.store(1 - number).set(paths.partition_state(TopicPartition("t", 0)), b"broken", ANY_VERSION)
-        await world.start(number)
-        assert number in world.running
-
-    World(seed, brokers=2).play(scene)
+@in_world(brokers=2)
+async def test_an_unreadable_partition_state_does_not_prevent_a_start_after_a_crash(world: World) -> None:
+    await create(world, "t", partitions=1, replicas=2)
+    number = next(number for number, broker in world.running.items() if not broker.metadata_loop.is_controller)
+    await world.kill(number)
+    await world.store(1 - number).set(paths.partition_state(TopicPartition("t", 0)), b"broken", ANY_VERSION)
+    await world.start(number)
+    assert number in world.running

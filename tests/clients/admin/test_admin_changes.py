@@ -17,6 +17,7 @@ from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartit
 from odradek.protocol.api import ApiKey
 from odradek.testing import Simulation
 from odradek.testing.world import Member, World, settled
+from tests.scenes import played_by
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
@@ -33,24 +34,21 @@ def play(seed: int, scene: Callable[[Admin, World], Awaitable[None]], *, brokers
     world.play(scenario)
 
 
-def test_topics_that_are_refused_are_named_after_the_others_were_changed(seed: int) -> None:
+@played_by(play)
+async def test_topics_that_are_refused_are_named_after_the_others_were_changed(admin: Admin, world: World) -> None:
     """M10: one rule for changes of several resources."""
-
-    async def scene(admin: Admin, _: World) -> None:
-        await admin.create_topic("t")
-        with pytest.raises(RefusedTopicsError, match=r"topic 't': .*\(and 1 more\)") as refused:
-            await admin.create_topics([NewTopic(name=name) for name in ("t", "new", "a b")])
-        assert {name: each.code for name, each in refused.value.errors.items()} == {
-            "t": ErrorCode.topic_already_exists,
-            "a b": ErrorCode.invalid_topic_exception,
-        }
-        with pytest.raises(RefusedTopicsError, match="there is no topic 'nope'"):
-            await admin.delete_topics(["new", "nope"])
-        assert [each.name for each in await admin.list_topics()] == ["t"]
-        with pytest.raises(KafkaError, match="'v' is to be created 2 times; name it once"):
-            await admin.create_topics([NewTopic(name="v", partitions=1), NewTopic(name="v", partitions=2)])
-
-    play(seed, scene)
+    await admin.create_topic("t")
+    with pytest.raises(RefusedTopicsError, match=r"topic 't': .*\(and 1 more\)") as refused:
+        await admin.create_topics([NewTopic(name=name) for name in ("t", "new", "a b")])
+    assert {name: each.code for name, each in refused.value.errors.items()} == {
+        "t": ErrorCode.topic_already_exists,
+        "a b": ErrorCode.invalid_topic_exception,
+    }
+    with pytest.raises(RefusedTopicsError, match="there is no topic 'nope'"):
+        await admin.delete_topics(["new", "nope"])
+    assert [each.name for each in await admin.list_topics()] == ["t"]
+    with pytest.raises(KafkaError, match="'v' is to be created 2 times; name it once"):
+        await admin.create_topics([NewTopic(name="v", partitions=1), NewTopic(name="v", partitions=2)])
 
 
 def test_records_before_an_offset_are_deleted_on_every_leader(seed: int) -> None:
@@ -81,28 +79,25 @@ def test_records_before_an_offset_are_deleted_on_every_leader(seed: int) -> None
     play(seed, scene, brokers=2)
 
 
-def test_members_are_removed_by_member_id_and_by_instance_id(seed: int) -> None:
+@played_by(play)
+async def test_members_are_removed_by_member_id_and_by_instance_id(admin: Admin, world: World) -> None:
     """M10: KIP-345; the group's other members take over their partitions."""
-
-    async def scene(admin: Admin, world: World) -> None:
-        await admin.create_topic("t", partitions=2)
-        static = await Member(world, "static", "t", "g", group_instance_id="one").start()
-        dynamic = await Member(world, "dynamic", "t", "g").start()
-        await settled([static, dynamic], 2)
-        await static.fall_silent()
-        with pytest.raises(RefusedMembersError, match="group 'g' has no member 'two'") as refused:
-            await admin.remove_group_members("g", group_instance_ids=["one", "two"])
-        assert list(refused.value.errors) == ["two"]
-        await settled([dynamic], 2)
-        (left,) = (await admin.describe_group("g")).members
-        await dynamic.fall_silent()
-        await admin.remove_group_members("g", member_ids=[left.member_id])
-        assert (await admin.describe_group("g")).members == ()
-        await admin.remove_group_members("g")
-        for member in (static, dynamic):
-            await member.stop()
-
-    play(seed, scene)
+    await admin.create_topic("t", partitions=2)
+    static = await Member(world, "static", "t", "g", group_instance_id="one").start()
+    dynamic = await Member(world, "dynamic", "t", "g").start()
+    await settled([static, dynamic], 2)
+    await static.fall_silent()
+    with pytest.raises(RefusedMembersError, match="group 'g' has no member 'two'") as refused:
+        await admin.remove_group_members("g", group_instance_ids=["one", "two"])
+    assert list(refused.value.errors) == ["two"]
+    await settled([dynamic], 2)
+    (left,) = (await admin.describe_group("g")).members
+    await dynamic.fall_silent()
+    await admin.remove_group_members("g", member_ids=[left.member_id])
+    assert (await admin.describe_group("g")).members == ()
+    await admin.remove_group_members("g")
+    for member in (static, dynamic):
+        await member.stop()
 
 
 def test_resources_with_a_configuration_are_listed(seed: int) -> None:
@@ -122,20 +117,17 @@ def test_resources_with_a_configuration_are_listed(seed: int) -> None:
     play(seed, scene, brokers=2)
 
 
-def test_the_versions_of_a_broker_are_described(seed: int) -> None:
+@played_by(play)
+async def test_the_versions_of_a_broker_are_described(admin: Admin, world: World) -> None:
     """M10: KIP-584."""
-
-    async def scene(admin: Admin, _: World) -> None:
-        for found in (await admin.describe_broker_versions(), await admin.describe_broker_versions(0)):
-            assert found.api_versions[ApiKey.FETCH] == (4, 18)
-            assert found.supported_features == {
-                "group.version": (0, 1),
-                "metadata.version": (30, 30),
-                "transaction.version": (0, 2),
-            }
-            assert (found.finalized_features["group.version"], found.finalized_features_epoch) == ((1, 1), 30)
-
-    play(seed, scene)
+    for found in (await admin.describe_broker_versions(), await admin.describe_broker_versions(0)):
+        assert found.api_versions[ApiKey.FETCH] == (4, 18)
+        assert found.supported_features == {
+            "group.version": (0, 1),
+            "metadata.version": (30, 30),
+            "transaction.version": (0, 2),
+        }
+        assert (found.finalized_features["group.version"], found.finalized_features_epoch) == ((1, 1), 30)
 
 
 def play_scripted(simulation: Simulation, broker: Any, scene: Callable[[Admin], Awaitable[None]]) -> None:

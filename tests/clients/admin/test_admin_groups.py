@@ -16,6 +16,7 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.internal_records.group_records import OffsetCommitValue
 from odradek.testing import Simulation
 from odradek.testing.world import Member, World, settled
+from tests.scenes import played_by
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5"}
@@ -213,19 +214,17 @@ def test_a_filter_that_a_broker_does_not_know_is_refused_and_not_ignored(simulat
     play_scripted(simulation, broker, scene)
 
 
-def test_groups_are_filtered_by_state_and_type(seed: int) -> None:
-    async def scene(admin: Admin, world: World) -> None:
-        await commit(admin, "idle")
-        member = await Member(world, "reader", "t", "busy").start()
-        await settled([member], 2)
-        listed = {group.group_id: (group.group_state, group.group_type) for group in await admin.list_groups()}
-        assert listed == {"idle": ("Empty", "classic"), "busy": ("Stable", "classic")}
-        assert [group.group_id for group in await admin.list_groups(states=["stable", "Dead"])] == ["busy"]
-        assert [group.group_id for group in await admin.list_groups(types=["Classic"])] == ["busy", "idle"]
-        assert await admin.list_groups(states=["Empty"], types=["consumer"]) == []
-        await member.stop()
-
-    play(seed, scene)
+@played_by(play)
+async def test_groups_are_filtered_by_state_and_type(admin: Admin, world: World) -> None:
+    await commit(admin, "idle")
+    member = await Member(world, "reader", "t", "busy").start()
+    await settled([member], 2)
+    listed = {group.group_id: (group.group_state, group.group_type) for group in await admin.list_groups()}
+    assert listed == {"idle": ("Empty", "classic"), "busy": ("Stable", "classic")}
+    assert [group.group_id for group in await admin.list_groups(states=["stable", "Dead"])] == ["busy"]
+    assert [group.group_id for group in await admin.list_groups(types=["Classic"])] == ["busy", "idle"]
+    assert await admin.list_groups(states=["Empty"], types=["consumer"]) == []
+    await member.stop()
 
 
 def test_a_description_survives_the_death_of_the_coordinator(seed: int) -> None:
@@ -272,73 +271,68 @@ def test_a_partition_whose_leader_dies_meanwhile_is_described_without_its_end(se
 # ---- offsets --------------------------------------------------------------------------------------------------------
 
 
-def test_offsets_that_an_open_transaction_may_change_delay_only_requests_for_stable_ones(seed: int) -> None:
+@played_by(play)
+async def test_offsets_that_an_open_transaction_may_change_delay_only_requests_for_stable_ones(
+    admin: Admin, world: World
+) -> None:
     """KIP-447."""
-
-    async def scene(admin: Admin, world: World) -> None:
-        await commit(admin, "g")
-        value, producer = OffsetCommitValue(offset=7, commit_timestamp=0), Producer(producer_id=1, epoch=0)
-        log = world.broker.groups.runtime.context("g").partition.log
-        log.producers.begin_verification(1, 0, 0).is_verified = True
-        await world.broker.groups.submit("g", CommitRequest(values={T0: value}, producer=producer))
-        assert await admin.list_group_offsets(["g", "h"]) == {"g": {T0: OffsetAndMetadata(0)}, "h": {}}
-        assert [each.committed_offset for each in (await admin.describe_group("g")).partitions] == [0]
-        assert world.now_s < 30
-        found = (await admin.list_group_offsets(["g"], require_stable=True))["g"]
-        assert isinstance(found, KafkaError)
-        assert found.code is ErrorCode.unstable_offset_commit
-        assert world.now_s > 50
-
-    play(seed, scene)
+    await commit(admin, "g")
+    value, producer = OffsetCommitValue(offset=7, commit_timestamp=0), Producer(producer_id=1, epoch=0)
+    log = world.broker.groups.runtime.context("g").partition.log
+    log.producers.begin_verification(1, 0, 0).is_verified = True
+    await world.broker.groups.submit("g", CommitRequest(values={T0: value}, producer=producer))
+    assert await admin.list_group_offsets(["g", "h"]) == {"g": {T0: OffsetAndMetadata(0)}, "h": {}}
+    assert [each.committed_offset for each in (await admin.describe_group("g")).partitions] == [0]
+    assert world.now_s < 30
+    found = (await admin.list_group_offsets(["g"], require_stable=True))["g"]
+    assert isinstance(found, KafkaError)
+    assert found.code is ErrorCode.unstable_offset_commit
+    assert world.now_s > 50
 
 
-def test_offsets_are_altered_in_a_group_without_members_only(seed: int) -> None:
-    async def scene(admin: Admin, world: World) -> None:
-        await admin.alter_group_offsets("g", {T0: OffsetAndMetadata(3, "a note"), T1: OffsetAndMetadata(4)})
-        found = (await admin.list_group_offsets(["g"]))["g"]
-        assert found == {T0: OffsetAndMetadata(3, "a note"), T1: OffsetAndMetadata(4)}
-        await admin.alter_group_offsets("g", {})
-        member = await Member(world, "reader", "t", "g", enable_auto_commit=False).start()
-        await settled([member], 2)
-        with pytest.raises(KafkaError, match="group 'g' has members, which commit its offsets; stop them") as refused:
-            await admin.alter_group_offsets("g", {T0: OffsetAndMetadata(0)})
-        assert refused.value.code is ErrorCode.unknown_member_id
-        assert (await admin.list_group_offsets(["g"]))["g"] == found
-        await member.stop()
-
-    play(seed, scene)
+@played_by(play)
+async def test_offsets_are_altered_in_a_group_without_members_only(admin: Admin, world: World) -> None:
+    await admin.alter_group_offsets("g", {T0: OffsetAndMetadata(3, "a note"), T1: OffsetAndMetadata(4)})
+    found = (await admin.list_group_offsets(["g"]))["g"]
+    assert found == {T0: OffsetAndMetadata(3, "a note"), T1: OffsetAndMetadata(4)}
+    await admin.alter_group_offsets("g", {})
+    member = await Member(world, "reader", "t", "g", enable_auto_commit=False).start()
+    await settled([member], 2)
+    with pytest.raises(KafkaError, match="group 'g' has members, which commit its offsets; stop them") as refused:
+        await admin.alter_group_offsets("g", {T0: OffsetAndMetadata(0)})
+    assert refused.value.code is ErrorCode.unknown_member_id
+    assert (await admin.list_group_offsets(["g"]))["g"] == found
+    await member.stop()
 
 
-def test_offsets_of_unknown_partitions_are_refused_at_once_and_the_others_changed(seed: int) -> None:
-    async def scene(admin: Admin, world: World) -> None:
-        nowhere = TopicPartition("t", 9)
-        with pytest.raises(RefusedPartitionsError, match="there is no partition t-9") as refused:
-            await admin.alter_group_offsets("g", {T0: OffsetAndMetadata(3), nowhere: OffsetAndMetadata(4)})
-        assert list(refused.value.errors) == [nowhere]
-        assert (await admin.list_group_offsets(["g"]))["g"] == {T0: OffsetAndMetadata(3)}
-        with pytest.raises(RefusedPartitionsError, match="there is no partition t-9"):
-            await admin.delete_group_offsets("g", [nowhere, T0])
-        assert (await admin.list_group_offsets(["g"]))["g"] == {}
-        assert world.now_s < 30
+@played_by(play)
+async def test_offsets_of_unknown_partitions_are_refused_at_once_and_the_others_changed(
+    admin: Admin, world: World
+) -> None:
+    nowhere = TopicPartition("t", 9)
+    with pytest.raises(RefusedPartitionsError, match="there is no partition t-9") as refused:
+        await admin.alter_group_offsets("g", {T0: OffsetAndMetadata(3), nowhere: OffsetAndMetadata(4)})
+    assert list(refused.value.errors) == [nowhere]
+    assert (await admin.list_group_offsets(["g"]))["g"] == {T0: OffsetAndMetadata(3)}
+    with pytest.raises(RefusedPartitionsError, match="there is no partition t-9"):
+        await admin.delete_group_offsets("g", [nowhere, T0])
+    assert (await admin.list_group_offsets(["g"]))["g"] == {}
+    assert world.now_s < 30
 
-    play(seed, scene)
 
-
-def test_groups_are_deleted_unless_they_have_members(seed: int) -> None:
-    async def scene(admin: Admin, world: World) -> None:
-        await commit(admin, "a", "b")
-        member = await Member(world, "reader", "t", "busy").start()
-        await settled([member], 2)
-        with pytest.raises(RefusedGroupsError, match="group 'busy' has members; stop them") as refused:
-            await admin.delete_groups(["a", "busy", "nobody", "b"])
-        codes = {group_id: error.code for group_id, error in refused.value.errors.items()}
-        assert codes == {"busy": ErrorCode.non_empty_group, "nobody": ErrorCode.group_id_not_found}
-        assert [group.group_id for group in await admin.list_groups()] == ["busy"]
-        with pytest.raises(RefusedPartitionsError, match="members of group 'busy' read topic 't'"):
-            await admin.delete_group_offsets("busy", [T0])
-        await member.stop()
-
-    play(seed, scene)
+@played_by(play)
+async def test_groups_are_deleted_unless_they_have_members(admin: Admin, world: World) -> None:
+    await commit(admin, "a", "b")
+    member = await Member(world, "reader", "t", "busy").start()
+    await settled([member], 2)
+    with pytest.raises(RefusedGroupsError, match="group 'busy' has members; stop them") as refused:
+        await admin.delete_groups(["a", "busy", "nobody", "b"])
+    codes = {group_id: error.code for group_id, error in refused.value.errors.items()}
+    assert codes == {"busy": ErrorCode.non_empty_group, "nobody": ErrorCode.group_id_not_found}
+    assert [group.group_id for group in await admin.list_groups()] == ["busy"]
+    with pytest.raises(RefusedPartitionsError, match="members of group 'busy' read topic 't'"):
+        await admin.delete_group_offsets("busy", [T0])
+    await member.stop()
 
 
 # ---- generations ----------------------------------------------------------------------------------------------------
@@ -366,14 +360,12 @@ def test_the_generation_of_a_group_is_read_and_followed_over_a_change_of_the_coo
     play(seed, scene, brokers=3)
 
 
-def test_a_deleted_group_has_no_generation(seed: int) -> None:
-    async def scene(admin: Admin, world: World) -> None:
-        member = await Member(world, "member", "t", "g").start()
-        await settled([member], 2)
-        reader = admin.generation_reader("g")
-        assert await reader.read() == 1
-        await member.stop()
-        await admin.delete_groups(["g"])
-        assert await reader.read() is None
-
-    play(seed, scene)
+@played_by(play)
+async def test_a_deleted_group_has_no_generation(admin: Admin, world: World) -> None:
+    member = await Member(world, "member", "t", "g").start()
+    await settled([member], 2)
+    reader = admin.generation_reader("g")
+    assert await reader.read() == 1
+    await member.stop()
+    await admin.delete_groups(["g"])
+    assert await reader.read() is None

@@ -14,6 +14,7 @@ from odradek.presentation.group_texts import headline, rows
 from odradek.protocol.api import ApiKey
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Member, World, settled
+from tests.scenes import played_by
 
 REBALANCE_MS = 30_000
 QUICK = {
@@ -83,69 +84,66 @@ def shown(group: GroupWaits) -> dict[str, tuple[int | None, int, list[int], list
     }
 
 
-def test_a_partition_is_waited_for_from_the_target_on_and_times_out_after_its_revocation_was_sent(seed: int) -> None:
+@played_by(play)
+async def test_a_partition_is_waited_for_from_the_target_on_and_times_out_after_its_revocation_was_sent(
+    admin: Admin, world: World
+) -> None:
     """M7. The view shows which revocation holds things up, since when and until when."""
+    first, second = await two_members(admin, world)
+    before = await admin.group_waits("g")
+    assert (before.group_type, before.group_state, before.epoch, before.assignment_epoch) == (
+        "consumer", "Reconciling", 2, 2,
+    )  # fmt: skip
+    moved = [each.partition.partition for each in before.members[0].revokes]
+    assert len(moved) == 2
+    assert shown(before) == {
+        "first": (1, 4, moved, []),
+        "second": (2, 0, [], [(number, "first") for number in moved]),
+    }
+    waits = before.members[1].waits_for
+    assert {each.times_out_ms for each in waits} == {None}, "the holder was not told yet"
+    computed_ms = waits[0].since_ms
+    assert computed_ms is not None
 
-    async def scene(admin: Admin, world: World) -> None:
-        first, second = await two_members(admin, world)
-        before = await admin.group_waits("g")
-        assert (before.group_type, before.group_state, before.epoch, before.assignment_epoch) == (
-            "consumer", "Reconciling", 2, 2,
-        )  # fmt: skip
-        moved = [each.partition.partition for each in before.members[0].revokes]
-        assert len(moved) == 2
-        assert shown(before) == {
-            "first": (1, 4, moved, []),
-            "second": (2, 0, [], [(number, "first") for number in moved]),
-        }
-        waits = before.members[1].waits_for
-        assert {each.times_out_ms for each in waits} == {None}, "the holder was not told yet"
-        computed_ms = waits[0].since_ms
-        assert computed_ms is not None
+    await asyncio.sleep(3)
+    told_ms = world.simulation.runtime("clock").clock.now_ms()
+    await first.beat([0, 1, 2, 3])
+    after = await admin.group_waits("g")
+    assert shown(after) == shown(before) | {"first": (1, 2, moved, [])}
+    wait = after.members[1].waits_for[0]
+    assert wait.since_ms is not None
+    assert 0 <= wait.since_ms - told_ms < 1_000
+    assert wait.since_ms >= computed_ms + 3_000
+    assert wait.times_out_ms == wait.since_ms + REBALANCE_MS
+    assert after.members[0].revokes == after.members[1].waits_for
 
-        await asyncio.sleep(3)
-        told_ms = world.simulation.runtime("clock").clock.now_ms()
-        await first.beat([0, 1, 2, 3])
-        after = await admin.group_waits("g")
-        assert shown(after) == shown(before) | {"first": (1, 2, moved, [])}
-        wait = after.members[1].waits_for[0]
-        assert wait.since_ms is not None
-        assert 0 <= wait.since_ms - told_ms < 1_000
-        assert wait.since_ms >= computed_ms + 3_000
-        assert wait.times_out_ms == wait.since_ms + REBALANCE_MS
-        assert after.members[0].revokes == after.members[1].waits_for
-
-        kept = [number for number in range(4) if number not in moved]
-        await first.beat(kept)
-        free = await admin.group_waits("g")
-        assert shown(free) == {"first": (2, 2, [], []), "second": (2, 0, [], [(number, None) for number in moved])}
-        await second.beat()
-        done = await admin.group_waits("g")
-        assert shown(done) == {"first": (2, 2, [], []), "second": (2, 2, [], [])}
-        assert done.group_state == "Stable"
-
-    play(seed, scene)
+    kept = [number for number in range(4) if number not in moved]
+    await first.beat(kept)
+    free = await admin.group_waits("g")
+    assert shown(free) == {"first": (2, 2, [], []), "second": (2, 0, [], [(number, None) for number in moved])}
+    await second.beat()
+    done = await admin.group_waits("g")
+    assert shown(done) == {"first": (2, 2, [], []), "second": (2, 2, [], [])}
+    assert done.group_state == "Stable"
 
 
-def test_the_lines_of_a_group_name_the_holder_and_the_seconds(seed: int) -> None:
-    async def scene(admin: Admin, world: World) -> None:
-        first, _ = await two_members(admin, world)
-        early = await admin.group_waits("g")
-        revokes, waits = (list(rows(early, member, 0)) for member in early.members)
-        moved = ",".join(str(each.partition.partition) for each in early.members[0].revokes)
-        assert revokes == [("first", 1, 4, "revokes", f"t({moved})", "first", "0.0", None)]
-        assert [row[:6] for row in waits] == [("second", 2, 0, "waits for", f"t({moved})", "first")]
-        await first.beat([0, 1, 2, 3])
-        group = await admin.group_waits("g")
-        assert headline(group) == (
-            "group g  state Reconciling  epoch 2  target epoch 2  members 2: 1 behind, 1 to revoke, 1 waiting"
-        )
-        since_ms = group.members[1].waits_for[0].since_ms
-        assert since_ms is not None
-        (row,) = rows(group, group.members[1], since_ms + 12_000)
-        assert row == ("second", 2, 0, "waits for", f"t({moved})", "first", "12.0", "18.0")
-
-    play(seed, scene)
+@played_by(play)
+async def test_the_lines_of_a_group_name_the_holder_and_the_seconds(admin: Admin, world: World) -> None:
+    first, _ = await two_members(admin, world)
+    early = await admin.group_waits("g")
+    revokes, waits = (list(rows(early, member, 0)) for member in early.members)
+    moved = ",".join(str(each.partition.partition) for each in early.members[0].revokes)
+    assert revokes == [("first", 1, 4, "revokes", f"t({moved})", "first", "0.0", None)]
+    assert [row[:6] for row in waits] == [("second", 2, 0, "waits for", f"t({moved})", "first")]
+    await first.beat([0, 1, 2, 3])
+    group = await admin.group_waits("g")
+    assert headline(group) == (
+        "group g  state Reconciling  epoch 2  target epoch 2  members 2: 1 behind, 1 to revoke, 1 waiting"
+    )
+    since_ms = group.members[1].waits_for[0].since_ms
+    assert since_ms is not None
+    (row,) = rows(group, group.members[1], since_ms + 12_000)
+    assert row == ("second", 2, 0, "waits for", f"t({moved})", "first", "12.0", "18.0")
 
 
 def test_a_member_that_only_has_to_send_a_heartbeat_is_shown_as_such() -> None:
@@ -159,18 +157,16 @@ def test_a_member_that_only_has_to_send_a_heartbeat_is_shown_as_such() -> None:
     assert headline(group).endswith("the targets of epoch 5 are not computed yet")
 
 
-def test_a_classic_group_shows_its_generation_and_its_members(seed: int) -> None:
-    async def scene(admin: Admin, world: World) -> None:
-        member = await Member(world, "member", "t", "g").start()
-        await settled([member], 4)
-        group = await admin.group_waits("g")
-        assert (group.group_type, group.epoch, group.assignment_epoch) == ("classic", 1, None)
-        (only,) = group.members
-        assert (len(only.assigned), only.revokes, only.waits_for) == (4, (), ())
-        assert headline(group) == "group g  state Stable  generation 1  members 1"
-        await member.stop()
-        with pytest.raises(KafkaError) as missing:
-            await admin.group_waits("nobody")
-        assert missing.value.code is ErrorCode.group_id_not_found
-
-    play(seed, scene)
+@played_by(play)
+async def test_a_classic_group_shows_its_generation_and_its_members(admin: Admin, world: World) -> None:
+    member = await Member(world, "member", "t", "g").start()
+    await settled([member], 4)
+    group = await admin.group_waits("g")
+    assert (group.group_type, group.epoch, group.assignment_epoch) == ("classic", 1, None)
+    (only,) = group.members
+    assert (len(only.assigned), only.revokes, only.waits_for) == (4, (), ())
+    assert headline(group) == "group g  state Stable  generation 1  members 1"
+    await member.stop()
+    with pytest.raises(KafkaError) as missing:
+        await admin.group_waits("nobody")
+    assert missing.value.code is ErrorCode.group_id_not_found

@@ -9,6 +9,7 @@ from odradek.clients.consumer.fetching.fetch_buffer_limit import FetchBufferLimi
 from odradek.clients.consumer.subscription_state import TopicPartitionState
 from odradek.model import TopicPartition
 from odradek.testing.world import World
+from tests.scenes import in_world
 
 LIMIT = 1_000
 
@@ -46,39 +47,34 @@ def test_paused_partitions_lose_their_records_if_they_would_stop_all_others() ->
     assert (paused.buffered_bytes, paused.fetch_position) == (0, 0)
 
 
-def test_a_slow_consumer_prefetches_no_more_than_the_limit(seed: int) -> None:
+@in_world()
+async def test_a_slow_consumer_prefetches_no_more_than_the_limit(world: World) -> None:
     """And gets every record in the end, in turn from all partitions."""
-
-    async def scene(world: World) -> None:
-        await create(world, partitions=4)
-        await fill(world, 4_000, batch_size=2_000)
-        async with world.consumer("reader", "t", queued_max_messages_kbytes=16, max_poll_records=50) as consumer:
-            found: list[int] = []
-            while len(found) < 4_000:
-                await asyncio.sleep(1)
-                states = list(consumer._subscriptions)
-                assert sum(state.buffered_bytes for state in states) <= (16 << 10) + 2_000
-                found += await poll_all(consumer, 1)
-            assert sorted(found) == list(range(4_000))
-
-    World(seed).play(scene)
-
-
-def test_a_paused_partition_is_not_fetched_again_after_it_resumes(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world, partitions=2)
-        await fill(world, 100)
-        async with world.consumer("reader", max_poll_records=10) as consumer:
-            consumer.assign([T0, T1])
-            found = await poll_all(consumer, 1)
+    await create(world, partitions=4)
+    await fill(world, 4_000, batch_size=2_000)
+    async with world.consumer("reader", "t", queued_max_messages_kbytes=16, max_poll_records=50) as consumer:
+        found: list[int] = []
+        while len(found) < 4_000:
             await asyncio.sleep(1)
-            consumer.pause(T0, T1)
-            assert await consumer.poll(1_000) == []
-            (traffic,) = (each for topic, each in world.broker.partitions.traffic.items() if topic == "t")
-            before = traffic.bytes_out
-            consumer.resume(T0, T1)
-            found += await poll_all(consumer, 90)
-            assert sorted(found) == list(range(100))
-            assert traffic.bytes_out == before
+            states = list(consumer._subscriptions)
+            assert sum(state.buffered_bytes for state in states) <= (16 << 10) + 2_000
+            found += await poll_all(consumer, 1)
+        assert sorted(found) == list(range(4_000))
 
-    World(seed).play(scene)
+
+@in_world()
+async def test_a_paused_partition_is_not_fetched_again_after_it_resumes(world: World) -> None:
+    await create(world, partitions=2)
+    await fill(world, 100)
+    async with world.consumer("reader", max_poll_records=10) as consumer:
+        consumer.assign([T0, T1])
+        found = await poll_all(consumer, 1)
+        await asyncio.sleep(1)
+        consumer.pause(T0, T1)
+        assert await consumer.poll(1_000) == []
+        (traffic,) = (each for topic, each in world.broker.partitions.traffic.items() if topic == "t")
+        before = traffic.bytes_out
+        consumer.resume(T0, T1)
+        found += await poll_all(consumer, 90)
+        assert sorted(found) == list(range(100))
+        assert traffic.bytes_out == before

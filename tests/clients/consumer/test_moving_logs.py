@@ -9,6 +9,7 @@ from odradek.broker.lifecycle import Broker
 from odradek.clients import Admin, Consumer, LogTruncationError, OffsetAndMetadata
 from odradek.model import KafkaError
 from odradek.testing.world import World, until
+from tests.scenes import in_world
 
 UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 
@@ -55,20 +56,18 @@ def test_after_an_unclean_election_a_consumer_goes_on_where_the_logs_diverge(see
     World(seed + session, UNCLEAN, brokers=2).play(scene)
 
 
-def test_after_an_unclean_election_a_consumer_without_a_policy_gets_an_error(seed: int) -> None:
-    async def scene(world: World) -> None:
-        async with world.consumer("reader", auto_offset_reset="none") as consumer:
-            consumer.assign([T0])
-            consumer.seek(T0, 0)
-            await lose_ten_records(world, consumer)
-            with pytest.raises(LogTruncationError) as caught:
-                await consumer.poll(60_000)
-            assert caught.value.position == 20
-            assert caught.value.divergence is not None
-            consumer.seek(T0, caught.value.divergence)
-            assert await poll_all(consumer, 15) == list(range(100, 115))
-
-    World(seed, UNCLEAN, brokers=2).play(scene)
+@in_world(UNCLEAN, brokers=2)
+async def test_after_an_unclean_election_a_consumer_without_a_policy_gets_an_error(world: World) -> None:
+    async with world.consumer("reader", auto_offset_reset="none") as consumer:
+        consumer.assign([T0])
+        consumer.seek(T0, 0)
+        await lose_ten_records(world, consumer)
+        with pytest.raises(LogTruncationError) as caught:
+            await consumer.poll(60_000)
+        assert caught.value.position == 20
+        assert caught.value.divergence is not None
+        consumer.seek(T0, caught.value.divergence)
+        assert await poll_all(consumer, 15) == list(range(100, 115))
 
 
 def test_a_committed_offset_is_validated_with_its_epoch(seed: int) -> None:
@@ -91,92 +90,79 @@ def test_a_committed_offset_is_validated_with_its_epoch(seed: int) -> None:
     World(seed, UNCLEAN | more, brokers=2).play(scene)
 
 
-def test_an_offset_from_the_users_own_database_is_validated_with_its_epoch(seed: int) -> None:
+@in_world(UNCLEAN, brokers=2)
+async def test_an_offset_from_the_users_own_database_is_validated_with_its_epoch(world: World) -> None:
     """Record 19 of epoch 0 was lost, so the application's offset 20 is of another history."""
-
-    async def scene(world: World) -> None:
-        async with world.consumer("reader") as reader:
-            reader.assign([T0])
-            await lose_ten_records(world, reader)
-        async with world.consumer("late") as consumer:
-            consumer.assign([T0])
-            consumer.seek(T0, OffsetAndMetadata(20, "", 0))
-            assert await poll_all(consumer, 15) == list(range(100, 115))
-
-    World(seed, UNCLEAN, brokers=2).play(scene)
+    async with world.consumer("reader") as reader:
+        reader.assign([T0])
+        await lose_ten_records(world, reader)
+    async with world.consumer("late") as consumer:
+        consumer.assign([T0])
+        consumer.seek(T0, OffsetAndMetadata(20, "", 0))
+        assert await poll_all(consumer, 15) == list(range(100, 115))
 
 
-def test_every_record_is_returned_once_while_leaders_move(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create_replicated(world, 4, 3)
-        found: list[int] = []
-        async with world.consumer("reader", "t", group_id="g") as consumer:
-            for number in range(3):
-                await fill(world, 40, first=40 * number, acks="all")
-                found += await poll_all(consumer, 40)
-                await world.stop(number)
-                await world.start(number)
-            await fill(world, 40, first=120, acks="all")
+@in_world({"offsets.topic.num.partitions": "2"}, brokers=3)
+async def test_every_record_is_returned_once_while_leaders_move(world: World) -> None:
+    await create_replicated(world, 4, 3)
+    found: list[int] = []
+    async with world.consumer("reader", "t", group_id="g") as consumer:
+        for number in range(3):
+            await fill(world, 40, first=40 * number, acks="all")
             found += await poll_all(consumer, 40)
-            assert await consumer.poll(5_000) == []
-        assert sorted(found) == list(range(160))
-
-    World(seed, {"offsets.topic.num.partitions": "2"}, brokers=3).play(scene)
+            await world.stop(number)
+            await world.start(number)
+        await fill(world, 40, first=120, acks="all")
+        found += await poll_all(consumer, 40)
+        assert await consumer.poll(5_000) == []
+    assert sorted(found) == list(range(160))
 
 
 @pytest.mark.parametrize("policy", ["earliest", "none"])
-def test_a_topic_that_was_created_again_is_another_topic(seed: int, policy: str) -> None:
+@in_world({"auto.create.topics.enable": "false"})
+async def test_a_topic_that_was_created_again_is_another_topic(world: World, policy: str) -> None:
     """Its offsets mean other records, so the position is reset although it is in range."""
-
-    async def scene(world: World) -> None:
-        await create(world)
-        await fill(world, 10)
-        async with (
-            world.consumer("reader", auto_offset_reset=policy) as consumer,
-            Admin("broker:9092", runtime=world.simulation.runtime("admin")) as admin,
-        ):
-            consumer.assign([T0])
-            consumer.seek(T0, 0)
-            assert await poll_all(consumer, 10) == list(range(10))
-            await admin.delete_topics(["t"])
-            await asyncio.sleep(1)
-            await create(world)
-            await fill(world, 20, first=100)
-            if policy == "none":
-                with pytest.raises(KafkaError, match="created again"):
-                    await consumer.poll(60_000)
-                consumer.seek_to_beginning(T0)
-            assert await poll_all(consumer, 20) == list(range(100, 120))
-
-    World(seed, {"auto.create.topics.enable": "false"}).play(scene)
-
-
-def test_a_session_survives_a_restart_of_the_broker_and_idle_partitions_cost_nothing(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world, partitions=50)
-        async with world.consumer("reader", "t") as consumer:
-            await fill(world, 100)
-            assert sorted(await poll_all(consumer, 100)) == list(range(100))
-            await world.restart()
-            await fill(world, 1, first=100)
-            assert await poll_all(consumer, 1) == [100]
-            assert await consumer.poll(5_000) == []
-            sessions = world.broker.fetch_sessions
-            assert (len(sessions), sessions.partition_count) == (1, 50)
+    await create(world)
+    await fill(world, 10)
+    async with (
+        world.consumer("reader", auto_offset_reset=policy) as consumer,
+        Admin("broker:9092", runtime=world.simulation.runtime("admin")) as admin,
+    ):
+        consumer.assign([T0])
+        consumer.seek(T0, 0)
+        assert await poll_all(consumer, 10) == list(range(10))
+        await admin.delete_topics(["t"])
         await asyncio.sleep(1)
-        assert len(world.broker.fetch_sessions) == 0
+        await create(world)
+        await fill(world, 20, first=100)
+        if policy == "none":
+            with pytest.raises(KafkaError, match="created again"):
+                await consumer.poll(60_000)
+            consumer.seek_to_beginning(T0)
+        assert await poll_all(consumer, 20) == list(range(100, 120))
 
-    World(seed).play(scene)
+
+@in_world()
+async def test_a_session_survives_a_restart_of_the_broker_and_idle_partitions_cost_nothing(world: World) -> None:
+    await create(world, partitions=50)
+    async with world.consumer("reader", "t") as consumer:
+        await fill(world, 100)
+        assert sorted(await poll_all(consumer, 100)) == list(range(100))
+        await world.restart()
+        await fill(world, 1, first=100)
+        assert await poll_all(consumer, 1) == [100]
+        assert await consumer.poll(5_000) == []
+        sessions = world.broker.fetch_sessions
+        assert (len(sessions), sessions.partition_count) == (1, 50)
+    await asyncio.sleep(1)
+    assert len(world.broker.fetch_sessions) == 0
 
 
-def test_a_broker_that_keeps_no_sessions_is_read_in_turn(seed: int) -> None:
+@in_world({"max.incremental.fetch.session.cache.slots": "0"})
+async def test_a_broker_that_keeps_no_sessions_is_read_in_turn(world: World) -> None:
     """Each full response has the first partitions only; the others come when those were returned."""
-
-    async def scene(world: World) -> None:
-        await create(world, partitions=20)
-        await fill(world, 2_000, batch_size=1_000)
-        async with world.consumer("reader", "t", fetch_max_bytes=2_000, max_partition_fetch_bytes=1_000) as consumer:
-            first = values(await consumer.poll(10_000, max_records=1))
-            assert sorted(first + await poll_all(consumer, 1_999)) == list(range(2_000))
-
-    World(seed, {"max.incremental.fetch.session.cache.slots": "0"}).play(scene)
+    await create(world, partitions=20)
+    await fill(world, 2_000, batch_size=1_000)
+    async with world.consumer("reader", "t", fetch_max_bytes=2_000, max_partition_fetch_bytes=1_000) as consumer:
+        first = values(await consumer.poll(10_000, max_records=1))
+        assert sorted(first + await poll_all(consumer, 1_999)) == list(range(2_000))

@@ -11,6 +11,7 @@ from odradek.assignors import InvalidAssignmentError
 from odradek.clients import Admin, ConsumerState, OffsetAndMetadata
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.testing.world import Member, World, until
+from tests.scenes import in_world
 
 
 @pytest.fixture(params=["classic", "consumer"])
@@ -361,59 +362,52 @@ def test_members_without_a_common_assignor_get_an_error(world: World) -> None:
     play(world, scene, count=1)
 
 
-def test_a_leader_assigns_topics_that_only_other_members_subscribe_to(seed: int) -> None:
-    async def scenario(world: World) -> None:
-        for topic in ("t1", "t2"):
-            await world.create_topic(topic)
-            async with world.producer("writer") as producer:
-                await producer.send(topic, topic.encode())
-        leader = await Member(world, "leader", "t1", "g", partition_assignment_strategy="range").start()
-        await until(lambda: leader.read == [b"t1"])
-        other = await Member(world, "other", "t2", "g", partition_assignment_strategy="range").start()
-        began = world.now_s
-        await until(lambda: other.read == [b"t2"])
-        assert world.now_s - began < 30
-        await leader.stop()
-        await other.stop()
-
-    World(seed).play(scenario)
+@in_world()
+async def test_a_leader_assigns_topics_that_only_other_members_subscribe_to(world: World) -> None:
+    for topic in ("t1", "t2"):
+        await world.create_topic(topic)
+        async with world.producer("writer") as producer:
+            await producer.send(topic, topic.encode())
+    leader = await Member(world, "leader", "t1", "g", partition_assignment_strategy="range").start()
+    await until(lambda: leader.read == [b"t1"])
+    other = await Member(world, "other", "t2", "g", partition_assignment_strategy="range").start()
+    began = world.now_s
+    await until(lambda: other.read == [b"t2"])
+    assert world.now_s - began < 30
+    await leader.stop()
+    await other.stop()
 
 
-def test_a_consumer_finds_the_partitions_of_a_topic_that_is_just_being_created(seed: int) -> None:
-    async def scenario(world: World) -> None:
-        await world.create_topic("t")
-        async with world.consumer("reader", "t", allow_auto_create_topics=False) as consumer:
-            finding = asyncio.create_task(consumer.partitions_for_topic("new"))
-            await world.pass_time(2)
-            assert not finding.done()
-            await world.create_topic("new", 2)
-            assert len(await finding) == 2
-
-    World(seed).play(scenario)
+@in_world()
+async def test_a_consumer_finds_the_partitions_of_a_topic_that_is_just_being_created(world: World) -> None:
+    await world.create_topic("t")
+    async with world.consumer("reader", "t", allow_auto_create_topics=False) as consumer:
+        finding = asyncio.create_task(consumer.partitions_for_topic("new"))
+        await world.pass_time(2)
+        assert not finding.done()
+        await world.create_topic("new", 2)
+        assert len(await finding) == 2
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_consumer_without_membership_commits(seed: int, protocol: str) -> None:
+@in_world()
+async def test_a_consumer_without_membership_commits(world: World, protocol: str) -> None:
     """With assigned partitions, and before or while it joins the group for the first time."""
-
-    async def scenario(world: World) -> None:
-        await world.create_topic("t")
-        async with world.producer("writer") as producer:
-            await producer.send("t", b"a")
-        settings: Any = {"group_id": "g", "group_protocol": protocol, "enable_auto_commit": False}
-        async with world.consumer("assigned", **settings) as consumer:
-            consumer.assign([T0])
-            assert await consumer.poll(10_000)
-            await consumer.commit()
-            assert (await consumer.committed(T0))[T0] == OffsetAndMetadata(1, leader_epoch=0)
-        for step in range(20):  # of the first join, which has begun
-            async with world.consumer(f"subscribed-{step}", "t", **settings | {"group_id": f"new-{step}"}) as consumer:
-                await asyncio.sleep(step * 0.0005)
-                await consumer.commit({T0: 1})
-                assert not await consumer.poll(5_000)
-                assert await consumer.position(T0) == 1
-
-    World(seed).play(scenario)
+    await world.create_topic("t")
+    async with world.producer("writer") as producer:
+        await producer.send("t", b"a")
+    settings: Any = {"group_id": "g", "group_protocol": protocol, "enable_auto_commit": False}
+    async with world.consumer("assigned", **settings) as consumer:
+        consumer.assign([T0])
+        assert await consumer.poll(10_000)
+        await consumer.commit()
+        assert (await consumer.committed(T0))[T0] == OffsetAndMetadata(1, leader_epoch=0)
+    for step in range(20):  # of the first join, which has begun
+        async with world.consumer(f"subscribed-{step}", "t", **settings | {"group_id": f"new-{step}"}) as consumer:
+            await asyncio.sleep(step * 0.0005)
+            await consumer.commit({T0: 1})
+            assert not await consumer.poll(5_000)
+            assert await consumer.position(T0) == 1
 
 
 def test_a_consumer_says_which_state_it_is_in(world: World) -> None:

@@ -13,6 +13,7 @@ from odradek.protocol.batches.records import decode_records
 from odradek.protocol.messages.produce import PartitionResponse, TopicResponse, encode_produce_response
 from odradek.testing import Simulation
 from odradek.testing.world import World
+from tests.scenes import in_world
 
 
 def refusing(log: Any, max_bytes: int) -> Any:
@@ -144,19 +145,16 @@ def test_the_estimated_ratio_rises_at_once_and_falls_slowly() -> None:
     assert estimator.estimation("u") == pytest.approx(1.05)
 
 
-def test_a_topic_with_a_small_max_message_bytes_takes_all_records(seed: int) -> None:
+@in_world({"message.max.bytes": "700"})
+async def test_a_topic_with_a_small_max_message_bytes_takes_all_records(world: World) -> None:
     """Against a real broker, with compression."""
-
-    async def scene(world: World) -> None:
-        await world.create_topic("t")
-        async with world.producer("client", batch_size=40_000, linger_ms=20, compression_type="lz4") as producer:
-            for number in range(300):
-                await producer.send("t", b"%d" % number * 40)
-            await producer.flush()
-            assert producer.metrics()["batch_split_total"] > 0
-        assert (await world.read("t", 1))[0] == [b"%d" % number * 40 for number in range(300)]
-
-    World(seed, {"message.max.bytes": "700"}).play(scene)
+    await world.create_topic("t")
+    async with world.producer("client", batch_size=40_000, linger_ms=20, compression_type="lz4") as producer:
+        for number in range(300):
+            await producer.send("t", b"%d" % number * 40)
+        await producer.flush()
+        assert producer.metrics()["batch_split_total"] > 0
+    assert (await world.read("t", 1))[0] == [b"%d" % number * 40 for number in range(300)]
 
 
 @pytest.mark.parametrize(

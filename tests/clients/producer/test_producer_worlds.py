@@ -16,6 +16,7 @@ from odradek.clients import Admin, Producer, TransactionAbortedError
 from odradek.clients.producer.arrow import SentRows
 from odradek.model import KafkaError
 from odradek.testing.world import World
+from tests.scenes import in_world
 
 PARTITIONS = 4
 CONFIG = {"min.insync.replicas": "2", "default.replication.factor": "3", "auto.create.topics.enable": "false"}
@@ -91,98 +92,86 @@ async def during(producer: Producer, sent: Sent, trouble: Callable[[], Awaitable
 
 @pytest.mark.parametrize("memory", [32 << 20, 3_000])
 @pytest.mark.parametrize("seed", seeds(1))
-def test_records_outlive_brokers_that_are_killed_in_turn(seed: int, memory: int) -> None:
+@in_world(CONFIG, brokers=3)
+async def test_records_outlive_brokers_that_are_killed_in_turn(world: World, memory: int) -> None:
     """With little memory, calls wait for it most of the time."""
+    await create(world)
+    sent = Sent()
+    async with world.producer("client", buffer_memory=memory, batch_size=500, linger_ms=2) as producer:
 
-    async def scene(world: World) -> None:
-        await create(world)
-        sent = Sent()
-        async with world.producer("client", buffer_memory=memory, batch_size=500, linger_ms=2) as producer:
+        async def kill_in_turn() -> None:
+            for number in range(3):
+                await asyncio.sleep(1)
+                await world.kill(number)
+                await asyncio.sleep(2)
+                await world.start(number)
+                await asyncio.sleep(3)
 
-            async def kill_in_turn() -> None:
-                for number in range(3):
-                    await asyncio.sleep(1)
-                    await world.kill(number)
-                    await asyncio.sleep(2)
-                    await world.start(number)
-                    await asyncio.sleep(3)
-
-            await during(producer, sent, kill_in_turn)
-            assert producer.metrics()["buffer_available_bytes"] == memory
-            assert producer.metrics()["record_error_total"] == 0
-        await sent.check(world)
-
-    World(seed, CONFIG, brokers=3).play(scene)
+        await during(producer, sent, kill_in_turn)
+        assert producer.metrics()["buffer_available_bytes"] == memory
+        assert producer.metrics()["record_error_total"] == 0
+    await sent.check(world)
 
 
 @pytest.mark.parametrize("seed", seeds(1))
-def test_records_follow_leaders_that_stop_cleanly(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world)
-        sent = Sent()
-        async with world.producer("client", batch_size=300, linger_ms=0, compression_type="zstd") as producer:
+@in_world(CONFIG, brokers=3)
+async def test_records_follow_leaders_that_stop_cleanly(world: World) -> None:
+    await create(world)
+    sent = Sent()
+    async with world.producer("client", batch_size=300, linger_ms=0, compression_type="zstd") as producer:
 
-            async def roll() -> None:
-                for number in range(3):
-                    await asyncio.sleep(1)
-                    await world.stop(number)
-                    await asyncio.sleep(1)
-                    await world.start(number)
-                    await asyncio.sleep(2)
+        async def roll() -> None:
+            for number in range(3):
+                await asyncio.sleep(1)
+                await world.stop(number)
+                await asyncio.sleep(1)
+                await world.start(number)
+                await asyncio.sleep(2)
 
-            await during(producer, sent, roll)
-        await sent.check(world)
-
-    World(seed, CONFIG, brokers=3).play(scene)
+        await during(producer, sent, roll)
+    await sent.check(world)
 
 
 @pytest.mark.parametrize("seed", seeds(1))
-def test_partitions_that_are_added_get_records_without_keys(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world, 1)
-        async with (
-            Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin,
-            world.producer("client", metadata_max_age_ms=1_000, batch_size=100, partitioner="round_robin") as producer,
-        ):
-            await producer.send("t", b"before")
-            await admin.create_partitions("t", 3)
-            # Named at once: the producer looks for a partition that it does not know.
-            placed = await (await producer.send("t", b"named", partition=2))
-            assert placed.partition == 2
-            await asyncio.sleep(2)
-            places = {(await (await producer.send("t", b"after"))).partition for _ in range(30)}
-            assert places == {0, 1, 2}
-
-    World(seed, CONFIG, brokers=3).play(scene)
+@in_world(CONFIG, brokers=3)
+async def test_partitions_that_are_added_get_records_without_keys(world: World) -> None:
+    await create(world, 1)
+    async with (
+        Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin,
+        world.producer("client", metadata_max_age_ms=1_000, batch_size=100, partitioner="round_robin") as producer,
+    ):
+        await producer.send("t", b"before")
+        await admin.create_partitions("t", 3)
+        # Named at once: the producer looks for a partition that it does not know.
+        placed = await (await producer.send("t", b"named", partition=2))
+        assert placed.partition == 2
+        await asyncio.sleep(2)
+        places = {(await (await producer.send("t", b"after"))).partition for _ in range(30)}
+        assert places == {0, 1, 2}
 
 
 @pytest.mark.parametrize("seed", seeds(1))
-def test_a_topic_that_is_created_anew_gets_the_records_that_follow(seed: int) -> None:
+@in_world(CONFIG, brokers=3)
+async def test_a_topic_that_is_created_anew_gets_the_records_that_follow(world: World) -> None:
     """Sequences of the old topic do not keep the new one from taking batches."""
-
-    async def scene(world: World) -> None:
-        await create(world)
-        async with (
-            Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin,
-            world.producer("client", batch_size=200, linger_ms=0) as producer,
-        ):
-            for number in range(200):
-                await producer.send("t", b"old %d" % number)
-            await producer.flush()
-            await admin.delete_topics(["t"])
-            await asyncio.sleep(0.2)
-            await admin.create_topic("t", partitions=2)
-            async with asyncio.timeout(60):
-                delivered = [
-                    await producer.send("t", b"new %d" % number, partition=number % 2) for number in range(200)
-                ]
-                results = await asyncio.gather(*delivered, return_exceptions=True)
-            # A partition that the new topic lacks cannot fail these, which name others.
-            assert not [result for result in results if isinstance(result, KafkaError)]
-        found = await world.read("t", 2)
-        assert found == {half: [b"new %d" % number for number in range(half, 200, 2)] for half in range(2)}
-
-    World(seed, CONFIG, brokers=3).play(scene)
+    await create(world)
+    async with (
+        Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin,
+        world.producer("client", batch_size=200, linger_ms=0) as producer,
+    ):
+        for number in range(200):
+            await producer.send("t", b"old %d" % number)
+        await producer.flush()
+        await admin.delete_topics(["t"])
+        await asyncio.sleep(0.2)
+        await admin.create_topic("t", partitions=2)
+        async with asyncio.timeout(60):
+            delivered = [await producer.send("t", b"new %d" % number, partition=number % 2) for number in range(200)]
+            results = await asyncio.gather(*delivered, return_exceptions=True)
+        # A partition that the new topic lacks cannot fail these, which name others.
+        assert not [result for result in results if isinstance(result, KafkaError)]
+    found = await world.read("t", 2)
+    assert found == {half: [b"new %d" % number for number in range(half, 200, 2)] for half in range(2)}
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2])

@@ -97,7 +97,7 @@ FOUND_BY_SEED: Final[Mapping[Plant, SeedPlan]] = {
     retention_deletes_all_but_the_active_segment: SeedPlan(
         seed=0,
         workloads=("records",),
-        config={"log.segment.bytes": "4096", "log.retention.check.interval.ms": "1000"},
+        config={"log.segment.bytes": "1024", "log.retention.check.interval.ms": "1000"},
     ),
 }
 

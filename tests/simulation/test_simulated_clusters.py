@@ -35,7 +35,7 @@ QUIET = {"cut_power", "flip_bit"}
 def test_a_cluster_recovers_from_each_fault_alone(name: str) -> None:
     result = run_seed(SeedPlan(seed=1, workloads=("records",), faults=(name,), count=2, virtual_s=10.0))
     assert not result.findings, "\n".join([*result.findings, *result.deeds, result.error])
-    assert {deed.split()[2] for deed in result.deeds} == {name}
+    assert {deed.split()[2] for deed in result.deeds if deed[0].isdigit()} == {name}
 
 
 @pytest.mark.parametrize(

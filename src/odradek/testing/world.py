@@ -328,11 +328,14 @@ def raise_failures(tasks: Iterable[asyncio.Task[Any]]) -> None:
             task.result()
 
 
-async def until(condition: Callable[[], bool], *, within_s: float = 120.0) -> None:
-    """Let virtual time pass until `condition` holds. Raises `TimeoutError` after `within_s`."""
+async def until(condition: Callable[[], bool], *, within_s: float = 120.0, each_s: float = 0.01) -> None:
+    """Let virtual time pass until `condition` holds; it is checked after `each_s`.
+
+    Raises `TimeoutError` after `within_s`.
+    """
     async with asyncio.timeout(within_s):
-        while not condition():  # noqa: ASYNC110 - virtual time: a poll costs nothing, and any condition will do
-            await asyncio.sleep(0.01)
+        while not condition():  # noqa: ASYNC110 - virtual time: any condition will do
+            await asyncio.sleep(each_s)
 
 
 async def settled(members: Sequence[Member], partitions: int) -> None:

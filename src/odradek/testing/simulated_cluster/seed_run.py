@@ -37,7 +37,7 @@ class SeedPlan(Struct, frozen=True, kw_only=True):
     workloads: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     count: int = 5
-    virtual_s: float = 60.0
+    virtual_s: float = 40.0
     kept: frozenset[int] | None = None
     config: dict[str, str] = {}
 
@@ -77,6 +77,7 @@ class _Play:
             noticed_at_once=self._setup.noticed_at_once,
             tree_s=self._setup.tree_s,
         )
+        self.world.simulation.network.cut_share = 0.05
         self.schedule = Schedule(
             self.world,
             FAULTS,
@@ -102,7 +103,7 @@ class _Play:
             await self.schedule.play()
             await agreed(world, within_s=PATIENCE_S)
             await self.schedule.finish()
-            await until(self.schedule.is_whole, within_s=PATIENCE_S)
+            await until(self.schedule.is_whole, within_s=PATIENCE_S, each_s=0.2)
             watcher.cancel()
         self.findings += watermarks.findings()
         for workload in workloads:

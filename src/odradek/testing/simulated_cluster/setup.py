@@ -24,9 +24,10 @@ CONFIG: Final = {
 
 _DRAWN: Final[Mapping[str, tuple[str, ...]]] = {
     "log.flush.mode": ("none", "none", "none", "group"),
-    "log.segment.bytes": ("1073741824", "1073741824", "8192"),
+    "log.segment.bytes": ("1073741824", "1073741824", "4096"),
     "replica.lag.time.max.ms": ("3000", "3000", "10000"),
     "num.replica.fetchers": ("1", "1", "2"),
+    "replica.fetch.wait.max.ms": ("500", "1500", "1500"),
     "log.dirs": ("/data", "/data", "/data-1,/data-2"),
 }
 """Broker configuration that a seed draws."""
@@ -56,7 +57,7 @@ def draw_setup(seed: int, config: Mapping[str, str]) -> Setup:
     drawn = {key: chance.choice(values) for key, values in _DRAWN.items()}
     return Setup(
         config={**CONFIG, **drawn, **config},
-        tree_s=chance.choice((0.0, 0.0, 0.005, 0.05)),
+        tree_s=chance.choice((0.0, 0.0, 0.005, 0.03)),
         noticed_at_once=chance.random() < 0.5,
         partitions=chance.choice((1, 2, 2, 3)),
         # Two-phase commit needs version 2.

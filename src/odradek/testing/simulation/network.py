@@ -43,6 +43,8 @@ class MemoryNetwork:
         latency_s: tuple[float, float] = (5e-5, 2e-3),
     ) -> None:
         self.latency_s = latency_s
+        self.cut_share = 0.25
+        """The share of data that travels in several pieces."""
         self._clock = clock
         self._entropy = entropy
         self._trace = trace
@@ -198,8 +200,8 @@ class MemoryNetwork:
         return delay_s + self._slow_s.get((source, target), 0.0) if self._slow_s else delay_s
 
     def cut_point(self, size: int) -> int:
-        """Return how many of `size` bytes travel as one piece: all of them, or, one time in four, a random part."""
-        return self._entropy.randrange(1, size) if size > 1 and self._entropy.random() < 0.25 else size
+        """Return how many of `size` bytes travel as one piece: all of them, or sometimes a random part."""
+        return self._entropy.randrange(1, size) if size > 1 and self._entropy.random() < self.cut_share else size
 
     def is_blocked(self, source: str, target: str) -> bool:
         return (source, target) in self._blocked

@@ -94,7 +94,8 @@ class BrokerConnections:
 
 async def _opened(opening: "asyncio.Task[ClientConnection]") -> ClientConnection:
     """Wait for `opening`, and return its connection. Raises `UnavailableError`, also if `opening` was cancelled."""
-    await asyncio.wait([opening])
+    if not opening.done():
+        await asyncio.wait([opening])
     if opening.cancelled():
         raise UnavailableError("the connection was abandoned before it was open")
     return opening.result()

@@ -115,7 +115,7 @@ class Schedule:
                 await asyncio.sleep(deed.rest_s)
                 await self.end_faults()
                 if deed.waits_until_whole and number + 1 < self._count:
-                    await until(self.is_whole, within_s=PATIENCE_S)
+                    await until(self.is_whole, within_s=PATIENCE_S, each_s=0.2)
                 await asyncio.sleep(deed.calm_s)
 
     async def _play(self, deed: Deed) -> None:

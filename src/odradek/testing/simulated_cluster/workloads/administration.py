@@ -56,7 +56,7 @@ class Administration(Workload):
         with self.world.simulation.on("administrator"):
             await self._admin.start()
             self._working = asyncio.create_task(self._work(), name="administrator")
-        await until(lambda: self._calls > 2, within_s=PATIENCE_S)
+        await until(lambda: self._calls > 2, within_s=PATIENCE_S, each_s=0.1)
 
     async def finish(self) -> list[str]:
         """Stop, and return the topics that differ from the acknowledged calls."""
@@ -64,7 +64,7 @@ class Administration(Workload):
         self._is_stopping = True  # let the last call end: a cancelled call may have been executed or not
         await asyncio.wait_for(self._working, PATIENCE_S)
         await self._admin.close()
-        await until(self._is_deleted, within_s=PATIENCE_S)
+        await until(self._is_deleted, within_s=PATIENCE_S, each_s=0.1)
         return [sentence for known in self._known if (sentence := self._contradiction(known))]
 
     def _is_deleted(self) -> bool:

@@ -283,7 +283,7 @@ class ClassicGroup(Workload):
         """Start the members, and return when a generation has been assigned."""
         await create_topic(self.world, TOPIC, PARTITIONS)
         self._lives = [self.world.spawn(actor.name, actor.live()) for actor in self._actors]
-        await until(lambda: any(actor.generation > 0 for actor in self._actors), within_s=PATIENCE_S)
+        await until(lambda: any(actor.generation > 0 for actor in self._actors), within_s=PATIENCE_S, each_s=0.1)
 
     async def finish(self) -> list[str]:
         """Let one member vanish for ever, and wait until the others own every partition in one generation."""
@@ -293,7 +293,7 @@ class ClassicGroup(Workload):
         for actor in self._actors:
             actor.is_calm = True
         try:
-            await until(self._is_stable, within_s=PATIENCE_S)
+            await until(self._is_stable, within_s=PATIENCE_S, each_s=0.1)
         except TimeoutError:
             return ["the classic group does not become stable"]
         await cancel(*self._lives)

@@ -61,7 +61,7 @@ class Compacted(Workload):
             key, value = b"key-%d" % chance.randrange(_KEYS), None if chance.random() < 0.1 else b"%060d" % number
             self._table[key] = value
             self._deliveries.append(await self._producer.send(TOPIC, value, key=key, partition=0))
-            await asyncio.sleep(chance.choice((0.0, 0.1, 0.6)))
+            await asyncio.sleep(chance.choice((0.0, 0.1, 1.0)))
 
     async def _read(self) -> dict[bytes, bytes | None]:
         place, table = TopicPartition(TOPIC, 0), dict[bytes, bytes | None]()

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 
 from odradek.clients import Consumer
 from odradek.model import OdradekError, TopicPartition
-from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, BrokenPromiseError
+from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, READERS, BrokenPromiseError
 from odradek.testing.simulated_cluster.setup import Setup
 from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
 from odradek.testing.world import World, cancel, raise_failures, until
@@ -65,7 +65,7 @@ class GroupMember:
     async def live(self) -> None:
         """Run one consumer after the other, until cancelled."""
         while True:
-            consumer = self._world.consumer(self.host, TOPIC, group_id=GROUP, **self._settings, **CLIENTS)
+            consumer = self._world.consumer(self.host, TOPIC, group_id=GROUP, **self._settings, **READERS)
             try:
                 await consumer.start()
                 await self._take_part(consumer)
@@ -134,7 +134,7 @@ class ConsumerGroup(Workload):
             await self._producer.start()
             self._feeding = asyncio.create_task(self._feed(), name="feeder")
         self._lives = [self.world.spawn(each.host, each.live()) for each in self._members]
-        await until(self._has_read, within_s=PATIENCE_S)
+        await until(self._has_read, within_s=PATIENCE_S, each_s=0.1)
 
     async def finish(self) -> list[str]:
         """Send no more, and wait until all is read and every partition has one owner."""
@@ -147,7 +147,7 @@ class ConsumerGroup(Workload):
             await asyncio.gather(*waiting)
         await self._producer.close()
         try:
-            await until(self._is_done, within_s=PATIENCE_S)
+            await until(self._is_done, within_s=PATIENCE_S, each_s=0.1)
         except TimeoutError:
             unread = sorted(self._sent.keys() - self._history.read)[:5]
             owners = {each.host: sorted(place.partition for place in each.owned) for each in self._members}
@@ -169,4 +169,4 @@ class ConsumerGroup(Workload):
         while True:
             value = b"%d" % len(self._sent)
             self._sent[value] = await self._producer.send(TOPIC, value, partition=chance.randrange(PARTITIONS))
-            await asyncio.sleep(chance.choice((0.0, 0.3, 1.0)))
+            await asyncio.sleep(chance.choice((0.0, 0.3, 2.0)))

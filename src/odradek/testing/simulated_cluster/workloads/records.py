@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 from odradek.clients import Consumer, Producer
 from odradek.model import TopicPartition
 from odradek.testing.histories import History, Send, verdict
-from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S
+from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, READERS
 from odradek.testing.simulated_cluster.setup import Setup
 from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
 from odradek.testing.world import World, cancel, until
@@ -40,7 +40,7 @@ class RecordingProducer:
         """Send no more, wait for the answers, and close."""
         assert self._sending is not None
         await cancel(self._sending)
-        await until(lambda: not self.waiting, within_s=PATIENCE_S)
+        await until(lambda: not self.waiting, within_s=PATIENCE_S, each_s=0.1)
         await self._producer.close()
 
     async def _send(self) -> None:
@@ -54,7 +54,7 @@ class RecordingProducer:
                 self.waiting.add(delivery)
                 delivery.add_done_callback(partial(self._note, send))
                 number += 1
-            await asyncio.sleep(self._chance.choice((0.0, 0.1, 0.6)))
+            await asyncio.sleep(self._chance.choice((0.0, 0.1, 1.5)))
 
     def _note(self, send: Send, done: "asyncio.Future[Any]") -> None:
         self.waiting.discard(done)
@@ -73,7 +73,7 @@ class RecordingConsumer:
         self._history = history
         self._host = host
         self._partitions = partitions
-        self._consumer: Consumer = world.consumer(host, auto_offset_reset="none", **CLIENTS)
+        self._consumer: Consumer = world.consumer(host, auto_offset_reset="none", **READERS)
         self._polling: asyncio.Task[None] | None = None
         self.next_offset: dict[TopicPartition, int] = {}
 
@@ -127,7 +127,7 @@ class Records(Workload):
         for producer in self._producers:
             await producer.start()
         await self._consumer.start()
-        await until(lambda: self.history.acknowledged() > 20, within_s=PATIENCE_S)
+        await until(lambda: self.history.acknowledged() > 8, within_s=PATIENCE_S, each_s=0.1)
 
     async def finish(self) -> list[str]:
         """Stop the producers, let the reader read all, and compare the history with the logs."""
@@ -135,7 +135,7 @@ class Records(Workload):
             await producer.stop()
         for number, records in (await self.world.read_records(TOPIC, self.setup.partitions)).items():
             place = TopicPartition(TOPIC, number)
-            await until(partial(self._consumer.has_read, place, len(records)), within_s=PATIENCE_S)
+            await until(partial(self._consumer.has_read, place, len(records)), within_s=PATIENCE_S, each_s=0.1)
             self.history.audit(place, [(record.offset, record.value or b"") for record in records])
         await self._consumer.stop()
         errors = [error for producer in self._producers for error in producer.errors]

@@ -77,7 +77,7 @@ class _Clerk:
                 await producer.start()
                 for _ in range(self._chance.choice((5, 50))):
                     await self._write(producer)
-                    await asyncio.sleep(self._chance.choice((0.0, 0.1, 0.5)))
+                    await asyncio.sleep(self._chance.choice((0.0, 0.1, 1.5)))
             except OdradekError:
                 await asyncio.sleep(0.5)
             finally:
@@ -180,7 +180,7 @@ class Security(Workload):
             return clerk.written > written and clerk.read > read
 
         try:
-            await until(is_at_work, within_s=PATIENCE_S)
+            await until(is_at_work, within_s=PATIENCE_S, each_s=0.1)
         except TimeoutError:
             raise BrokenPromiseError("a user with ACLs cannot write and read") from None
 

@@ -16,7 +16,7 @@ from odradek.clients import Consumer, Producer, ProducerFencedError, Transaction
 from odradek.clients.group_offsets import ConsumerGroupMetadata
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.protocol.api import ApiKey
-from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, BrokenPromiseError
+from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, READERS, BrokenPromiseError
 from odradek.testing.simulated_cluster.setup import Setup
 from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
 from odradek.testing.transaction_histories import Outcome, RecordedTransaction, TransactionHistory, findings
@@ -73,7 +73,7 @@ class Actor:
     async def live(self) -> None:
         """Run one producer after the other, until the actor is calm and has committed."""
         while not await self._one_life():  # noqa: ASYNC110 - no polling: each life runs transactions
-            await asyncio.sleep(self._chance.choice((0.1, 1.0)))
+            await asyncio.sleep(self._chance.choice((0.1, 3.0)))
 
     async def _one_life(self) -> bool:
         """Run one producer; return whether the actor is done."""
@@ -87,7 +87,7 @@ class Actor:
                 is_committed = await self._at_risk(producer)
                 if is_committed and self.is_calm:
                     return True
-                await asyncio.sleep(self._chance.choice((0.0, 0.3, 1.5)))
+                await asyncio.sleep(self._chance.choice((0.0, 0.3, 4.0)))
                 if not self.is_calm and self._chance.random() < 0.05:
                     return False
         except (OdradekError, TimeoutError, ProcessCrash) as error:
@@ -95,7 +95,7 @@ class Actor:
             return False
         finally:
             # The old producer stays open for a while, and may still send its pending records.
-            delay_s = 0.0 if self.is_calm else self._chance.choice((0.0, 0.5, 15.0))
+            delay_s = 0.0 if self.is_calm else self._chance.choice((0.0, 0.5, 10.0))
             self.closing.append(asyncio.create_task(_close(producer, delay_s), name=f"closing {self.host}"))
 
     async def _at_risk(self, producer: Producer) -> bool:
@@ -180,7 +180,7 @@ class Processor(Actor):
     async def live(self) -> None:
         """Process until no record is left."""
         async with self._world.consumer(
-            self.host, group_id=GROUP, isolation_level="read_committed", enable_auto_commit=False, **CLIENTS
+            self.host, group_id=GROUP, isolation_level="read_committed", enable_auto_commit=False, **READERS
         ) as self._consumer:
             await super().live()
 
@@ -216,7 +216,7 @@ class Reader:
         self.read: set[bytes] = set()
         self._world, self._history, self.host = world, history, host
         self._is_committed = isolation_level == "read_committed"
-        self._settings = {"isolation_level": isolation_level, **CLIENTS}
+        self._settings = {"isolation_level": isolation_level, **READERS}
 
     async def live(self) -> None:
         """Read until cancelled."""
@@ -300,7 +300,7 @@ class Transactions(Workload):
         def committed() -> int:
             return sum(each.outcome is Outcome.COMMITTED for each in self.history.transactions)
 
-        await until(lambda: committed() > 5, within_s=60)
+        await until(lambda: committed() > 2, within_s=60, each_s=0.1)
 
     async def finish(self) -> list[str]:
         """Let every producer commit once more, the processors consume all, and check the history."""
@@ -313,7 +313,7 @@ class Transactions(Workload):
         await audit(self.world, self.history)
         committed = {value for log in self.history.logs.values() for _, value in log}
         try:
-            await until(lambda: all(committed <= each.read for each in self._readers), within_s=PATIENCE_S)
+            await until(lambda: all(committed <= each.read for each in self._readers), within_s=PATIENCE_S, each_s=0.1)
         except TimeoutError:
             unread = [sorted(committed - each.read)[:5] for each in self._readers]
             raise BrokenPromiseError(f"readers do not read committed records, such as {unread}") from None
@@ -341,7 +341,7 @@ async def stable(world: World) -> None:
         return [str(key) for each in _led(world) if each.last_stable_offset < ends.get(key := each.topic_partition, 0)]
 
     try:
-        await until(lambda: not unstable(), within_s=_ENDING_S)
+        await until(lambda: not unstable(), within_s=_ENDING_S, each_s=0.1)
     except TimeoutError:
         raise BrokenPromiseError(f"transactions stay open in {unstable()}") from None
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 
 from odradek.clients import Producer
 from odradek.model import OdradekError, TopicPartition
-from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, BrokenPromiseError
+from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, READERS, BrokenPromiseError
 from odradek.testing.simulated_cluster.setup import Setup
 from odradek.testing.simulated_cluster.workloads.transactions import repeated, stable
 from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
@@ -91,7 +91,7 @@ class Application:
             await self._transact(producer)
             if self.is_calm:
                 return True
-            await asyncio.sleep(self._chance.choice((0.0, 0.1, 1.0)))
+            await asyncio.sleep(self._chance.choice((0.0, 0.1, 3.0)))
 
     async def _transact(self, producer: Producer) -> None:
         await producer.begin_transaction()
@@ -133,7 +133,7 @@ class TwoPhase(Workload):
         await create_topic(self.world, TOPIC, len(_PLACES))
         self._lives = [self.world.spawn(each.host, each.live()) for each in self._applications]
         self._reading = self.world.spawn("ledger-reader", self._read_all())
-        await until(self._has_read, within_s=PATIENCE_S)
+        await until(self._has_read, within_s=PATIENCE_S, each_s=0.1)
 
     async def finish(self) -> list[str]:
         """Let every application commit once more, read all, and compare the topic with the databases."""
@@ -147,7 +147,7 @@ class TwoPhase(Workload):
             return [f"applications with two-phase commit do not commit: {stuck}"]
         await stable(self.world)
         with suppress(TimeoutError):  # `_differences` names missing records
-            await until(self._has_read_all, within_s=PATIENCE_S)
+            await until(self._has_read_all, within_s=PATIENCE_S, each_s=0.1)
         await cancel(self._reading)
         return [sentence for place in _PLACES for sentence in self._differences(place)]
 
@@ -178,7 +178,7 @@ class TwoPhase(Workload):
         return found
 
     async def _read_all(self) -> None:
-        settings: Any = {"isolation_level": "read_committed", **CLIENTS}
+        settings: Any = {"isolation_level": "read_committed", **READERS}
         async with self.world.consumer("ledger-reader", **settings) as consumer:
             consumer.assign(_PLACES)
             while True:

@@ -17,6 +17,8 @@ NAMES: Final = [
     pytest.param(client, id=client.name, marks=[pytest.mark.needs("kcat")] if client.name == "kcat" else [])
     for client in CLIENTS
 ]
+READERS: Final[dict[Client, tuple[Client, ...]]] = {CLIENTS[0]: CLIENTS[1:3], CLIENTS[1]: CLIENTS[:1]}
+"""Each client reads each kind once: the broker encodes it, whoever writes."""
 
 
 def create(servers: str, topic: str, partitions: int, config: dict[str, str]) -> None:
@@ -58,10 +60,9 @@ def test_batches_of_any_codec_are_stored_in_the_topic_s_and_read_by_others(
             assert stored <= {codec, "none"}, "some clients leave what does not shrink as it is"
         else:
             assert stored == {"none" if kind == "uncompressed" else kind}
-    for reader in CLIENTS:
-        if reader is not writer and reader.name != "kcat":
-            read = reader.read(servers, topic, len(CODECS), len(wrote))
-            assert [writer.shown(message) for message in read] == [writer.shown(message) for message in wrote]
+    for reader in READERS.get(writer, ()):
+        read = reader.read(servers, topic, len(CODECS), len(wrote))
+        assert [writer.shown(message) for message in read] == [writer.shown(message) for message in wrote]
 
 
 @pytest.mark.parametrize(("codec", "levels"), [("gzip", ("1", "9")), ("lz4", ("9", "12")), ("zstd", ("-20", "19"))])

@@ -53,7 +53,10 @@ async def main() -> None:
                 stack.callback(task.cancel)
             await _take(browser, f"{address}/group?id=billing", "page-group.png", "What caused")
             await _take(
-                browser, f"{address}/learn/play?script={_PLAY}&partitions=6&seed=0&at=14000", "page-learn.png", "dies"
+                browser,
+                f"{address}/learn/play?script={_PLAY}&partitions=6&seed=0&at=14000",
+                "page-learn.png",
+                "What the whole play costs",
             )
             cluster.kill(2)
             await _take(browser, f"{address}/", "page-cluster.png", "in sync: ")

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.needs("chromium"), pytest.mark.asyncio(loop_scope="ses
 _AXE: Final = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 NAMES: Final = {
     "topic": "accessible", "partition": "0", "offset": "0", "group": "accessible-group", "section": "2",
-    "key": "keys", "user": "alice",
+    "key": "adaptive", "user": "alice",
 }  # fmt: skip
 QUERIES: Final = {
     "/topics/{topic}/search": "?text=hello", "/group": "?id={group}", "/group/remove": "&member=m",

@@ -13,6 +13,7 @@ from odradek.metadata.nodes import BrokerNode, PartitionStateNode, TopicNode
 from odradek.model import TopicPartition, UnavailableError
 from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing import Simulation
+from tests.scenes import played_by
 
 T0 = TopicPartition("t", 0)
 
@@ -55,22 +56,20 @@ def play(scene: Callable[[], Awaitable[None]]) -> None:
     Simulation(seed=1).run(main())
 
 
-def test_registration_waits_until_the_controller_removed_the_broker_from_the_isr():
-    async def scene() -> None:
-        tree = Tree(1, 2)
-        await tree.fill((0, 1, 2))
-        waiting = asyncio.create_task(tree.wait())
-        await asyncio.sleep(5)
-        assert not waiting.done()
-        await tree.set_isr(1, 0, 2)
-        await asyncio.sleep(5)
-        assert not waiting.done(), "it leads no longer, and could be elected still"
-        await tree.set_isr(1, 2)
-        await asyncio.sleep(0.1)
-        assert waiting.done()
-        await waiting
-
-    play(scene)
+@played_by(play)
+async def test_registration_waits_until_the_controller_removed_the_broker_from_the_isr() -> None:
+    tree = Tree(1, 2)
+    await tree.fill((0, 1, 2))
+    waiting = asyncio.create_task(tree.wait())
+    await asyncio.sleep(5)
+    assert not waiting.done()
+    await tree.set_isr(1, 0, 2)
+    await asyncio.sleep(5)
+    assert not waiting.done(), "it leads no longer, and could be elected still"
+    await tree.set_isr(1, 2)
+    await asyncio.sleep(0.1)
+    assert waiting.done()
+    await waiting
 
 
 @pytest.mark.parametrize(("alive", "isr"), [((1, 2), (1, 2)), ((), (0, 1, 2)), ((1, 2), (0,)), ((1,), (0, 2))], ids=str)
@@ -85,18 +84,16 @@ def test_registration_does_not_wait_without_another_live_in_sync_replica(alive: 
     play(scene)
 
 
-def test_registration_stops_waiting_when_the_other_replicas_are_gone():
-    async def scene() -> None:
-        tree = Tree(1)
-        await tree.fill((0, 1))
-        waiting = asyncio.create_task(tree.wait())
-        await asyncio.sleep(5)
-        assert not waiting.done()
-        await tree.store.delete(paths.broker(1))
-        async with asyncio.timeout(0.1):
-            await waiting
-
-    play(scene)
+@played_by(play)
+async def test_registration_stops_waiting_when_the_other_replicas_are_gone() -> None:
+    tree = Tree(1)
+    await tree.fill((0, 1))
+    waiting = asyncio.create_task(tree.wait())
+    await asyncio.sleep(5)
+    assert not waiting.done()
+    await tree.store.delete(paths.broker(1))
+    async with asyncio.timeout(0.1):
+        await waiting
 
 
 def test_registration_without_a_controller_fails_in_the_end(caplog: pytest.LogCaptureFixture):

@@ -15,6 +15,7 @@ from odradek.protocol.batches.record_batch import assign_offset
 from odradek.protocol.batches.records import encode_batch
 from odradek.runtime.rate_limited_log import RateLimitedLog
 from odradek.testing import Simulation
+from tests.scenes import played_by
 
 COMMIT_TIMEOUT_MS = 5_000
 Context = CoordinatorContext[Request, object]
@@ -89,42 +90,38 @@ async def code_of(future: "asyncio.Future[object]") -> ErrorCode:
     return caught.value.code
 
 
-def test_a_reply_waits_for_the_commit_of_its_records_which_later_requests_read_at_once() -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        added, seen, again = (
-            at.context.submit("a", Add(2)),
-            at.context.submit("a", Get()),
-            at.context.submit("a", Add(3)),
-        )
-        at.partition.write()
-        await asyncio.sleep(1)
-        assert not added.done()
-        assert not seen.done()
-        at.partition.commit(1)
-        assert (await added, await seen) == (2, 2)
-        assert not again.done()
-        at.partition.commit()
-        assert await again == 5
-        assert await at.total() == 5
-
-    play(scene)
+@played_by(play)
+async def test_a_reply_waits_for_the_commit_of_its_records_which_later_requests_read_at_once(at: Scene) -> None:
+    await at.start()
+    added, seen, again = (
+        at.context.submit("a", Add(2)),
+        at.context.submit("a", Get()),
+        at.context.submit("a", Add(3)),
+    )
+    at.partition.write()
+    await asyncio.sleep(1)
+    assert not added.done()
+    assert not seen.done()
+    at.partition.commit(1)
+    assert (await added, await seen) == (2, 2)
+    assert not again.done()
+    at.partition.commit()
+    assert await again == 5
+    assert await at.total() == 5
 
 
-def test_a_record_that_cannot_be_appended_changes_nothing_and_resets_its_key() -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        waiting, other = at.context.submit("a", Await(10_000)), at.context.submit("b", Await(10_000))
-        at.partition.surprise = KafkaError(ErrorCode.message_too_large)
-        assert await code_of(at.context.submit("a", Add(1))) is ErrorCode.unknown_server_error
-        assert await code_of(waiting) is ErrorCode.unknown_server_error
-        assert await at.total() == 0
-        assert at.partition.log.batches == []
-        added = at.context.submit("b", Add(7))
-        at.partition.commit()
-        assert (await other, await added) == (7, 7)
-
-    play(scene)
+@played_by(play)
+async def test_a_record_that_cannot_be_appended_changes_nothing_and_resets_its_key(at: Scene) -> None:
+    await at.start()
+    waiting, other = at.context.submit("a", Await(10_000)), at.context.submit("b", Await(10_000))
+    at.partition.surprise = KafkaError(ErrorCode.message_too_large)
+    assert await code_of(at.context.submit("a", Add(1))) is ErrorCode.unknown_server_error
+    assert await code_of(waiting) is ErrorCode.unknown_server_error
+    assert await at.total() == 0
+    assert at.partition.log.batches == []
+    added = at.context.submit("b", Add(7))
+    at.partition.commit()
+    assert (await other, await added) == (7, 7)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.not_enough_replicas, ErrorCode.kafka_storage_error])
@@ -173,82 +170,72 @@ def test_requests_that_are_refused_for_lack_of_in_sync_replicas_are_in_the_log(
     assert more == f"4 more lines like this one in the last 60 s: {refused}"
 
 
-def test_a_deadline_that_comes_while_records_are_refused_is_met_when_they_are_taken_again() -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        waiting = at.context.submit("a", Await(1_000))
-        at.partition.refusal = KafkaError(ErrorCode.not_enough_replicas)
-        await asyncio.sleep(60)
-        assert not waiting.done()
-        at.partition.refusal = None
-        async with asyncio.timeout(3):
-            assert await waiting is None
-
-    play(scene)
+@played_by(play)
+async def test_a_deadline_that_comes_while_records_are_refused_is_met_when_they_are_taken_again(at: Scene) -> None:
+    await at.start()
+    waiting = at.context.submit("a", Await(1_000))
+    at.partition.refusal = KafkaError(ErrorCode.not_enough_replicas)
+    await asyncio.sleep(60)
+    assert not waiting.done()
+    at.partition.refusal = None
+    async with asyncio.timeout(3):
+        assert await waiting is None
 
 
-def test_records_that_are_lost_before_they_are_written_make_the_shard_load_again() -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        assert await at.add(1) == 1
-        lost, seen = at.context.submit("a", Add(5)), at.context.submit("a", Get())
-        waiting = at.context.submit("b", Await(1_000_000))
-        at.partition.lose()
-        for future in (lost, seen, waiting):
-            assert await code_of(future) is ErrorCode.not_coordinator
-        assert await code_of(at.context.submit("a", Get())) is ErrorCode.coordinator_load_in_progress
-        await at.until_active()
-        assert await at.total() == 1
-        assert at.machine.waiting == {}
-
-    play(scene)
+@played_by(play)
+async def test_records_that_are_lost_before_they_are_written_make_the_shard_load_again(at: Scene) -> None:
+    await at.start()
+    assert await at.add(1) == 1
+    lost, seen = at.context.submit("a", Add(5)), at.context.submit("a", Get())
+    waiting = at.context.submit("b", Await(1_000_000))
+    at.partition.lose()
+    for future in (lost, seen, waiting):
+        assert await code_of(future) is ErrorCode.not_coordinator
+    assert await code_of(at.context.submit("a", Get())) is ErrorCode.coordinator_load_in_progress
+    await at.until_active()
+    assert await at.total() == 1
+    assert at.machine.waiting == {}
 
 
-def test_lost_records_without_a_reply_make_the_shard_load_again_too() -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        assert await at.add(1) == 1
-        topic = ClusterImage(topics={"a": None})  # type: ignore[dict-item]
-        at.context.on_image(topic, ClusterImage())
-        assert at.machine.totals == {}
-        at.partition.lose()
-        await at.until_active()
-        assert at.machine.totals == {"a": 1}
-
-    play(scene)
+@played_by(play)
+async def test_lost_records_without_a_reply_make_the_shard_load_again_too(at: Scene) -> None:
+    await at.start()
+    assert await at.add(1) == 1
+    topic = ClusterImage(topics={"a": None})  # type: ignore[dict-item]
+    at.context.on_image(topic, ClusterImage())
+    assert at.machine.totals == {}
+    at.partition.lose()
+    await at.until_active()
+    assert at.machine.totals == {"a": 1}
 
 
-def test_a_record_that_is_not_committed_in_time_fails_its_request_and_counts_all_the_same() -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        added = at.context.submit("a", Add(1))
-        at.partition.write()
-        assert await code_of(added) is ErrorCode.coordinator_not_available
-        assert at.context.state is CoordinatorState.ACTIVE
-        seen = at.context.submit("a", Get())
-        await asyncio.sleep(1)
-        assert not seen.done(), "what it saw may yet be lost"
-        at.partition.commit()
-        assert await seen == 1
-
-    play(scene)
+@played_by(play)
+async def test_a_record_that_is_not_committed_in_time_fails_its_request_and_counts_all_the_same(at: Scene) -> None:
+    await at.start()
+    added = at.context.submit("a", Add(1))
+    at.partition.write()
+    assert await code_of(added) is ErrorCode.coordinator_not_available
+    assert at.context.state is CoordinatorState.ACTIVE
+    seen = at.context.submit("a", Get())
+    await asyncio.sleep(1)
+    assert not seen.done(), "what it saw may yet be lost"
+    at.partition.commit()
+    assert await seen == 1
 
 
-def test_a_record_is_still_awaited_after_its_replicas_fell_out_of_sync() -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        added = at.context.submit("a", Add(1))
-        at.partition.shrink()
-        assert await code_of(added) is ErrorCode.coordinator_not_available
-        seen = at.context.submit("a", Get())
-        await asyncio.sleep(1)
-        assert not seen.done()
-        at.partition.lose()
-        assert await code_of(seen) is ErrorCode.not_coordinator
-        await at.until_active()
-        assert await at.total() == 0
-
-    play(scene)
+@played_by(play)
+async def test_a_record_is_still_awaited_after_its_replicas_fell_out_of_sync(at: Scene) -> None:
+    await at.start()
+    added = at.context.submit("a", Add(1))
+    at.partition.shrink()
+    assert await code_of(added) is ErrorCode.coordinator_not_available
+    seen = at.context.submit("a", Get())
+    await asyncio.sleep(1)
+    assert not seen.done()
+    at.partition.lose()
+    assert await code_of(seen) is ErrorCode.not_coordinator
+    await at.until_active()
+    assert await at.total() == 0
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
@@ -270,38 +257,34 @@ def test_a_new_coordinator_has_what_is_in_its_log(is_committed: bool) -> None:
     play(scene)
 
 
-def test_loaded_records_are_not_read_until_they_are_committed() -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        at.context.submit("a", Add(1))
-        at.partition.write()
-        log = at.partition.log
-        at.context.kill()
-        at.partition = ControlledPartition(log)
-        at.partition.high_watermark = 0
-        at.context = at.new_context()
-        await at.start()
-        seen = at.context.submit("a", Get())
-        await asyncio.sleep(1)
-        assert not seen.done()
-        at.partition.commit()
-        assert await seen == 1
-
-    play(scene)
+@played_by(play)
+async def test_loaded_records_are_not_read_until_they_are_committed(at: Scene) -> None:
+    await at.start()
+    at.context.submit("a", Add(1))
+    at.partition.write()
+    log = at.partition.log
+    at.context.kill()
+    at.partition = ControlledPartition(log)
+    at.partition.high_watermark = 0
+    at.context = at.new_context()
+    await at.start()
+    seen = at.context.submit("a", Get())
+    await asyncio.sleep(1)
+    assert not seen.done()
+    at.partition.commit()
+    assert await seen == 1
 
 
-def test_unloading_while_loading_leaves_nothing_behind() -> None:
-    async def scene(at: Scene) -> None:
-        at.partition.log.log_end_offset = 1  # appended, and never written
-        at.context.start()
-        await asyncio.sleep(0.1)
-        assert at.context.state is CoordinatorState.LOADING
-        at.context.unload()
-        await asyncio.sleep(100)
-        assert at.context.state is CoordinatorState.CLOSED
-        assert await code_of(at.context.submit("a", Get())) is ErrorCode.not_coordinator
-
-    play(scene)
+@played_by(play)
+async def test_unloading_while_loading_leaves_nothing_behind(at: Scene) -> None:
+    at.partition.log.log_end_offset = 1  # appended, and never written
+    at.context.start()
+    await asyncio.sleep(0.1)
+    assert at.context.state is CoordinatorState.LOADING
+    at.context.unload()
+    await asyncio.sleep(100)
+    assert at.context.state is CoordinatorState.CLOSED
+    assert await code_of(at.context.submit("a", Get())) is ErrorCode.not_coordinator
 
 
 def test_loading_is_tried_again_with_back_off_until_it_succeeds(caplog: pytest.LogCaptureFixture) -> None:
@@ -381,14 +364,12 @@ def test_a_marker_that_is_appended_while_the_end_of_a_replay_is_not_committed_is
     play(scene)
 
 
-def test_a_killed_shard_answers_no_request() -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        added, waiting = at.context.submit("a", Add(1)), at.context.submit("a", Await(10))
-        at.context.kill()
-        at.partition.commit()
-        await asyncio.sleep(100)
-        assert not added.done()
-        assert not waiting.done()
-
-    play(scene)
+@played_by(play)
+async def test_a_killed_shard_answers_no_request(at: Scene) -> None:
+    await at.start()
+    added, waiting = at.context.submit("a", Add(1)), at.context.submit("a", Await(10))
+    at.context.kill()
+    at.partition.commit()
+    await asyncio.sleep(100)
+    assert not added.done()
+    assert not waiting.done()

@@ -16,6 +16,7 @@ from odradek.coordination import Producer
 from odradek.metadata.image import ClusterImage, PartitionImage, TopicImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.testing import Simulation
+from tests.scenes import played_by
 
 TOPIC = "__toys"
 KEYS = {partition_for(key, 2): key for key in "abcd"}
@@ -64,52 +65,46 @@ def play(scene: Callable[[Scene], Awaitable[None]]) -> None:
     simulation.run(main())
 
 
-def test_a_key_belongs_to_the_partition_that_it_hashes_to() -> None:
-    async def scene(at: Scene) -> None:
-        assert await code_of(at.runtime.submit(KEYS[0], Get())) is ErrorCode.not_coordinator
-        partition = await at.elect(0)
-        added = at.runtime.submit(KEYS[0], Add(1))
-        partition.commit()
-        assert await added == 1
-        assert await code_of(at.runtime.submit(KEYS[1], Get())) is ErrorCode.not_coordinator
-
-    play(scene)
+@played_by(play)
+async def test_a_key_belongs_to_the_partition_that_it_hashes_to(at: Scene) -> None:
+    assert await code_of(at.runtime.submit(KEYS[0], Get())) is ErrorCode.not_coordinator
+    partition = await at.elect(0)
+    added = at.runtime.submit(KEYS[0], Add(1))
+    partition.commit()
+    assert await added == 1
+    assert await code_of(at.runtime.submit(KEYS[1], Get())) is ErrorCode.not_coordinator
 
 
-def test_elections_in_quick_succession_leave_one_shard_which_has_the_log() -> None:
-    async def scene(at: Scene) -> None:
-        partition = await at.elect(0)
-        added, waiting = at.runtime.submit(KEYS[0], Add(1)), at.runtime.submit(KEYS[0], Await(1_000_000))
-        partition.commit()
-        assert await added == 1
-        for _ in range(3):
-            at.leaders.elect(0, partition)
-            await asyncio.sleep(0)
-        at.leaders.elect(0, None)
+@played_by(play)
+async def test_elections_in_quick_succession_leave_one_shard_which_has_the_log(at: Scene) -> None:
+    partition = await at.elect(0)
+    added, waiting = at.runtime.submit(KEYS[0], Add(1)), at.runtime.submit(KEYS[0], Await(1_000_000))
+    partition.commit()
+    assert await added == 1
+    for _ in range(3):
         at.leaders.elect(0, partition)
-        assert await code_of(waiting) is ErrorCode.not_coordinator
-        with pytest.raises(KafkaError, match="LOAD_IN_PROGRESS"):
-            list(at.runtime.contexts())
-        await asyncio.sleep(1)
-        assert [context.state for context in at.runtime.contexts()] == [CoordinatorState.ACTIVE]
-        assert await at.runtime.submit(KEYS[0], Get()) == 1
-        assert len([task for task in asyncio.all_tasks() if "loading" in task.get_name()]) == 0
+        await asyncio.sleep(0)
+    at.leaders.elect(0, None)
+    at.leaders.elect(0, partition)
+    assert await code_of(waiting) is ErrorCode.not_coordinator
+    with pytest.raises(KafkaError, match="LOAD_IN_PROGRESS"):
+        list(at.runtime.contexts())
+    await asyncio.sleep(1)
+    assert [context.state for context in at.runtime.contexts()] == [CoordinatorState.ACTIVE]
+    assert await at.runtime.submit(KEYS[0], Get()) == 1
+    assert len([task for task in asyncio.all_tasks() if "loading" in task.get_name()]) == 0
 
-    play(scene)
 
-
-def test_a_marker_in_another_topic_changes_nothing() -> None:
-    async def scene(at: Scene) -> None:
-        partition = await at.elect(0)
-        at.runtime.submit(KEYS[0], Add(1, Producer(producer_id=7, epoch=0)))
-        partition.commit()
-        at.runtime.marker_appended(TopicPartition("t", 0), 7, 1, committed=True)
-        at.runtime.marker_appended(TopicPartition(TOPIC, 1), 7, 1, committed=True)
-        assert await at.runtime.submit(KEYS[0], Get()) == 0
-        at.runtime.marker_appended(TopicPartition(TOPIC, 0), 7, 1, committed=True)
-        assert await at.runtime.submit(KEYS[0], Get()) == 1
-
-    play(scene)
+@played_by(play)
+async def test_a_marker_in_another_topic_changes_nothing(at: Scene) -> None:
+    partition = await at.elect(0)
+    at.runtime.submit(KEYS[0], Add(1, Producer(producer_id=7, epoch=0)))
+    partition.commit()
+    at.runtime.marker_appended(TopicPartition("t", 0), 7, 1, committed=True)
+    at.runtime.marker_appended(TopicPartition(TOPIC, 1), 7, 1, committed=True)
+    assert await at.runtime.submit(KEYS[0], Get()) == 0
+    at.runtime.marker_appended(TopicPartition(TOPIC, 0), 7, 1, committed=True)
+    assert await at.runtime.submit(KEYS[0], Get()) == 1
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])

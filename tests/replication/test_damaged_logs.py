@@ -85,18 +85,15 @@ async def test_a_leader_with_a_damaged_file_is_replaced_and_copies_the_log_back(
     assert await world.read("t", 1) == {0: [b"%d" % value for value in range(110)]}
 
 
-def test_damage_behind_the_first_batch_of_a_response_is_found_by_clients_that_verify() -> None:
+@in_world(CONFIG, seed=1, brokers=3)
+async def test_damage_behind_the_first_batch_of_a_response_is_found_by_clients_that_verify(world: World) -> None:
     """A client that refuses a batch fetches it again as the first one of a response, which the leader verifies."""
-
-    async def scene(world: World) -> None:
-        await create(world)
-        await fill(world, 10)
-        damaged, partition = leader_of(world)
-        damage(world, damaged, byte=partition.log.segments[0].find(5) + 65)
-        assert await world.read("t", 1) == {0: [b"%d" % value for value in range(10)]}
-        assert leader_of(world)[0] != damaged
-
-    World(1, CONFIG, brokers=3).play(scene)
+    await create(world)
+    await fill(world, 10)
+    damaged, partition = leader_of(world)
+    damage(world, damaged, byte=partition.log.segments[0].find(5) + 65)
+    assert await world.read("t", 1) == {0: [b"%d" % value for value in range(10)]}
+    assert leader_of(world)[0] != damaged
 
 
 @pytest.mark.parametrize("shortage", ["threads", "descriptors"])
@@ -225,47 +222,43 @@ def test_a_lagging_follower_copies_the_batches_before_the_damage(caplog: pytest.
     World(1, CONFIG, brokers=3).play(scene)
 
 
-def test_a_log_that_is_damaged_again_is_offline_until_the_broker_is_restarted() -> None:
-    async def scene(world: World) -> None:
-        await create(world, replicas=2)
-        await fill(world, 20)
-        damaged, partition = leader_of(world)
-        (other,) = [each for each in partition.isr if each != damaged]
+@in_world(CONFIG, seed=1, brokers=3)
+async def test_a_log_that_is_damaged_again_is_offline_until_the_broker_is_restarted(world: World) -> None:
+    await create(world, replicas=2)
+    await fill(world, 20)
+    damaged, partition = leader_of(world)
+    (other,) = [each for each in partition.isr if each != damaged]
+    damage(world, damaged)
+    assert await world.read("t", 1) == {0: [b"%d" % value for value in range(20)]}
+    await until(lambda: len(leaders(world)) == 1 and len(leader_of(world)[1].isr) == 2)
+    await world.stop(other)
+    await until(lambda: list(leaders(world)) == [damaged])
+    await world.start(other)
+    await whole(world, 2)
+    damage(world, damaged)
+    assert await world.read("t", 1) == {0: [b"%d" % value for value in range(20)]}
+    assert leader_of(world)[0] == other
+    await until(lambda: world.running[damaged].partitions.offline_count == 1)
+    await asyncio.sleep(60)
+    assert leader_of(world)[1].isr == (other,)
+    assert len(stray_logs(world, damaged)) == 1
+    await world.stop(damaged)
+    await world.start(damaged)
+    await whole(world, 2)
+
+
+@in_world(CONFIG | {"log.cleaner.backoff.ms": "1000"}, seed=1, brokers=3)
+async def test_a_follower_whose_damage_is_found_by_compaction_copies_its_log_again(world: World) -> None:
+    await create(world, cleanup_policy="compact", segment_bytes="2000", min_cleanable_dirty_ratio="0.01")
+    leader, partition = leader_of(world)
+    damaged = next(each for each in partition.isr if each != leader)
+    async with world.producer("writer", linger_ms=0) as producer:
+        for value in range(30):
+            await (await producer.send("t", b"%d" % value, key=b"%d" % (value % 5), partition=0))
         damage(world, damaged)
-        assert await world.read("t", 1) == {0: [b"%d" % value for value in range(20)]}
-        await until(lambda: len(leaders(world)) == 1 and len(leader_of(world)[1].isr) == 2)
-        await world.stop(other)
-        await until(lambda: list(leaders(world)) == [damaged])
-        await world.start(other)
-        await whole(world, 2)
-        damage(world, damaged)
-        assert await world.read("t", 1) == {0: [b"%d" % value for value in range(20)]}
-        assert leader_of(world)[0] == other
-        await until(lambda: world.running[damaged].partitions.offline_count == 1)
-        await asyncio.sleep(60)
-        assert leader_of(world)[1].isr == (other,)
-        assert len(stray_logs(world, damaged)) == 1
-        await world.stop(damaged)
-        await world.start(damaged)
-        await whole(world, 2)
-
-    World(1, CONFIG, brokers=3).play(scene)
-
-
-def test_a_follower_whose_damage_is_found_by_compaction_copies_its_log_again() -> None:
-    async def scene(world: World) -> None:
-        await create(world, cleanup_policy="compact", segment_bytes="2000", min_cleanable_dirty_ratio="0.01")
-        leader, partition = leader_of(world)
-        damaged = next(each for each in partition.isr if each != leader)
-        async with world.producer("writer", linger_ms=0) as producer:
-            for value in range(30):
-                await (await producer.send("t", b"%d" % value, key=b"%d" % (value % 5), partition=0))
-            damage(world, damaged)
-            for value in range(30, 60):
-                await (await producer.send("t", b"%d" % value, key=b"%d" % (value % 5), partition=0))
-        await until(lambda: bool(stray_logs(world, damaged)))
-        await whole(world)
-        assert leader_of(world)[0] == leader
-        assert not stray_logs(world, leader)
-
-    World(1, CONFIG | {"log.cleaner.backoff.ms": "1000"}, brokers=3).play(scene)
+        for value in range(30, 60):
+            await (await producer.send("t", b"%d" % value, key=b"%d" % (value % 5), partition=0))
+    await until(lambda: bool(stray_logs(world, damaged)))
+    await whole(world)
+    assert leader_of(world)[0] == leader
+    assert not stray_logs(world, leader)

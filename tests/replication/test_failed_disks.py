@@ -98,20 +98,17 @@ async def test_when_a_leader_s_disk_fails_another_replica_leads(world: World, is
     assert world.running[broken].partitions.offline_count == 0
 
 
-def test_a_follower_whose_disk_fails_leaves_the_isr_at_once() -> None:
+@in_world({"replica.lag.time.max.ms": "60000"}, seed=1, brokers=3)
+async def test_a_follower_whose_disk_fails_leaves_the_isr_at_once(world: World) -> None:
     """M1: producers do not wait for `replica.lag.time.max.ms`."""
-
-    async def scene(world: World) -> None:
-        await create(world)
-        follower = next(each for each in image(world).isr if each not in (image(world).leader, controller(world)))
-        leader = image(world).leader
-        break_disk(world, follower)
-        began = world.now_s
-        await fill(world, 10)
-        assert world.now_s - began < 5
-        assert (image(world).leader, sorted(image(world).isr)) == (leader, sorted({0, 1, 2} - {follower}))
-
-    World(1, {"replica.lag.time.max.ms": "60000"}, brokers=3).play(scene)
+    await create(world)
+    follower = next(each for each in image(world).isr if each not in (image(world).leader, controller(world)))
+    leader = image(world).leader
+    break_disk(world, follower)
+    began = world.now_s
+    await fill(world, 10)
+    assert world.now_s - began < 5
+    assert (image(world).leader, sorted(image(world).isr)) == (leader, sorted({0, 1, 2} - {follower}))
 
 
 def test_a_partition_whose_disks_all_failed_is_offline_in_metadata(
@@ -142,24 +139,22 @@ def test_a_partition_whose_disks_all_failed_is_offline_in_metadata(
         World(2, brokers=3).play(scene)
 
 
-def test_many_failed_logs_create_few_notification_nodes() -> None:
-    async def scene(world: World) -> None:
-        await create(world, partitions=20)
-        broken = next(number for number in world.running if number != controller(world))
-        keys = [TopicPartition("t", number) for number in range(20)]
-        led = [key for key in keys if image(world, key=key).leader == broken]
-        for key in led:
-            break_disk(world, broken, partition=key.partition)
-        before = world.running[broken].tree.counts["Create"]
-        async with world.producer("writer") as producer:
-            for key in keys:
-                await producer.send("t", b"one", partition=key.partition)
-        assert len(led) > 3
-        assert all(image(world, key=key).leader not in (broken, NO_LEADER) for key in led)
-        assert world.running[broken].tree.counts["Create"] - before <= 2
-        assert all(len(each) == 1 for each in (await world.read("t", 20)).values())
-
-    World(3, brokers=3).play(scene)
+@in_world(seed=3, brokers=3)
+async def test_many_failed_logs_create_few_notification_nodes(world: World) -> None:
+    await create(world, partitions=20)
+    broken = next(number for number in world.running if number != controller(world))
+    keys = [TopicPartition("t", number) for number in range(20)]
+    led = [key for key in keys if image(world, key=key).leader == broken]
+    for key in led:
+        break_disk(world, broken, partition=key.partition)
+    before = world.running[broken].tree.counts["Create"]
+    async with world.producer("writer") as producer:
+        for key in keys:
+            await producer.send("t", b"one", partition=key.partition)
+    assert len(led) > 3
+    assert all(image(world, key=key).leader not in (broken, NO_LEADER) for key in led)
+    assert world.running[broken].tree.counts["Create"] - before <= 2
+    assert all(len(each) == 1 for each in (await world.read("t", 20)).values())
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -204,57 +199,52 @@ def test_an_unreadable_log_dir_notification_is_left_alone(caplog: pytest.LogCapt
         World(4, brokers=3).play(scene)
 
 
-def test_a_log_dir_notification_that_could_not_be_written_is_retried() -> None:
-    async def scene(world: World) -> None:
-        await create(world)
-        broken = next(number for number in world.running if number != controller(world))
-        store = world.store(broken)
-        refusals = iter([UnavailableError("not now"), SessionExpired()])
-        create_node = store.create
+@in_world(seed=5, brokers=3)
+async def test_a_log_dir_notification_that_could_not_be_written_is_retried(world: World) -> None:
+    await create(world)
+    broken = next(number for number in world.running if number != controller(world))
+    store = world.store(broken)
+    refusals = iter([UnavailableError("not now"), SessionExpired()])
+    create_node = store.create
 
-        async def reluctant(path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-            for refusal in refusals:
-                raise refusal
-            return await create_node(path, data, ephemeral=ephemeral, sequence=sequence)
+    async def reluctant(path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
+        for refusal in refusals:
+            raise refusal
+        return await create_node(path, data, ephemeral=ephemeral, sequence=sequence)
 
-        failed = LogDirEvents(store, broken)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(store, "create", reluctant)
-            failed.notify()
-            failed.notify()
-            written: list[str] = []
-            watch = store.watch_children(paths.LOG_DIR_EVENT_NOTIFICATION, lambda: written.extend(notices(world)))
-            await until(lambda: bool(written))
-        await until(lambda: not notices(world))
-        watch.cancel()
-        failed.stop()
+    failed = LogDirEvents(store, broken)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "create", reluctant)
         failed.notify()
-        assert len(set(written)) == 1, "both at once, and nothing when it has stopped"
+        failed.notify()
+        written: list[str] = []
+        watch = store.watch_children(paths.LOG_DIR_EVENT_NOTIFICATION, lambda: written.extend(notices(world)))
+        await until(lambda: bool(written))
+    await until(lambda: not notices(world))
+    watch.cancel()
+    failed.stop()
+    failed.notify()
+    assert len(set(written)) == 1, "both at once, and nothing when it has stopped"
 
-    World(5, brokers=3).play(scene)
 
-
-def test_a_disk_failure_without_a_controller_is_handled_by_the_next_one() -> None:
+@in_world(seed=6, brokers=3, noticed_at_once=False)
+async def test_a_disk_failure_without_a_controller_is_handled_by_the_next_one(world: World) -> None:
     """M1: the node waits in the tree."""
-
-    async def scene(world: World) -> None:
-        await create(world, partitions=3)
-        dying = controller(world)
-        keys = [TopicPartition("t", number) for number in range(3)]
-        key = next(key for key in keys if image(world, key=key).leader != dying)
-        broken = image(world, key=key).leader
-        await world.kill(dying)
-        break_disk(world, broken, partition=key.partition)
-        async with world.producer("writer", acks=1, retries=0) as producer:
-            with pytest.raises(KafkaError):
-                await (await producer.send("t", b"lost, and said so", partition=key.partition))
-        await until(lambda: bool(notices(world)))
-        (survivor,) = {0, 1, 2} - {dying, broken}
-        await until(lambda: image(world, survivor, key).leader == survivor)
-        await until(lambda: not notices(world))
-        await fill(world, 10, partition=key.partition)
-
-    World(6, brokers=3, noticed_at_once=False).play(scene)
+    await create(world, partitions=3)
+    dying = controller(world)
+    keys = [TopicPartition("t", number) for number in range(3)]
+    key = next(key for key in keys if image(world, key=key).leader != dying)
+    broken = image(world, key=key).leader
+    await world.kill(dying)
+    break_disk(world, broken, partition=key.partition)
+    async with world.producer("writer", acks=1, retries=0) as producer:
+        with pytest.raises(KafkaError):
+            await (await producer.send("t", b"lost, and said so", partition=key.partition))
+    await until(lambda: bool(notices(world)))
+    (survivor,) = {0, 1, 2} - {dying, broken}
+    await until(lambda: image(world, survivor, key).leader == survivor)
+    await until(lambda: not notices(world))
+    await fill(world, 10, partition=key.partition)
 
 
 @pytest.mark.parametrize("full", [0, 1, 2], ids="broker {}".format)

@@ -6,6 +6,7 @@ from odradek.clients import Admin
 from odradek.model import TopicPartition
 from odradek.protocol.messages.fetch import FetchedPartition
 from odradek.testing.world import World, until
+from tests.scenes import in_world
 
 T0 = TopicPartition("t", 0)
 
@@ -16,71 +17,63 @@ async def fill(world: World, count: int) -> None:
             await producer.send("t", b"%d" % value, partition=0)
 
 
-def test_a_follower_whose_log_start_moves_during_a_fetch_accepts_the_response() -> None:
-    async def scene(world: World) -> None:
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            await admin.create_topic("t", partitions=1, replication_factor=2)
-        await until(lambda: any(T0 in broker.partitions.followers for broker in world.running.values()))
-        await fill(world, 10)
-        (log,) = [broker.logs.logs[T0] for broker in world.running.values() if T0 in broker.partitions.followers]
-        await until(lambda: log.high_watermark == 10)
-        await fill(world, 1)
-        assert (log.written_offset, log.high_watermark) == (11, 10)
-        log.advance_log_start_offset(5)  # as its own retention does
-        await until(lambda: log.high_watermark == 11)
-
-    World(1, brokers=2).play(scene)
+@in_world(seed=1, brokers=2)
+async def test_a_follower_whose_log_start_moves_during_a_fetch_accepts_the_response(world: World) -> None:
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        await admin.create_topic("t", partitions=1, replication_factor=2)
+    await until(lambda: any(T0 in broker.partitions.followers for broker in world.running.values()))
+    await fill(world, 10)
+    (log,) = [broker.logs.logs[T0] for broker in world.running.values() if T0 in broker.partitions.followers]
+    await until(lambda: log.high_watermark == 10)
+    await fill(world, 1)
+    assert (log.written_offset, log.high_watermark) == (11, 10)
+    log.advance_log_start_offset(5)  # as its own retention does
+    await until(lambda: log.high_watermark == 11)
 
 
-def test_a_high_watermark_is_taken_from_a_response_with_known_records() -> None:
+@in_world(seed=1, brokers=2)
+async def test_a_high_watermark_is_taken_from_a_response_with_known_records(world: World) -> None:
     """A fetch that overtakes another one may be answered with the same records, and with more of them committed."""
-
-    async def scene(world: World) -> None:
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            await admin.create_topic("t", partitions=1, replication_factor=2)
-        await until(lambda: any(T0 in broker.partitions.followers for broker in world.running.values()))
-        await fill(world, 10)
-        (follower,) = [each for broker in world.running.values() for each in broker.partitions.followers.values()]
-        await until(lambda: follower.log.high_watermark == 10)
-        asked = follower.position._replace(offset=10)
-        await fill(world, 1)
-        assert (follower.log.written_offset, follower.log.high_watermark) == (11, 10)
-        answer = FetchedPartition(0, high_watermark=11, log_start_offset=3)
-        follower.update_high_watermark(asked._replace(leader_epoch=asked.leader_epoch - 1), answer)
-        assert follower.log.high_watermark == 10, "another leader may have said that"
-        follower.update_high_watermark(asked, answer)
-        assert (follower.log.high_watermark, follower.log.log_start_offset) == (11, 3)
-        follower.update_high_watermark(asked, answer._replace(high_watermark=10, log_start_offset=0))
-        assert (follower.log.high_watermark, follower.log.log_start_offset) == (11, 3)
-
-    World(1, brokers=2).play(scene)
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        await admin.create_topic("t", partitions=1, replication_factor=2)
+    await until(lambda: any(T0 in broker.partitions.followers for broker in world.running.values()))
+    await fill(world, 10)
+    (follower,) = [each for broker in world.running.values() for each in broker.partitions.followers.values()]
+    await until(lambda: follower.log.high_watermark == 10)
+    asked = follower.position._replace(offset=10)
+    await fill(world, 1)
+    assert (follower.log.written_offset, follower.log.high_watermark) == (11, 10)
+    answer = FetchedPartition(0, high_watermark=11, log_start_offset=3)
+    follower.update_high_watermark(asked._replace(leader_epoch=asked.leader_epoch - 1), answer)
+    assert follower.log.high_watermark == 10, "another leader may have said that"
+    follower.update_high_watermark(asked, answer)
+    assert (follower.log.high_watermark, follower.log.log_start_offset) == (11, 3)
+    follower.update_high_watermark(asked, answer._replace(high_watermark=10, log_start_offset=0))
+    assert (follower.log.high_watermark, follower.log.log_start_offset) == (11, 3)
 
 
-def test_list_offsets_waits_until_a_new_leader_knows_the_high_watermark() -> None:
+@in_world(seed=1, brokers=2)
+async def test_list_offsets_waits_until_a_new_leader_knows_the_high_watermark(world: World) -> None:
     """The leader is alone, and two members must have a record to commit it.
 
     The last leader's high watermark may be higher (KIP-207).
     """
-
-    async def scene(world: World) -> None:
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            settings = {"min.insync.replicas": "2"}
-            await admin.create_topic("t", partitions=1, replication_factor=2, configs=settings)
-            await until(lambda: any(T0 in broker.partitions.followers for broker in world.running.values()))
-            await fill(world, 10)
-            (leader,) = [number for number, broker in world.running.items() if broker.partitions.get(T0)]
-            other = 1 - leader
-            log = world.running[other].logs.logs[T0]
-            await until(lambda: log.high_watermark == 10)
-            await fill(world, 1)
-            assert log.high_watermark == 10
-            await world.kill(leader)
-            await until(lambda: world.running[other].partitions.get(T0) is not None)
-        async with world.consumer("reader") as reader:
-            asking = asyncio.ensure_future(reader.end_offsets([T0]))
-            await asyncio.sleep(5)
-            assert not asking.done(), "all that it knows to be committed is less than somebody may have read"
-            await world.start(leader)
-            assert await asking == {T0: 11}
-
-    World(1, brokers=2).play(scene)
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        settings = {"min.insync.replicas": "2"}
+        await admin.create_topic("t", partitions=1, replication_factor=2, configs=settings)
+        await until(lambda: any(T0 in broker.partitions.followers for broker in world.running.values()))
+        await fill(world, 10)
+        (leader,) = [number for number, broker in world.running.items() if broker.partitions.get(T0)]
+        other = 1 - leader
+        log = world.running[other].logs.logs[T0]
+        await until(lambda: log.high_watermark == 10)
+        await fill(world, 1)
+        assert log.high_watermark == 10
+        await world.kill(leader)
+        await until(lambda: world.running[other].partitions.get(T0) is not None)
+    async with world.consumer("reader") as reader:
+        asking = asyncio.ensure_future(reader.end_offsets([T0]))
+        await asyncio.sleep(5)
+        assert not asking.done(), "all that it knows to be committed is less than somebody may have read"
+        await world.start(leader)
+        assert await asking == {T0: 11}

@@ -9,6 +9,7 @@ from odradek.clients import Admin
 from odradek.metadata.image import MetadataDelta, PartitionImage, TopicImage
 from odradek.model import StorageError, TopicPartition
 from odradek.testing.world import World, until
+from tests.scenes import in_world
 
 
 def with_smaller_isr(topic: TopicImage, number: int) -> TopicImage:
@@ -49,20 +50,18 @@ def test_a_change_of_one_partition_updates_only_that_partition(monkeypatch: pyte
     World(1, brokers=2).play(scene)
 
 
-def test_offline_partitions_are_updated_with_each_change_of_their_topic() -> None:
-    async def scene(world: World) -> None:
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            await admin.create_topic("t", partitions=6, replication_factor=2)
-        brokers = list(world.running.values())
-        await until(lambda: all(len([*each.partitions, *each.partitions.followers]) == 6 for each in brokers))
-        partitions, old = brokers[0].partitions, brokers[0].image
-        key, follower = next(iter(partitions.followers.items()))
-        partitions._follower_failed(follower, StorageError("it was too early"))
-        assert partitions.offline_count == 1
-        other = next(number for number in range(6) if TopicPartition("t", number) != key)
-        new = old.with_topics({"t": with_smaller_isr(old.topics["t"], other)})
-        partitions.apply(MetadataDelta.between(old, new))
-        await partitions.wait_until_applied()
-        assert (partitions.offline_count, key in partitions.followers) == (0, True)
-
-    World(1, brokers=2).play(scene)
+@in_world(seed=1, brokers=2)
+async def test_offline_partitions_are_updated_with_each_change_of_their_topic(world: World) -> None:
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        await admin.create_topic("t", partitions=6, replication_factor=2)
+    brokers = list(world.running.values())
+    await until(lambda: all(len([*each.partitions, *each.partitions.followers]) == 6 for each in brokers))
+    partitions, old = brokers[0].partitions, brokers[0].image
+    key, follower = next(iter(partitions.followers.items()))
+    partitions._follower_failed(follower, StorageError("it was too early"))
+    assert partitions.offline_count == 1
+    other = next(number for number in range(6) if TopicPartition("t", number) != key)
+    new = old.with_topics({"t": with_smaller_isr(old.topics["t"], other)})
+    partitions.apply(MetadataDelta.between(old, new))
+    await partitions.wait_until_applied()
+    assert (partitions.offline_count, key in partitions.followers) == (0, True)

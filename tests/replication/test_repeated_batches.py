@@ -145,47 +145,40 @@ def test_batches_after_one_refused_before_the_broker_led_get_the_same_error(writ
     World(1, brokers=3).play(scene)
 
 
-def test_a_gap_after_an_election_is_retried_in_order_and_later_it_is_out_of_order() -> None:
+@in_world(seed=1, brokers=3)
+async def test_a_gap_after_an_election_is_retried_in_order_and_later_it_is_out_of_order(world: World) -> None:
     """librdkafka sends the new leader a batch before the one that the former leader refused."""
-
-    async def scene(world: World) -> None:
-        former, _ = await create(world)
-        async with connected(world, former) as connection:
-            assert await produce(connection, 0) == (ErrorCode.none, 0)
-        await world.kill(former)
-        await until(lambda: any(broker.partitions.get(T0) for broker in world.running.values()))
-        leader = next(number for number, broker in world.running.items() if broker.partitions.get(T0))
-        async with connected(world, leader) as connection:
-            assert (await produce(connection, 2))[0] is ErrorCode.not_leader_or_follower
-            for sequence in (1, 2):
-                assert await produce(connection, sequence) == (ErrorCode.none, sequence)
-            await asyncio.sleep(20)
-            assert (await produce(connection, 9))[0] is ErrorCode.out_of_order_sequence_number
-
-    World(1, brokers=3).play(scene)
+    former, _ = await create(world)
+    async with connected(world, former) as connection:
+        assert await produce(connection, 0) == (ErrorCode.none, 0)
+    await world.kill(former)
+    await until(lambda: any(broker.partitions.get(T0) for broker in world.running.values()))
+    leader = next(number for number, broker in world.running.items() if broker.partitions.get(T0))
+    async with connected(world, leader) as connection:
+        assert (await produce(connection, 2))[0] is ErrorCode.not_leader_or_follower
+        for sequence in (1, 2):
+            assert await produce(connection, sequence) == (ErrorCode.none, sequence)
+        await asyncio.sleep(20)
+        assert (await produce(connection, 9))[0] is ErrorCode.out_of_order_sequence_number
 
 
-def test_the_first_leader_of_a_partition_refuses_a_gap_as_out_of_order() -> None:
-    async def scene(world: World) -> None:
-        leader, _ = await create(world)
-        async with connected(world, leader) as connection:
-            assert await produce(connection, 0) == (ErrorCode.none, 0)
-            assert (await produce(connection, 2))[0] is ErrorCode.out_of_order_sequence_number
-
-    World(1, brokers=3).play(scene)
+@in_world(seed=1, brokers=3)
+async def test_the_first_leader_of_a_partition_refuses_a_gap_as_out_of_order(world: World) -> None:
+    leader, _ = await create(world)
+    async with connected(world, leader) as connection:
+        assert await produce(connection, 0) == (ErrorCode.none, 0)
+        assert (await produce(connection, 2))[0] is ErrorCode.out_of_order_sequence_number
 
 
-def test_refused_batches_of_an_unknown_topic_id_are_remembered_too() -> None:
-    async def scene(world: World) -> None:
-        leader, _ = await create(world)
-        broker, unknown = world.running[leader], UUID(int=99)
-        async with connected(world, leader) as connection:
-            assert (await produce(connection, 0, topic_id=unknown))[0] is ErrorCode.unknown_topic_id
-        found = RefusedBatches()
-        broker.partitions.refused.move((unknown, 0), to=found)
-        assert len(found) == 1
-
-    World(1, brokers=3).play(scene)
+@in_world(seed=1, brokers=3)
+async def test_refused_batches_of_an_unknown_topic_id_are_remembered_too(world: World) -> None:
+    leader, _ = await create(world)
+    broker, unknown = world.running[leader], UUID(int=99)
+    async with connected(world, leader) as connection:
+        assert (await produce(connection, 0, topic_id=unknown))[0] is ErrorCode.unknown_topic_id
+    found = RefusedBatches()
+    broker.partitions.refused.move((unknown, 0), to=found)
+    assert len(found) == 1
 
 
 def test_a_limited_number_of_refused_batches_is_remembered() -> None:
@@ -206,17 +199,15 @@ def test_a_limited_number_of_refused_batches_is_remembered() -> None:
     assert counts[1_199] == 32
 
 
-def test_a_damaged_batch_that_looks_like_a_duplicate_is_not_acknowledged() -> None:
-    async def scene(world: World) -> None:
-        leader, partition = await create(world)
-        async with connected(world, leader) as connection:
-            assert await produce(connection, 0) == (ErrorCode.none, 0)
-            await leave_alone(world, leader, partition)
-            batch = encode_batch([(EPOCH_MS, None, b"0", ())], producer_id=7, producer_epoch=0, base_sequence=0)
-            batch[-2] ^= 1
-            body = encode_produce_request(9, [ProduceTopic("t", None, [(0, batch)])], acks=-1, timeout_ms=500)
-            reply = await connection.exchange(ApiKey.PRODUCE, 9, body)
-            ((_, _, (answer,)),) = decode_produce_response(9, reply.frame, reply.offset).topics
-            assert answer.error_code == ErrorCode.not_enough_replicas
-
-    World(1, brokers=3).play(scene)
+@in_world(seed=1, brokers=3)
+async def test_a_damaged_batch_that_looks_like_a_duplicate_is_not_acknowledged(world: World) -> None:
+    leader, partition = await create(world)
+    async with connected(world, leader) as connection:
+        assert await produce(connection, 0) == (ErrorCode.none, 0)
+        await leave_alone(world, leader, partition)
+        batch = encode_batch([(EPOCH_MS, None, b"0", ())], producer_id=7, producer_epoch=0, base_sequence=0)
+        batch[-2] ^= 1
+        body = encode_produce_request(9, [ProduceTopic("t", None, [(0, batch)])], acks=-1, timeout_ms=500)
+        reply = await connection.exchange(ApiKey.PRODUCE, 9, body)
+        ((_, _, (answer,)),) = decode_produce_response(9, reply.frame, reply.offset).topics
+        assert answer.error_code == ErrorCode.not_enough_replicas

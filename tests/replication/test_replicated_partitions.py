@@ -75,17 +75,15 @@ def end_offsets(world: World, key: TopicPartition = T0) -> dict[int, int]:
     return {number: broker.logs.logs[key].written_offset for number, broker in world.running.items()}
 
 
-def test_acknowledged_records_are_on_every_replica() -> None:
-    async def scene(world: World) -> None:
-        await create(world)
-        await fill(world, 100)
-        assert end_offsets(world) == {0: 100, 1: 100, 2: 100}
-        assert await world.read("t", 1) == numbers(100)
-        leader, partition = leader_of(world)
-        assert partition.isr == tuple(world.running[leader].image.partition(T0).replicas)
-        await until(lambda: all(each.logs.logs[T0].high_watermark == 100 for each in world.running.values()))
-
-    World(1, brokers=3).play(scene)
+@in_world(seed=1, brokers=3)
+async def test_acknowledged_records_are_on_every_replica(world: World) -> None:
+    await create(world)
+    await fill(world, 100)
+    assert end_offsets(world) == {0: 100, 1: 100, 2: 100}
+    assert await world.read("t", 1) == numbers(100)
+    leader, partition = leader_of(world)
+    assert partition.isr == tuple(world.running[leader].image.partition(T0).replicas)
+    await until(lambda: all(each.logs.logs[T0].high_watermark == 100 for each in world.running.values()))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -104,45 +102,41 @@ async def test_acknowledged_records_survive_the_leader(world: World) -> None:
     assert set(end_offsets(world).values()) == {150}
 
 
-def test_a_follower_that_lags_leaves_the_in_sync_set_and_returns() -> None:
-    async def scene(world: World) -> None:
-        await create(world)
-        await fill(world, 10)
-        leader, partition = leader_of(world)
-        follower = next(number for number in partition.isr[1:] if not world.running[number].metadata_loop.is_controller)
-        hosts = [world.hosts[number] for number in world.running if number != follower]
-        world.simulation.network.partition([world.hosts[follower]], hosts)
-        await fill(world, 10, first=10)
-        assert follower not in partition.isr, "it was acknowledged, so that it counts no more"
-        assert end_offsets(world)[follower] == 10
-        assert partition.high_watermark == 20
-        world.simulation.network.heal()
-        await until(lambda: follower in leader_of(world)[1].isr)
-        assert end_offsets(world)[follower] == 20
-        assert leader_of(world)[0] == leader
-        sets = world.running[leader].alter_partition_manager
-        assert (sets.shrinks, sets.expansions) == (1, 1)
-
-    World(3, {"replica.lag.time.max.ms": "2000"}, brokers=3).play(scene)
+@in_world({"replica.lag.time.max.ms": "2000"}, seed=3, brokers=3)
+async def test_a_follower_that_lags_leaves_the_in_sync_set_and_returns(world: World) -> None:
+    await create(world)
+    await fill(world, 10)
+    leader, partition = leader_of(world)
+    follower = next(number for number in partition.isr[1:] if not world.running[number].metadata_loop.is_controller)
+    hosts = [world.hosts[number] for number in world.running if number != follower]
+    world.simulation.network.partition([world.hosts[follower]], hosts)
+    await fill(world, 10, first=10)
+    assert follower not in partition.isr, "it was acknowledged, so that it counts no more"
+    assert end_offsets(world)[follower] == 10
+    assert partition.high_watermark == 20
+    world.simulation.network.heal()
+    await until(lambda: follower in leader_of(world)[1].isr)
+    assert end_offsets(world)[follower] == 20
+    assert leader_of(world)[0] == leader
+    sets = world.running[leader].alter_partition_manager
+    assert (sets.shrinks, sets.expansions) == (1, 1)
 
 
-def test_below_min_insync_replicas_acks_all_is_refused_and_acks_1_accepted() -> None:
-    async def scene(world: World) -> None:
-        await create(world, min_insync_replicas="2")
-        await fill(world, 10)
-        leader, partition = leader_of(world)
-        for number in partition.isr[1:]:
-            await world.kill(number)
-        await until(lambda: len(partition.isr) == 1)
-        async with world.producer("another", retries=0) as producer:
-            with pytest.raises(KafkaError, match="in-sync replicas"):
-                await (await producer.send("t", b"too few", partition=0))
-        await fill(world, 5, first=10, acks=1)
-        assert (partition.log.written_offset, partition.high_watermark) == (15, 10), "nothing is committed meanwhile"
-        await world.start(next(number for number in range(3) if number != leader))
-        await until(lambda: partition.high_watermark == 15)
-
-    World(4, brokers=3).play(scene)
+@in_world(seed=4, brokers=3)
+async def test_below_min_insync_replicas_acks_all_is_refused_and_acks_1_accepted(world: World) -> None:
+    await create(world, min_insync_replicas="2")
+    await fill(world, 10)
+    leader, partition = leader_of(world)
+    for number in partition.isr[1:]:
+        await world.kill(number)
+    await until(lambda: len(partition.isr) == 1)
+    async with world.producer("another", retries=0) as producer:
+        with pytest.raises(KafkaError, match="in-sync replicas"):
+            await (await producer.send("t", b"too few", partition=0))
+    await fill(world, 5, first=10, acks=1)
+    assert (partition.log.written_offset, partition.high_watermark) == (15, 10), "nothing is committed meanwhile"
+    await world.start(next(number for number in range(3) if number != leader))
+    await until(lambda: partition.high_watermark == 15)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -167,20 +161,18 @@ async def test_a_returning_leader_truncates_records_that_only_it_has(world: Worl
     assert epochs[0] == epochs[1] == epochs[2]
 
 
-def test_a_restarted_broker_knows_its_high_watermark() -> None:
-    async def scene(world: World) -> None:
-        await create(world)
-        await fill(world, 10)
-        await until(lambda: all(each.logs.logs[T0].high_watermark == 10 for each in world.running.values()))
-        leader, _ = leader_of(world)
-        follower = (leader + 1) % 3
-        await world.stop(follower)
-        for number in sorted(world.running):
-            await world.stop(number)
-        await world.start(follower)
-        assert world.running[follower].logs.logs[T0].high_watermark == 10
-
-    World(6, brokers=3).play(scene)
+@in_world(seed=6, brokers=3)
+async def test_a_restarted_broker_knows_its_high_watermark(world: World) -> None:
+    await create(world)
+    await fill(world, 10)
+    await until(lambda: all(each.logs.logs[T0].high_watermark == 10 for each in world.running.values()))
+    leader, _ = leader_of(world)
+    follower = (leader + 1) % 3
+    await world.stop(follower)
+    for number in sorted(world.running):
+        await world.stop(number)
+    await world.start(follower)
+    assert world.running[follower].logs.logs[T0].high_watermark == 10
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -205,54 +197,46 @@ async def test_followers_truncate_to_an_unclean_leader_s_log(world: World) -> No
     assert {world.running[number].logs.logs[T0].written_offset for number in (leader, follower)} == {10}
 
 
-def test_a_follower_below_its_leader_s_log_start_restarts_there() -> None:
-    async def scene(world: World) -> None:
-        await create(world, replicas=2)
-        await fill(world, 10)
-        leader, partition = leader_of(world)
-        follower = partition.isr[1]
-        await world.kill(follower)
-        await until(lambda: partition.isr == (leader,))
-        await fill(world, 10, first=10)
-        partition.log.advance_log_start_offset(15)
-        await world.start(follower)
-        await until(lambda: len(partition.isr) == 2)
-        log = world.running[follower].logs.logs[T0]
-        assert (log.log_start_offset, log.written_offset, log.high_watermark) == (15, 20, 20)
-
-    World(8, brokers=3).play(scene)
+@in_world(seed=8, brokers=3)
+async def test_a_follower_below_its_leader_s_log_start_restarts_there(world: World) -> None:
+    await create(world, replicas=2)
+    await fill(world, 10)
+    leader, partition = leader_of(world)
+    follower = partition.isr[1]
+    await world.kill(follower)
+    await until(lambda: partition.isr == (leader,))
+    await fill(world, 10, first=10)
+    partition.log.advance_log_start_offset(15)
+    await world.start(follower)
+    await until(lambda: len(partition.isr) == 2)
+    log = world.running[follower].logs.logs[T0]
+    assert (log.log_start_offset, log.written_offset, log.high_watermark) == (15, 20, 20)
 
 
-def test_records_deleted_at_the_leader_are_deleted_at_its_followers() -> None:
-    async def scene(world: World) -> None:
-        await create(world)
-        await fill(world, 10)
-        leader_of(world)[1].log.advance_log_start_offset(4)
-        logs = [broker.logs.logs[T0] for broker in world.running.values()]
-        await until(lambda: all(log.log_start_offset == 4 for log in logs))
-        assert set(end_offsets(world).values()) == {10}
-
-    World(9, brokers=3).play(scene)
+@in_world(seed=9, brokers=3)
+async def test_records_deleted_at_the_leader_are_deleted_at_its_followers(world: World) -> None:
+    await create(world)
+    await fill(world, 10)
+    leader_of(world)[1].log.advance_log_start_offset(4)
+    logs = [broker.logs.logs[T0] for broker in world.running.values()]
+    await until(lambda: all(log.log_start_offset == 4 for log in logs))
+    assert set(end_offsets(world).values()) == {10}
 
 
-def test_when_a_follower_s_disk_fails_the_others_continue() -> None:
-    async def scene(world: World) -> None:
-        await create(world, partitions=2)
-        await fill(world, 10)
-        _, partition = leader_of(world)
-        follower = partition.isr[1]
-        world.simulation.disk(world.hosts[follower]).fail_next(
-            "append", errno.EIO, path_end="t-0/00000000000000000000.log"
-        )
-        await fill(world, 10, first=10)
-        await until(lambda: follower not in partition.isr)
-        assert TopicPartition("t", 1) in world.running[follower].partitions.followers or world.running[
-            follower
-        ].partitions.get(TopicPartition("t", 1))
-        assert T0 not in world.running[follower].partitions.followers
-        assert world.running[follower].partitions.offline_count == 1
-
-    World(10, {"replica.lag.time.max.ms": "2000", "log.dirs": "/a,/b"}, brokers=3).play(scene)
+@in_world({"replica.lag.time.max.ms": "2000", "log.dirs": "/a,/b"}, seed=10, brokers=3)
+async def test_when_a_follower_s_disk_fails_the_others_continue(world: World) -> None:
+    await create(world, partitions=2)
+    await fill(world, 10)
+    _, partition = leader_of(world)
+    follower = partition.isr[1]
+    world.simulation.disk(world.hosts[follower]).fail_next("append", errno.EIO, path_end="t-0/00000000000000000000.log")
+    await fill(world, 10, first=10)
+    await until(lambda: follower not in partition.isr)
+    assert TopicPartition("t", 1) in world.running[follower].partitions.followers or world.running[
+        follower
+    ].partitions.get(TopicPartition("t", 1))
+    assert T0 not in world.running[follower].partitions.followers
+    assert world.running[follower].partitions.offline_count == 1
 
 
 async def connect(world: World, number: int) -> ClientConnection:
@@ -369,35 +353,30 @@ async def test_a_follower_joining_the_isr_when_the_fence_closed_may_have_joined(
     assert joining in image.isr
 
 
-def test_waiting_producers_get_an_error_at_once_when_a_death_leaves_too_few_in_sync() -> None:
+@in_world(seed=5, brokers=3)
+async def test_waiting_producers_get_an_error_at_once_when_a_death_leaves_too_few_in_sync(world: World) -> None:
     """The controller takes the dead out of the in-sync set, in another leader epoch."""
-
-    async def scene(world: World) -> None:
-        await create(world, min_insync_replicas="3")
-        leader, partition = leader_of(world)
-        connection = await open_connection(
-            world.simulation.runtime("writer"),
-            world.hosts[leader],
-            9092,
-            client_id="writer",
-            request_timeout_ms=600_000,
-            setup_timeout_ms=10_000,
-            max_response_bytes=1 << 20,
-        )
-        epoch, dies = partition.leader_epoch, partition.isr[1]
-        world.simulation.network.partition(
-            [world.hosts[dies]], [each for each in world.hosts if each != world.hosts[dies]]
-        )
-        producing = asyncio.create_task(produce(connection, b"1", timeout_ms=500_000))
-        await until(lambda: partition.log.written_offset == 1)
-        await world.kill(dies)
-        await until(lambda: partition.leader_epoch > epoch)
-        began_s = world.now_s
-        assert await producing is ErrorCode.not_enough_replicas_after_append
-        assert world.now_s - began_s < 1
-        connection.close()
-
-    World(5, brokers=3).play(scene)
+    await create(world, min_insync_replicas="3")
+    leader, partition = leader_of(world)
+    connection = await open_connection(
+        world.simulation.runtime("writer"),
+        world.hosts[leader],
+        9092,
+        client_id="writer",
+        request_timeout_ms=600_000,
+        setup_timeout_ms=10_000,
+        max_response_bytes=1 << 20,
+    )
+    epoch, dies = partition.leader_epoch, partition.isr[1]
+    world.simulation.network.partition([world.hosts[dies]], [each for each in world.hosts if each != world.hosts[dies]])
+    producing = asyncio.create_task(produce(connection, b"1", timeout_ms=500_000))
+    await until(lambda: partition.log.written_offset == 1)
+    await world.kill(dies)
+    await until(lambda: partition.leader_epoch > epoch)
+    began_s = world.now_s
+    assert await producing is ErrorCode.not_enough_replicas_after_append
+    assert world.now_s - began_s < 1
+    connection.close()
 
 
 def test_new_partitions_of_a_fetcher_are_fetched_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,22 +407,18 @@ def test_new_partitions_of_a_fetcher_are_fetched_together(monkeypatch: pytest.Mo
     World(1, brokers=2).play(scene)
 
 
-def test_a_follower_whose_fetches_fail_has_one_session_at_the_leader() -> None:
-    async def scene(world: World) -> None:
-        await create(world, replicas=2)
-        leader = leader_of(world)[0]
-        sessions = world.running[leader].fetch_sessions
-        for delay_s in [0.1] * 10 + [
-            2
-        ] * 10:  # the connection ends before and after the response that names the session
-            await until(lambda: len(sessions) > 0)
-            world.running[1 - leader].broker_connections.close_purpose(leader, "fetcher-0")
-            await world.pass_time(delay_s)
-        assert (len(sessions), sessions.partition_count) == (1, 1)
-        await fill(world, 1)
-        await until(lambda: end_offsets(world) == {0: 1, 1: 1})
-
-    World(1, brokers=2).play(scene)
+@in_world(seed=1, brokers=2)
+async def test_a_follower_whose_fetches_fail_has_one_session_at_the_leader(world: World) -> None:
+    await create(world, replicas=2)
+    leader = leader_of(world)[0]
+    sessions = world.running[leader].fetch_sessions
+    for delay_s in [0.1] * 10 + [2] * 10:  # the connection ends before and after the response that names the session
+        await until(lambda: len(sessions) > 0)
+        world.running[1 - leader].broker_connections.close_purpose(leader, "fetcher-0")
+        await world.pass_time(delay_s)
+    assert (len(sessions), sessions.partition_count) == (1, 1)
+    await fill(world, 1)
+    await until(lambda: end_offsets(world) == {0: 1, 1: 1})
 
 
 def test_an_isr_expands_although_its_request_could_not_be_imported_at_first(

@@ -10,6 +10,7 @@ from odradek.testing import Simulation
 from odradek.wire import NO_REPLY, BufferPool, Connection, ConnectionGroup, PendingReply, Reply
 from odradek.wire.buffers import SMALL_BUFFER_BYTES, SMALLEST_BUFFER_BYTES
 from odradek.wire.memory_pressure import CHECK_INTERVAL_S
+from tests.scenes import played_by
 
 LIMIT = 4 * SMALLEST_BUFFER_BYTES
 A_TURN_S = 0.001
@@ -96,219 +97,195 @@ def play(scene: Any) -> None:
     Simulation(1).run(scene())
 
 
-def test_the_start_of_a_frame_is_kept_without_its_buffer() -> None:
-    async def scene() -> None:
-        it = Scene()
-        for _ in range(1000):
-            send(*it.connect(), frame(1000)[:500])
-        assert it.pool.used_bytes == 0
-        connection, transport = it.connect()
-        for byte in frame(3) + frame(2):
-            send(connection, transport, bytes([byte]))
-        assert it.service.served == [b"x", b"x"]
-
-    play(scene)
+@played_by(play)
+async def test_the_start_of_a_frame_is_kept_without_its_buffer() -> None:
+    it = Scene()
+    for _ in range(1000):
+        send(*it.connect(), frame(1000)[:500])
+    assert it.pool.used_bytes == 0
+    connection, transport = it.connect()
+    for byte in frame(3) + frame(2):
+        send(connection, transport, bytes([byte]))
+    assert it.service.served == [b"x", b"x"]
 
 
-def test_incomplete_frames_hold_at_most_the_limit_and_small_requests_are_served() -> None:
-    async def scene() -> None:
-        it = Scene()
-        half = frame(3 * SMALLEST_BUFFER_BYTES)[:-1]
-        for _ in range(50):
-            send(*it.connect(), half)
-        assert it.pool.used_bytes <= LIMIT + 2 * SMALLEST_BUFFER_BYTES * 2 + 50 * SMALL_BUFFER_BYTES
-        connection, transport = it.connect()
-        assert send(connection, transport, frame(5, b"s") * 3) == 27
-        assert it.service.served == [b"s"] * 3
-
-    play(scene)
+@played_by(play)
+async def test_incomplete_frames_hold_at_most_the_limit_and_small_requests_are_served() -> None:
+    it = Scene()
+    half = frame(3 * SMALLEST_BUFFER_BYTES)[:-1]
+    for _ in range(50):
+        send(*it.connect(), half)
+    assert it.pool.used_bytes <= LIMIT + 2 * SMALLEST_BUFFER_BYTES * 2 + 50 * SMALL_BUFFER_BYTES
+    connection, transport = it.connect()
+    assert send(connection, transport, frame(5, b"s") * 3) == 27
+    assert it.service.served == [b"s"] * 3
 
 
-def test_a_connection_waiting_for_memory_continues_when_others_close() -> None:
-    async def scene() -> None:
-        it = Scene()
-        holders = [it.connect() for _ in range(2)]
-        for holder in holders:
-            send(*holder, frame(SMALLEST_BUFFER_BYTES * 3 // 2)[:-1])
-        connection, transport = it.connect()
-        data = frame(SMALLEST_BUFFER_BYTES, b"w")
-        taken = send(connection, transport, data)
-        assert taken < len(data)
-        assert transport.is_paused
-        for holder, _ in holders:
-            holder.connection_lost(None)
-        await asyncio.sleep(A_TURN_S)
-        assert not transport.is_paused
-        assert send(connection, transport, data[taken:]) == len(data) - taken
-        assert it.service.served == [b"w"]
-        assert it.pool.used_bytes == 0
-
-    play(scene)
+@played_by(play)
+async def test_a_connection_waiting_for_memory_continues_when_others_close() -> None:
+    it = Scene()
+    holders = [it.connect() for _ in range(2)]
+    for holder in holders:
+        send(*holder, frame(SMALLEST_BUFFER_BYTES * 3 // 2)[:-1])
+    connection, transport = it.connect()
+    data = frame(SMALLEST_BUFFER_BYTES, b"w")
+    taken = send(connection, transport, data)
+    assert taken < len(data)
+    assert transport.is_paused
+    for holder, _ in holders:
+        holder.connection_lost(None)
+    await asyncio.sleep(A_TURN_S)
+    assert not transport.is_paused
+    assert send(connection, transport, data[taken:]) == len(data) - taken
+    assert it.service.served == [b"w"]
+    assert it.pool.used_bytes == 0
 
 
-def test_silent_connections_are_closed_while_memory_is_short_and_sending_ones_stay() -> None:
-    async def scene() -> None:
-        it = Scene()
-        silent = [it.connect() for _ in range(4)]
-        for each in silent:
-            send(*each, frame(100_000)[:-1])
-        connection, transport = it.connect()
-        data = frame(3 * SMALLEST_BUFFER_BYTES, b"w")
-        taken = send(connection, transport, data)
-        assert transport.is_paused
-        await asyncio.sleep(CHECK_INTERVAL_S + 1)
-        assert all(each.is_closed for _, each in silent)
-        for each, _ in silent:
-            each.connection_lost(None)
-        await asyncio.sleep(A_TURN_S)
-        assert not transport.is_paused
-        assert send(connection, transport, data[taken:]) == len(data) - taken
-        assert it.service.served == [b"w"]
-
-    play(scene)
+@played_by(play)
+async def test_silent_connections_are_closed_while_memory_is_short_and_sending_ones_stay() -> None:
+    it = Scene()
+    silent = [it.connect() for _ in range(4)]
+    for each in silent:
+        send(*each, frame(100_000)[:-1])
+    connection, transport = it.connect()
+    data = frame(3 * SMALLEST_BUFFER_BYTES, b"w")
+    taken = send(connection, transport, data)
+    assert transport.is_paused
+    await asyncio.sleep(CHECK_INTERVAL_S + 1)
+    assert all(each.is_closed for _, each in silent)
+    for each, _ in silent:
+        each.connection_lost(None)
+    await asyncio.sleep(A_TURN_S)
+    assert not transport.is_paused
+    assert send(connection, transport, data[taken:]) == len(data) - taken
+    assert it.service.served == [b"w"]
 
 
-def test_if_no_connection_is_stuck_the_longest_waiter_is_closed_one_at_a_time() -> None:
-    async def scene() -> None:
-        it = Scene()
-        busy = it.pool.take(LIMIT)
-        waiting = [it.connect() for _ in range(3)]
-        for each in waiting:
-            send(*each, frame(SMALLEST_BUFFER_BYTES)[:-1])
-        assert all(transport.is_paused for _, transport in waiting)
-        await asyncio.sleep(CHECK_INTERVAL_S + 1)
-        assert [transport.is_closed for _, transport in waiting] == [True, False, False]
-        waiting[0][0].connection_lost(None)
-        it.pool.give(busy)
-        await asyncio.sleep(A_TURN_S)
-        assert not any(transport.is_paused for _, transport in waiting[1:])
-        await asyncio.sleep(10 * CHECK_INTERVAL_S)
-        assert [transport.is_closed for _, transport in waiting] == [True, False, False]
-
-    play(scene)
+@played_by(play)
+async def test_if_no_connection_is_stuck_the_longest_waiter_is_closed_one_at_a_time() -> None:
+    it = Scene()
+    busy = it.pool.take(LIMIT)
+    waiting = [it.connect() for _ in range(3)]
+    for each in waiting:
+        send(*each, frame(SMALLEST_BUFFER_BYTES)[:-1])
+    assert all(transport.is_paused for _, transport in waiting)
+    await asyncio.sleep(CHECK_INTERVAL_S + 1)
+    assert [transport.is_closed for _, transport in waiting] == [True, False, False]
+    waiting[0][0].connection_lost(None)
+    it.pool.give(busy)
+    await asyncio.sleep(A_TURN_S)
+    assert not any(transport.is_paused for _, transport in waiting[1:])
+    await asyncio.sleep(10 * CHECK_INTERVAL_S)
+    assert [transport.is_closed for _, transport in waiting] == [True, False, False]
 
 
-def test_a_waiter_is_not_closed_if_memory_was_freed_in_the_iteration_of_the_check() -> None:
-    async def scene() -> None:
-        it = Scene()
-        busy = it.pool.take(LIMIT)
-        connection, transport = it.connect()
-        send(connection, transport, frame(SMALLEST_BUFFER_BYTES)[:-1])
-        await asyncio.sleep(CHECK_INTERVAL_S / 2)
-        it.pool.give(busy)
-        it.group.memory_pressure._check()
-        await asyncio.sleep(A_TURN_S)
-        assert (transport.is_closed, transport.is_paused) == (False, False)
-
-    play(scene)
+@played_by(play)
+async def test_a_waiter_is_not_closed_if_memory_was_freed_in_the_iteration_of_the_check() -> None:
+    it = Scene()
+    busy = it.pool.take(LIMIT)
+    connection, transport = it.connect()
+    send(connection, transport, frame(SMALLEST_BUFFER_BYTES)[:-1])
+    await asyncio.sleep(CHECK_INTERVAL_S / 2)
+    it.pool.give(busy)
+    it.group.memory_pressure._check()
+    await asyncio.sleep(A_TURN_S)
+    assert (transport.is_closed, transport.is_paused) == (False, False)
 
 
-def test_requests_of_a_connection_waiting_for_memory_are_served_once_and_in_order() -> None:
-    async def scene() -> None:
-        it = Scene(limit_bytes=SMALLEST_BUFFER_BYTES)
-        connection, transport = it.connect()
-        it.service.answer = first = PendingReply()
-        first.exclusive = True
-        data = b"".join(frame(96 if number < 10 else 3000, bytes([number])) for number in range(60))
-        taken = send(connection, transport, data)
-        assert (taken, connection.memory_use().waits) == (SMALLEST_BUFFER_BYTES, True)
-        it.service.answer = NO_REPLY
-        # All that came is served, its buffer given back, and with that there is memory for whom it belonged to.
-        first.complete((b"answer",))
-        await asyncio.sleep(A_TURN_S)
-        assert send(connection, transport, data[taken:]) == len(data) - taken
-        assert it.service.served == [bytes([number]) for number in range(60)]
-        assert it.pool.used_bytes == 0
-
-    play(scene)
+@played_by(play)
+async def test_requests_of_a_connection_waiting_for_memory_are_served_once_and_in_order() -> None:
+    it = Scene(limit_bytes=SMALLEST_BUFFER_BYTES)
+    connection, transport = it.connect()
+    it.service.answer = first = PendingReply()
+    first.exclusive = True
+    data = b"".join(frame(96 if number < 10 else 3000, bytes([number])) for number in range(60))
+    taken = send(connection, transport, data)
+    assert (taken, connection.memory_use().waits) == (SMALLEST_BUFFER_BYTES, True)
+    it.service.answer = NO_REPLY
+    # All that came is served, its buffer given back, and with that there is memory for whom it belonged to.
+    first.complete((b"answer",))
+    await asyncio.sleep(A_TURN_S)
+    assert send(connection, transport, data[taken:]) == len(data) - taken
+    assert it.service.served == [bytes([number]) for number in range(60)]
+    assert it.pool.used_bytes == 0
 
 
-def test_without_memory_pressure_no_connection_is_closed() -> None:
-    async def scene() -> None:
-        it = Scene()
-        connection, transport = it.connect()
-        send(connection, transport, frame(100_000)[:-1])
-        await asyncio.sleep(20 * CHECK_INTERVAL_S)
-        assert not transport.is_closed
-
-    play(scene)
+@played_by(play)
+async def test_without_memory_pressure_no_connection_is_closed() -> None:
+    it = Scene()
+    connection, transport = it.connect()
+    send(connection, transport, frame(100_000)[:-1])
+    await asyncio.sleep(20 * CHECK_INTERVAL_S)
+    assert not transport.is_closed
 
 
-def test_unread_responses_leave_no_room_until_their_connections_close() -> None:
-    async def scene() -> None:
-        it = Scene(response_bytes=1_000_000)
-        pressure = it.group.memory_pressure
-        readers = [it.connect() for _ in range(3)]
-        for connection, transport in readers:
-            pressure.answered(400_000)
-            transport.unsent = 400_000
-            connection.pause_writing()
-        assert pressure.response_room() == 0
-        readers[0][1].unsent = 300_000
-        await asyncio.sleep(CHECK_INTERVAL_S / 2)
-        readers[0][1].unsent = 200_000
-        await asyncio.sleep(CHECK_INTERVAL_S)
-        assert [transport.is_closed for _, transport in readers] == [False, True, True]
-        for connection, transport in readers[1:]:
-            transport.unsent = 0
-            connection.connection_lost(None)
-        await asyncio.sleep(CHECK_INTERVAL_S)
-        assert pressure.response_room() == 800_000
-
-    play(scene)
+@played_by(play)
+async def test_unread_responses_leave_no_room_until_their_connections_close() -> None:
+    it = Scene(response_bytes=1_000_000)
+    pressure = it.group.memory_pressure
+    readers = [it.connect() for _ in range(3)]
+    for connection, transport in readers:
+        pressure.answered(400_000)
+        transport.unsent = 400_000
+        connection.pause_writing()
+    assert pressure.response_room() == 0
+    readers[0][1].unsent = 300_000
+    await asyncio.sleep(CHECK_INTERVAL_S / 2)
+    readers[0][1].unsent = 200_000
+    await asyncio.sleep(CHECK_INTERVAL_S)
+    assert [transport.is_closed for _, transport in readers] == [False, True, True]
+    for connection, transport in readers[1:]:
+        transport.unsent = 0
+        connection.connection_lost(None)
+    await asyncio.sleep(CHECK_INTERVAL_S)
+    assert pressure.response_room() == 800_000
 
 
-def test_a_large_response_counts_as_a_whole_until_its_last_byte_is_sent() -> None:
-    async def scene() -> None:
-        it = Scene(response_bytes=1_000_000)
-        pressure = it.group.memory_pressure
-        it.service.answer = (bytes(5), memoryview(bytes(300_000)))
-        readers = [it.connect() for _ in range(4)]
-        for connection, transport in readers:
-            transport.unsent = 1000
-            pressure.answered(300_000)
-            send(connection, transport, frame(5))
-        assert pressure.response_room() == 0
-        readers[0][1].unsent = 500
-        await asyncio.sleep(CHECK_INTERVAL_S + 1)
-        assert [transport.is_closed for _, transport in readers] == [False, True, True, True]
-        for connection, _ in readers[1:]:
-            connection.connection_lost(None)
-        assert pressure.response_room() == 1_000_000 - 300_005
-        readers[0][1].unsent = 0
-        pressure.answered(1_000_000)
-        await asyncio.sleep(1)
-        assert pressure.response_room() == 1_000_000
-
-    play(scene)
+@played_by(play)
+async def test_a_large_response_counts_as_a_whole_until_its_last_byte_is_sent() -> None:
+    it = Scene(response_bytes=1_000_000)
+    pressure = it.group.memory_pressure
+    it.service.answer = (bytes(5), memoryview(bytes(300_000)))
+    readers = [it.connect() for _ in range(4)]
+    for connection, transport in readers:
+        transport.unsent = 1000
+        pressure.answered(300_000)
+        send(connection, transport, frame(5))
+    assert pressure.response_room() == 0
+    readers[0][1].unsent = 500
+    await asyncio.sleep(CHECK_INTERVAL_S + 1)
+    assert [transport.is_closed for _, transport in readers] == [False, True, True, True]
+    for connection, _ in readers[1:]:
+        connection.connection_lost(None)
+    assert pressure.response_room() == 1_000_000 - 300_005
+    readers[0][1].unsent = 0
+    pressure.answered(1_000_000)
+    await asyncio.sleep(1)
+    assert pressure.response_room() == 1_000_000
 
 
-def test_only_large_responses_with_unsent_bytes_count() -> None:
-    async def scene() -> None:
-        it = Scene()
-        connection, transport = it.connect()
-        it.service.answer = (bytes(200_000),)
-        transport.unsent = 200_001
-        send(connection, transport, frame(5) * 3)
-        assert connection.memory_use().response_bytes == 400_000
-        it.service.answer = (bytes(1000),)
-        transport.unsent = 60_000
-        send(connection, transport, frame(5) * 10)
-        assert connection.memory_use().response_bytes == 200_000
-        transport.unsent = 10_000
-        assert connection.memory_use().response_bytes == 10_000
-
-    play(scene)
+@played_by(play)
+async def test_only_large_responses_with_unsent_bytes_count() -> None:
+    it = Scene()
+    connection, transport = it.connect()
+    it.service.answer = (bytes(200_000),)
+    transport.unsent = 200_001
+    send(connection, transport, frame(5) * 3)
+    assert connection.memory_use().response_bytes == 400_000
+    it.service.answer = (bytes(1000),)
+    transport.unsent = 60_000
+    send(connection, transport, frame(5) * 10)
+    assert connection.memory_use().response_bytes == 200_000
+    transport.unsent = 10_000
+    assert connection.memory_use().response_bytes == 10_000
 
 
-def test_responses_read_meanwhile_are_counted_when_there_seems_to_be_no_room() -> None:
-    async def scene() -> None:
-        it = Scene(response_bytes=1_000_000)
-        for _ in range(100):
-            it.group.memory_pressure.answered(400_000)
-        assert it.group.memory_pressure.response_room() == 1_000_000
-
-    play(scene)
+@played_by(play)
+async def test_responses_read_meanwhile_are_counted_when_there_seems_to_be_no_room() -> None:
+    it = Scene(response_bytes=1_000_000)
+    for _ in range(100):
+        it.group.memory_pressure.answered(400_000)
+    assert it.group.memory_pressure.response_room() == 1_000_000
 
 
 @pytest.mark.parametrize(

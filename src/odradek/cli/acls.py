@@ -1,12 +1,12 @@
 """`odradek acls`: list, add, remove and explain ACLs."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
 from odradek.cli import CommandGroup
-from odradek.cli.common import cluster_options, print_rows, table_options, with_admin
+from odradek.cli.common import cluster_options, options, print_rows, table_options, with_admin
 from odradek.model import ConfigurationError
 from odradek.presentation.acl_texts import UNSEEN_KEYS, operation_of, principal_of, resource_of
 from odradek.presentation.acl_texts import explain as explain_action
@@ -24,7 +24,6 @@ from odradek.security import (
     kafka_name,
 )
 
-F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
@@ -43,24 +42,20 @@ def _parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Paramet
 _principal, _operation, _resource = _parsed(principal_of), _parsed(operation_of), _parsed(resource_of)
 
 
-def _filter_options(function: F) -> F:
-    """Add the options that choose ACLs."""
-    for option in (
-        click.option("--allow/--deny", "allows", default=None, help="Only ACLs that allow, or that deny."),
-        click.option("--host", metavar="ADDRESS", help="For this host; * are those for all."),
-        click.option("--operation", callback=_operation, metavar="NAME", help="With this operation."),
-        click.option("--resource", callback=_resource, metavar="TYPE:NAME", help="On this name."),
-        click.option("--principal", callback=_principal, metavar="TYPE:NAME", help="Of this principal."),
-    ):
-        function = option(function)
-    return function
+_filter_options = options(
+    click.option("--principal", callback=_principal, metavar="TYPE:NAME", help="Of this principal."),
+    click.option("--resource", callback=_resource, metavar="TYPE:NAME", help="On this name."),
+    click.option("--operation", callback=_operation, metavar="NAME", help="With this operation."),
+    click.option("--host", metavar="ADDRESS", help="For this host; * are those for all."),
+    click.option("--allow/--deny", "allows", default=None, help="Only ACLs that allow, or that deny."),
+)
 
 
-def _action_arguments(function: F) -> F:
-    """Add the arguments PRINCIPAL, OPERATION and RESOURCE."""
-    for name, callback in (("resource", _resource), ("operation", _operation), ("principal", _principal)):
-        function = click.argument(name, callback=callback)(function)
-    return function
+_action_arguments = options(
+    click.argument("principal", callback=_principal),
+    click.argument("operation", callback=_operation),
+    click.argument("resource", callback=_resource),
+)
 
 
 def _filter(

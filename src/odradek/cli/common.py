@@ -51,33 +51,36 @@ def _remember(key: str) -> Callable[[click.Context, click.Parameter, Any], None]
     return lambda ctx, _, value: ctx.meta.__setitem__(key, value)
 
 
-def cluster_options(function: F) -> F:
-    """Add `--bootstrap-server`, `--command-config`, `--profile` and `--timeout`, for commands that use a cluster.
+def options(*added: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return a decorator that adds options and arguments, in the order in which `--help` shows them."""
 
-    The context has their values, not the command's signature: `admin` and `client_settings` read them.
-    """
-    for option in (
-        click.option(
-            "--timeout", type=click.FloatRange(min=0.1), metavar="SECONDS", expose_value=False,
-            callback=_remember(_TIMEOUT), help="How long to wait for brokers.  [default: 10]",
-        ),
-        click.option(
-            "--profile", metavar="NAME", expose_value=False, callback=_remember(_PROFILE),
-            help="Settings in ~/.config/odradek/config.toml.  [default: default, if it exists]",
-        ),
-        click.option(
-            "--command-config", metavar="FILE", expose_value=False, callback=_remember(_COMMAND_CONFIG),
-            help="Client settings: Java properties, Kafka's keys.",
-        ),
-        click.option(
-            "--bootstrap-server", "-b", metavar="HOST:PORT[,…]", expose_value=False,
-            callback=_remember(_BOOTSTRAP_SERVER), help="Brokers to ask first.  [default: localhost:9092]",
-        ),
-    ):  # fmt: skip
-        function = option(function)
-    return function
+    def add(function: F) -> F:
+        for option in reversed(added):
+            function = option(function)
+        return function
+
+    return add
 
 
+cluster_options = options(
+    click.option(
+        "--bootstrap-server", "-b", metavar="HOST:PORT[,…]", expose_value=False,
+        callback=_remember(_BOOTSTRAP_SERVER), help="Brokers to ask first.  [default: localhost:9092]",
+    ),
+    click.option(
+        "--command-config", metavar="FILE", expose_value=False, callback=_remember(_COMMAND_CONFIG),
+        help="Client settings: Java properties, Kafka's keys.",
+    ),
+    click.option(
+        "--profile", metavar="NAME", expose_value=False, callback=_remember(_PROFILE),
+        help="Settings in ~/.config/odradek/config.toml.  [default: default, if it exists]",
+    ),
+    click.option(
+        "--timeout", type=click.FloatRange(min=0.1), metavar="SECONDS", expose_value=False,
+        callback=_remember(_TIMEOUT), help="How long to wait for brokers.  [default: 10]",
+    ),
+)  # fmt: skip
+"""The context has the values, not the command's signature: `admin` and `client_settings` read them."""
 zookeeper_config_option = click.option(
     "--zookeeper-config", metavar="FILE", envvar="ODRADEK_ZOOKEEPER_CONFIG", expose_value=False,
     callback=_remember(_ZOOKEEPER_CONFIG), help="TLS and login of ZooKeeper: the keys zookeeper.* in a broker's file.",
@@ -93,9 +96,8 @@ wide_option = click.option(
 )
 
 
-def table_options(function: F) -> F:
-    """Add `--json` and `--wide`, which every command that prints a table has."""
-    return json_option(wide_option(function))
+table_options = options(json_option, wide_option)
+"""Every command that prints a table has these."""
 
 
 def client_settings(cls: type[ClientSettings] = ClientSettings, properties: Sequence[str] = ()) -> dict[str, Any]:

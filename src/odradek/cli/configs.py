@@ -1,7 +1,6 @@
 """`odradek configs`: show and change the configuration of topics, groups, brokers and their loggers at run time."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
 
 import click
 
@@ -10,6 +9,7 @@ from odradek.cli.cluster_names import complete_groups, complete_topics
 from odradek.cli.common import (
     cluster_options,
     key_and_value,
+    options,
     print_listing,
     print_rows,
     table_options,
@@ -21,21 +21,17 @@ from odradek.config import Alteration, AlterOperation
 from odradek.config.definition import unknown_key
 from odradek.model import ErrorCode, KafkaError
 
-F = TypeVar("F", bound=Callable[..., Any])
 _UNSET = (ConfigSource.DEFAULT_CONFIG, ConfigSource.STATIC_BROKER_CONFIG)
 
 
-def _resource_options(function: F) -> F:
-    """Add `--topic`, `--group`, `--broker`, `--broker-logger` and `--all-brokers`; a command takes exactly one."""
-    for option in (
-        click.option("--all-brokers", is_flag=True, help="The defaults of all brokers."),
-        click.option("--broker-logger", type=click.IntRange(min=0), metavar="ID", help="The log levels of a broker."),
-        click.option("--broker", "-n", type=click.IntRange(min=0), metavar="ID", help="A broker."),
-        click.option("--group", "-g", metavar="ID", help="A consumer group.", shell_complete=complete_groups),
-        click.option("--topic", "-t", metavar="NAME", help="A topic.", shell_complete=complete_topics),
-    ):
-        function = option(function)
-    return function
+_resource_options = options(
+    click.option("--topic", "-t", metavar="NAME", help="A topic.", shell_complete=complete_topics),
+    click.option("--group", "-g", metavar="ID", help="A consumer group.", shell_complete=complete_groups),
+    click.option("--broker", "-n", type=click.IntRange(min=0), metavar="ID", help="A broker."),
+    click.option("--broker-logger", type=click.IntRange(min=0), metavar="ID", help="The log levels of a broker."),
+    click.option("--all-brokers", is_flag=True, help="The defaults of all brokers."),
+)
+"""A command takes exactly one."""
 
 
 @click.group(name="configs", cls=CommandGroup)

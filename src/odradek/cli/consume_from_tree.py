@@ -6,14 +6,14 @@ That consumer is imported only for this: with its stores, it would slow down eve
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
 
-from odradek.cli.common import client_settings, zookeeper_config_option, zookeeper_keys
+from odradek.cli.common import client_settings, options, zookeeper_config_option, zookeeper_keys
 from odradek.metadata import paths
 from odradek.presentation.record_formats import Formatter
 from odradek.runtime import system_runtime
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from odradek.config.zookeeper import ZookeeperKeys
     from odradek.groups.zookeeper.view import Ownership
 
-F = TypeVar("F", bound=Callable[..., Any])
-_OPTIONS: Final = (
+tree_selection_options = options(
     click.option("--zookeeper", metavar="URL", help="Read as a consumer of generation 1, whose group is in this tree."),
     click.option("--threads", type=click.IntRange(1), metavar="N", help="With --zookeeper: streams of each topic."),
     click.option("--whitelist", metavar="REGEX", help="With --zookeeper: all topics with such names, also later ones."),
@@ -42,13 +41,6 @@ class TreeSelection(Struct, frozen=True, kw_only=True):
     whitelist: str | None
     blacklist: str | None
     verbose: bool
-
-
-def tree_selection_options(function: F) -> F:
-    """Add the options of generation 1."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
 
 
 def tree_settings(properties: Sequence[str], *, group: str | None, from_beginning: bool) -> dict[str, Any]:

@@ -1,30 +1,31 @@
 """`odradek quotas`: list, set and remove quotas of users, client ids and IP addresses."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from odradek.cli import CommandGroup
-from odradek.cli.common import cluster_options, key_and_value, print_json, print_table, table_options, with_admin
+from odradek.cli.common import (
+    cluster_options,
+    key_and_value,
+    options,
+    print_json,
+    print_table,
+    table_options,
+    with_admin,
+)
 from odradek.clients import Admin
 from odradek.security.quotas import DEFAULT, QuotaEntity
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _entity_options(function: F) -> F:
-    """Add the options that name an entity."""
-    for option in (
-        click.option("--default-ip", is_flag=True, help="Addresses without a quota of their own."),
-        click.option("--ip", metavar="ADDRESS", help="An IP address."),
-        click.option("--default-client-id", is_flag=True, help="Client ids without a quota of their own."),
-        click.option("--client-id", metavar="ID", help="A client id; with a user, that user's client."),
-        click.option("--default-user", is_flag=True, help="Users without a quota of their own."),
-        click.option("--user", metavar="NAME", help="A user."),
-    ):
-        function = option(function)
-    return function
+_entity_options = options(
+    click.option("--user", metavar="NAME", help="A user."),
+    click.option("--default-user", is_flag=True, help="Users without a quota of their own."),
+    click.option("--client-id", metavar="ID", help="A client id; with a user, that user's client."),
+    click.option("--default-client-id", is_flag=True, help="Client ids without a quota of their own."),
+    click.option("--ip", metavar="ADDRESS", help="An IP address."),
+    click.option("--default-ip", is_flag=True, help="Addresses without a quota of their own."),
+)
 
 
 @click.group(name="quotas", cls=CommandGroup)

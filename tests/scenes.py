@@ -36,7 +36,7 @@ def played_by(play: Callable[..., object]) -> Callable[[Scene], Test]:
 def _test(scene: Scene, fixture: str | None, run: Callable[[Any, Scene], object], *, others: bool = True) -> Test:
     @wraps(scene)
     def test(**given: Any) -> None:
-        run(given.pop(fixture, None), lambda first: scene(first, **given))
+        run(given.pop(fixture) if fixture else None, lambda first: scene(first, **given))
 
     own = [] if fixture is None else [Parameter(fixture, Parameter.POSITIONAL_OR_KEYWORD)]
     of_pytest = list(signature(scene).parameters.values())[1:] if others else []

@@ -237,7 +237,8 @@ def _exchange(mechanism: str, *, knows: bool) -> list[bytes]:
     return [_request(ApiKey.SASL_HANDSHAKE, 1, handshake), *tokens]
 
 
-def _stream(frames: list[bytes], cut: int = 9) -> bytes:
+def stream_of(frames: list[bytes], cut: int = 9) -> bytes:
+    """Return an input: where the stream is cut, and the frames."""
     return bytes([cut]) + b"".join(_SIZE.pack(len(each)) + each for each in frames)
 
 
@@ -246,23 +247,24 @@ def handshake_seeds() -> Iterator[bytes]:
     versions = _request(ApiKey.API_VERSIONS, 3, b"\x02c\x021\x00")
     for mechanism in _SERVERS:
         right, wrong = _exchange(mechanism, knows=True), _exchange(mechanism, knows=False)
-        yield _stream([versions, *right])
-        yield _stream(wrong)
-        yield _stream([*right, _request(_TIMER, 0), *right, _request(ApiKey.METADATA, 0, bytes(4))])
-        yield _stream([*right, *wrong], cut=200)
-        yield _stream([*right[:1], _request(_TIMER, 0), *right[1:]])
+        yield stream_of([versions, *right])
+        yield stream_of(wrong)
+        yield stream_of([*right, _request(_TIMER, 0), *right, _request(ApiKey.METADATA, 0, bytes(4))])
+        yield stream_of([*right, *wrong], cut=200)
+        yield stream_of([*right[:1], _request(_TIMER, 0), *right[1:]])
     empty = _request(ApiKey.SASL_AUTHENTICATE, 2, b"\x01\x00")
-    yield _stream([*_exchange("PLAIN", knows=True)[:1], empty])
-    yield _stream([_request(ApiKey.SASL_HANDSHAKE, 1, b"\x00\x06GSSAPI"), versions])
+    yield stream_of([*_exchange("PLAIN", knows=True)[:1], empty])
+    yield stream_of([_request(ApiKey.SASL_HANDSHAKE, 1, b"\x00\x06GSSAPI"), versions])
     other = [b"n,a=alice,n=alice,r=client", b"c=bixhPWFsaWNlLA==,r=clientserver,p=AAAA"]
-    yield _stream([*_exchange("SCRAM-SHA-256", knows=True)[:1], *map(_token_request, other)])
+    yield stream_of([*_exchange("SCRAM-SHA-256", knows=True)[:1], *map(_token_request, other)])
     yield b"\x05\xff\xff\xff\xff" + bytes(9)
 
 
 _SEED_FRAMES: Final[list[bytes]] = []
 
 
-def _frames(data: bytes) -> list[bytes]:
+def frames_of(data: bytes) -> list[bytes]:
+    """Return the frames of an input; the last may be cut off."""
     found, place = [], 1
     while place + 4 <= len(data):
         size = max(_SIZE.unpack_from(data, place)[0], 0)
@@ -271,26 +273,36 @@ def _frames(data: bytes) -> list[bytes]:
     return found
 
 
-def mutate_frames(data: bytes, chance: random.Random) -> bytes | None:
+def mutate_handshakes(data: bytes, chance: random.Random) -> bytes | None:
     """Repeat, drop, replace or change a frame; sizes of a frame and its token stay right."""
-    frames = _frames(data)
+    if not _SEED_FRAMES:
+        _SEED_FRAMES.extend(dict.fromkeys(frame for seed in handshake_seeds() for frame in frames_of(seed)))
+    return mutate_frames(data, chance, lambda: chance.choice(_SEED_FRAMES), _changed)
+
+
+def mutate_frames(
+    data: bytes,
+    chance: random.Random,
+    new_frame: Callable[[], bytes],
+    changed: Callable[[bytes, random.Random], bytes],
+) -> bytes | None:
+    """Repeat, drop, replace or change a frame of an input; None if it has no frame."""
+    frames = frames_of(data)
     if not frames:
         return None
-    if not _SEED_FRAMES:
-        _SEED_FRAMES.extend(dict.fromkeys(frame for seed in handshake_seeds() for frame in _frames(seed)))
     place = chance.randrange(len(frames))
     match chance.randrange(6):
         case 0:
-            frames.insert(place, chance.choice(_SEED_FRAMES))
+            frames.insert(place, new_frame())
         case 1:
-            frames[place] = chance.choice(_SEED_FRAMES)
+            frames[place] = new_frame()
         case 2:
             frames.insert(chance.randrange(len(frames) + 1), frames[place])
         case 3:
             del frames[place]
         case _:
-            frames[place] = _changed(frames[place], chance)
-    return _stream(frames, data[0])
+            frames[place] = changed(frames[place], chance)
+    return stream_of(frames, data[0])
 
 
 def _changed(frame: bytes, chance: random.Random) -> bytes:
@@ -307,7 +319,7 @@ TARGETS = {
     "handshakes": Target(
         check=check_handshakes,
         seeds=handshake_seeds,
-        mutate=mutate_frames,
+        mutate=mutate_handshakes,
         reaches={
             "odradek.broker.authentication.session_authentication": 0.85,
             "odradek.wire.frames": 0.7,

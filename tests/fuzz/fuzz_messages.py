@@ -92,10 +92,11 @@ def mutate_message(data: bytes, chance: random.Random) -> bytes | None:
         data = bytes([chance.randrange(256), chance.randrange(256), chance.randrange(2)])
         message, _ = sample(_LOAD[data[2]](*_what(data)[:2]), chance)
         return data + _ENCODE[data[2]](*_what(data)[:2], message)
-    return data[:_HEAD] + _mutate_body(*_what(data), data[_HEAD:], chance)
+    return data[:_HEAD] + mutate_body(*_what(data), data[_HEAD:], chance)
 
 
-def _mutate_body(api: int, version: int, half: int, body: bytes, chance: random.Random) -> bytes:
+def mutate_body(api: int, version: int, half: int, body: bytes, chance: random.Random) -> bytes:
+    """Change a field of a request (half 0) or a response (1), or put a length that lies into its bytes."""
     if chance.random() < 0.3 and body:
         lie, start = chance.choice(_LIES), chance.randrange(len(body))
         return body[:start] + lie + body[start + len(lie) * chance.randrange(2) :]
@@ -182,7 +183,7 @@ def mutate_hot(data: bytes, chance: random.Random) -> bytes | None:
     """As `mutate_message`."""
     if len(data) < _HEAD:
         return None
-    return data[:_HEAD] + _mutate_body(*_hot_what(data), data[_HEAD:], chance)
+    return data[:_HEAD] + mutate_body(*_hot_what(data), data[_HEAD:], chance)
 
 
 TARGETS = {

@@ -48,7 +48,7 @@ def check_frames(data: bytes) -> None:
     expected, breaks = split(stream, limit)
     frames = FrameBuffer(_MISERLY_POOL if data[:1] > b"\x80" else _POOL, limit)
     found: list[bytes] = []
-    position, broken = 0, False
+    position, broken, most_unread = 0, False, 0
     while position < len(stream) and not broken:
         space = frames.space()
         assert len(space), "no space is offered"
@@ -56,6 +56,7 @@ def check_frames(data: bytes) -> None:
         space[:size] = stream[position : position + size]
         position += size
         may_have = frames.filled(size)
+        most_unread = max(most_unread, frames.unread_bytes)
         before = len(found)
         try:
             while (frame := frames.next_frame()) is not None:
@@ -66,9 +67,7 @@ def check_frames(data: bytes) -> None:
         except FrameSizeError:
             broken = True
         assert may_have or (len(found) == before and not broken), "a frame is there, and nobody was told"
-        assert frames._buffer is None or len(frames._buffer) <= max(
-            2 * SMALLEST_BUFFER_BYTES, 4 * frames.unread_bytes, 4 << 20
-        )
+        assert frames.held_bytes <= max(2 * SMALLEST_BUFFER_BYTES, 4 * most_unread, 4 << 20)
         if chance.random() < 0.1:
             frames.release_if_empty()
     assert found == expected

@@ -1,0 +1,207 @@
+"""Target: whole requests of any API and version, in a broker in virtual time: from a connection's bytes to its replies.
+
+An input is a stream of frames, as in `fuzz_handshakes`. Each input has a new broker, whose state builds up over the
+frames of one connection.
+"""
+
+import asyncio
+import logging
+import random
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from fuzz_batches import random_batch
+from fuzz_engine import Target
+from fuzz_handshakes import frames_of, mutate_frames, stream_of
+from fuzz_messages import mutate_body
+from schema_samples import change, sample
+
+from odradek.broker.serving.apis import apis
+from odradek.model import KafkaError
+from odradek.protocol.api import ApiKey
+from odradek.protocol.messages.headers import decode_request_header, decode_response_header, encode_request_header
+from odradek.protocol.messages.message_codec import decode_response, encode_request
+from odradek.protocol.messages.schemas import load_request_schema
+from odradek.testing.world import World
+
+TOPIC: Final = "name"
+"""The value of most random strings of `sample`: a topic, a group and a transactional id have this name."""
+_CONFIG: Final = {
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+_MOST_FRAMES: Final = 12
+_TOGETHER: Final = 6
+_PATIENCE_S: Final = 10.0
+"""Virtual seconds without a reply, after which none is expected: some requests wait for other clients."""
+_LIES: Final = (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\x80\x80\x80\x80\x80", b"")
+_BATCH: Final = bytes(World.batch(b"a", b"b"))
+_FLOWS: Final = (
+    (ApiKey.CREATE_TOPICS, ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.DELETE_RECORDS),
+    (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH),
+    (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE),
+    (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN),
+    (ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.CREATE_PARTITIONS, ApiKey.INCREMENTAL_ALTER_CONFIGS),
+)
+"""Requests whose effects meet."""
+
+
+def hostile_request(chance: random.Random, batch: bytes, key: int | None = None) -> bytes:
+    """A frame: an API and version that are served, fields changed, at times bytes changed."""
+    api = chance.choice(list(apis().values())) if key is None else apis()[ApiKey(key)]
+    version = chance.choice(list(api.served))
+    message, _ = sample(load_request_schema(api.key, version), chance)
+    for _ in range(chance.choice((0, 1, 3, 8, 20))):
+        change(message, chance)
+    _fill(message, chance, batch)
+    try:
+        body = encode_request(api.key, version, message)
+    except (struct.error, TypeError, AttributeError, KeyError, OverflowError):
+        body = b""  # a change that cannot be written
+    frame = encode_request_header(api.key, version, chance.randrange(1 << 31), chance.choice((None, "", "c"))) + body
+    if chance.random() < 0.25:
+        place = chance.randrange(len(frame))
+        lie = chance.choice(_LIES)
+        frame = frame[:place] + lie + frame[place + chance.choice((0, 1, 4)) :]
+    return frame
+
+
+def _fill(message: Any, chance: random.Random, batch: bytes) -> None:
+    """Names and numbers that exist, and batches instead of noise: else most requests end at their first look-up."""
+    for key, value in message.items() if isinstance(message, dict) else ():
+        if isinstance(value, dict):
+            _fill(value, chance, batch)
+        elif isinstance(value, list):
+            for each in value:
+                _fill(each, chance, batch)
+        elif isinstance(value, bytes):
+            message[key] = chance.choice((batch, batch, value, random_batch(chance), batch[:-1], batch + batch, b""))
+        elif isinstance(value, str) and chance.random() < 0.6:
+            message[key] = TOPIC
+        elif isinstance(value, int) and not isinstance(value, bool) and chance.random() < 0.6:
+            message[key] = chance.choice((0, 0, 1, -1, 100))
+
+
+# ---- one input ------------------------------------------------------------------------------------------------------
+
+
+class _Errors(logging.Handler):
+    """Keeps the records with an exception: what a handler did not expect."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.found.append(logging.Formatter().format(record))
+
+
+def check_requests(data: bytes) -> None:
+    """Requests break no handler, their replies are of the schema, and the broker goes on to serve."""
+    errors, logger = _Errors(), logging.getLogger("odradek")
+    was, logger.propagate, level = logger.propagate, False, logger.level
+    logger.addHandler(errors)
+    logger.setLevel(logging.WARNING)
+    try:
+        World(1, _CONFIG).play(partial(_serve, frames_of(data)[:_MOST_FRAMES]))
+    finally:
+        logger.removeHandler(errors)
+        logger.propagate = was
+        logger.setLevel(level)
+    assert not errors.found, "\n".join(errors.found)
+
+
+async def _serve(frames: list[bytes], world: World) -> None:
+    neighbour, peer = await world.client(), await world.client("peer")
+    await neighbour.create_topic(TOPIC, 2)
+    for kind in (0, 1):
+        await neighbour.ask(ApiKey.FIND_COORDINATOR, {"key_type": kind, "coordinator_keys": [TOPIC]}, 4)
+    sent: list[bytes] = []
+    for frame in frames:
+        if peer.is_closed:
+            break
+        peer.send_bytes(frame)
+        sent.append(frame)
+        await world.pass_time(0.05)
+    replies = []
+    with suppress(TimeoutError):
+        while True:
+            async with asyncio.timeout(_PATIENCE_S):
+                if (reply := await peer.receive()) is None:
+                    break
+            replies.append(reply)
+    _check_replies(replies, sent)
+    peer.close()
+    await world.pass_time(0.1)
+    assert world.broker.server.unanswered_bytes == 0
+    answer = await neighbour.ask(ApiKey.API_VERSIONS, {"client_software_name": "a", "client_software_version": "1"})
+    assert answer.error_code == 0
+
+
+def _check_replies(replies: list[bytes], sent: list[bytes]) -> None:
+    """Each reply is of one of the requests, in their order, and can be decoded in its version."""
+    waiting = iter(sent)
+    for reply in replies:
+        for frame in waiting:
+            header = decode_request_header(frame)
+            if reply[:4] == struct.pack(">i", header.correlation_id):
+                break
+        else:
+            raise AssertionError("a reply of no request")
+        version = header.api_version
+        if header.api_key == ApiKey.API_VERSIONS and version not in apis()[ApiKey.API_VERSIONS].served:
+            version = 0
+        _, place = decode_response_header(header.api_key, version, reply)
+        decode_response(header.api_key, version, reply, place)
+
+
+# ---- inputs ---------------------------------------------------------------------------------------------------------
+
+
+def request_seeds() -> Iterator[bytes]:
+    """Yield all APIs, a few in each input, and requests whose effects meet."""
+    chance, keys = random.Random(1), list(apis())
+    for flow in (*_FLOWS, *(keys[place : place + _TOGETHER] for place in range(0, len(keys), _TOGETHER))):
+        yield stream_of([hostile_request(chance, _BATCH, api) for api in flow])
+
+
+def _changed(frame: bytes, chance: random.Random) -> bytes:
+    """Change a field, or a length in the bytes."""
+    try:
+        header = decode_request_header(frame)
+        api = apis()[ApiKey(header.api_key)]
+    except (KafkaError, ValueError, KeyError):
+        return hostile_request(chance, _BATCH)
+    if header.api_version not in api.served:
+        return hostile_request(chance, _BATCH, api.key)
+    place = header.body_offset
+    return frame[:place] + mutate_body(api.key, header.api_version, 0, frame[place:], chance)
+
+
+def mutate_requests(data: bytes, chance: random.Random) -> bytes | None:
+    """Add, replace, repeat, drop or change a request."""
+    return mutate_frames(data, chance, lambda: hostile_request(chance, _BATCH), _changed)
+
+
+TARGETS = {
+    "requests": Target(
+        check=check_requests,
+        seeds=request_seeds,
+        mutate=mutate_requests,
+        reaches={
+            "odradek.broker.serving.dispatch": 0.5,
+            "odradek.wire.connection": 0.5,
+            "odradek.broker.serving.error_responses": 0.2,
+        },
+        runs=60,
+        longest=8192,
+    ),
+}

@@ -19,7 +19,6 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
 import types
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -86,6 +85,10 @@ class Run:
     @property
     def executed(self) -> int:
         return self._figure("number_of_executed_units")
+
+    @property
+    def executed_per_s(self) -> int:
+        return self._figure("average_exec_per_sec")
 
     @property
     def learned(self) -> int:

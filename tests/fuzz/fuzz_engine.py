@@ -232,12 +232,8 @@ def _main(name: str, flags: list[str]) -> None:
 
 
 def _command(name: str, runs: int, options: list[str]) -> None:
-    began = time.monotonic()
     run = fuzz(name, runs=runs, options=options)
-    took_s = time.monotonic() - began
-    print(
-        f"{run.executed:,} inputs in {took_s:,.0f} s, {run.executed / took_s:,.0f}/s; {run.learned:,} did something new"
-    )
+    print(f"{run.executed:,} inputs, {run.executed_per_s:,} a second; {run.learned:,} did something new")
     if run.failure is not None:
         sys.exit(run.failure)
     # libFuzzer keeps an input for each new path, so the kept ones run what all have run.

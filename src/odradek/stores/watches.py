@@ -87,6 +87,10 @@ class Watches:
         """Return the paths with child watches."""
         return list(self._children)
 
+    def most_of_a_node(self) -> int:
+        """Return the highest number of data watches, or of child watches, of one path."""
+        return max((len(watches) for table in (self._data, self._children) for watches in table.values()), default=0)
+
     def fire_all(self) -> None:
         """Fire all watches, for unknown changes."""
         for table in (self._data, self._children):

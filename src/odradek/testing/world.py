@@ -69,6 +69,7 @@ class World:
         """Opens a broker's session with the tree if `tree_s` is 0."""
         self.client_settings: Callable[[str], Mapping[str, Any]] = lambda host: {}
         """Returns the settings that all clients on a host have, such as the user; those of admins are of `admin`."""
+        self.producers_made = 0
         self._before_start = before_start
         self._config = dict(config or {})
         self._protocol = self._config.get("security.inter.broker.protocol", "PLAINTEXT")
@@ -177,6 +178,7 @@ class World:
 
     def producer(self, host: str, **settings: Any) -> Producer:
         """Return a producer on `host`."""
+        self.producers_made += 1
         given = {**self.client_settings(host), **settings}
         return Producer(self.servers, runtime=self.simulation.runtime(host), **given)
 

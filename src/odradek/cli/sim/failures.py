@@ -52,10 +52,10 @@ def swim_lanes(result: SeedResult) -> str:
         canvas.line((x, top), (x, bottom), stroke=COLORS[number % len(COLORS)], width=2)
     for number, (at_s, source, target, what) in enumerate(messages):
         y, x, end = top + _STEP * (number + 1), places[source], places[target]
-        head = 6.0 if end > x else -6.0
+        head, beside = (6.0, x + _LANE / 2) if end > x else (-6.0, x - _LANE / 2)
         stroke = GAP if what == "reset" else "currentColor"
         canvas.text(8, y, f"{float(at_s):.3f} s", size=9)
         canvas.line((x, y), (end, y), stroke=stroke)
         canvas.polygon((end, y), (end - head, y - 3), (end - head, y + 3), fill=stroke)
-        canvas.text((x + end) / 2, y - 5, what.rpartition(" ")[0] or what, size=8, anchor="middle")
+        canvas.text(beside, y - 5, what.rpartition(" ")[0] or what, size=8, anchor="middle")
     return canvas.svg(bottom + 12, f"the last messages of seed {result.plan.seed}", sheet=True)

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from odradek.model.probes import collecting
 from odradek.testing.simulated_cluster.checks.agreement import agreed
+from odradek.testing.simulated_cluster.checks.bounds import bounded
 from odradek.testing.simulated_cluster.checks.replicas import HighWatermarks
 from odradek.testing.simulated_cluster.faults.catalogue import FAULTS, names_for
 from odradek.testing.simulated_cluster.faults.schedule import Schedule
@@ -108,6 +109,7 @@ class _Play:
         self.findings += watermarks.findings()
         for workload in workloads:
             self.findings += await workload.finish()
+        self.findings += await bounded(world)
 
     def run(self) -> None:
         try:

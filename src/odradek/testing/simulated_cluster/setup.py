@@ -11,6 +11,7 @@ MOST_CONNECTIONS: Final = 80
 REQUEST_BYTES: Final = 1 << 20
 """A broker's memory for requests."""
 CONFIG: Final = {
+    "max.incremental.fetch.session.cache.slots": "40",
     "max.connections": str(MOST_CONNECTIONS),
     "queued.max.request.bytes": str(REQUEST_BYTES),
     "socket.request.max.bytes": str(REQUEST_BYTES),

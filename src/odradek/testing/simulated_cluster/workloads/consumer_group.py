@@ -69,8 +69,9 @@ class GroupMember:
             try:
                 await consumer.start()
                 await self._take_part(consumer)
-                await consumer.close()
             except (OdradekError, TimeoutError):
+                pass
+            finally:
                 await consumer.close()
             self.owned = frozenset()
             await asyncio.sleep(self._chance.choice((0.1, 2.0)))

@@ -149,7 +149,8 @@ def test_an_invalid_field_closes_its_own_connection_at_most(attacked: ServedBrok
         topic = {"name": TOPIC, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
         neighbour.ask(ApiKey.CREATE_TOPICS, {"topics": [topic], "timeout": 1000, "validate_only": False}, 5)
         message = message_of(api)
-        for version in apis()[api].served:
+        served = apis()[api].served
+        for version in sorted({served[0], chance.choice(served), served[-1]}):
             for number, body in enumerate(cases(api, version, message, chance)):
                 # Each has its own group, so that none waits for members that others left behind.
                 own = body.replace(GROUP.encode(), f"{number % 1000:03}{version:02}".encode())

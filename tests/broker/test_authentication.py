@@ -31,6 +31,7 @@ from odradek.testing.world import Scenario, World
 from odradek.wire.client_authentication import ClientSecurity
 from odradek.wire.client_connection import ClientConnection, open_connection
 from odradek.wire.client_security import password_login
+from tests.scenes import played_by
 
 MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 KEYS: Final = {
@@ -87,15 +88,13 @@ def play(seed: int, scene: Scenario, brokers: int = 1) -> None:
     World(seed, KEYS, brokers=brokers).run(scene)
 
 
-def test_a_client_is_served_after_it_has_authenticated(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await start(world)
-        connection = await connect(world, "alice")
-        assert await topics_of(connection) == []
-        (session,) = world.broker.server.sessions
-        assert str(session.principal) == "User:alice"
-
-    play(seed, scene)
+@played_by(play)
+async def test_a_client_is_served_after_it_has_authenticated(world: World) -> None:
+    await start(world)
+    connection = await connect(world, "alice")
+    assert await topics_of(connection) == []
+    (session,) = world.broker.server.sessions
+    assert str(session.principal) == "User:alice"
 
 
 @pytest.mark.parametrize(
@@ -180,15 +179,13 @@ def test_a_login_during_the_start_of_a_broker_waits_until_it_knows_the_users() -
     World(1, KEYS, tree_s=0.02).run(scene)
 
 
-def test_a_refusal_is_delayed(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await start(world, connection_failed_authentication_delay_ms="3000")
-        began_s = world.now_s
-        with pytest.raises(AuthenticationError):
-            await connect(world, "alice", "wrong")
-        assert 3 <= world.now_s - began_s < 4
-
-    play(seed, scene)
+@played_by(play)
+async def test_a_refusal_is_delayed(world: World) -> None:
+    await start(world, connection_failed_authentication_delay_ms="3000")
+    began_s = world.now_s
+    with pytest.raises(AuthenticationError):
+        await connect(world, "alice", "wrong")
+    assert 3 <= world.now_s - began_s < 4
 
 
 @pytest.mark.parametrize(
@@ -204,48 +201,42 @@ def test_no_request_but_apiversions_is_served_before_authentication(seed: int, a
     play(seed, scene)
 
 
-def test_a_large_frame_before_authentication_closes_the_connection(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await start(world, sasl_server_max_receive_size="1024")
-        connection = await connect(world, None)
-        with pytest.raises(UnavailableError):
-            await connection.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "x" * 2000})
-        connection = await connect(world, "alice")
-        answer = await connection.request(ApiKey.METADATA, metadata([{"topic_id": UUID(int=0), "name": "x" * 2000}]))
-        assert answer.topics[0].error_code is ErrorCode.invalid_topic_exception
-
-    play(seed, scene)
+@played_by(play)
+async def test_a_large_frame_before_authentication_closes_the_connection(world: World) -> None:
+    await start(world, sasl_server_max_receive_size="1024")
+    connection = await connect(world, None)
+    with pytest.raises(UnavailableError):
+        await connection.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "x" * 2000})
+    connection = await connect(world, "alice")
+    answer = await connection.request(ApiKey.METADATA, metadata([{"topic_id": UUID(int=0), "name": "x" * 2000}]))
+    assert answer.topics[0].error_code is ErrorCode.invalid_topic_exception
 
 
-def test_a_session_is_renewed_before_it_ends_and_requests_meanwhile_are_answered(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await start(world, connections_max_reauth_ms="10000")
-        connection = await connect(world, "alice")
-        while world.now_s < 100:
-            assert await topics_of(connection) == []
-            await asyncio.sleep(0.01)
-
-    play(seed, scene)
-
-
-def test_a_session_that_is_not_renewed_is_closed(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await start(world, connections_max_reauth_ms="10000")
-        connection = await connect(world, None)
-        await connection.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
-        answer = await connection.request(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0secret"})
-        assert answer.session_lifetime.total_seconds() == 10
-        await asyncio.sleep(9)
+@played_by(play)
+async def test_a_session_is_renewed_before_it_ends_and_requests_meanwhile_are_answered(world: World) -> None:
+    await start(world, connections_max_reauth_ms="10000")
+    connection = await connect(world, "alice")
+    while world.now_s < 100:
         assert await topics_of(connection) == []
-        await asyncio.sleep(2)
-        await connection.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
-        await connection.request(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0secret"})
-        assert await topics_of(connection) == [], "as in Kafka, an idle session may be renewed late"
-        await asyncio.sleep(11)
-        with pytest.raises(UnavailableError):
-            await topics_of(connection)
+        await asyncio.sleep(0.01)
 
-    play(seed, scene)
+
+@played_by(play)
+async def test_a_session_that_is_not_renewed_is_closed(world: World) -> None:
+    await start(world, connections_max_reauth_ms="10000")
+    connection = await connect(world, None)
+    await connection.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
+    answer = await connection.request(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0secret"})
+    assert answer.session_lifetime.total_seconds() == 10
+    await asyncio.sleep(9)
+    assert await topics_of(connection) == []
+    await asyncio.sleep(2)
+    await connection.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
+    await connection.request(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0secret"})
+    assert await topics_of(connection) == [], "as in Kafka, an idle session may be renewed late"
+    await asyncio.sleep(11)
+    with pytest.raises(UnavailableError):
+        await topics_of(connection)
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
@@ -263,16 +254,14 @@ def test_a_client_that_does_not_authenticate_is_closed(seed: int, *, has_begun: 
     play(seed, scene)
 
 
-def test_a_mechanism_that_is_not_enabled_ends_the_connection(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await start(world)
-        connection = await connect(world, None)
-        answer = await connection.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "GSSAPI"})
-        assert answer.error_code is ErrorCode.unsupported_sasl_mechanism
-        await asyncio.sleep(1)
-        assert connection.closed
-
-    play(seed, scene)
+@played_by(play)
+async def test_a_mechanism_that_is_not_enabled_ends_the_connection(world: World) -> None:
+    await start(world)
+    connection = await connect(world, None)
+    answer = await connection.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "GSSAPI"})
+    assert answer.error_code is ErrorCode.unsupported_sasl_mechanism
+    await asyncio.sleep(1)
+    assert connection.closed
 
 
 @pytest.mark.parametrize("ends_by", ["handshake", "wrong password", "expiry"])
@@ -318,21 +307,19 @@ def test_a_session_is_renewed_only_by_its_own_user(seed: int, second: bytes, err
     play(seed, scene)
 
 
-def test_scram_users_are_in_the_tree_and_a_new_one_is_known_at_once(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await start(world)
-        credential = scram_credential("SCRAM-SHA-256", "geheim", salt=b"salt", iterations=4096)
-        node = ConfigNode(config={"SCRAM-SHA-256": encode_credential(credential)})
-        await world.store(0).create(paths.user_config("carol@example.com"), node.encode())
-        await asyncio.sleep(1)
-        connection = await connect(world, "carol@example.com", "geheim", "SCRAM-SHA-256")
-        assert await topics_of(connection) == []
-        await world.store(0).delete(paths.user_config("carol@example.com"))
-        await asyncio.sleep(1)
-        with pytest.raises(AuthenticationError):
-            await connect(world, "carol@example.com", "geheim", "SCRAM-SHA-256")
-
-    play(seed, scene)
+@played_by(play)
+async def test_scram_users_are_in_the_tree_and_a_new_one_is_known_at_once(world: World) -> None:
+    await start(world)
+    credential = scram_credential("SCRAM-SHA-256", "geheim", salt=b"salt", iterations=4096)
+    node = ConfigNode(config={"SCRAM-SHA-256": encode_credential(credential)})
+    await world.store(0).create(paths.user_config("carol@example.com"), node.encode())
+    await asyncio.sleep(1)
+    connection = await connect(world, "carol@example.com", "geheim", "SCRAM-SHA-256")
+    assert await topics_of(connection) == []
+    await world.store(0).delete(paths.user_config("carol@example.com"))
+    await asyncio.sleep(1)
+    with pytest.raises(AuthenticationError):
+        await connect(world, "carol@example.com", "geheim", "SCRAM-SHA-256")
 
 
 def test_a_deleted_user_cannot_log_in_and_a_session_ends_when_it_has_to_be_renewed(
@@ -410,26 +397,22 @@ def test_a_listener_without_sasl_refuses_the_handshake(seed: int) -> None:
     World(seed).run(scene)
 
 
-def test_brokers_without_a_login_for_each_other_do_not_start(seed: int) -> None:
-    async def scene(world: World) -> None:
-        with pytest.raises(ConfigurationError, match="brokers have no login for SCRAM-SHA-256"):
-            await start(world, sasl_mechanism_inter_broker_protocol="SCRAM-SHA-256")
-
-    play(seed, scene)
+@played_by(play)
+async def test_brokers_without_a_login_for_each_other_do_not_start(world: World) -> None:
+    with pytest.raises(ConfigurationError, match="brokers have no login for SCRAM-SHA-256"):
+        await start(world, sasl_mechanism_inter_broker_protocol="SCRAM-SHA-256")
 
 
-def test_no_client_can_read_the_passwords_of_a_broker(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await start(world, sasl_jaas_config=f'{MODULE} user_eve="hunter1";', ssl_key_password="hunter2")
-        connection = await connect(world, "alice")
-        asked = {"resource_type": 4, "resource_name": "0", "configuration_keys": None}
-        message = {"resources": [asked], "include_synonyms": True, "include_documentation": False}
-        answer = await connection.request(ApiKey.DESCRIBE_CONFIGS, message)
-        entries = {each.name: each for each in answer.results[0].configs}
-        assert entries["ssl.key.password"].is_sensitive
-        assert "hunter" not in str(answer)
-
-    play(seed, scene)
+@played_by(play)
+async def test_no_client_can_read_the_passwords_of_a_broker(world: World) -> None:
+    await start(world, sasl_jaas_config=f'{MODULE} user_eve="hunter1";', ssl_key_password="hunter2")
+    connection = await connect(world, "alice")
+    asked = {"resource_type": 4, "resource_name": "0", "configuration_keys": None}
+    message = {"resources": [asked], "include_synonyms": True, "include_documentation": False}
+    answer = await connection.request(ApiKey.DESCRIBE_CONFIGS, message)
+    entries = {each.name: each for each in answer.results[0].configs}
+    assert entries["ssl.key.password"].is_sensitive
+    assert "hunter" not in str(answer)
 
 
 def test_rules_give_a_certificate_its_principal_or_refuse_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

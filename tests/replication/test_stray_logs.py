@@ -13,6 +13,7 @@ from odradek.metadata.nodes import PartitionStateNode
 from odradek.model import TopicPartition
 from odradek.stores import MemoryStore
 from odradek.testing.world import World, until
+from tests.scenes import in_world
 
 T0 = TopicPartition("t", 0)
 
@@ -53,84 +54,77 @@ async def begin(world: World) -> None:
     await world.stop(2)
 
 
-def test_the_log_of_a_topic_deleted_while_its_broker_was_down_is_deleted_after_a_delay(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await begin(world)
-        await delete(world)
-        assert folders(world, 0) == ["t-0.delete"]
-        assert folders(world) == ["t-0"]
-        (note,) = await notes(world)
-        assert note.startswith("2-")
-        await world.start(2)
-        await until(lambda: folders(world) == ["t-0.stray"])
-        world.tree.expire(world.store(2).session_id)  # with the next session the broker looks again
-        await asyncio.sleep(10)
-        await world.stop(2)
-        await world.start(2)  # before the delay is over
-        assert folders(world) == ["t-0.stray"]
-        await until(lambda: folders(world) == [], within_s=1000)
-        await world.stop(2)
-        await world.start(2)
-        await asyncio.sleep(1)
-        assert await notes(world) == []
-        await until(lambda: all(len(b.image.topics["u"].partitions[0].isr) == 3 for b in world.running.values()))
-        assert await world.read("u", 1) == {0: [b"1"]}
-
-    World(seed, brokers=3).play(scene)
+@in_world(brokers=3)
+async def test_the_log_of_a_topic_deleted_while_its_broker_was_down_is_deleted_after_a_delay(world: World) -> None:
+    await begin(world)
+    await delete(world)
+    assert folders(world, 0) == ["t-0.delete"]
+    assert folders(world) == ["t-0"]
+    (note,) = await notes(world)
+    assert note.startswith("2-")
+    await world.start(2)
+    await until(lambda: folders(world) == ["t-0.stray"])
+    world.tree.expire(world.store(2).session_id)  # with the next session the broker looks again
+    await asyncio.sleep(10)
+    await world.stop(2)
+    await world.start(2)  # before the delay is over
+    assert folders(world) == ["t-0.stray"]
+    await until(lambda: folders(world) == [], within_s=1000)
+    await world.stop(2)
+    await world.start(2)
+    await asyncio.sleep(1)
+    assert await notes(world) == []
+    await until(lambda: all(len(b.image.topics["u"].partitions[0].isr) == 3 for b in world.running.values()))
+    assert await world.read("u", 1) == {0: [b"1"]}
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_without_a_note_the_log_of_another_topic_of_the_name_is_renamed_and_kept(seed: int, replicas: int) -> None:
+@in_world(brokers=3)
+async def test_without_a_note_the_log_of_another_topic_of_the_name_is_renamed_and_kept(
+    world: World, replicas: int
+) -> None:
     """The topic that has the name now may have a replica on the broker, too."""
-
-    async def scene(world: World) -> None:
-        await begin(world)
-        await delete(world)
-        await create(world, "t", partitions=1, replicas=replicas)
-        store = world.store(0)
-        for each in await notes(world):
-            await store.delete(paths.child(paths.DELETED_REPLICAS, each))
-        await world.start(2)
-        expected = ["t-0"] * (replicas - 2) + ["t-0.stray"]
-        await until(lambda: folders(world) == expected)
-        await asyncio.sleep(200)
-        await world.stop(2)
-        await world.start(2)
-        await asyncio.sleep(200)
-        assert folders(world) == expected
-        assert TopicPartition("u", 0) in world.running[2].logs.logs
-
-    World(seed, brokers=3).play(scene)
+    await begin(world)
+    await delete(world)
+    await create(world, "t", partitions=1, replicas=replicas)
+    store = world.store(0)
+    for each in await notes(world):
+        await store.delete(paths.child(paths.DELETED_REPLICAS, each))
+    await world.start(2)
+    expected = ["t-0"] * (replicas - 2) + ["t-0.stray"]
+    await until(lambda: folders(world) == expected)
+    await asyncio.sleep(200)
+    await world.stop(2)
+    await world.start(2)
+    await asyncio.sleep(200)
+    assert folders(world) == expected
+    assert TopicPartition("u", 0) in world.running[2].logs.logs
 
 
-def test_a_replica_moved_away_while_its_broker_was_down_is_deleted(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await begin(world)
-        await move_away(world)
-        await world.start(2)
-        await until(lambda: folders(world) == ["t-0.delete"])
-        assert folders(world, topic="u") == ["u-0"]
-        await until(lambda: folders(world) == [], within_s=1000)
-        assert await world.read("t", 1) == {0: [b"1"]}
-        assert await notes(world) == []
-
-    World(seed, brokers=3).play(scene)
+@in_world(brokers=3)
+async def test_a_replica_moved_away_while_its_broker_was_down_is_deleted(world: World) -> None:
+    await begin(world)
+    await move_away(world)
+    await world.start(2)
+    await until(lambda: folders(world) == ["t-0.delete"])
+    assert folders(world, topic="u") == ["u-0"]
+    await until(lambda: folders(world) == [], within_s=1000)
+    assert await world.read("t", 1) == {0: [b"1"]}
+    assert await notes(world) == []
 
 
-def test_a_moved_replica_stays_until_an_in_sync_replica_is_alive(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await begin(world)
-        await move_away(world)
-        await world.stop(0)
-        await world.stop(1)
-        await world.start(2)
-        await asyncio.sleep(200)
-        assert folders(world) == ["t-0"]
-        await world.start(0)
-        await world.start(1)
-        await until(lambda: folders(world) == [], within_s=1000)
-
-    World(seed, brokers=3).play(scene)
+@in_world(brokers=3)
+async def test_a_moved_replica_stays_until_an_in_sync_replica_is_alive(world: World) -> None:
+    await begin(world)
+    await move_away(world)
+    await world.stop(0)
+    await world.stop(1)
+    await world.start(2)
+    await asyncio.sleep(200)
+    assert folders(world) == ["t-0"]
+    await world.start(0)
+    await world.start(1)
+    await until(lambda: folders(world) == [], within_s=1000)
 
 
 def test_a_moved_replica_stays_if_its_log_has_a_newer_leader_epoch_than_the_tree(
@@ -195,31 +189,27 @@ def test_a_replica_stays_that_an_old_backup_of_the_tree_assigns_elsewhere(
     assert "restore the newer metadata" in caplog.text
 
 
-def test_a_moved_replica_whose_topic_was_then_deleted_is_deleted(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await begin(world)
-        await move_away(world)
-        await delete(world)
-        await world.start(2)
-        await until(lambda: folders(world) == [], within_s=1000)
-        await until(lambda: world.tree.names(paths.DELETED_REPLICAS) == [])
-        assert folders(world, topic="u") == ["u-0"]
-
-    World(seed, brokers=3).play(scene)
+@in_world(brokers=3)
+async def test_a_moved_replica_whose_topic_was_then_deleted_is_deleted(world: World) -> None:
+    await begin(world)
+    await move_away(world)
+    await delete(world)
+    await world.start(2)
+    await until(lambda: folders(world) == [], within_s=1000)
+    await until(lambda: world.tree.names(paths.DELETED_REPLICAS) == [])
+    assert folders(world, topic="u") == ["u-0"]
 
 
-def test_unregistering_a_broker_removes_its_notes(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await begin(world)
-        await move_away(world)
-        await delete(world, "u")
-        await world.store(0).create(f"{paths.DELETED_REPLICAS}/22-{'a' * 32}")
-        assert len(await notes(world)) == 3
-        async with admin(world) as client:
-            await client.unregister_broker(2)
-        assert await notes(world) == [f"22-{'a' * 32}"]
-
-    World(seed, brokers=3).play(scene)
+@in_world(brokers=3)
+async def test_unregistering_a_broker_removes_its_notes(world: World) -> None:
+    await begin(world)
+    await move_away(world)
+    await delete(world, "u")
+    await world.store(0).create(f"{paths.DELETED_REPLICAS}/22-{'a' * 32}")
+    assert len(await notes(world)) == 3
+    async with admin(world) as client:
+        await client.unregister_broker(2)
+    assert await notes(world) == [f"22-{'a' * 32}"]
 
 
 @pytest.mark.parametrize("why", ["no id", "no node", "a broken node", "no topics", "of another cluster's topic"])
@@ -253,14 +243,12 @@ def test_a_log_that_the_tree_does_not_know_is_left_alone(seed: int, why: str, ca
         assert "1 logs are left alone, as the metadata does not have these replicas" in caplog.text
 
 
-def test_a_stray_folder_that_the_tree_does_not_explain_stays(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await world.stop()
-        disk = world.simulation.disk(world.hosts[0])
-        name = f"/data/kafka-0.{'a' * 32}-stray"
-        disk.make_directories(name)
-        await world.start()
-        await asyncio.sleep(200)
-        assert disk.exists(name)
-
-    World(seed).play(scene)
+@in_world()
+async def test_a_stray_folder_that_the_tree_does_not_explain_stays(world: World) -> None:
+    await world.stop()
+    disk = world.simulation.disk(world.hosts[0])
+    name = f"/data/kafka-0.{'a' * 32}-stray"
+    disk.make_directories(name)
+    await world.start()
+    await asyncio.sleep(200)
+    assert disk.exists(name)

@@ -7,6 +7,7 @@ import pytest
 from odradek.model import ErrorCode, TopicPartition
 from odradek.testing.simulation.simulation import Simulation
 from odradek.testing.world import World, until
+from tests.scenes import in_world
 
 
 class Collector(asyncio.Protocol):
@@ -93,23 +94,21 @@ def test_the_wall_clock_of_one_host_jumps_alone() -> None:
     assert one.monotonic() == before_s
 
 
-def test_a_paused_leader_is_replaced_and_then_steps_down() -> None:
-    async def scene(world: World) -> None:
-        await world.create_topic("t", replication_factor=3)
-        place = TopicPartition("t", 0)
-        (leader,) = [number for number, each in world.running.items() if each.partitions.get(place)]
-        store, old = world.store(leader), world.running[leader]
-        before = old.broker_epoch
-        client = await world.client("client", broker=leader)
-        world.pause(leader)
-        answer = asyncio.create_task(client.produce("t", World.batch(b"late"), acks=-1))
-        await until(lambda: any(each.partitions.get(place) for each in world.running.values() if each is not old))
-        assert old.partitions.get(place) is not None, "the paused leader has not heard of it"
-        assert not answer.done()
-        world.resume(leader)
-        await asyncio.sleep(0.5)
-        store.reconnect()
-        assert (await answer).error_code != ErrorCode.none
-        await until(lambda: old.partitions.get(place) is None and old.broker_epoch > before)
-
-    World(1, {"min.insync.replicas": "2"}, brokers=3).play(scene)
+@in_world({"min.insync.replicas": "2"}, seed=1, brokers=3)
+async def test_a_paused_leader_is_replaced_and_then_steps_down(world: World) -> None:
+    await world.create_topic("t", replication_factor=3)
+    place = TopicPartition("t", 0)
+    (leader,) = [number for number, each in world.running.items() if each.partitions.get(place)]
+    store, old = world.store(leader), world.running[leader]
+    before = old.broker_epoch
+    client = await world.client("client", broker=leader)
+    world.pause(leader)
+    answer = asyncio.create_task(client.produce("t", World.batch(b"late"), acks=-1))
+    await until(lambda: any(each.partitions.get(place) for each in world.running.values() if each is not old))
+    assert old.partitions.get(place) is not None, "the paused leader has not heard of it"
+    assert not answer.done()
+    world.resume(leader)
+    await asyncio.sleep(0.5)
+    store.reconnect()
+    assert (await answer).error_code != ErrorCode.none
+    await until(lambda: old.partitions.get(place) is None and old.broker_epoch > before)

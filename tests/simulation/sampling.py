@@ -3,6 +3,8 @@
 import os
 import random
 
+from odradek.testing.simulated_cluster.seed_run import SeedResult
+
 
 def seeds(count: int) -> range:
     """Return the seeds to be tried: so many, or those that `ODRADEK_SEEDS` names (`1000`, or `500-1000`)."""
@@ -18,3 +20,8 @@ def crash_points(count: int, seed: int, *, every: int = 4) -> range:
     if "ODRADEK_SEEDS" in os.environ:
         return range(1, count + 1)
     return range(random.Random(seed).randrange(1, every + 1), count + 1, every)
+
+
+def assert_no_findings(result: SeedResult) -> None:
+    """Fail with the findings of a seed and its faults."""
+    assert not result.findings, "\n".join([*result.findings, *result.deeds, result.error])

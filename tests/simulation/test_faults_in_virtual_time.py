@@ -6,7 +6,7 @@
 from typing import Any, Final
 
 import pytest
-from sampling import seeds
+from sampling import assert_no_findings, seeds
 
 from odradek.model import TopicPartition
 from odradek.testing import History, Survival
@@ -26,7 +26,7 @@ PARTITIONS: Final = 2
 def play(seed: int, **plan: Any) -> SeedResult:
     """Play records, and fail with the findings."""
     result = run_seed(SeedPlan(seed=seed, workloads=("records",), **plan))
-    assert not result.findings, "\n".join([*result.findings, *result.deeds, result.error])
+    assert_no_findings(result)
     return result
 
 

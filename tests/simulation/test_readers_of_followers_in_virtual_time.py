@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from rack_world import RackWorld
-from sampling import seeds
+from sampling import assert_no_findings, seeds
 
 from odradek.clients import Consumer
 from odradek.model import TopicPartition
@@ -36,7 +36,7 @@ class RackConsumers(RackWorld):
 def test_a_reader_of_followers_skips_and_repeats_nothing_under_faults(number: int) -> None:
     """M1, M9."""
     result = run_seed(SeedPlan(seed=number, workloads=("records",)), new_world=RackConsumers)
-    assert not result.findings, result.error
+    assert_no_findings(result)
 
 
 def test_without_faults_the_reader_reads_what_followers_send() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from sampling import seeds
+from sampling import assert_no_findings, seeds
 
 from odradek.testing.simulated_cluster.faults.catalogue import names_for
 from odradek.testing.simulated_cluster.promises import BrokenPromiseError
@@ -24,7 +24,7 @@ from odradek.testing.simulated_cluster.workloads.consumer_group import ConsumerG
 @pytest.mark.parametrize("seed", seeds(1))
 def test_a_cluster_keeps_its_promises_under_the_faults_of_a_seed(seed: int) -> None:
     result = run_seed(SeedPlan(seed=seed))
-    assert not result.findings, "\n".join([*result.findings, *result.deeds, result.error])
+    assert_no_findings(result)
 
 
 QUIET = {"cut_power", "flip_bit"}
@@ -34,7 +34,7 @@ QUIET = {"cut_power", "flip_bit"}
 @pytest.mark.parametrize("name", [name for name in names_for(["records"]) if name not in QUIET])
 def test_a_cluster_recovers_from_each_fault_alone(name: str) -> None:
     result = run_seed(SeedPlan(seed=1, workloads=("records",), faults=(name,), count=2, virtual_s=10.0))
-    assert not result.findings, "\n".join([*result.findings, *result.deeds, result.error])
+    assert_no_findings(result)
     assert {deed.split()[2] for deed in result.deeds if deed[0].isdigit()} == {name}
 
 

@@ -4,7 +4,7 @@
 """
 
 import pytest
-from sampling import seeds
+from sampling import assert_no_findings, seeds
 
 from odradek.testing.simulated_cluster.seed_run import SeedPlan, run_seed
 
@@ -12,4 +12,4 @@ from odradek.testing.simulated_cluster.seed_run import SeedPlan, run_seed
 @pytest.mark.parametrize("seed", seeds(2))
 def test_transactions_are_isolated_and_atomic_amid_faults(seed: int) -> None:
     result = run_seed(SeedPlan(seed=seed, workloads=("transactions",)))
-    assert not result.findings, "\n".join([*result.findings, *result.deeds, result.error])
+    assert_no_findings(result)

@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Final, Self, TypeVar
 
 from odradek.broker.lifecycle import Broker
+from odradek.broker.replication.partition import Partition
 from odradek.broker.serving.admission import Admission
 from odradek.clients import Admin, Consumer, Producer
 from odradek.clients.consumer.subscription_state import ConsumerRecord
@@ -88,6 +89,11 @@ class World:
     def running(self) -> dict[int, Broker]:
         """The brokers that run, by id."""
         return {number: broker for number, (broker, _) in self._running.items()}
+
+    @property
+    def led(self) -> list[Partition]:
+        """The partitions that running brokers lead."""
+        return [partition for broker in self.running.values() for partition in broker.partitions]
 
     @property
     def broker(self) -> Broker:

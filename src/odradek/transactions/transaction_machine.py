@@ -315,6 +315,7 @@ class TransactionMachine:
         if known.state.is_idle and (request.is_commit or not bumps):
             _refuse_state(known, request)
         if bumps and is_exhausted(known.client.epoch) and request.new_producer_id < 0:
+            probe("transactions: a transaction with the last epoch of a producer id ends")
             return _answer(key, to, ProducerIdNeeded())
         ended = known.ended(
             is_commit=request.is_commit,

@@ -338,7 +338,7 @@ class ReplicaManager:
 
     def logs_failed(self, partitions: Set[TopicPartition], error: StorageError) -> None:
         """Stop leading and following partitions until the broker restarts: the disk of their logs has failed."""
-        for key in partitions:
+        for key in sorted(partitions):  # the order of a set differs by process
             self._resign(key, KafkaError(ErrorCode.kafka_storage_error, str(error)))
             self._remove_follower(key)
             if (image := self._image.partition(key)) is not None and self._config.broker_id in image.replicas:

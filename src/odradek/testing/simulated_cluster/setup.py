@@ -27,6 +27,7 @@ _DRAWN: Final[Mapping[str, tuple[str, ...]]] = {
     "log.flush.mode": ("none", "none", "none", "group"),
     "log.segment.bytes": ("1073741824", "1073741824", "4096"),
     "replica.lag.time.max.ms": ("3000", "3000", "10000"),
+    "transactional.id.expiration.ms": ("604800000", "604800000", "10000"),
     "num.replica.fetchers": ("1", "1", "2"),
     "replica.fetch.wait.max.ms": ("500", "1500", "1500"),
     "log.dirs": ("/data", "/data", "/data-1,/data-2"),

@@ -55,8 +55,7 @@ class HighWatermarks:
         return lost + [sentence for each in self._led() for sentence in self._differences(each)]
 
     def _led(self) -> list[Partition]:
-        led = [each for broker in self._world.running.values() for each in broker.partitions]
-        return [each for each in led if each.topic_partition.topic in self._topics]
+        return [each for each in self._world.led if each.topic_partition.topic in self._topics]
 
     def _differences(self, leader: Partition) -> list[str]:
         place, end = leader.topic_partition, leader.high_watermark

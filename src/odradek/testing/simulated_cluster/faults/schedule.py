@@ -169,11 +169,7 @@ class Schedule:
 
     def _is_isr_changing(self) -> bool:
         """Whether a change of an ISR is pending; it may be written after the leader has lost power."""
-        return any(
-            partition.replication.pending is not None
-            for broker in self.world.running.values()
-            for partition in broker.partitions
-        )
+        return any(partition.replication.pending is not None for partition in self.world.led)
 
     def is_whole(self) -> bool:
         """Whether every broker runs and every replica of `topics` and of internal topics is in sync, by the tree."""

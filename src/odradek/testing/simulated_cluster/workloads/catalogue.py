@@ -13,6 +13,7 @@ from odradek.testing.simulated_cluster.workloads.security import Security
 from odradek.testing.simulated_cluster.workloads.transactions import Transactions
 from odradek.testing.simulated_cluster.workloads.two_phase import TwoPhase
 from odradek.testing.simulated_cluster.workloads.workload import Workload
+from odradek.testing.simulated_cluster.workloads.zookeeper_group import ZookeeperGroup
 
 WORKLOADS: Final[dict[str, type[Workload]]] = {
     "administration": Administration,
@@ -24,6 +25,7 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
     "retained": Retained,
     "transactions": Transactions,
     "two-phase": TwoPhase,
+    "zookeeper-group": ZookeeperGroup,
 }
 
 

@@ -7,6 +7,7 @@ The promises:
 - An offset that OffsetFetch returns is not below a commit that was acknowledged, or an offset that was returned, before
   the request was sent.
 - A commit that is sent after a later generation was announced is refused.
+- A static member (KIP-345) that starts again keeps its place, and a commit by its former member id is refused.
 """
 
 import asyncio
@@ -47,9 +48,12 @@ class GroupHistory:
         self.shown = dict.fromkeys(range(PARTITIONS), -1)
         self.counters = dict.fromkeys(range(PARTITIONS), 0)
         self.last_generation = 0
+        self.instances: list[str] = []
+        """The group instance ids of static members, whose member ids change."""
 
     def joined(self, generation: int, leader: str, members: frozenset[str]) -> None:
         """Note an answer to JoinGroup; only the leader gets the members."""
+        leader, members = self._identity(leader), frozenset(map(self._identity, members))
         known_leader, known_members = self.generations.setdefault(generation, (leader, members))
         if known_leader != leader:
             raise BrokenPromiseError(f"generation {generation} is led by {known_leader} and by {leader}")
@@ -61,6 +65,7 @@ class GroupHistory:
 
     def assigned(self, generation: int, member: str, partitions: frozenset[int]) -> None:
         """Note an answer to SyncGroup."""
+        member = self._identity(member)
         owners = self.owners.setdefault(generation, {})
         had = {number for number, owner in owners.items() if owner == member}
         if had and had != partitions:
@@ -81,15 +86,19 @@ class GroupHistory:
             raise BrokenPromiseError(f"partition {partition} is at {offset} and was at {least}")
         self.shown[partition] = max(self.shown[partition], offset)
 
+    def _identity(self, member_id: str) -> str:
+        """Return what stays the same when a static member starts again: its member ids begin with its instance id."""
+        return next((each for each in self.instances if member_id.startswith(f"{each}-")), member_id)
+
     def least(self, partition: int) -> int:
         """Return the lowest offset that a later OffsetFetch may return."""
         return max(self.acknowledged[partition], self.shown[partition])
 
 
 class Actor:
-    """A member on its own host, which does what the seed says."""
+    """A member on its own host, which does what the seed says. With `instance`, it is a static member."""
 
-    def __init__(self, world: World, name: str, history: GroupHistory) -> None:
+    def __init__(self, world: World, name: str, history: GroupHistory, instance: str | None = None) -> None:
         self.name = name
         self.is_calm = False
         """Whether it does nothing but stay in the group."""
@@ -98,7 +107,8 @@ class Actor:
         self._world = world
         self._history = history
         self._chance = world.simulation.entropy(name)
-        self._member_id = ""
+        self._instance = instance
+        self._member_id = self._last_id = self._former_id = ""
         self._topics = 0
         self._client: WireClient | None = None
 
@@ -155,6 +165,8 @@ class Actor:
             self._member_id = answer.member_id
         if error is not ErrorCode.none:
             return error
+        if answer.member_id != self._last_id:
+            self._former_id, self._last_id = self._last_id, answer.member_id
         members = frozenset(each.member_id for each in answer.members)
         self._history.joined(answer.generation_id, answer.leader, members)
         if answer.generation_id < self.generation:
@@ -182,14 +194,15 @@ class Actor:
             "session_timeout": SESSION_MS,
             "rebalance_timeout": REBALANCE_MS,
             "member_id": self._member_id,
-            "group_instance_id": None,
+            "group_instance_id": self._instance,
             "protocol_type": "consumer",
             "protocols": [{"name": "p", "metadata": encode_subscription(Subscription(topics=topics))}],
         }
 
     @property
     def _who(self) -> dict[str, Any]:
-        return {"group_id": GROUP, "generation_id": self.generation, "member_id": self._member_id}
+        me = {"member_id": self._member_id, "group_instance_id": self._instance}
+        return {"group_id": GROUP, "generation_id": self.generation, **me}
 
     # What members do
 
@@ -197,6 +210,8 @@ class Actor:
         deeds = [self._beat, self._commit, self._commit, self._fetch, self._fetch, self._pause, self._change]
         deeds += [self._leave, self._vanish, self._join_and_forget]
         weights = [6, 8, 8, 4, 4, 1, 1, 1, 1, 1]
+        if self._former_id and self._instance is not None:
+            deeds, weights = [*deeds, self._commit_as_former], [*weights, 4]
         (deed,) = self._chance.choices(deeds, weights)
         return await deed()
 
@@ -210,14 +225,24 @@ class Actor:
         partition = self._chance.choice(sorted(self.owned))
         self._history.counters[partition] += 1
         offset, last_generation = self._history.counters[partition], self._history.last_generation
-        place = {"partition_index": partition, "committed_offset": offset, "committed_metadata": None}
-        who = {"group_id": GROUP, "generation_id_or_member_epoch": self.generation, "member_id": self._member_id}
-        message = {**who, "topics": [{"name": TOPIC, "partitions": [place]}]}
-        answer = await self._ask(ApiKey.OFFSET_COMMIT, message, 7)
-        error = ErrorCode(answer.topics[0].partitions[0].error_code)
+        error = await self._commit_offset(partition, offset, self._member_id)
         if error is ErrorCode.none:
             self._history.committed(partition, offset, self.generation, last_generation)
         return error
+
+    async def _commit_offset(self, partition: int, offset: int, member_id: str) -> ErrorCode:
+        place = {"partition_index": partition, "committed_offset": offset, "committed_metadata": None}
+        who = {"group_id": GROUP, "generation_id_or_member_epoch": self.generation, "member_id": member_id}
+        topics = [{"name": TOPIC, "partitions": [place]}]
+        message = {**who, "group_instance_id": self._instance, "topics": topics}
+        answer = await self._ask(ApiKey.OFFSET_COMMIT, message, 7)
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+    async def _commit_as_former(self) -> ErrorCode:
+        """Commit as the process that this static member was before it started again."""
+        if await self._commit_offset(0, self._history.counters[0], self._former_id) is ErrorCode.none:
+            raise BrokenPromiseError(f"a commit by {self._former_id} was accepted, and {self._last_id} has replaced it")
+        return await self._beat()
 
     async def _fetch(self) -> ErrorCode:
         least = {number: self._history.least(number) for number in range(PARTITIONS)}
@@ -238,7 +263,11 @@ class Actor:
         return ErrorCode.rebalance_in_progress
 
     async def _leave(self) -> ErrorCode:
-        await self._ask(ApiKey.LEAVE_GROUP, {"group_id": GROUP, "member_id": self._member_id}, 0)
+        if self._instance is None:
+            await self._ask(ApiKey.LEAVE_GROUP, {"group_id": GROUP, "member_id": self._member_id}, 0)
+        else:
+            members = [{"member_id": self._member_id, "group_instance_id": self._instance}]
+            await self._ask(ApiKey.LEAVE_GROUP, {"group_id": GROUP, "members": members}, 3)
         await asyncio.sleep(self._chance.choice((0.1, 3.0)))
         return ErrorCode.unknown_member_id
 
@@ -266,17 +295,23 @@ def _share(place: int, count: int) -> tuple[TopicPartition, ...]:
 
 
 class ClassicGroup(Workload):
-    """Members of the classic protocol that come, pause, vanish and leave, and commit offsets."""
+    """Members of the classic protocol that come, pause, vanish and leave, and commit offsets; some are static.
 
-    config: ClassVar[Mapping[str, str]] = {"group.initial.rebalance.delay.ms": "200"}
+    The group is often full: a member that has vanished counts until its session ends.
+    """
+
+    config: ClassVar[Mapping[str, str]] = {"group.initial.rebalance.delay.ms": "200", "group.max.size": "3"}
     clients: ClassVar[Sequence[str]] = ("member-0", "member-1")
     topics: ClassVar[Sequence[str]] = (TOPIC,)
 
     def __init__(self, world: World, setup: Setup) -> None:
         super().__init__(world, setup)
         history = GroupHistory()
-        count = world.simulation.entropy("classic group").choice((2, 3))
-        self._actors = [Actor(world, f"member-{number}", history) for number in range(count)]
+        chance = world.simulation.entropy("classic group")
+        count = chance.choice((2, 3))
+        history.instances = [f"static-{number}" for number in range(chance.choice((0, 0, 1, count)))]
+        instances = [*history.instances, *[None] * count]
+        self._actors = [Actor(world, f"member-{each}", history, instances[each]) for each in range(count)]
         self._lives: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -288,7 +323,7 @@ class ClassicGroup(Workload):
     async def finish(self) -> list[str]:
         """Let one member vanish for ever, and wait until the others own every partition in one generation."""
         raise_failures(self._lives)  # before the cancellation, which would hide the failure of a member that has ended
-        self._lives.pop().cancel()
+        await cancel(self._lives.pop())
         self._actors.pop()
         for actor in self._actors:
             actor.is_calm = True

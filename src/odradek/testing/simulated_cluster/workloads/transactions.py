@@ -11,13 +11,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from odradek.broker.replication.partition import Partition
 from odradek.clients import Consumer, Producer, ProducerFencedError, TransactionAbortedError
 from odradek.clients.group_offsets import ConsumerGroupMetadata
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, READERS, BrokenPromiseError
 from odradek.testing.simulated_cluster.setup import Setup
+from odradek.testing.simulated_cluster.workloads.old_epochs import maybe_use_up_epochs
 from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
 from odradek.testing.transaction_histories import Outcome, RecordedTransaction, TransactionHistory, findings
 from odradek.testing.world import World, until
@@ -57,7 +57,7 @@ class Actor:
         self.errors: list[str] = []
         self.closing: list[asyncio.Task[None]] = []
         self._world, self._history = world, history
-        self._id = transactional_id or host
+        self.transactional_id = transactional_id or host
         self._chance = world.simulation.entropy(host)
         self._sent = 0
         self._work: asyncio.Future[bool] | None = None
@@ -78,7 +78,7 @@ class Actor:
     async def _one_life(self) -> bool:
         """Run one producer; return whether the actor is done."""
         producer = self._world.producer(
-            self.host, transactional_id=self._id, transaction_timeout_ms=_TIMEOUT_MS, max_block_ms=60_000,
+            self.host, transactional_id=self.transactional_id, transaction_timeout_ms=_TIMEOUT_MS, max_block_ms=60_000,
             delivery_timeout_ms=30_000, **CLIENTS,
         )  # fmt: skip
         try:
@@ -114,7 +114,10 @@ class Actor:
         if self._has_crashed:
             self._has_crashed = False
             raise ProcessCrash
-        # Continue with the producer, as an application that has caught the cancellation may do.
+        return await self._continue(producer, transaction)
+
+    async def _continue(self, producer: Producer, transaction: RecordedTransaction) -> bool:
+        """End a cancelled transaction by the same producer, as an application that catches the cancellation may do."""
         try:
             await repeated(producer.abort_transaction)
         except KafkaError as error:
@@ -267,6 +270,7 @@ class Transactions(Workload):
         "transaction.state.log.num.partitions": "1",
         "transaction.state.log.replication.factor": "3",
         "transaction.state.log.min.isr": "2",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "2000",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     }
     clients: ClassVar[Sequence[str]] = ("transactor-0", "processor-0", "committed-reader")
@@ -294,6 +298,7 @@ class Transactions(Workload):
         await finalize(self.world, self.setup.transaction_version)
         for topic in self.topics:
             await create_topic(self.world, topic, PARTITIONS)
+        await maybe_use_up_epochs(self.world, dict.fromkeys(each.transactional_id for each in self.actors))
         self._tasks = {each: self.world.spawn(each.host, each.live()) for each in self.actors}
         self._reading = [self.world.spawn(each.host, each.live()) for each in self._readers]
 
@@ -335,19 +340,15 @@ class Transactions(Workload):
 
 async def stable(world: World) -> None:
     """Wait until every transaction that is open now has ended in each partition."""
-    ends = {each.topic_partition: each.log.log_end_offset for each in _led(world)}
+    ends = {each.topic_partition: each.log.log_end_offset for each in world.led}
 
     def unstable() -> list[str]:
-        return [str(key) for each in _led(world) if each.last_stable_offset < ends.get(key := each.topic_partition, 0)]
+        return [str(key) for each in world.led if each.last_stable_offset < ends.get(key := each.topic_partition, 0)]
 
     try:
         await until(lambda: not unstable(), within_s=_ENDING_S, each_s=0.1)
     except TimeoutError:
         raise BrokenPromiseError(f"transactions stay open in {unstable()}") from None
-
-
-def _led(world: World) -> list[Partition]:
-    return [each for broker in world.running.values() for each in broker.partitions]
 
 
 async def audit(world: World, history: TransactionHistory) -> None:

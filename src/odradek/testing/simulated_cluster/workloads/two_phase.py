@@ -20,6 +20,7 @@ from odradek.clients import Producer
 from odradek.model import OdradekError, TopicPartition
 from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, READERS, BrokenPromiseError
 from odradek.testing.simulated_cluster.setup import Setup
+from odradek.testing.simulated_cluster.workloads.old_epochs import maybe_use_up_epochs
 from odradek.testing.simulated_cluster.workloads.transactions import repeated, stable
 from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
 from odradek.testing.world import World, cancel, raise_failures, until
@@ -113,6 +114,7 @@ class TwoPhase(Workload):
 
     config: ClassVar[Mapping[str, str]] = {
         "transaction.two.phase.commit.enable": "true",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
         "transaction.state.log.num.partitions": "1",
         "transaction.state.log.replication.factor": "3",
         "transaction.state.log.min.isr": "2",
@@ -131,6 +133,7 @@ class TwoPhase(Workload):
     async def start(self) -> None:
         """Start the clients, and return when records have been read."""
         await create_topic(self.world, TOPIC, len(_PLACES))
+        await maybe_use_up_epochs(self.world, [each.host for each in self._applications])
         self._lives = [self.world.spawn(each.host, each.live()) for each in self._applications]
         self._reading = self.world.spawn("ledger-reader", self._read_all())
         await until(self._has_read, within_s=PATIENCE_S, each_s=0.1)

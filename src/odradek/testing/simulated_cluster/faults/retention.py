@@ -8,7 +8,7 @@ from odradek.clients import Admin
 from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType
 from odradek.config import Alteration, AlterOperation
 from odradek.model import OdradekError, TopicPartition
-from odradek.testing.simulated_cluster.faults.schedule import Schedule
+from odradek.testing.simulated_cluster.faults.schedule import Schedule, is_in_tree
 from odradek.testing.simulated_cluster.promises import CLIENTS
 from odradek.testing.simulated_cluster.workloads import compacted, retained
 
@@ -29,7 +29,8 @@ async def delete_records(schedule: Schedule, one: int, other: int) -> None:
     async def delete(admin: Admin) -> None:
         await admin.delete_records({TopicPartition(retained.TOPIC, 0): -1})
 
-    await _call(schedule, delete)
+    if is_in_tree(schedule.world, retained.TOPIC):
+        await _call(schedule, delete)
 
 
 async def force_cleaner(schedule: Schedule, one: int, other: int) -> None:
@@ -48,6 +49,8 @@ def _may_be_deleted(schedule: Schedule) -> None:
 
 async def _set(schedule: Schedule, topic: str, wanted: dict[str, str], usual: dict[str, str]) -> None:
     """Configure a topic, and set the usual values when the faults end."""
+    if not is_in_tree(schedule.world, topic):
+        return
     resource = ConfigResource(type=ConfigResourceType.TOPIC, name=topic)
 
     async def alter(values: dict[str, str], admin: Admin) -> None:

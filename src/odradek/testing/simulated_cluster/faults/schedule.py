@@ -99,8 +99,8 @@ class Schedule:
             pause_s=chance.choice((0.0, 0.05, 1.0)) * chance.random(),
             ends_faults=number == self._count - 1 or chance.random() < 0.57,
             waits_until_whole=chance.random() < 0.6,
-            rest_s=chance.choice((0.2, 2.0, self._share_s)) * chance.random(),
-            calm_s=self._share_s * chance.random(),
+            rest_s=chance.choice((0.2, 2.0, 1.5 * self._share_s)) * chance.random(),
+            calm_s=0.75 * self._share_s * chance.random(),
         )
 
     async def play(self) -> None:

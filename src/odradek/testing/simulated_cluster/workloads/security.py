@@ -265,8 +265,9 @@ class Security(Workload):
     async def _feed(self) -> None:
         """Write records, with the number of the removal that was in force when each was sent."""
         async with self.world.producer("other-writer", delivery_timeout_ms=3_000_000, **CLIENTS) as producer:
+            removal = 0  # as it was before the last record: a fetch that waits, and was authorized before, returns that
             while True:
-                value = b"since removal %d" % (self._clerk.revocation or -1)
+                value, removal = b"since removal %d" % (removal or -1), self._clerk.revocation
                 await (await producer.send(TOPIC, value, partition=0))
                 await asyncio.sleep(0.2)
 

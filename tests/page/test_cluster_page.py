@@ -1,14 +1,19 @@
 """The view of the cluster, of a real one (X3)."""
 
 import asyncio
+from typing import cast
 
 import pytest
 from visitor import visiting
 
 from odradek import __version__
-from odradek.clients.admin.versions import Versions
+from odradek.clients import Admin
+from odradek.clients.admin.descriptions import ConfigEntry, ConfigResource, ConfigSource
+from odradek.clients.admin.features import BrokerVersions
+from odradek.clients.admin.versions import Versions, read_versions
 from odradek.metadata import paths
 from odradek.metadata.store import Node
+from odradek.model import ErrorCode, KafkaError, UnavailableError
 from odradek.page.settings import PageSettings
 from odradek.page.views import cluster
 from odradek.stores import MemoryStore, MemoryTree
@@ -35,6 +40,25 @@ async def test_a_level_of_metadata_version_is_named_by_its_release_as_far_as_it_
     names = ["(Kafka 3.0)", "(Kafka 3.3)", "(Kafka 3.4)", "(Kafka 4.0)", "(Kafka 4.2)", "", ""]
     assert texts == [f"metadata.version {level} {name}".strip() for level, name in zip(levels, names, strict=True)]
     assert Versions(brokers={}, features={"group.version": 1}).feature_texts == ["group.version 1"]
+
+
+async def test_the_version_of_a_broker_is_that_of_its_configuration_or_unknown() -> None:
+    class Brokers:
+        async def describe_configs(self, resources: list[ConfigResource]) -> dict[ConfigResource, list[ConfigEntry]]:
+            if resources[0].name == "2":
+                raise KafkaError(ErrorCode.cluster_authorization_failed)
+            source = ConfigSource.DEFAULT_CONFIG
+            entry = ConfigEntry(
+                name="inter.broker.protocol.version", value="3.6-IV2", source=source, is_read_only=True,
+                is_sensitive=False,
+            )  # fmt: skip
+            return {resources[0]: [entry]}
+
+        async def describe_broker_versions(self) -> BrokerVersions:
+            raise UnavailableError("no broker answers")
+
+    found = await read_versions(cast("Admin", Brokers()), [1, 2])
+    assert found == Versions(brokers={1: "Kafka, protocol 3.6-IV2", 2: ""})
 
 
 async def test_without_a_cluster_the_page_says_so_and_the_next_request_tries_again() -> None:

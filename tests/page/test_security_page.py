@@ -111,6 +111,11 @@ async def test_a_user_may_be_named_like_the_default(visitor: Visitor) -> None:
         ("/security/set-quota", {"key": "producer_byte_rate", "value": "1"}, "a quota is for a user"),
         ("/security/set-quota", {"user": "u", "key": "producer_byte_rate", "value": "much"}, "a quota is a number"),
         ("/security/set-quota", {"user": "u", "key": "nonsense", "value": "1"}, "nonsense"),
+        (
+            "/security/set-quota",
+            {"user": "u", "user-default": "1", "value": "1"},
+            "or for all without one of their own",
+        ),
     ],
 )
 async def test_a_wrong_form_is_shown_again_with_the_reason(

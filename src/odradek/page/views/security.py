@@ -295,12 +295,13 @@ async def remove_user(asked: PageRequest) -> Done:
 
 def _entity(fields: Mapping[str, str]) -> QuotaEntity:
     """Return the entity of a form or an address, where `user-default` stands for all users without a quota."""
-    entity = QuotaEntity(
-        *(
-            DEFAULT if fields.get(f"{kind}{_DEFAULT_FIELD}") else fields.get(kind, "").strip() or None
-            for kind in ("user", "client-id", "ip")
-        )
-    )
+    names: list[str | None] = []
+    for kind in ("user", "client-id", "ip"):
+        name, is_default = fields.get(kind, "").strip(), bool(fields.get(f"{kind}{_DEFAULT_FIELD}"))
+        if name and is_default:
+            raise ConfigurationError(f"a quota is for the {kind} {name[:40]}, or for all without one of their own")
+        names.append(DEFAULT if is_default else name or None)
+    entity = QuotaEntity(*names)
     if not entity.parts or (entity.ip is not None and len(entity.parts) > 1):
         raise ConfigurationError("a quota is for a user, a client id, both, or an IP address alone")
     return entity

@@ -277,3 +277,14 @@ def test_committed_records_are_on_every_member_of_any_isr_that_may_have_been_wri
         for isr in written:
             for member in isr:
                 assert has[member] >= machine.high_watermark
+
+
+def test_the_low_watermark_waits_for_live_and_for_in_sync_followers() -> None:
+    machine = leader(isr=(1, 2))
+    assert machine.low_watermark(40, live={1, 2, 3}) == -1, "no follower has fetched"
+    machine.fetched(2, 100, log_start_offset=40, now_ms=0)
+    machine.fetched(3, 50, log_start_offset=10, now_ms=0)
+    assert machine.low_watermark(40, live={1, 2, 3}) == 10
+    assert machine.low_watermark(40, live={1, 2}) == 40
+    machine.fetched(2, 100, log_start_offset=20, now_ms=0)
+    assert machine.low_watermark(40, live={1}) == 20, "a dead member of the ISR may return and lead"

@@ -12,7 +12,7 @@ source, and lists those that no seed has reached.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from msgspec import Struct, field
@@ -26,18 +26,24 @@ class ProbeCounts(Struct, kw_only=True):
 
 
 _collection: ProbeCounts | None = None
+_listeners: list[Callable[[str], None]] = []
 
 
 def probe(name: str) -> None:
     """Count that a rare branch is reached."""
     if _collection is not None:
         _collection.probes[name] += 1
+        for listener in _listeners:
+            listener(name)
 
 
 def transition(machine: str, before: str, after: str) -> None:
     """Count a transition of a state machine."""
     if _collection is not None:
-        _collection.transitions[f"{machine}: {before} -> {after}"] += 1
+        name = f"{machine}: {before} -> {after}"
+        _collection.transitions[name] += 1
+        for listener in _listeners:
+            listener(name)
 
 
 @contextmanager
@@ -49,3 +55,13 @@ def collecting() -> Iterator[ProbeCounts]:
         yield _collection
     finally:
         _collection = outer
+
+
+@contextmanager
+def listening(listener: Callable[[str], None]) -> Iterator[None]:
+    """Call `listener` with the name of each mark that is counted until the end of the block."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)

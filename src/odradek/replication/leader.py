@@ -202,6 +202,11 @@ class LeaderReplication:
         self.high_watermark = committed
         return True
 
+    def low_watermark(self, log_start_offset: int, *, live: Container[int]) -> int:
+        """Return the log start offset that the leader and all live or in-sync followers have reached (KIP-107)."""
+        followers = (each for replica, each in self.remotes.items() if replica in live or replica in self.isr)
+        return min((each.log_start_offset for each in followers), default=log_start_offset)
+
     def _is_joining(self, remote: RemoteReplica, now_ms: int, max_lag_ms: int) -> bool:
         was_caught_up = remote.last_caught_up_ms != NEVER_MS and now_ms - remote.last_caught_up_ms <= max_lag_ms
         return was_caught_up and not remote.is_refused

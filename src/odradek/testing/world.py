@@ -48,7 +48,8 @@ class World:
 
     `config` has Kafka's keys for all brokers. A single broker's host is `broker`; several have `broker-0`, `broker-1`,
     … by id. A killed broker's session ends at once if `noticed_at_once`, else after `SESSION_TIMEOUT_S`. `tree_s` is
-    the mean latency to the tree (`SlowStore`). `before_start` is called with each broker.
+    the mean latency to the tree (`SlowStore`). With `racks`, each broker has a rack of its own: `rack-0`, `rack-1`, ….
+    `before_start` is called with each broker.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class World:
         brokers: int = 1,
         noticed_at_once: bool = True,
         tree_s: float = 0.0,
+        racks: bool = False,
         limit_s: float = 3600.0,
         before_start: Callable[[Broker], object] = lambda broker: None,
     ) -> None:
@@ -76,6 +78,7 @@ class World:
         self._protocol = self._config.get("security.inter.broker.protocol", "PLAINTEXT")
         self._noticed_at_once = noticed_at_once
         self._tree_s = tree_s
+        self._racks = racks
         self._running: dict[int, tuple[Broker, MemoryStore]] = {}
 
     # ---- brokers ----------------------------------------------------------------------------------------------------
@@ -113,6 +116,8 @@ class World:
         """Start a broker on its host's disk; `config` adds keys, with `_` for `.`."""
         host = self.hosts[number]
         own = {"broker.id": str(number), "listeners": f"{self._protocol}://{host}:9092", "log.dirs": "/data"}
+        if self._racks:
+            own["broker.rack"] = f"rack-{number}"
         more = {key.replace("_", "."): _text(value) for key, value in config.items()}
         settings = BrokerConfig.parse({**own, **self._config, **more})
         with self.simulation.on(host):

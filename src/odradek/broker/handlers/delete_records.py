@@ -1,12 +1,14 @@
 """DeleteRecords: advance the log start offset of partitions (KIP-107). The leader serves it.
 
-Retention deletes the segments below the offset later. The offset is on the disk before the response is sent, so that
-deleted records do not come back after a crash (Kafka writes it once a minute).
+Retention deletes the segments below the offset later. The response is sent when the offset is on the leader's disk and
+all live replicas have it, so that deleted records do not come back after a crash or an election (Kafka writes the
+offset once a minute). After the request's timeout, partitions without that get REQUEST_TIMED_OUT.
 """
 
+import asyncio
 from typing import Any, Final, Protocol
 
-from odradek.broker.parts import HasLogs, HasPartitions
+from odradek.broker.parts import HasLogs, HasPartitions, HasRuntime
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
@@ -15,15 +17,17 @@ from odradek.model.names import INTERNAL_TOPICS
 from odradek.security import AclOperation, ResourceType
 
 
-class _Broker(HasLogs, HasPartitions, Protocol): ...
+class _Broker(HasLogs, HasPartitions, HasRuntime, Protocol): ...
 
 
 HIGH_WATERMARK: Final = -1
 """An offset that stands for the high watermark."""
 _UNKNOWN: Final = -1
+_POLL_S: Final = 0.01
+"""The interval in which the replicas' offsets are compared: deletions are rare, and followers fetch all the time."""
 
 
-def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return each partition's low watermark, which is its new log start offset.
 
     Errors: OFFSET_OUT_OF_RANGE beyond the high watermark, POLICY_VIOLATION if `cleanup.policy` lacks `delete`,
@@ -31,6 +35,7 @@ def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, 
     """
     denied = context.denied(AclOperation.DELETE, ResourceType.TOPIC, (topic.name for topic in message.topics))
     topics = []
+    waiting: list[tuple[str, dict[str, Any]]] = []
     is_changed = False
     for topic in message.topics:
         partitions = []
@@ -43,13 +48,28 @@ def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, 
                     broker.partitions, topic.name, wanted.partition_index, wanted.offset
                 )
                 is_changed |= result["low_watermark"] > before
+                waiting.append((topic.name, result))
             except KafkaError as error:
                 result["error_code"] = error.code
             partitions.append(result)
         topics.append({"name": topic.name, "partitions": partitions})
     if is_changed:
         broker.logs.checkpoints.write_all()
+    deadline_s = broker.runtime.clock.monotonic() + message.timeout.total_seconds()
+    for name, result in waiting:
+        await _wait_for_replicas(broker, name, result, deadline_s)
     return {"topics": topics}
+
+
+async def _wait_for_replicas(broker: _Broker, topic: str, result: dict[str, Any], deadline_s: float) -> None:
+    """Wait until all replicas have the new log start offset, or set an error in the result."""
+    try:
+        while broker.partitions.leader(topic, result["partition_index"]).low_watermark < result["low_watermark"]:
+            if broker.runtime.clock.monotonic() >= deadline_s:
+                raise KafkaError(ErrorCode.request_timed_out)
+            await asyncio.sleep(_POLL_S)
+    except KafkaError as error:
+        result["low_watermark"], result["error_code"] = _UNKNOWN, error.code
 
 
 def _delete(partitions: ReplicaManager, topic: str, number: int, offset: int) -> tuple[int, int]:

@@ -176,6 +176,10 @@ class Follower:
         start = min(self._log_start_offset, log.high_watermark)
         if start > log.log_start_offset:
             log.advance_log_start_offset(start)
+            checkpoints = self._logs.checkpoints
+            if not checkpoints.is_due:  # on the disk before the leader sees the offset in the next fetch
+                checkpoints.is_due = True
+                asyncio.get_running_loop().call_soon(checkpoints.write_due)
 
     async def settle(self) -> None:
         """Return when all earlier appends, also from when this broker led, are written or have failed."""

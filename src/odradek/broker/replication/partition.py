@@ -119,6 +119,11 @@ class Partition:
         return self.replication.high_watermark
 
     @property
+    def low_watermark(self) -> int:
+        """The log start offset that all replicas which may lead next have reached, too."""
+        return self.replication.low_watermark(self.log.log_start_offset, live=self._alter_partition_manager.live)
+
+    @property
     def is_end_known(self) -> bool:
         """Whether the high watermark has reached the start offset of this leader epoch (KIP-207)."""
         return self.replication.high_watermark >= self.replication.start_offset

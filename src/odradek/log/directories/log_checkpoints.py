@@ -1,6 +1,7 @@
 """Planning and writing a broker's checkpoints: recovery points, log start offsets, high watermarks, cleaner offsets."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 from odradek.log.checkpoints import meta_properties
 from odradek.log.cleaner.log_cleaner import LogCleaner
@@ -40,6 +41,8 @@ class LogCheckpoints:
         self._cleaner = cleaner
         self._on_disk_failure = on_disk_failure
         self._writer = CheckpointWriter(disk)
+        self.is_due = False
+        """Whether `write_due` is scheduled."""
         self._outdated: dict[TopicPartition, int] = {}
         """The number of the last plan with entries of a former log, by partition."""
 
@@ -60,6 +63,12 @@ class LogCheckpoints:
         except CheckpointError as error:
             self.write_failed(error)
             raise
+
+    def write_due(self) -> None:
+        """Write all files once for the changes since this was scheduled; a failed write is repeated with the next."""
+        self.is_due = False
+        with suppress(CheckpointError):
+            self.write_all()
 
     def plan(self) -> CheckpointPlan:
         """Return the current content of all files. Raises `CheckpointError` only after a passing error."""

@@ -77,8 +77,10 @@ class _Play:
             brokers=BROKERS,
             noticed_at_once=self._setup.noticed_at_once,
             tree_s=self._setup.tree_s,
+            racks=True,
         )
         self.world.simulation.network.cut_share = 0.05
+        self._spread_brokers()
         self.schedule = Schedule(
             self.world,
             FAULTS,
@@ -90,6 +92,14 @@ class _Play:
         )
         self.findings: list[str] = []
         self.error = ""
+
+    def _spread_brokers(self) -> None:
+        """Give one broker a longer way to the others."""
+        hosts, distances_s = self.world.hosts, self.world.simulation.network.distances_s
+        distant = hosts[self._setup.distant]
+        for host in hosts:
+            if host != distant and self._setup.distance_s:
+                distances_s[host, distant] = distances_s[distant, host] = self._setup.distance_s
 
     async def _scenario(self, world: World) -> None:
         workloads = [kind(world, self._setup) for kind in self._kinds]

@@ -21,7 +21,7 @@ CONFIG: Final = {
     "offsets.topic.replication.factor": "3",
     "offsets.topic.num.partitions": "1",
 }
-"""Broker configuration of every seed."""
+"""Broker configuration of every seed that does not override it."""
 
 _DRAWN: Final[Mapping[str, tuple[str, ...]]] = {
     "log.flush.mode": ("none", "none", "none", "group"),
@@ -31,6 +31,8 @@ _DRAWN: Final[Mapping[str, tuple[str, ...]]] = {
     "num.replica.fetchers": ("1", "1", "2"),
     "replica.fetch.wait.max.ms": ("500", "1500", "1500"),
     "log.dirs": ("/data", "/data", "/data-1,/data-2"),
+    "min.insync.replicas": ("2", "2", "1"),
+    "replica.selector.class": ("leader", "rack-aware"),
 }
 """Broker configuration that a seed draws."""
 
@@ -38,7 +40,10 @@ _DRAWN: Final[Mapping[str, tuple[str, ...]]] = {
 class Setup(Struct, frozen=True, kw_only=True):
     """One cluster. `tree_s` is the mean latency to the tree.
 
-    With `noticed_at_once`, the session of a killed broker ends immediately.
+    With `noticed_at_once`, the session of a killed broker ends immediately. `distance_s` is added to the latency
+    between the broker `distant` and the others, so that high watermarks lag. Topics have `replicas` replicas. Producers
+    send `burst` records at once, in batches of about `batch_size` bytes, and wait `request_timeout_ms` for responses.
+    Readers in `rack` read the replica of the broker in it, if the brokers have a selector of replicas.
     """
 
     config: dict[str, str]
@@ -46,6 +51,13 @@ class Setup(Struct, frozen=True, kw_only=True):
     noticed_at_once: bool
     partitions: int
     transaction_version: int
+    replicas: int
+    distant: int
+    distance_s: float
+    burst: int
+    batch_size: int
+    request_timeout_ms: int
+    rack: str
 
     @property
     def flushes_by_group(self) -> bool:
@@ -64,4 +76,11 @@ def draw_setup(seed: int, config: Mapping[str, str]) -> Setup:
         partitions=chance.choice((1, 2, 2, 3)),
         # Two-phase commit needs version 2.
         transaction_version=2 if "transaction.two.phase.commit.enable" in config else chance.choice((1, 2, 2)),
+        replicas=chance.choice((3, 3, 2)),
+        distant=chance.randrange(3),
+        distance_s=chance.choice((0.0, 0.0, 0.005, 0.02, 0.05)),
+        burst=chance.choice((1, 1, 12)),
+        batch_size=chance.choice((150, 16_384)),
+        request_timeout_ms=chance.choice((500, 4_000, 4_000)),
+        rack=f"rack-{chance.randrange(3)}",
     )

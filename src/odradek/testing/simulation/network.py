@@ -31,7 +31,8 @@ CONNECT_TIMEOUT_S: Final = 127.0
 class MemoryNetwork:
     """Hosts, open ports and the connections between them.
 
-    `latency_s` is the minimum and maximum one-way latency, drawn for each piece of data.
+    `latency_s` is the minimum and maximum one-way latency, drawn for each piece of data. `distances_s` is added to it,
+    by source and target, and is no fault: `heal` leaves it.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class MemoryNetwork:
         self.latency_s = latency_s
         self.cut_share = 0.25
         """The share of data that travels in several pieces."""
+        self.distances_s: dict[tuple[str, str], float] = {}
         self._clock = clock
         self._entropy = entropy
         self._trace = trace
@@ -197,7 +199,10 @@ class MemoryNetwork:
     def latency(self, source: str = "", target: str = "") -> float:
         least, most = self.latency_s
         delay_s = least + (most - least) * self._entropy.random()
-        return delay_s + self._slow_s.get((source, target), 0.0) if self._slow_s else delay_s
+        if self._slow_s or self.distances_s:
+            way = source, target
+            delay_s += self._slow_s.get(way, 0.0) + self.distances_s.get(way, 0.0)
+        return delay_s
 
     def cut_point(self, size: int) -> int:
         """Return how many of `size` bytes travel as one piece: all of them, or sometimes a random part."""

@@ -15,12 +15,17 @@ _MOST_BYTES: Final = 1 << 24
 
 
 class HighWatermarks:
-    """The high watermarks of leaders over time. A new leader may start with a lower one; no leader's goes back."""
+    """The high watermarks of leaders over time. A new leader may start with a lower one; no leader's goes back.
+
+    While an ISR has fewer than `min.insync.replicas` members, no high watermark advances (KIP-966).
+    """
 
     def __init__(self, world: World, topics: Sequence[str]) -> None:
         self._world = world
         self._topics = frozenset(topics)
         self._seen: dict[Partition, int] = {}
+        self._too_small: dict[Partition, int] = {}
+        """The partition epochs of those whose ISR was too small at the last look."""
 
     async def watch(self) -> None:
         """Call `look` twice a second, until cancelled."""
@@ -36,7 +41,15 @@ class HighWatermarks:
                 raise BrokenPromiseError(
                     f"the high watermark of {partition.topic_partition} went back from {before} to {now}"
                 )
+            if now > before and self._too_small.get(partition) == partition.replication.partition_epoch:
+                raise BrokenPromiseError(
+                    f"{partition.topic_partition} has committed offsets {before} to {now} with the ISR {partition.isr}"
+                )
             self._seen[partition] = now
+            if len(partition.isr) < min(
+                partition.log.config.min_insync_replicas, len(partition.replication.remotes) + 1
+            ):
+                self._too_small[partition] = partition.replication.partition_epoch
 
     def findings(self) -> list[str]:
         """Return the high watermarks below the highest one seen, and the replicas that differ from their leaders.
@@ -61,7 +74,8 @@ class HighWatermarks:
         place, end = leader.topic_partition, leader.high_watermark
         if "compact" in leader.log.config.cleanup_policy:
             return []  # each replica is compacted by itself
-        logs = {number: broker.logs.get(place) for number, broker in self._world.running.items()}
+        replicas = {leader.replication.broker_id, *leader.replication.remotes}
+        logs = {number: broker.logs.get(place) for number, broker in self._world.running.items() if number in replicas}
         # Each replica deletes old segments by itself.
         start = max([leader.log.log_start_offset, *(log.log_start_offset for log in logs.values() if log is not None)])
         expected = _batches(leader.log, start, end)

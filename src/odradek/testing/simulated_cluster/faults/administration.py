@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
-from odradek.testing.simulated_cluster.faults.schedule import Schedule, is_in_tree, partition_states
+from odradek.testing.simulated_cluster.faults.schedule import Schedule, assignments, is_in_tree, partition_states
 from odradek.testing.simulated_cluster.promises import BROKERS, CLIENTS, PATIENCE_S, BrokenPromiseError
 from odradek.testing.world import until
 
@@ -53,12 +53,12 @@ async def rolling_restart(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def reassign(schedule: Schedule, one: int, other: int) -> None:
-    """Move a partition off the third broker, and back when the faults have ended."""
+    """Move a partition to two brokers, and back when the faults have ended."""
     if not schedule.topics:
         return
     world = schedule.world
     place = TopicPartition(schedule.chance.choice(schedule.topics), 0)
-    third = 3 - one - other
+    home = sorted(assignments(world, place.topic)[0], key=lambda replica: replica != other)
 
     async def set_replicas(*replicas: int) -> None:
         with suppress(OdradekError):
@@ -68,11 +68,11 @@ async def reassign(schedule: Schedule, one: int, other: int) -> None:
     async def move_back() -> None:
         def is_back() -> bool:
             (state, *_) = partition_states(world, place.topic)
-            return state is not None and sorted(state.isr) == list(range(BROKERS))
+            return state is not None and sorted(state.isr) == sorted(home)
 
         await asyncio.sleep(5)  # requests that the network held take effect first
         for _ in range(20):
-            await set_replicas(other, one, third)
+            await set_replicas(*home)
             with suppress(TimeoutError):
                 await until(is_back, within_s=10.0)
                 return

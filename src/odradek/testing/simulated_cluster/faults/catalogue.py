@@ -5,6 +5,7 @@ from typing import Final
 
 from odradek.testing.simulated_cluster.faults import (
     administration,
+    aimed,
     disks,
     network,
     processes,
@@ -30,6 +31,8 @@ FAULTS: Final[dict[str, Fault]] = {
         shortages.take_sockets, shortages.crowd, shortages.hoard,
         time.pause, time.pause_client, time.jump_clock, time.jump_one_clock, time.drift,
         administration.create, administration.reassign, administration.rolling_restart,
+        aimed.kill_leader_ahead, aimed.strand_leader, aimed.kill_at_isr_change, aimed.restart_in_flight,
+        aimed.kill_in_sync, aimed.restart_all, aimed.kill_at_a_rare_branch,
         transactions.crash_at_an_end, transactions.abort_while_requests_are_held, transactions.oversleep,
         security.revoke_acls, security.rotate_password,
     )
@@ -45,8 +48,10 @@ _OF_WORKLOADS: Final = {
     "force_cleaner": "compacted",
 }
 """The workload without which a fault has no effect."""
+_OFTEN: Final = [name for name, fault in FAULTS.items() if fault.__module__ == aimed.__name__]
+"""Faults that a seed draws twice as often as others."""
 
 
 def names_for(workloads: Collection[str]) -> list[str]:
     """Return the names of the faults that have an effect on these workloads."""
-    return [name for name in FAULTS if _OF_WORKLOADS.get(name) in (None, *workloads)]
+    return [name for name in [*FAULTS, *_OFTEN] if _OF_WORKLOADS.get(name) in (None, *workloads)]

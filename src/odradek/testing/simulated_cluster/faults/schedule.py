@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from odradek.metadata import paths
-from odradek.metadata.nodes import PartitionStateNode
+from odradek.metadata.nodes import PartitionStateNode, TopicNode
 from odradek.model import TopicPartition
 from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.testing.simulated_cluster.promises import BROKERS, PATIENCE_S
@@ -120,7 +120,7 @@ class Schedule:
 
     async def _play(self, deed: Deed) -> None:
         name = deed.name
-        if name == "cut_power" and not self._power_may_go():
+        if name == "cut_power" and not self.power_may_go():
             name = "kill"
         if name in NEEDS_RUNNING and deed.one not in self.world.running:
             return
@@ -163,7 +163,7 @@ class Schedule:
         """Whether nothing is left to undo, every replica is in sync, and no change of an ISR is pending."""
         return not self._undo and not self._repairs and self.is_whole() and not self._is_isr_changing()
 
-    def _power_may_go(self) -> bool:
+    def power_may_go(self) -> bool:
         """Whether a broker may lose power: with group flush, acknowledged records are on the disks of the whole ISR."""
         return self._flushes_by_group or self.is_quiet()
 
@@ -175,9 +175,9 @@ class Schedule:
         """Whether every broker runs and every replica of `topics` and of internal topics is in sync, by the tree."""
         internal = [topic for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if is_in_tree(self.world, topic)]
         return len(self.world.running) == BROKERS and all(
-            state is not None and state.leader in self.world.running and len(state.isr) == BROKERS
+            state is not None and state.leader in self.world.running and len(state.isr) == len(replicas)
             for topic in (*self.topics, *internal)
-            for state in partition_states(self.world, topic)
+            for state, replicas in zip(partition_states(self.world, topic), assignments(self.world, topic), strict=True)
         )
 
 
@@ -190,6 +190,13 @@ def partition_states(world: World, topic: str) -> Iterator[PartitionStateNode | 
         path = paths.partition_state(TopicPartition(topic, number))
         record = world.tree.find(path)
         yield None if record is None else PartitionStateNode.decode(path, record.data)
+
+
+def assignments(world: World, topic: str) -> list[tuple[int, ...]]:
+    """Return the replicas of each partition of a topic by the tree; one empty tuple for a topic that it lacks."""
+    record = world.tree.find(paths.topic(topic)) if is_in_tree(world, topic) else None
+    replicas = {} if record is None else TopicNode.decode(paths.topic(topic), record.data).replicas
+    return [replicas[number] for number in sorted(replicas)] or [()]
 
 
 def leaders(world: World, topic: str) -> list[int]:

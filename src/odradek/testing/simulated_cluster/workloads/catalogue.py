@@ -7,6 +7,7 @@ from odradek.testing.simulated_cluster.workloads.administration import Administr
 from odradek.testing.simulated_cluster.workloads.classic_group import ClassicGroup
 from odradek.testing.simulated_cluster.workloads.compacted import Compacted
 from odradek.testing.simulated_cluster.workloads.consumer_group import ConsumerGroup
+from odradek.testing.simulated_cluster.workloads.deletions import Deletions
 from odradek.testing.simulated_cluster.workloads.records import Records
 from odradek.testing.simulated_cluster.workloads.retained import Retained
 from odradek.testing.simulated_cluster.workloads.security import Security
@@ -20,6 +21,7 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
     "classic-group": ClassicGroup,
     "compacted": Compacted,
     "consumer-group": ConsumerGroup,
+    "deletions": Deletions,
     "records": Records,
     "security": Security,
     "retained": Retained,

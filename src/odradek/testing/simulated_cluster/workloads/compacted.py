@@ -35,7 +35,8 @@ class Compacted(Workload):
     async def start(self) -> None:
         """Create the topic, and begin to write."""
         config = {"cleanup.policy": "compact", "segment.bytes": "1024", "min.cleanable.dirty.ratio": "0.01"}
-        await create_topic(self.world, TOPIC, 1, **config, **{"delete.retention.ms": "5000", "segment.ms": "5000"})
+        config |= {"delete.retention.ms": "5000", "segment.ms": "5000"}
+        await create_topic(self.world, TOPIC, 1, replicas=self.setup.replicas, **config)
         with self.world.simulation.on("table-writer"):
             await self._producer.start()
             self._writing = asyncio.create_task(self._write(), name="table-writer")

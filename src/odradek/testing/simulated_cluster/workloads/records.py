@@ -17,14 +17,18 @@ TOPIC: Final = "t"
 
 
 class RecordingProducer:
-    """A producer that sends to each partition in turn until it is stopped, and records the outcomes."""
+    """A producer that sends `burst` records to each partition in turn until it is stopped, and records the outcomes."""
 
-    def __init__(self, world: World, history: History, host: str, *, partitions: int = 2, **settings: Any) -> None:
+    def __init__(
+        self, world: World, history: History, host: str, *, partitions: int = 2, burst: int = 1, **settings: Any
+    ) -> None:
         self._world = world
         self._history = history
         self._host = host
         self._partitions = partitions
-        self._producer: Producer = world.producer(host, delivery_timeout_ms=3_000_000, **CLIENTS, **settings)
+        self._burst = burst
+        settings = {**CLIENTS, "delivery_timeout_ms": 3_000_000, **settings}
+        self._producer: Producer = world.producer(host, **settings)
         self._chance = world.simulation.entropy(host)
         self._sending: asyncio.Task[None] | None = None
         self.waiting: set[asyncio.Future[Any]] = set()
@@ -46,7 +50,7 @@ class RecordingProducer:
     async def _send(self) -> None:
         number = 0
         while True:
-            place = TopicPartition(TOPIC, number % self._partitions)
+            place = TopicPartition(TOPIC, number // self._burst % self._partitions)
             if len(self.waiting) < 100:
                 value = b"%s-%d" % (self._host.encode(), number)
                 send = self._history.send(self._host, place, value, now=self._world.now_s)
@@ -54,6 +58,8 @@ class RecordingProducer:
                 self.waiting.add(delivery)
                 delivery.add_done_callback(partial(self._note, send))
                 number += 1
+                if number % self._burst:
+                    continue
             await asyncio.sleep(self._chance.choice((0.0, 0.1, 1.5)))
 
     def _note(self, send: Send, done: "asyncio.Future[Any]") -> None:
@@ -68,12 +74,12 @@ class RecordingProducer:
 class RecordingConsumer:
     """A consumer that reads all partitions from their beginning."""
 
-    def __init__(self, world: World, history: History, host: str, *, partitions: int = 2) -> None:
+    def __init__(self, world: World, history: History, host: str, *, partitions: int = 2, **settings: Any) -> None:
         self._world = world
         self._history = history
         self._host = host
         self._partitions = partitions
-        self._consumer: Consumer = world.consumer(host, auto_offset_reset="none", **READERS)
+        self._consumer: Consumer = world.consumer(host, auto_offset_reset="none", **READERS, **settings)
         self._polling: asyncio.Task[None] | None = None
         self.next_offset: dict[TopicPartition, int] = {}
 
@@ -115,15 +121,21 @@ class Records(Workload):
         super().__init__(world, setup)
         count = setup.partitions
         self.history = History()
+        settings = {
+            "partitions": count,
+            "burst": setup.burst,
+            "batch_size": setup.batch_size,
+            "request_timeout_ms": setup.request_timeout_ms,
+        }
         self._producers = [
-            RecordingProducer(world, self.history, "writer-0", partitions=count),
-            RecordingProducer(world, self.history, "writer-1", partitions=count, linger_ms=20),
+            RecordingProducer(world, self.history, "writer-0", **settings),
+            RecordingProducer(world, self.history, "writer-1", linger_ms=20, **settings),
         ]
-        self._consumer = RecordingConsumer(world, self.history, "reader-0", partitions=count)
+        self._consumer = RecordingConsumer(world, self.history, "reader-0", partitions=count, client_rack=setup.rack)
 
     async def start(self) -> None:
         """Start the clients, and return when records are acknowledged."""
-        await create_topic(self.world, TOPIC, self.setup.partitions)
+        await create_topic(self.world, TOPIC, self.setup.partitions, replicas=self.setup.replicas)
         for producer in self._producers:
             await producer.start()
         await self._consumer.start()

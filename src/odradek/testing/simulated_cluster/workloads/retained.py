@@ -46,7 +46,9 @@ class Retained(Workload):
 
     async def start(self) -> None:
         """Start the clients, and return when records have been read."""
-        await create_topic(self.world, TOPIC, 1, **{"segment.bytes": "2048", "retention.ms": "-1"})
+        await create_topic(
+            self.world, TOPIC, 1, replicas=self.setup.replicas, **{"segment.bytes": "2048", "retention.ms": "-1"}
+        )
         for host, client, work in (
             (self.clients[0], self._producer, self._write), (self.clients[1], self._consumer, self._read),
         ):  # fmt: skip

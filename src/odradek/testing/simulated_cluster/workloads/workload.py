@@ -35,12 +35,14 @@ class Workload(ABC):
         """End the load after the faults have ended, and return the findings of its checks."""
 
 
-async def create_topic(world: World, topic: str, partitions: int = 2, **configs: str) -> None:
-    """Create a topic with a replica on each broker, as soon as there are enough brokers."""
+async def create_topic(
+    world: World, topic: str, partitions: int = 2, *, replicas: int = BROKERS, **configs: str
+) -> None:
+    """Create a topic as soon as there are enough brokers."""
     async with world.admin() as admin:
         for remaining in reversed(range(100)):
             try:
-                await admin.create_topic(topic, partitions=partitions, replication_factor=BROKERS, configs=configs)
+                await admin.create_topic(topic, partitions=partitions, replication_factor=replicas, configs=configs)
                 return
             except (KafkaError, UnavailableError):
                 if not remaining:

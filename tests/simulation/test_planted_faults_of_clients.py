@@ -13,6 +13,7 @@ from odradek.groups import ClassicGroup
 from odradek.model import ErrorCode
 from odradek.security import AclAuthorizer
 from odradek.testing.simulated_cluster.seed_run import SeedPlan, run_seed
+from odradek.testing.simulated_cluster.workloads import two_phase, zookeeper_group
 from odradek.transactions.transaction_machine import TransactionMachine
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -52,6 +53,7 @@ def prepared_transactions_time_out(patch: pytest.MonkeyPatch) -> None:
 def epochs_never_end(patch: pytest.MonkeyPatch) -> None:
     for module in ("transaction", "transaction_machine"):
         patch.setattr(f"odradek.transactions.{module}.is_exhausted", lambda epoch: False)
+    patch.setattr(two_phase, "PATIENCE_S", 60.0)  # the applications never commit again
 
 
 def claims_are_not_made(patch: pytest.MonkeyPatch) -> None:
@@ -59,6 +61,7 @@ def claims_are_not_made(patch: pytest.MonkeyPatch) -> None:
         return True
 
     patch.setattr(GroupTree, "claim", claim)
+    patch.setattr(zookeeper_group, "PATIENCE_S", 60.0)  # the claims never come
 
 
 def former_ids_of_static_members_are_valid(patch: pytest.MonkeyPatch) -> None:
@@ -84,7 +87,7 @@ PLANS: Final[Mapping[Plant, SeedPlan]] = {
         seed=0, workloads=("two-phase",), faults=("blink",), count=2, virtual_s=20.0
     ),
     epochs_never_end: SeedPlan(seed=0, workloads=("two-phase",), faults=("blink",)),
-    claims_are_not_made: SeedPlan(seed=0, workloads=("zookeeper-group",), faults=("blink",)),
+    claims_are_not_made: SeedPlan(seed=0, workloads=("zookeeper-group",), faults=("blink",), count=1, virtual_s=5.0),
     former_ids_of_static_members_are_valid: SeedPlan(seed=0, workloads=("classic-group",), faults=("blink",)),
 }
 

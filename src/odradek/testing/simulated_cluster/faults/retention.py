@@ -80,7 +80,7 @@ async def _call(schedule: Schedule, call: Callable[[Admin], Awaitable[object]]) 
     """Call as an operator, and return whether that succeeded."""
     world = schedule.world
     with suppress(OdradekError):
-        async with Admin(world.servers, runtime=world.simulation.runtime("operator"), **CLIENTS) as admin:
+        async with world.admin("operator", **CLIENTS) as admin:
             await call(admin)
             return True
     return False

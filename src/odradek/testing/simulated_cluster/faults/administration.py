@@ -58,7 +58,8 @@ async def reassign(schedule: Schedule, one: int, other: int) -> None:
         return
     world = schedule.world
     place = TopicPartition(schedule.chance.choice(schedule.topics), 0)
-    home = sorted(assignments(world, place.topic)[0], key=lambda replica: replica != other)
+    replicas = schedule.homes.setdefault(place.topic, assignments(world, place.topic)[0])
+    home = sorted(replicas, key=lambda replica: replica != other)
 
     async def set_replicas(*replicas: int) -> None:
         with suppress(OdradekError):

@@ -75,6 +75,8 @@ class Schedule:
         self.workloads: Sequence[Workload] = ()
         self.chance = random.Random()
         """The random numbers of the deed that is being played."""
+        self.homes: dict[str, tuple[int, ...]] = {}
+        """The replicas of the first partition of each topic that was reassigned, before that."""
         self.has_flipped = False
         self._kinds = kinds
         self._names = list(names or kinds)

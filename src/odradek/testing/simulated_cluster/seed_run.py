@@ -10,6 +10,7 @@ The same plan gives the same result, byte for byte. A plan and a result are valu
 import asyncio
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 
 from msgspec import Struct, field
 
@@ -116,6 +117,8 @@ class _Play:
             await self.schedule.finish()
             await until(self.schedule.is_whole, within_s=PATIENCE_S, each_s=0.2)
             watcher.cancel()
+        with suppress(TimeoutError):
+            await until(lambda: not watermarks.lower(), within_s=PATIENCE_S, each_s=0.2)
         self.findings += watermarks.findings()
         for workload in workloads:
             self.findings += await workload.finish()

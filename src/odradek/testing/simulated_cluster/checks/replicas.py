@@ -56,16 +56,19 @@ class HighWatermarks:
 
         Every replica must be in sync.
         """
+        return self.lower() + [sentence for each in self._led() for sentence in self._differences(each)]
+
+    def lower(self) -> list[str]:
+        """Return the high watermarks below the highest one seen; a new leader's is until its followers fetch."""
         highest: dict[TopicPartition, int] = {}
         for partition, offset in self._seen.items():
             place = partition.topic_partition
             highest[place] = max(highest.get(place, 0), offset)
-        lost = [
+        return [
             f"{each.topic_partition} has the high watermark {each.high_watermark}, and had {before}"
             for each in self._led()
             if each.high_watermark < (before := highest.get(each.topic_partition, 0))
         ]
-        return lost + [sentence for each in self._led() for sentence in self._differences(each)]
 
     def _led(self) -> list[Partition]:
         return [each for each in self._world.led if each.topic_partition.topic in self._topics]

@@ -24,11 +24,16 @@ async def flip_bit(schedule: Schedule, one: int, other: int) -> None:
     world.simulation.network.heal()  # the broker that takes over must receive the controller's requests
     partition = chance.choice(sorted(led, key=lambda each: each.topic_partition))
     log, disk = partition.log, world.simulation.disk(world.hosts[one])
-    written = [each for each in log.segments if each.written_size]
+    # Consumers do not read what was deleted from the start of a segment.
+    written = [
+        (segment, batch)
+        for segment in log.segments
+        for batch in segment.scan()
+        if batch[1].base_offset >= log.log_start_offset
+    ]
     if not written:
         return
-    segment = chance.choice(written)
-    batch = chance.choice(list(segment.scan()))
+    segment, batch = chance.choice(written)
     data = bytearray(disk.read_file(segment.log.path))
     data[batch[0] + chance.randrange(CRC_START, batch[1].size)] ^= 1 << chance.randrange(8)
     file = disk.open(segment.log.path)
@@ -40,6 +45,8 @@ async def flip_bit(schedule: Schedule, one: int, other: int) -> None:
     async with asyncio.timeout(PATIENCE_S), world.consumer("finder") as consumer:
         consumer.assign([place])
         while log.damage is None:
+            if log.log_start_offset > batch[1].base_offset:
+                return  # it was deleted before a consumer read it
             consumer.seek(place, log.log_start_offset)
             await consumer.poll(1_000)
             await asyncio.sleep(0.01)

@@ -58,7 +58,7 @@ async def _coordinator(client: WireClient, name: str) -> int:
 async def _append(world: World, number: int, batch: bytes) -> None:
     leader = await world.client("admin", broker=number)
     # Brokers let the admin client append to internal topics.
-    body = produce_body(TRANSACTIONS_TOPIC, batch)
+    body = produce_body(TRANSACTIONS_TOPIC, batch, timeout_ms=60_000)
     leader.send(ApiKey.PRODUCE, body, PRODUCE_VERSION, client_id=ADMIN_CLIENT_ID)
     written = (await leader.produce_response()).topics[0].partitions[0]
     assert written.error_code == ErrorCode.none, written

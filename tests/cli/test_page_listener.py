@@ -39,6 +39,19 @@ def test_users_log_in_at_a_listener_with_sasl_whose_broker_is_trusted_by_its_own
     }  # fmt: skip
 
 
+def test_a_listener_with_a_login_comes_before_one_with_tls_alone_and_one_for_certificates_is_passed_over() -> None:
+    assert chosen("SSL://:9093,SASL_SSL://:9094", **TLS, **SCRAM).number == 1
+    assert not chosen("SSL://:9093", **TLS).requires_login
+    mutual = {"ssl.client.auth": "required", "ssl.truststore.location": "/ca.pem"}
+    assert chosen("SSL://:9093,PLAINTEXT://:9092", **TLS, **mutual).number == 1
+
+
+def test_the_password_of_a_truststore_is_not_in_the_text_of_a_listener() -> None:
+    found = chosen("SSL://:9093", **TLS, **{"ssl.truststore.location": "/ca.p12", "ssl.truststore.password": "secret"})
+    assert found.client["ssl_truststore_password"] == "secret"
+    assert "secret" not in repr(found)
+
+
 @pytest.mark.parametrize(
     "keys", [{"listeners": "SSL://:9093", "ssl.client.auth": "required", "ssl.truststore.location": "/ca.pem"},
              {"listeners": "SASL_SSL://:9093", "sasl.enabled.mechanisms": "OAUTHBEARER"}]

@@ -1,13 +1,15 @@
 """The view of the cluster, of a real one (X3)."""
 
 import asyncio
+from html import unescape
 from typing import cast
 
 import pytest
+from members import reading
 from visitor import visiting
 
 from odradek import __version__
-from odradek.clients import Admin
+from odradek.clients import Admin, Consumer
 from odradek.clients.admin.descriptions import ConfigEntry, ConfigResource, ConfigSource
 from odradek.clients.admin.features import BrokerVersions
 from odradek.clients.admin.versions import Versions, read_versions
@@ -59,6 +61,25 @@ async def test_the_version_of_a_broker_is_that_of_its_configuration_or_unknown()
 
     found = await read_versions(cast("Admin", Brokers()), [1, 2])
     assert found == Versions(brokers={1: "Kafka, protocol 3.6-IV2", 2: ""})
+
+
+async def test_a_group_that_waits_for_a_member_is_named_with_that_member(kafka: Cluster) -> None:
+    kafka.create_topic("stuck", partitions=2)
+    servers = {"bootstrap_servers": kafka.bootstrap_servers}
+    text = ""
+    async with (
+        visiting(PageSettings(client=servers)) as visitor,
+        Consumer("stuck", **servers, group_id="it's", client_id="silent") as silent,
+    ):
+        while not silent.assignment():
+            await silent.poll(timeout_ms=100)
+        async with reading(kafka, "stuck", "it's"), visitor.watching("/") as parts, asyncio.timeout(30):
+            while "waits until all members have joined again" not in text:
+                text = unescape((await anext(parts))["html"])
+    assert "Nothing is wrong" not in text
+    assert '<a href="/group?id=it%27s">Group it\'s waits' in text
+    assert "Check whether these poll, which had partitions before: silent-" in text
+    assert f"""odradek groups waiting 'it'"'"'s' -b {kafka.bootstrap_servers}""" in text
 
 
 async def test_without_a_cluster_the_page_says_so_and_the_next_request_tries_again() -> None:

@@ -1,6 +1,7 @@
 """The virtual loop: time jumps, order comes from the seed, and waiting for nothing is an error."""
 
 import asyncio
+import gc
 import random
 from typing import Any
 
@@ -126,6 +127,26 @@ def test_waiting_for_an_event_that_cannot_happen_is_an_error_that_names_the_wait
 
     with pytest.raises(DeadlockError, match=r"the forgotten one: .*wait_in_vain \(.*test_virtual_loop.py:\d+\)"):
         run(main())
+
+
+def test_a_task_that_waits_for_ever_is_not_collected_but_cancelled_at_the_end():
+    ended = []
+
+    async def wait_in_vain() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.append("cancelled")
+
+    async def main() -> list[str]:
+        asyncio.create_task(wait_in_vain())  # noqa: RUF006
+        for _ in range(1100):  # finished tasks are dropped, those that wait are not
+            await asyncio.create_task(asyncio.sleep(0))
+        gc.collect()
+        return list(ended)
+
+    before_the_end, _, _ = run(main())
+    assert (before_the_end, ended) == ([], ["cancelled"])
 
 
 def test_a_loop_that_never_lets_time_pass_is_an_error():

@@ -20,6 +20,10 @@ class PageListener(Struct, frozen=True, kw_only=True):
     client: dict[str, Any]
     requires_login: bool = False
 
+    def __repr__(self) -> str:
+        """Return the listener without the password of its truststore."""
+        return f"PageListener(number={self.number}, requires_login={self.requires_login})"
+
 
 def page_listener(config: BrokerConfig, page: str, *, is_network_allowed: bool) -> PageListener:
     """Return the listener for a page at the address `page`. Raises `ConfigurationError` if there is none."""
@@ -28,7 +32,7 @@ def page_listener(config: BrokerConfig, page: str, *, is_network_allowed: bool) 
     plain = [each.protocol is SecurityProtocol.PLAINTEXT for each in settings]
     # A plain listener for this machine alone is as open as the page.
     is_open = [plain[n] and (n == 0 or is_loopback(each.host)) for n, each in enumerate(listeners)]
-    order = sorted(range(len(listeners)), key=lambda n: not is_open[n])
+    order = sorted(range(len(listeners)), key=lambda n: (not is_open[n], not settings[n].protocol.uses_sasl))
     found = next((each for number in order if (each := _usable(number, settings[number])) is not None), None)
     if found is None:
         raise ConfigurationError(

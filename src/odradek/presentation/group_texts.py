@@ -1,10 +1,10 @@
 """Texts about groups: what members hold and wait for, and what a rebalance has cost."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from odradek.clients.admin.descriptions import GroupDescription
+from odradek.clients.admin.descriptions import GroupDescription, MemberDescription
 from odradek.clients.admin.group_waits import GroupWaits, MemberWaits, PartitionWait
 from odradek.model import TopicPartition
 
@@ -12,6 +12,7 @@ WAITING_STATES: Final = {
     "PreparingRebalance": "waits until all members have joined again; the coordinator does not say which have",
     "CompletingRebalance": "waits until its leading member has assigned the partitions",
 }
+_MOST_NAMED: Final = 5
 
 
 def assignment_text(partitions: Iterable[tuple[str, int]]) -> str | None:
@@ -74,6 +75,29 @@ def _order(wait: PartitionWait) -> tuple[str, int, int, TopicPartition]:
 
 def _elapsed(at_ms: int | None, elapsed_ms: Callable[[int], int]) -> str | None:
     return None if at_ms is None else f"{max(elapsed_ms(at_ms), 0) / 1000:.1f}"
+
+
+def suspects(group: GroupDescription) -> list[str]:
+    """Return sentences on the members that may delay a rebalance.
+
+    Of a classic group, they are those that had partitions before, as the coordinator does not say which have joined.
+    """
+    if group.assignment_epoch is not None:
+        behind = [each for each in group.members if each.epoch != group.assignment_epoch]
+        return [f"Not at epoch {group.assignment_epoch} yet: {_named(behind)}."] if behind else []
+    if group.group_state != "PreparingRebalance":
+        return []
+    text = (
+        "A member joins again at its next poll. One that does not poll delays the others, until the group removes "
+        "it after its max.poll.interval.ms, by default 5 minutes."
+    )
+    had = [each for each in group.members if each.assignment]
+    return [*([f"Check whether these poll, which had partitions before: {_named(had)}."] if had else []), text]
+
+
+def _named(members: Sequence[MemberDescription]) -> str:
+    more = f" and {len(members) - _MOST_NAMED:,} more" if len(members) > _MOST_NAMED else ""
+    return ", ".join(f"{each.member_id} on {each.client_host.lstrip('/')}" for each in members[:_MOST_NAMED]) + more
 
 
 def waited_for(rebalance: Mapping[str, Any]) -> str | None:

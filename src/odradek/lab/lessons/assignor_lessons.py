@@ -48,9 +48,9 @@ LESSONS: Final = (
         section=3,
         title="roundrobin with different subscriptions",
         text="A member that does not subscribe to a topic is passed over. With three topics for members in a circle, "
-        "each still has three. With t0, t1 and t2 for one, two and three members, C2 alone can take t2: it has "
-        "four partitions, the others one.",
-        look="The ring goes on behind the member that was passed over, so remainders may pile up.",
+        "each still has three. With t0 for three members, t1 for two of them and t2 for C2 alone, C2 has four "
+        "partitions, the others one.",
+        look="The ring goes on behind the member that was passed over, so shares may become unequal.",
         assigned=(
             Assigned(
                 strategy="roundrobin",
@@ -155,8 +155,8 @@ LESSONS: Final = (
         key="claims",
         section=3,
         title="sticky: two members claim the same partition",
-        text="A member that was away for a while still believes that it owns 0 and 1. What it owned travels with the "
-        "generation: the newer claim wins. If both claims are of the same generation, neither counts.",
+        text="A member that was away for a while still claims 0 and 1, which C1 has by now. A claim travels with its "
+        "generation: the newer one wins. If both claims are of the same generation, neither counts.",
         look="First drawing: C1's claim of generation 4 beats C0's of generation 3. Second drawing: both claims are "
         "void, so that 0 and 1 are dealt out anew.",
         assigned=(
@@ -201,7 +201,8 @@ LESSONS: Final = (
         title="Members read replicas of their own rack (KIP-881)",
         text="Members are on racks a, b and c; the copies of partitions 0, 1 and 2 are on c, b and a, and so on. With "
         "racks, range keeps its counts and gives each member partitions with a copy on its rack.",
-        look="Compare with the second drawing, which is range without racks: 0 and 1 would be read across racks.",
+        look="The second drawing is range without racks: every partition would be read across racks. Members read from "
+        "a replica that does not lead if the brokers' replica.selector.class is RackAwareReplicaSelector.",
         assigned=(
             Assigned(
                 strategy="range",

@@ -147,9 +147,9 @@ _SIMPLE: Final = (
         key="leader-found",
         section=5,
         title="A reader without a group finds the leader",
-        text="A simple consumer reads the partition of its choice from the offset of its choice. It asks any broker "
-        "for the topic's leaders and replicas, and fetches from the leader. Its offsets are its own: this one reads "
-        "the same three messages from offset 0 again and again.",
+        text="A simple consumer reads the partition of its choice from the offset of its choice. It requests the "
+        "topic's leaders and replicas from any broker, and fetches from the leader. Its offsets are its own: this one "
+        "reads the same three messages from offset 0 again and again.",
         look="Step from 0 s on: Metadata, then Fetch. There are no joins and no heartbeats, and no group waits for it.",
         played=Played(script="0:reader,6:end", partitions=1),
     ),
@@ -157,8 +157,8 @@ _SIMPLE: Final = (
         key="leader-changes",
         section=5,
         title="Its leader dies, and it follows",
-        text="Broker 0 leads the partition and dies at 5 s. The reader's connection closes, it asks the other brokers "
-        "for the leader until there is one, and fetches from the same offset there.",
+        text="Broker 0 leads the partition and dies at 5 s. The reader's connection closes, it requests "
+        "the leader from the other brokers until there is one, and fetches from the same offset there.",
         look="Step from 5 s on. A member of a group beside it has the same leader to follow; in generation 1 its group "
         "also rebalances, because it watches the brokers.",
         played=Played(script="0:join,0:reader,5:broker-0,15:broker-0-back,25:end", partitions=1, at_ms=5_000),
@@ -170,9 +170,9 @@ _COORDINATOR: Final = (
         key="coordinator",
         section=6,
         title="A rebalance and its messages",
-        text="A member asks any broker for its group's coordinator, and joins there. In generation 2, the coordinator "
-        "collects all joins (PreparingRebalance), begins a generation (CompletingRebalance), and one member, the "
-        "leader, computes the assignment. In generation 3, heartbeats alone carry all of it.",
+        text="A member finds its group's coordinator by a request to any broker, and joins there. In generation 2, the "
+        "coordinator collects all joins (PreparingRebalance), begins a generation (CompletingRebalance), and one "
+        "member, the leader, computes the assignment. In generation 3, heartbeats alone carry all of it.",
         look="Step from 5 s on: JoinGroup and SyncGroup in generation 2, ConsumerGroupHeartbeat in generation 3.",
         played=Played(script="0:join,0:join,5:join,12:end", at_ms=5_000),
     ),

@@ -14,8 +14,8 @@ LESSONS: Final = (
         key="keys",
         section=2,
         title="A key chooses the partition",
-        text="Records with the same key go to the same partition, so they stay in order. All partitioners since Kafka "
-        "0.9 use murmur2(key) modulo the number of partitions, as the Java client does.",
+        text="Records with the same key go to the same partition, so they stay in order. The Java producer, which came "
+        "with Kafka 0.8.2, takes the positive part of murmur2(key) modulo the number of partitions, and still does.",
         look="The rows are equal for all three partitioners. Partition 1 gets none of the three keys: a hash does not "
         "spread few keys evenly.",
         placed=tuple(
@@ -93,7 +93,7 @@ LESSONS: Final = (
         section=2,
         title="Kafka 0.8: the hash of Java's strings",
         text="Kafka 0.8 took String.hashCode of the key: the keys 1, 2 and 3 go to three different partitions. Records "
-        "without a key go to one random partition for ten minutes, and then to another one.",
+        "without a key go to one random partition for ten minutes; then the partition is drawn again.",
         look="Ten minutes of one partition: that is why the small topics of that time looked uneven.",
         placed=(Placed(partitioner="legacy", keys=_ONE_TO_THREE, partitions=3, states={0: "3", 1: "1", 2: "2"}),),
         tables=(legacy_time,),
@@ -104,7 +104,8 @@ LESSONS: Final = (
         title="A partitioner of your own",
         text="Any object with the method partition can be the partitioner of a producer. This one reserves partition "
         "0 for urgent records, and spreads the others by the length of their keys.",
-        look="Choose it with Producer(partitioner=UrgentFirst()). A method on_new_batch is called if there is one.",
+        look="Choose it with Producer(partitioner=UrgentFirst()), for topics of two partitions or more. A method "
+        "on_new_batch is called if there is one.",
         placed=(
             Placed(
                 partitioner="odradek.lab.lessons.custom:UrgentFirst",

@@ -168,7 +168,7 @@ class _Player:
         elif action is Action.DIE:
             self._note(f"member-{number} dies: it sends nothing more", Kind.CLICK)
             self._members[number].die()
-            self._members[number] = _Gone(self._members[number])
+            self._members[number] = _Gone(f"member-{number}")
             if self._generation is Generation.ZOOKEEPER:
                 text = f"member-{number}'s session ends in ZooKeeper: its znodes vanish, and all watches fire"
                 loop.call_later(SESSION_MS / 1000, self._note, text)
@@ -217,7 +217,7 @@ class _Player:
             await member.leave()
         except OdradekError as error:
             self._note(f"{member.name} could not leave the group: {error}", Kind.CLICK)
-        self._members[number] = _Gone(member)
+        self._members[number] = _Gone(member.name)
 
     async def _kill(self, number: int, text: str) -> None:
         self._note(text, Kind.CLICK)
@@ -421,11 +421,10 @@ class _Player:
 
 
 class _Gone:
-    """A member that has left or died: it owns nothing. Its tasks still wait, so that it must not be collected."""
+    """A member that has left or died: it owns nothing."""
 
-    def __init__(self, member: GroupMember) -> None:
-        self.name = member.name
-        self._member = member
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.owned: set[int] = set()
 
     async def start(self) -> None:

@@ -36,6 +36,7 @@ from odradek.presentation.group_texts import (
     rebalance_sentence,
     rows,
     slowest,
+    suspects,
     waited_for,
 )
 
@@ -47,7 +48,6 @@ _MOST_TRIES: Final = 10
 """Looks after a rebalance in which its record may come into the journal, which is written about a second later."""
 _MEMBERS: Final = 40
 _HISTORY: Final = 20
-_SUSPECTS: Final = 5
 _MOST_WAITING: Final = 100
 """Limit of the members in the table of those that wait."""
 
@@ -285,7 +285,7 @@ def _group_page(
 def _lines(described: GroupDescription, waits: GroupWaits | None) -> list[str]:
     if waits is None:
         state = WAITING_STATES.get(described.group_state)
-        return [] if state is None else [f"The group {state}.", *_suspects(described)]
+        return [] if state is None else [f"The group {state}.", *suspects(described)]
     behind = sum(member.epoch != waits.assignment_epoch for member in waits.members)
     revoking = sum(bool(member.revokes) for member in waits.members)
     waiting = sum(bool(member.waits_for) for member in waits.members)
@@ -294,21 +294,6 @@ def _lines(described: GroupDescription, waits: GroupWaits | None) -> list[str]:
         f"Members that have to give up partitions: {revoking:,}; that wait for partitions: {waiting:,}."
     )
     return [text, *([f"Times are unknown: {waits.unreadable}"] if waits.unreadable else [])]
-
-
-def _suspects(described: GroupDescription) -> list[str]:
-    """Return a sentence on the members that may delay a classic group: those with partitions, as others have joined."""
-    if described.group_state != "PreparingRebalance":
-        return []
-    text = (
-        "A member joins again at its next poll. One that does not poll delays the others, until the group removes "
-        "it after its max.poll.interval.ms, by default 5 minutes."
-    )
-    named = [f"{each.member_id} on {each.client_host.lstrip('/')}" for each in described.members if each.assignment]
-    if not named:
-        return [text]
-    more = f" and {len(named) - _SUSPECTS:,} more" if len(named) > _SUSPECTS else ""
-    return [f"Check whether these poll, which had partitions before: {', '.join(named[:_SUSPECTS])}{more}.", text]
 
 
 def _waiting(waits: GroupWaits, now_ms: int) -> list[tuple[object, ...]]:

@@ -56,6 +56,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._task_count = 0
         self._turns_now = 0
         self._watched: list[_NumberedTask[Any]] = []
+        """Tasks that are not done, and failed ones. asyncio's references to tasks are weak: without this list, the
+        garbage collector would destroy tasks that wait for ever, such as those of a host that is cut off."""
         self._paused: dict[str, list[_Handle]] = {}
 
     def time(self) -> float:

@@ -3,6 +3,7 @@
 import asyncio
 
 from odradek.clients import Admin
+from odradek.log.checkpoints.checkpoint_file import LOG_START_OFFSETS
 from odradek.model import TopicPartition
 from odradek.protocol.messages.fetch import FetchedPartition
 from odradek.testing.world import World, until
@@ -50,6 +51,20 @@ async def test_a_high_watermark_is_taken_from_a_response_with_known_records(worl
     assert (follower.log.high_watermark, follower.log.log_start_offset) == (11, 3)
     follower.update_high_watermark(asked, answer._replace(high_watermark=10, log_start_offset=0))
     assert (follower.log.high_watermark, follower.log.log_start_offset) == (11, 3)
+
+
+@in_world(seed=1, brokers=2)
+async def test_a_log_start_offset_is_on_the_disk_before_the_next_fetch_reports_it(world: World) -> None:
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        await admin.create_topic("t", partitions=1, replication_factor=2)
+    await until(lambda: any(T0 in broker.partitions.followers for broker in world.running.values()))
+    await fill(world, 10)
+    (broker,) = [each for each in world.running.values() if T0 in each.partitions.followers]
+    follower = broker.partitions.followers[T0]
+    await until(lambda: follower.log.high_watermark == 10)
+    follower.append_fetched(FetchedPartition(0, high_watermark=10, log_start_offset=3), 0)
+    await follower.settle()
+    assert b"\nt 0 3\n" in broker.runtime.disk.read_file(f"{broker.config.log_dirs[0]}/{LOG_START_OFFSETS}")
 
 
 @in_world(seed=1, brokers=2)

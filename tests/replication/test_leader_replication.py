@@ -286,5 +286,7 @@ def test_the_low_watermark_waits_for_live_and_for_in_sync_followers() -> None:
     machine.fetched(3, 50, log_start_offset=10, now_ms=0)
     assert machine.low_watermark(40, live={1, 2, 3}) == 10
     assert machine.low_watermark(40, live={1, 2}) == 40
+    assert machine.low_watermark(30, live={1, 2}) == 30, "the leader may have deleted less"
+    assert leader(isr=(1,)).low_watermark(30, live=()) == 30
     machine.fetched(2, 100, log_start_offset=20, now_ms=0)
     assert machine.low_watermark(40, live={1}) == 20, "a dead member of the ISR may return and lead"

@@ -1,9 +1,12 @@
 """DeleteRecords: what is acknowledged as deleted does not come back when another broker leads, or starts again."""
 
+import asyncio
+
 import pytest
 
 from odradek.clients import Admin
-from odradek.model import OdradekError, TopicPartition
+from odradek.clients.admin.results import RefusedPartitionsError
+from odradek.model import TopicPartition
 from odradek.testing.simulated_cluster.promises import BROKERS
 from odradek.testing.simulated_cluster.setup import CONFIG
 from odradek.testing.simulated_cluster.workloads.workload import create_topic
@@ -37,11 +40,26 @@ def test_a_deletion_is_acknowledged_when_all_live_replicas_have_it() -> None:
         assert starts(world) == [4, 4, 4]
         async with admin(world, request_timeout_ms=2_000, default_api_timeout_ms=2_000) as client:
             world.simulation.network.partition([world.hosts[leader]], followers)
-            with pytest.raises(OdradekError):
+            with pytest.raises(RefusedPartitionsError, match="t-0: REQUEST_TIMED_OUT"):
                 await client.delete_records({PLACE: 6})
             assert sorted(starts(world)) == [4, 4, 6]
             world.simulation.network.heal()
         await until(lambda: starts(world) == [6, 6, 6])
+
+    World(1, CONFIG, brokers=BROKERS).play(scenario)
+
+
+def test_a_deletion_that_waits_when_its_leader_dies_is_repeated_at_the_next_one() -> None:
+    async def scenario(world: World) -> None:
+        leader = await leader_with_records(world)
+        others = [host for number, host in enumerate(world.hosts) if number != leader]
+        async with admin(world) as client:
+            world.simulation.network.partition([world.hosts[leader]], others)
+            deletion = asyncio.create_task(client.delete_records({PLACE: 4}))
+            await until(lambda: sorted(starts(world)) == [0, 0, 4])
+            await world.kill(leader)
+            assert await deletion == {PLACE: 4}
+        assert starts(world) == [4, 4]
 
     World(1, CONFIG, brokers=BROKERS).play(scenario)
 

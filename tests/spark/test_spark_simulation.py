@@ -32,9 +32,15 @@ def test_executors_play_the_missing_seeds_with_the_results_that_one_process_has(
     assert table["digest"].to_pylist() == expected
 
 
-def test_an_error_on_an_executor_is_one_sentence(spark: Any) -> None:
+def test_an_error_on_an_executor_is_one_sentence_also_if_the_jvm_ends(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(item: int) -> bytes:
         raise ValueError(f"item {item} is odd")
 
+    def cancel(group: str) -> None:
+        raise ConnectionRefusedError(group)
+
+    monkeypatch.setattr(spark.sparkContext, "cancelJobGroup", cancel)
     with pytest.raises(jobs.UnavailableError, match=r"^Spark has failed: ValueError: item 1 is odd$"):
         list(jobs.compute_items(spark, "odradek tests", [1], fail))

@@ -14,26 +14,27 @@ _PASSWORDS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 
 
 class PageListener(Struct, frozen=True, kw_only=True):
-    """A listener by its number, the settings of the page's client for it, and whether each user has to log in."""
+    """A listener by its name, the settings of the page's client for it, and whether each user has to log in."""
 
-    number: int
+    name: str
     client: dict[str, Any]
     requires_login: bool = False
 
     def __repr__(self) -> str:
         """Return the listener without the password of its truststore."""
-        return f"PageListener(number={self.number}, requires_login={self.requires_login})"
+        return f"PageListener(name={self.name!r}, requires_login={self.requires_login})"
 
 
 def page_listener(config: BrokerConfig, page: str, *, is_network_allowed: bool) -> PageListener:
     """Return the listener for a page at the address `page`. Raises `ConfigurationError` if there is none."""
-    listeners = [parse_listener(text) for text in config.listeners]
+    advertised = {parse_listener(text).name for text in config.advertised_listeners or config.listeners}
+    listeners = [each for each in map(parse_listener, config.listeners) if each.name in advertised]
     settings = [listener_settings(config, each.name) for each in listeners]
     plain = [each.protocol is SecurityProtocol.PLAINTEXT for each in settings]
     # A plain listener for this machine alone is as open as the page.
     is_open = [plain[n] and (n == 0 or is_loopback(each.host)) for n, each in enumerate(listeners)]
     order = sorted(range(len(listeners)), key=lambda n: (not is_open[n], not settings[n].protocol.uses_sasl))
-    found = next((each for number in order if (each := _usable(number, settings[number])) is not None), None)
+    found = next((each for n in order if (each := _usable(listeners[n].name, settings[n])) is not None), None)
     if found is None:
         raise ConfigurationError(
             f"--page cannot use the listeners {', '.join(each.name for each in listeners)}, which need a client "
@@ -49,7 +50,7 @@ def page_listener(config: BrokerConfig, page: str, *, is_network_allowed: bool) 
     return found
 
 
-def _usable(number: int, settings: ListenerSettings) -> PageListener | None:
+def _usable(name: str, settings: ListenerSettings) -> PageListener | None:
     """Return the listener if a page can use it, otherwise None."""
     security, client = settings.security, dict[str, Any]()
     if settings.protocol.uses_tls:
@@ -57,14 +58,14 @@ def _usable(number: int, settings: ListenerSettings) -> PageListener | None:
             return None
         client = _trust(settings)
     if not settings.protocol.uses_sasl:
-        return PageListener(number=number, client=client)
+        return PageListener(name=name, client=client)
     # Users of PLAIN are in the configuration, those of SCRAM in the metadata tree: there may be none of them.
     enabled = sorted(security.sasl_enabled_mechanisms, key=lambda each: (each not in settings.logins, each != "PLAIN"))
     mechanism = next((each for each in enabled if each in _PASSWORDS), None)
     if mechanism is None:
         return None
     client |= {"security_protocol": settings.protocol.value, "sasl_mechanism": mechanism}
-    return PageListener(number=number, client=client, requires_login=True)
+    return PageListener(name=name, client=client, requires_login=True)
 
 
 def _trust(settings: ListenerSettings) -> dict[str, Any]:

@@ -269,7 +269,7 @@ async def _page(
         return
     listen, used = page
     has_tree = metadata != "memory:" and is_loopback(parse_host_port(listen)[0]) and not used.requires_login
-    address = f"{endpoints[used.number].host}:{endpoints[used.number].port}"
+    address = next(f"{each.host}:{each.port}" for each in endpoints if each.name == used.name)
     server, _ = await open_page(
         listen, {**used.client, "bootstrap_servers": address}, login=used.requires_login,
         allow_anonymous_network=True, metadata=metadata if has_tree else None, zookeeper=config,

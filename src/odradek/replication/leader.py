@@ -203,9 +203,9 @@ class LeaderReplication:
         return True
 
     def low_watermark(self, log_start_offset: int, *, live: Container[int]) -> int:
-        """Return the log start offset that the leader and all live or in-sync followers have reached (KIP-107)."""
+        """Return the lowest log start offset of the leader and its live or in-sync followers (KIP-107)."""
         followers = (each for replica, each in self.remotes.items() if replica in live or replica in self.isr)
-        return min((each.log_start_offset for each in followers), default=log_start_offset)
+        return min((log_start_offset, *(each.log_start_offset for each in followers)))
 
     def _is_joining(self, remote: RemoteReplica, now_ms: int, max_lag_ms: int) -> bool:
         was_caught_up = remote.last_caught_up_ms != NEVER_MS and now_ms - remote.last_caught_up_ms <= max_lag_ms

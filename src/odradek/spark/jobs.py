@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -75,7 +75,8 @@ def compute_items(
                 for future in done:
                     yield from future.result()
         except BaseException:
-            context.cancelJobGroup(name)
+            with suppress(Py4JError, OSError):  # the JVM may have ended
+                context.cancelJobGroup(name)
             raise
 
 

@@ -177,12 +177,16 @@ class Follower:
         if start > log.log_start_offset:
             log.advance_log_start_offset(start)
             checkpoints = self._logs.checkpoints
-            if not checkpoints.is_due:  # on the disk before the leader sees the offset in the next fetch
+            if not checkpoints.is_due:  # one write for all partitions of a response
                 checkpoints.is_due = True
                 asyncio.get_running_loop().call_soon(checkpoints.write_due)
 
     async def settle(self) -> None:
-        """Return when all earlier appends, also from when this broker led, are written or have failed."""
+        """Return when all earlier appends, also from when this broker led, are written or have failed.
+
+        So is the log start offset, which the leader sees in the next fetch.
+        """
+        self._logs.checkpoints.write_due()
         await self._writer.settle(self.log)
 
     def truncate(self, found: Divergence, now_ms: int) -> None:

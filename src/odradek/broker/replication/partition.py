@@ -120,7 +120,7 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """The log start offset that all replicas which may lead next have reached, too."""
+        """The lowest log start offset of the replicas that may lead now or next."""
         return self.replication.low_watermark(self.log.log_start_offset, live=self._alter_partition_manager.live)
 
     @property

@@ -22,6 +22,8 @@ _REASONS: Final = {
 
 async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Implement `Admin.delete_records`."""
+    # A broker that waits for replicas says so before this client gives up its request.
+    limit_ms = min(cluster.timeout_ms, cluster.settings.request_timeout_ms) // 2
 
     async def ask(partitions: list[TopicPartition]) -> dict[TopicPartition, int | KafkaError]:
         found: dict[TopicPartition, int | KafkaError] = {}
@@ -49,7 +51,7 @@ async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int])
             }
             for name, some in by_topic(partitions)
         ]
-        response = await connection.request(ApiKey.DELETE_RECORDS, {"topics": topics, "timeout": cluster.timeout_ms})
+        response = await connection.request(ApiKey.DELETE_RECORDS, {"topics": topics, "timeout": limit_ms})
         found: dict[TopicPartition, int | KafkaError] = {}
         for topic in response.topics:
             for each in topic.partitions:

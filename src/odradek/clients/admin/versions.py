@@ -1,8 +1,8 @@
 """The versions of a cluster's software, as far as they are known: Kafka's protocol has no field for a release.
 
 Our brokers have the read-only key `odradek.version` in their configuration, Kafka's before 4.0
-`inter.broker.protocol.version`; Kafka's in KRaft mode have the finalized feature `metadata.version`, whose level tells
-the oldest release that the whole cluster works as.
+`inter.broker.protocol.version`; Kafka's in KRaft mode have the finalized feature `metadata.version`, whose level is
+that of the release that the whole cluster works as.
 """
 
 import asyncio

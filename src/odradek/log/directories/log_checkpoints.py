@@ -65,10 +65,11 @@ class LogCheckpoints:
             raise
 
     def write_due(self) -> None:
-        """Write all files once for the changes since this was scheduled; a failed write is repeated with the next."""
-        self.is_due = False
-        with suppress(CheckpointError):
-            self.write_all()
+        """Write all files if this is due; a failed write is repeated with the next one."""
+        if self.is_due:
+            self.is_due = False
+            with suppress(CheckpointError):
+                self.write_all()
 
     def plan(self) -> CheckpointPlan:
         """Return the current content of all files. Raises `CheckpointError` only after a passing error."""

@@ -116,3 +116,26 @@ def test_the_walk_of_four_members_has_the_stated_shares_in_each_generation(gener
         owners = [step for step in made.steps if step.at_ms <= at_ms][-1].owners
         members = [f"member-{number}" for number in script.present_at(at_ms)]
         assert tuple(sorted(list(owners.values()).count(name) for name in members)) == shares, at_ms
+
+
+@pytest.mark.parametrize("generation", [Generation.ZOOKEEPER, Generation.EAGER, Generation.CONSUMER])
+def test_the_partitions_of_a_topic_that_grows_are_read_in_each_generation(generation: Generation) -> None:
+    played = lesson_of(6, "growth").played
+    assert played is not None
+    made = play(generation, played.script, partitions=played.partitions)
+    grows = next(number for number, step in enumerate(made.steps) if step.text == "the topic grows to 8 partitions")
+    assert {6, 7} <= set(made.steps[grows + 1].unread)
+    assert (sorted(made.steps[-1].owners), made.steps[-1].unread) == ([*range(8)], ())
+    assert all(step.text for step in made.steps)
+
+
+def test_a_group_reads_on_while_its_members_change_from_the_classic_protocol_to_the_consumer_protocol() -> None:
+    played = lesson_of(6, "upgrade").played
+    assert played is not None
+    made = play(Generation.COOPERATIVE, played.script, partitions=played.partitions)
+    texts = [step.text for step in made.steps if 5_000 < step.at_ms < 12_000]
+    assert "the group is Stable, epoch 3" in texts
+    assert "generation 3 has begun for member-2; it has no leader, because the coordinator assigns" in texts
+    assert any(text.startswith("member-1 joins with its first heartbeat") for text in texts)
+    assert max(len(step.unread) for step in made.steps if step.at_ms > 5_000) == 3
+    assert sorted(made.steps[-1].owners.values()) == ["member-1"] * 3 + ["member-2"] * 3

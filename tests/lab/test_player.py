@@ -121,6 +121,8 @@ def test_a_broker_comes_back() -> None:
         ("121:join", "is too late"),
         (",".join(["0:join"] * 21), "use at most 20"),
         (",".join(["0:join"] * 9), "at most 8 members"),
+        ("0:join,1:upgrade-2", "1:upgrade-2 is impossible: then the members are [1]"),
+        ("0:join,1:grow-13", "1:grow-13 is impossible: then it has 1 or more, 12 at most"),
         ("0:join,1:die-2", "1:die-2 is impossible: then the members are [1]"),
         ("0:join,1:leave-1,2:die-1", "then the members are none"),
         ("0:broker-3", "brokers 0 to 2"),
@@ -140,6 +142,8 @@ def test_a_script_that_cannot_be_played_is_refused_with_the_reason(script: str, 
 def test_a_group_has_at_most_twelve_partitions() -> None:
     with pytest.raises(LabError, match="from 1 to 12"):
         play(Generation.EAGER, "0:join", partitions=13)
+    with pytest.raises(LabError, match="grow-6 is impossible: the topic has 6 partitions from the start"):
+        play(Generation.EAGER, "0:join,1:grow-6", partitions=6)
 
 
 def test_a_script_s_text_is_in_the_order_of_time() -> None:

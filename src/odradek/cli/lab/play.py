@@ -39,9 +39,10 @@ def play(
 
     SCRIPT has SECONDS:CLICK, separated by commas, such as 0:join,0:join,5:join,12:die-2,20:broker-1,45:end. The clicks
     are join, leave-N, die-N, broker-N, broker-N-back, zookeeper-away, zookeeper-back, reader (a consumer without a
-    group), failover-N (the coordinator dies in phase 1 to 5 of a rebalance) and end. Three brokers, the network and the
-    tree are simulated in virtual time. A silent member is removed after six seconds. NOT-READ are the partitions that
-    nobody reads after the step. --json has an object for each generation.
+    group), grow-N (the topic gets partitions until it has N), upgrade-N (member N starts again with generation 3),
+    failover-N (the coordinator dies in phase 1 to 5 of a rebalance) and end. Three brokers, the network and the tree
+    are simulated in virtual time. A silent member is removed after six seconds. NOT-READ are the partitions that nobody
+    reads after the step. --json has an object for each generation.
     """
     from odradek.lab.player import parse_script
     from odradek.lab.player.playing import play as play_script

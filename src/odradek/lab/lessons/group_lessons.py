@@ -186,6 +186,27 @@ _COORDINATOR: Final = (
         tables=(names_of_today, states),
     ),
     Lesson(
+        key="growth",
+        section=6,
+        title="The topic grows",
+        text="The topic gets two partitions at 5 s. In generation 1, each member watches the topic's node in the tree. "
+        "In generation 2, a member finds them when it reads the metadata again, every metadata.max.age.ms: 5 s here, 5 "
+        "minutes by default. In generation 3, the coordinator assigns them with the responses to the next heartbeats.",
+        look="Step from 5 s on: how long are 6 and 7 not read in each generation, and who begins the rebalance?",
+        played=Played(script="0:join,0:join,5:grow-8,20:end", at_ms=5_000),
+    ),
+    Lesson(
+        key="upgrade",
+        section=6,
+        title="From generation 2 to 3 while the group reads",
+        text="Member 1 starts again with group.protocol=consumer at 5 s, member 2 at 12 s. With the first one, the "
+        "coordinator turns the group into one of generation 3, if group.consumer.migration.policy allows it; it serves "
+        "members of both protocols until the last one has changed.",
+        look="Look at generation 2 after 5 s: member-1 sends ConsumerGroupHeartbeat and member-2 still JoinGroup, and "
+        "the epochs go on from the generations. A way back is the same, with group.protocol=classic.",
+        played=Played(script="0:join,0:join,5:upgrade-1,12:upgrade-2,22:end", at_ms=5_000),
+    ),
+    Lesson(
         key="without-zookeeper",
         section=6,
         title="The tree is away",

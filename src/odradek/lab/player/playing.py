@@ -13,7 +13,17 @@ from odradek.lab.costs import Generation
 from odradek.lab.group_members import CONFIG, GROUP, SESSION_MS, TOPIC, TREE_S, GroupMember, TreeRequest, new_member
 from odradek.lab.player.script import BROKERS, MOST_PARTITIONS, PHASES, Action, Click, Script, parse_script
 from odradek.lab.player.steps import Kind, Message, Play, Step, Totals
-from odradek.lab.player.words import APIS, READER, READER_APIS, WAITING, Said, Words, numbers, tree_words
+from odradek.lab.player.words import (
+    APIS,
+    READER,
+    READER_APIS,
+    WAITING,
+    Said,
+    Words,
+    leader_words,
+    owner_words,
+    tree_words,
+)
 from odradek.lab.timeline import Mark, Span, Timeline, TimelineBuilder
 from odradek.model import OdradekError, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC
@@ -43,7 +53,9 @@ _CONFIG: Final = {
     "replica.lag.time.max.ms": "5000",
 }
 _MEMBER: Final = {"fetch_max_wait_ms": 5_000, "enable_auto_commit": False}
-_TREE_MEMBER: Final = {"fetch_wait_max_ms": 5_000, "auto_commit_enable": False}
+_NOTICE_MS: Final = 5_000
+"""`metadata.max.age.ms` of members whose topic grows; Kafka's default, 5 minutes, is longer than a play."""
+_TREE_MEMBER: Final[dict[str, Any]] = {"fetch_wait_max_ms": 5_000, "auto_commit_enable": False}
 
 
 def play(generation: Generation, script: Script | str, *, partitions: int = 6, seed: int = 0) -> Play:
@@ -51,6 +63,8 @@ def play(generation: Generation, script: Script | str, *, partitions: int = 6, s
     made = parse_script(script) if isinstance(script, str) else script
     if not 1 <= partitions <= MOST_PARTITIONS:
         raise LabError(f"{partitions} is not a number of partitions to play with: use from 1 to {MOST_PARTITIONS}")
+    if made.grows and made.grows[0] <= partitions:
+        raise LabError(f"grow-{made.grows[0]} is impossible: the topic has {partitions} partitions from the start")
     player = _Player(generation, made, partitions, seed)
     player.world.run(player.scenario)
     return player.result(seed)
@@ -71,8 +85,11 @@ class _Player:
             before_start=tap.attach,
         )
         self._generation, self._script = generation, script
+        self._partitions = partitions
         self._places = [TopicPartition(TOPIC, number) for number in range(partitions)]
         self._members: dict[int, GroupMember] = {}
+        self._gone: set[int] = set()
+        """The numbers of members that were to leave or to die."""
         self._tasks: list[asyncio.Task[None]] = []
         self._phase = 0
         """The phase of a failover that is awaited; 0 if none is."""
@@ -137,7 +154,7 @@ class _Player:
         return Play(
             generation=self._generation,
             script=str(self._script),
-            partitions=len(self._places),
+            partitions=self._partitions,
             seed=seed,
             steps=tuple(self._steps),
             totals=Totals(
@@ -157,16 +174,14 @@ class _Player:
         if action is Action.JOIN:
             number = len(self._members) + 1
             self._note(f"member-{number} starts", Kind.CLICK)
-            member = new_member(
-                self.world, self._generation, f"member-{number}", self._on_tree, **self._settings(number)
-            )
-            self._members[number] = member
-            self._tasks.append(asyncio.create_task(self._start(member)))
+            self._tasks.append(loop.create_task(self._start(self._new_member(number, self._generation))))
         elif action is Action.LEAVE:
             self._note(f"member-{number} closes its consumer", Kind.CLICK)
+            self._gone.add(number)
             self._tasks.append(asyncio.create_task(self._leave(number)))
         elif action is Action.DIE:
             self._note(f"member-{number} dies: it sends nothing more", Kind.CLICK)
+            self._gone.add(number)
             self._members[number].die()
             self._members[number] = _Gone(f"member-{number}")
             if self._generation is Generation.ZOOKEEPER:
@@ -191,6 +206,14 @@ class _Player:
         elif action is Action.READER:
             self._note("reader starts: a consumer without a group", Kind.CLICK)
             self._tasks.append(loop.create_task(self._read_again_and_again()))
+        elif action is Action.GROW:
+            self._note(f"the topic grows to {number} partitions", Kind.CLICK)
+            new = range(len(self._places), number)
+            self._places += [TopicPartition(TOPIC, each) for each in new]
+            self._leaders |= {str(each): "" for each in new}
+            self._tasks.append(loop.create_task(self._grow(number)))
+        elif action is Action.UPGRADE:
+            self._tasks.append(loop.create_task(self._upgrade(number)))
         self._look()
 
     async def _read_again_and_again(self) -> None:
@@ -200,10 +223,29 @@ class _Player:
                 await reader.fetch((TOPIC, 0), 0)
                 await asyncio.sleep(_READ_EVERY_S)
 
-    def _settings(self, number: int) -> dict[str, Any]:
-        return (
-            _TREE_MEMBER if self._generation is Generation.ZOOKEEPER else {"client_id": f"member-{number}", **_MEMBER}
-        )
+    async def _grow(self, partitions: int) -> None:
+        try:
+            async with Admin(self.world.servers, runtime=self.world.simulation.runtime("admin")) as admin:
+                await admin.create_partitions(TOPIC, partitions)
+        except OdradekError as error:
+            self._note(f"the topic cannot grow: {error}", Kind.CLICK)
+
+    async def _upgrade(self, number: int) -> None:
+        """Close a member, and start it again with the protocol of generation 3; in ZooKeeper, with its own."""
+        is_tree = self._generation is Generation.ZOOKEEPER
+        what = ": ZooKeeper has no other protocol" if is_tree else " with group.protocol=consumer"
+        self._note(f"member-{number} starts again{what}", Kind.CLICK)
+        await self._leave(number)
+        if number not in self._gone:
+            await self._start(self._new_member(number, self._generation if is_tree else Generation.CONSUMER))
+
+    def _new_member(self, number: int, generation: Generation) -> GroupMember:
+        name = f"member-{number}"
+        settings = _TREE_MEMBER if generation is Generation.ZOOKEEPER else {"client_id": name, **_MEMBER}
+        if self._script.grows and settings is not _TREE_MEMBER:
+            settings["metadata_max_age_ms"] = _NOTICE_MS
+        self._members[number] = new_member(self.world, generation, name, self._on_tree, **settings)
+        return self._members[number]
 
     async def _start(self, member: GroupMember) -> None:
         try:
@@ -354,11 +396,11 @@ class _Player:
         if is_first:
             return
         if after[0] != before[0]:
-            self._add(Kind.LEADERS, _leader_words(before[0], after[0]))
+            self._add(Kind.LEADERS, leader_words(before[0], after[0]))
         if after[1] != before[1]:
             self._add(Kind.GROUP, f"the group is {self._group}")
         if after[2] != before[2]:
-            self._add(Kind.OWNERS, _owner_words(before[2], owners))
+            self._add(Kind.OWNERS, owner_words(before[2], owners))
 
     def _leaders_now(self) -> dict[str, str]:
         """Return the broker that leads each partition, and the coordinator; empty texts where there is none."""
@@ -455,35 +497,3 @@ def _covered_ms(gaps: tuple[Span, ...]) -> int:
         total += max(0, gap.to_ms - max(gap.from_ms, until_ms))
         until_ms = max(until_ms, gap.to_ms)
     return total
-
-
-def _leader_words(before: dict[str, str], after: dict[str, str]) -> str:
-    """Return what has changed, by new leader."""
-    changed: dict[str, list[str]] = {}
-    for name, host in after.items():
-        if host != before[name]:
-            changed.setdefault(host, []).append(name)
-    sentences = []
-    for host, names in sorted(changed.items()):
-        if some := [name for name in names if name.isdecimal()]:
-            led = f"partition{'s' if len(some) > 1 else ''} {', '.join(some)}"
-            sentences.append(f"{host} leads {led}" if host else f"no broker leads {led}")
-        if "coordinator" in names:
-            sentences.append(f"{host} is the group's coordinator" if host else "the group has no coordinator")
-    return "; ".join(sentences)
-
-
-def _owner_words(before: dict[int, str], after: dict[int, str]) -> str:
-    """Return who got and who lost which partitions."""
-    gets: dict[str, list[int]] = {}
-    loses: dict[str, list[int]] = {}
-    for number in sorted({*before, *after}):
-        old, new = before.get(number), after.get(number)
-        if old != new:
-            if old is not None:
-                loses.setdefault(old, []).append(number)
-            if new is not None:
-                gets.setdefault(new, []).append(number)
-    parts = [f"{name} stops reading {numbers(some)}" for name, some in sorted(loses.items())]
-    parts += [f"{name} reads {numbers(some)}" for name, some in sorted(gets.items())]
-    return "; ".join(parts)

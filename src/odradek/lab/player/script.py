@@ -8,6 +8,8 @@ leave-2, die-2   member 2 leaves; falls silent without leaving
 broker-1         broker 1 of three dies                     broker-1-back     it starts again
 zookeeper-away   nobody reaches the tree any more           zookeeper-back    all reach it again
 reader           a consumer without a group starts to read partition 0
+grow-8           the topic gets partitions until it has 8
+upgrade-1        member 1 closes, and starts again with the protocol of generation 3
 failover-3       the coordinator dies in phase 3 of `PHASES`, as soon as a rebalance gets there
 end              the end of the play; without it, 12 s after the last click
 ```
@@ -43,6 +45,8 @@ class Action(StrEnum):
     TREE_BACK = "zookeeper-back"
     FAILOVER = "failover"
     READER = "reader"
+    GROW = "grow"
+    UPGRADE = "upgrade"
     END = "end"
 
 
@@ -54,7 +58,9 @@ PHASES: Final = {
     5: "after it answered one member",
 }
 """The five phases of a coordinator's failover (SPEC 6)."""
-_NUMBERED: Final = (Action.LEAVE, Action.DIE, Action.BROKER_DIES, Action.BROKER_BACK, Action.FAILOVER)
+_NUMBERED: Final = (
+    Action.LEAVE, Action.DIE, Action.BROKER_DIES, Action.BROKER_BACK, Action.FAILOVER, Action.GROW, Action.UPGRADE,
+)  # fmt: skip
 
 
 _TEXTS: Final = {
@@ -67,6 +73,8 @@ _TEXTS: Final = {
     Action.TREE_BACK: "ZooKeeper comes back",
     Action.FAILOVER: "the coordinator dies in phase {}",
     Action.READER: "a reader without a group starts",
+    Action.GROW: "the topic grows to {} partitions",
+    Action.UPGRADE: "member-{} starts again with generation 3",
     Action.END: "the end",
 }
 
@@ -114,6 +122,11 @@ class Script(Struct, frozen=True, kw_only=True):
         return any(click.action is Action.READER for click in self.clicks)
 
     @property
+    def grows(self) -> tuple[int, ...]:
+        """The numbers of partitions that the topic grows to."""
+        return tuple(click.number for click in self.clicks if click.action is Action.GROW)
+
+    @property
     def members(self) -> int:
         """The number of members that join."""
         return sum(click.action is Action.JOIN for click in self.clicks)
@@ -157,7 +170,7 @@ def _click(text: str) -> Click:
 def _check(script: Script) -> None:
     """Raise `LabError` if a click cannot happen when it is its turn."""
     members: set[int] = set()
-    joined, dead, tree_away, reads, ended = 0, set[int](), False, False, False
+    joined, dead, tree_away, reads, ended, grown = 0, set[int](), False, False, False, 1
     for click in script.clicks:
         number, action = click.number, click.action
         if ended:
@@ -166,9 +179,15 @@ def _check(script: Script) -> None:
             joined += 1
             members.add(joined)
             _require(joined <= MOST_MEMBERS, click, f"a group has at most {MOST_MEMBERS} members here")
-        elif action in (Action.LEAVE, Action.DIE):
+        elif action in (Action.LEAVE, Action.DIE, Action.UPGRADE):
             _require(number in members, click, f"then the members are {sorted(members) or 'none'}")
-            members.discard(number)
+            if action is not Action.UPGRADE:
+                members.discard(number)
+        elif action is Action.GROW:
+            _require(
+                grown < number <= MOST_PARTITIONS, click, f"then it has {grown} or more, {MOST_PARTITIONS} at most"
+            )
+            grown = number
         elif action is Action.BROKER_DIES:
             _require(number < BROKERS and number not in dead, click, "brokers 0 to 2 die once, until they are back")
             dead.add(number)

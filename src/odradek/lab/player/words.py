@@ -124,6 +124,8 @@ class Words:
                 "as the leader, it receives the list of all members"
                 if response.members
                 else f"the leader is {fields['leader']}"
+                if response.leader
+                else "it has no leader, because the coordinator assigns"
             )
         elif request.api is ApiKey.SYNC_GROUP:
             share = [place.partition for place in decode_assignment(response.assignment).partitions]
@@ -282,3 +284,35 @@ def _message(
         error=error,
         is_response=is_response,
     )
+
+
+def leader_words(before: dict[str, str], after: dict[str, str]) -> str:
+    """Return what has changed, by new leader."""
+    changed: dict[str, list[str]] = {}
+    for name, host in after.items():
+        if host != before[name]:
+            changed.setdefault(host, []).append(name)
+    sentences = []
+    for host, names in sorted(changed.items()):
+        if some := [name for name in names if name.isdecimal()]:
+            led = f"partition{'s' if len(some) > 1 else ''} {', '.join(some)}"
+            sentences.append(f"{host} leads {led}" if host else f"no broker leads {led}")
+        if "coordinator" in names:
+            sentences.append(f"{host} is the group's coordinator" if host else "the group has no coordinator")
+    return "; ".join(sentences)
+
+
+def owner_words(before: dict[int, str], after: dict[int, str]) -> str:
+    """Return who got and who lost which partitions."""
+    gets: dict[str, list[int]] = {}
+    loses: dict[str, list[int]] = {}
+    for number in sorted({*before, *after}):
+        old, new = before.get(number), after.get(number)
+        if old != new:
+            if old is not None:
+                loses.setdefault(old, []).append(number)
+            if new is not None:
+                gets.setdefault(new, []).append(number)
+    parts = [f"{name} stops reading {numbers(some)}" for name, some in sorted(loses.items())]
+    parts += [f"{name} reads {numbers(some)}" for name, some in sorted(gets.items())]
+    return "; ".join(parts)

@@ -140,7 +140,7 @@ async def playing(asked: PageRequest) -> LearnPage:
         ],
         added=[
             (click, at(at_ms, added))
-            for click in _possible(script, at_ms)
+            for click in _possible(script, at_ms, partitions)
             if (added := _with(script, click)) is not None
         ],
         first=at(0) if at_ms else "",
@@ -181,12 +181,15 @@ def _picture(plays: Sequence[Play], at_ms: int) -> Markup:
     return Markup(draw(chart, sheet=False))
 
 
-def _possible(script: Script, at_ms: int) -> list[Click]:
+def _possible(script: Script, at_ms: int, partitions: int) -> list[Click]:
     """Return the clicks that may make sense at a moment; the script's check decides."""
+    grown = max(partitions, *script.grows, 0)
     wanted = [(Action.JOIN, 0)]
-    wanted += [(each, number) for number in script.present_at(at_ms) for each in (Action.LEAVE, Action.DIE)]
+    wanted += [
+        (each, number) for number in script.present_at(at_ms) for each in (Action.LEAVE, Action.DIE, Action.UPGRADE)
+    ]
     wanted += [(each, number) for number in range(BROKERS) for each in (Action.BROKER_DIES, Action.BROKER_BACK)]
-    wanted += [(Action.TREE_AWAY, 0), (Action.TREE_BACK, 0), (Action.READER, 0)]
+    wanted += [(Action.TREE_AWAY, 0), (Action.TREE_BACK, 0), (Action.READER, 0), (Action.GROW, grown + 2)]
     return [Click(at_ms=at_ms, action=action, number=number) for action, number in wanted]
 
 

@@ -239,7 +239,8 @@ class World:
             ends = await consumer.end_offsets(places)
             while any(len(found[place.partition]) < end for place, end in ends.items()):
                 for record in await consumer.poll(1000):
-                    assert record.offset == len(found[record.partition])
+                    expected = len(found[record.partition])
+                    assert record.offset == expected, f"{topic}-{record.partition} lacks the records from {expected} on"
                     found[record.partition].append(record)
         return found
 

@@ -20,7 +20,7 @@ from odradek.testing.simulated_cluster.checks.bounds import bounded
 from odradek.testing.simulated_cluster.checks.replicas import HighWatermarks
 from odradek.testing.simulated_cluster.faults.catalogue import FAULTS, names_for
 from odradek.testing.simulated_cluster.faults.schedule import Schedule
-from odradek.testing.simulated_cluster.promises import BROKERS, PATIENCE_S, BrokenPromiseError
+from odradek.testing.simulated_cluster.promises import BROKERS, PATIENCE_S
 from odradek.testing.simulated_cluster.setup import draw_setup
 from odradek.testing.simulated_cluster.workloads.catalogue import WORKLOADS, draw_workloads
 from odradek.testing.simulation.loop import LivelockError
@@ -158,7 +158,7 @@ def _sentence(error: BaseException) -> str:
     """Return an exception in one sentence."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    if isinstance(error, BrokenPromiseError):
+    if isinstance(error, AssertionError) and str(error):
         return str(error)
     text = f"{type(error).__name__} {str(error).partition(chr(10))[0]}".rstrip()
     return f"something never ends: {text}" if isinstance(error, TimeoutError | LivelockError) else text

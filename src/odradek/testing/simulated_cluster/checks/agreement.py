@@ -1,16 +1,21 @@
 """Checks that all brokers know the content of the tree and act on it, so that a lost update is found."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from odradek.broker.lifecycle import Broker
-from odradek.metadata import paths
-from odradek.metadata.image import NO_CONTROLLER, BrokerImage, TopicImage
-from odradek.metadata.reading import BrokenNodes, read_brokers, read_controller, read_topics
+from odradek.metadata.image import NO_CONTROLLER, ClusterImage
+from odradek.metadata.tree_watchers import ControllerTreeWatcher
 from odradek.model import TopicPartition
 from odradek.stores import MemoryStore
 from odradek.testing.simulated_cluster.promises import BrokenPromiseError
 from odradek.testing.world import World
+
+_EQUAL: Final = (
+    "brokers", "broker_configs", "group_configs", "user_configs", "quota_configs", "acls", "features"
+)  # fmt: skip
+"""The parts of a broker's image that are equal to the tree's content."""
 
 
 async def agreed(world: World, *, within_s: float) -> None:
@@ -25,28 +30,27 @@ async def agreed(world: World, *, within_s: float) -> None:
 
 
 async def _disagreement(world: World, tool: MemoryStore) -> str:
-    broken = BrokenNodes()
-    brokers, controller_id = await read_brokers(tool, broken), await read_controller(tool, broken)
-    topics = await read_topics(tool, await tool.children(paths.TOPICS), broken)
-    if controller_id == NO_CONTROLLER:
+    has_acls = any(broker.authorizer is not None for broker in world.running.values())
+    reader = ControllerTreeWatcher(tool, wake=lambda: None, deletes=False, reads_acls=has_acls)
+    wanted = await reader.refresh(ClusterImage())
+    reader.stop()
+    if wanted.controller_id == NO_CONTROLLER:
         return "there is no controller"
     for number, broker in world.running.items():
-        known = {name: topic for name, topic in topics.items() if topic is not None}
-        for sentence in _disagreements_of(broker, controller_id, brokers, known):
+        for sentence in _disagreements_of(broker, wanted):
             return f"broker {number} {sentence}"
     return ""
 
 
-def _disagreements_of(
-    broker: Broker, controller_id: int, brokers: dict[int, BrokerImage], topics: dict[str, TopicImage]
-) -> Iterator[str]:
-    me, image = broker.broker_id, broker.image
+def _disagreements_of(broker: Broker, wanted: ClusterImage) -> Iterator[str]:
+    me, image, controller_id, topics = broker.broker_id, broker.image, wanted.controller_id, wanted.topics
     if broker.fence.is_closed:
         yield "is fenced"
     if broker.metadata_loop.is_controller != (me == controller_id) or image.controller_id != controller_id:
         yield f"takes {image.controller_id} for the controller, and not {controller_id}"
-    if image.brokers != brokers:
-        yield f"knows the brokers {image.brokers}, and not {brokers}"
+    for part in _EQUAL:
+        if (known := getattr(image, part)) != (stored := getattr(wanted, part)):
+            yield f"knows the {part.replace('_', ' ')} {_only(known, stored)}, and not {_only(stored, known)}"
     if image.topics.keys() != topics.keys():
         yield f"knows the topics {list(image.topics)}, and not {list(topics)}"
         return
@@ -62,3 +66,9 @@ def _disagreements_of(
                 yield f"differs in whether it leads {name}-{number}, or in which epoch, from {state}"
             elif led is not None and set(led.isr) != set(state.isr):
                 yield f"has the in-sync set {led.isr} of {name}-{number}, and not {state.isr}"
+
+
+def _only(some: Any, others: Any) -> Any:
+    """Return the items that `others` lacks, or `some` if it is no mapping."""
+    is_mapping = isinstance(some, Mapping) and isinstance(others, Mapping)
+    return {key: each for key, each in some.items() if others.get(key) != each} if is_mapping else some

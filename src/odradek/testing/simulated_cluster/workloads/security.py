@@ -10,16 +10,14 @@ clients of this workload write and read the topic `guarded` as the user `clerk`,
 """
 
 import asyncio
-import dataclasses
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Final
 
 from odradek.broker.lifecycle import Broker
 from odradek.clients import Admin, Consumer, Producer
 from odradek.clients.admin.user_credentials import UserScramCredentialUpsertion
-from odradek.model import AuthenticationError, ErrorCode, OdradekError, TopicPartition
-from odradek.protocol.api import ApiKey
+from odradek.model import OdradekError, TopicPartition
 from odradek.security import (
     AclBinding,
     AclEntry,
@@ -29,13 +27,15 @@ from odradek.security import (
     ResourcePattern,
     ResourceType,
 )
+from odradek.security.quotas import QuotaEntity
+from odradek.security.quotas.entities import PRODUCE
 from odradek.security.sasl import jaas_text
+from odradek.testing.simulated_cluster.checks.agreement import agreed
 from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, BrokenPromiseError
 from odradek.testing.simulated_cluster.setup import Setup
+from odradek.testing.simulated_cluster.workloads.intruder import Intruder
 from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
-from odradek.testing.wire_client import WireClient, create_topic_message, fetch_message
 from odradek.testing.world import World, cancel, raise_failures, until
-from odradek.wire.client_security import password_login
 
 TOPIC: Final = "guarded"
 _PLACE: Final = TopicPartition(TOPIC, 0)
@@ -46,8 +46,8 @@ _RIGHTS: Final = (
     ("application", ResourceType.GROUP, "*", (AclOperation.READ,)),
     ("application", ResourceType.TRANSACTIONAL_ID, "*", (AclOperation.WRITE, AclOperation.TWO_PHASE_COMMIT)),
     ("clerk", ResourceType.TOPIC, TOPIC, (AclOperation.READ, AclOperation.WRITE)),
+    ("clerk", ResourceType.GROUP, "grant-{grant}", (AclOperation.READ,)),
 )
-_TRY_S: Final = 10.0
 
 
 class _Clerk:
@@ -61,8 +61,8 @@ class _Clerk:
         self.revocation = 0
         """The number of the removal that every running broker has applied; 0 while there is none."""
         self.written = self.read = 0
-        self._reading_since = -1
-        """The number of the last removal after which a poll has returned new records."""
+        self._fetching_since = 0
+        """The removal that was in force before the last fetch: when the consumer started, or last returned records."""
         self._world = world
         self._chance = world.simulation.entropy("clerk")
 
@@ -97,6 +97,7 @@ class _Clerk:
         while True:
             consumer = self._world.consumer("clerk-reader", auto_offset_reset="latest", **self.settings())
             consumer.assign([_PLACE])
+            self._fetching_since = self.revocation
             try:
                 await consumer.start()
                 for _ in range(self._chance.choice((5, 50))):
@@ -109,11 +110,12 @@ class _Clerk:
     async def _read(self, consumer: Consumer) -> None:
         records = await consumer.poll(500)
         self.read += len(records)
-        if any((record.value or b"") == b"since removal %d" % self.revocation for record in records):
-            # As in Kafka, a fetch that a broker allowed before the removal may wait for a record, and get it.
-            if self._reading_since == self.revocation:
-                raise BrokenPromiseError(f"the clerk read new records of {TOPIC} without an ACL, and not only once")
-            self._reading_since = self.revocation
+        # As in Kafka, a fetch that a broker allowed before the removal may wait for a record, and get it.
+        is_new = any(record.value == b"since removal %d" % self.revocation for record in records)
+        if is_new and self._fetching_since == self.revocation:
+            raise BrokenPromiseError(f"the clerk read new records of {TOPIC} without an ACL")
+        if records:
+            self._fetching_since = self.revocation
 
 
 class Security(Workload):
@@ -137,8 +139,9 @@ class Security(Workload):
     def __init__(self, world: World, setup: Setup) -> None:
         super().__init__(world, setup)
         self._clerk = _Clerk(world)
-        self._chance = world.simulation.entropy("intruder")
+        self._intruder = Intruder(world, TOPIC, _PASSWORDS["stranger"], self._clerk.former)
         self._tasks: list[asyncio.Task[None]] = []
+        self._changes: list[asyncio.Task[None]] = []
         self._removals = 0
         self._changing = asyncio.Lock()
         world.client_settings = self._settings_on
@@ -156,23 +159,26 @@ class Security(Workload):
         await self._create_acls("application", "clerk")
         brokers = self.world.running.values()
         await until(lambda: all({"application", "clerk"} <= each.image.user_configs.keys() for each in brokers))
-        await until(lambda: all(len(_acls_of(each.image.acls or {}, "User:clerk")) == 2 for each in brokers))
+        await until(lambda: all(len(_acls_of(each.image.acls or {}, "User:clerk")) == 3 for each in brokers))
         await create_topic(self.world, TOPIC, 1)
         clients = {
             "clerk-writer": self._clerk.write(),
             "clerk-reader": self._clerk.consume(),
             "other-writer": self._feed(),
-            "intruder": self._intrude(),
+            "intruder": self._intruder.run(),
         }
         self._tasks = [self.world.spawn(name, client) for name, client in clients.items()]
         await self._until_at_work()
 
     async def finish(self) -> list[str]:
-        """Wait until the clerk writes and reads, and try the former passwords."""
+        """Wait until all changes are known, and the clerk writes and reads; then try the former passwords."""
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(*self._changes)
+        await agreed(self.world, within_s=PATIENCE_S)
         await self._until_at_work()
         for password in self._clerk.passwords[:-1]:
             for number in self.world.running:
-                await self._must_fail("clerk", password, number)
+                await self._intruder.must_fail("clerk", password, number)
         await cancel(*self._tasks)
         return []
 
@@ -204,7 +210,7 @@ class Security(Workload):
         self._begin(self._rotate())
 
     def _begin(self, change: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.create_task(change, name="change of rights"))
+        self._changes.append(self.world.spawn("security-admin", change))
 
     async def _revoke(self) -> None:
         async with self._changing:
@@ -225,6 +231,9 @@ class Security(Workload):
             known = [broker.image.user_configs.get("clerk") for broker in self.world.running.values()]
             clerk.passwords.append(f"clerk-secret-{len(clerk.passwords)}")
             await self._set_passwords({"clerk": clerk.passwords[-1]})
+            # A quota that is never reached: it must not cost the password, and all brokers must know it in the end.
+            quota = {PRODUCE: 1e9 + len(clerk.passwords)}
+            await self._by_admin(lambda admin: admin.alter_client_quotas(QuotaEntity(user="clerk"), quota))
             if await self._is_applied(lambda broker: broker.image.user_configs.get("clerk") not in known):
                 clerk.former.add(before)
 
@@ -247,7 +256,8 @@ class Security(Workload):
     async def _create_acls(self, *users: str) -> None:
         bindings = [
             AclBinding(
-                pattern=ResourcePattern(kind, name, PatternType.LITERAL),
+                # Each grant differs, so that a broker that missed a change does not agree with the tree in the end.
+                pattern=ResourcePattern(kind, name.format(grant=self._removals), PatternType.LITERAL),
                 entry=AclEntry(principal=f"User:{user}", operation=operation),
             )
             for user, kind, name, operations in _RIGHTS
@@ -260,7 +270,7 @@ class Security(Workload):
         users = [UserScramCredentialUpsertion(user=u, mechanism=_SCRAM, password=p) for u, p in passwords.items()]
         await self._by_admin(lambda admin: admin.alter_user_scram_credentials(users))
 
-    # ---- the other writer, and the intruder
+    # ---- the other writer
 
     async def _feed(self) -> None:
         """Write records, with the number of the removal that was in force when each was sent."""
@@ -271,60 +281,6 @@ class Security(Workload):
                 await (await producer.send(TOPIC, value, partition=0))
                 await asyncio.sleep(0.2)
 
-    async def _intrude(self) -> None:
-        while True:
-            number = self._chance.choice(sorted(self.world.running) or [0])
-            deed = self._chance.choice((self._without_login, self._with_wrong_password, self._without_rights))
-            try:
-                async with asyncio.timeout(_TRY_S):
-                    await deed(number)
-            except (OdradekError, OSError, TimeoutError):
-                pass
-            await asyncio.sleep(self._chance.choice((0.2, 1.0)))
-
-    async def _connect(self, number: int) -> WireClient:
-        network = self.world.simulation.runtime("intruder").network
-        return await WireClient.connect(network, self.world.hosts[number], client_id="intruder")
-
-    async def _without_login(self, number: int) -> None:
-        client = await self._connect(number)
-        try:
-            api, message, version = self._chance.choice(_requests())
-            answer = await client.ask(api, message, version)
-            raise BrokenPromiseError(f"broker {number} answered {api.name} without a login: {answer}")
-        finally:
-            client.close()
-
-    async def _with_wrong_password(self, number: int) -> None:
-        former = sorted(self._clerk.former)
-        user, password = self._chance.choice([("application", "wrong"), *(("clerk", each) for each in former)])
-        await self._must_fail(user, password, number)
-
-    async def _must_fail(self, user: str, password: str, number: int) -> None:
-        client = await self._connect(number)
-        try:
-            await self._log_in(client, user, password, _SCRAM)
-        except AuthenticationError:
-            return
-        finally:
-            client.close()
-        raise BrokenPromiseError(f"broker {number} accepted the password {password} of {user}")
-
-    async def _without_rights(self, number: int) -> None:
-        client = await self._connect(number)
-        try:
-            await self._log_in(client, "stranger", _PASSWORDS["stranger"], "PLAIN")
-            api, message, version = self._chance.choice(_requests())
-            answer = await client.ask(api, message, version)
-            if not any(error != ErrorCode.none for error in _errors(answer)):
-                raise BrokenPromiseError(f"broker {number} allowed {api.name} to a user without ACLs: {answer}")
-        finally:
-            client.close()
-
-    async def _log_in(self, client: WireClient, user: str, password: str, mechanism: str) -> None:
-        entropy = self.world.simulation.runtime("intruder").entropy
-        await client.log_in(password_login(mechanism, {"username": user, "password": password}, entropy))
-
 
 def _settings(user: str, mechanism: str, password: str) -> dict[str, Any]:
     login = {"sasl_mechanism": mechanism, "sasl_username": user, "sasl_password": password}
@@ -333,34 +289,3 @@ def _settings(user: str, mechanism: str, password: str) -> dict[str, Any]:
 
 def _acls_of(acls: Mapping[ResourcePattern, Sequence[AclEntry]], principal: str) -> list[AclEntry]:
     return [entry for entries in acls.values() for entry in entries if entry.principal == principal]
-
-
-def _requests() -> list[tuple[ApiKey, Any, int]]:
-    """Return the requests of an intruder: API, message, version."""
-    record = {"topic_data": [{"name": TOPIC, "partition_data": [{"index": 0, "records": bytes(World.batch(b"x"))}]}]}
-    place = {"partition_index": 0, "committed_offset": 0, "committed_metadata": None}
-    commit = {"group_id": "consumers", "generation_id_or_member_epoch": -1, "member_id": ""}
-    acl = {"resource_type": 2, "resource_name": "*", "resource_pattern_type": 3, "principal": "User:stranger"}
-    return [
-        (ApiKey.PRODUCE, {"transactional_id": None, "acks": -1, "timeout": 1_000, **record}, 11),
-        (ApiKey.FETCH, fetch_message([(TOPIC, 0, 0)], version=12), 12),
-        (ApiKey.CREATE_TOPICS, create_topic_message("of-the-intruder"), 5),
-        (ApiKey.DELETE_TOPICS, {"topic_names": [TOPIC], "timeout": 1_000}, 4),
-        (ApiKey.OFFSET_COMMIT, {**commit, "topics": [{"name": TOPIC, "partitions": [place]}]}, 7),
-        (ApiKey.INIT_PRODUCER_ID, {"transactional_id": "chain", "transaction_timeout": 1_000}, 1),
-        (ApiKey.CREATE_ACLS, {"creations": [{**acl, "host": "*", "operation": 2, "permission_type": 3}]}, 1),
-    ]
-
-
-def _errors(message: Any) -> Iterator[int]:
-    """Yield each error code in a response."""
-    if isinstance(message, tuple | list):
-        for each in message:
-            yield from _errors(each)
-    elif dataclasses.is_dataclass(message):
-        for field in dataclasses.fields(message):
-            value = getattr(message, field.name)
-            if field.name == "error_code":
-                yield value
-            else:
-                yield from _errors(value)

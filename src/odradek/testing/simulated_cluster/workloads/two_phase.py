@@ -71,7 +71,7 @@ class Application:
             self.host, transactional_id=self.host, transaction_two_phase_commit_enable=True, max_block_ms=60_000,
             delivery_timeout_ms=30_000, **CLIENTS,
         )  # fmt: skip
-        work = asyncio.create_task(self._work(producer), name=self.host)
+        work = self._world.spawn(self.host, self._work(producer))
         life_s = None if self.is_calm else self._chance.choice((0.1, 1.0, 20.0)) * self._chance.random()
         try:
             await asyncio.wait([work], timeout=life_s)

@@ -1,0 +1,45 @@
+"""Tests of planted faults: a seed finds each one, and finds nothing without it."""
+
+import sys
+from collections.abc import Callable
+from functools import cache
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from sampling import assert_no_findings
+
+from odradek.testing.simulated_cluster import promises
+from odradek.testing.simulated_cluster.seed_run import SeedPlan, run_seed
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def assert_found(plant: Plant, plan: SeedPlan, *, most: int, patience_s: float = promises.PATIENCE_S) -> None:
+    """Fail unless one of `most` seeds, from the plan's on, finds the planted fault, and nothing without it.
+
+    `patience_s` replaces `PATIENCE_S`, for faults after which something is never done.
+    """
+    for seed in range(plan.seed, plan.seed + most):
+        tried = replace(plan, seed=seed)
+        with pytest.MonkeyPatch.context() as patch:
+            _set_patience(patch, patience_s)
+            plant(patch)
+            result = run_seed(tried)
+        if result.findings:
+            assert not any(each.startswith("AssertionError") for each in result.findings), "it is no sentence"
+            return _assert_clean(msgspec.json.encode(tried), patience_s)
+    pytest.fail(f"no seed from {plan.seed} to {plan.seed + most - 1} finds it")
+
+
+@cache
+def _assert_clean(plan: bytes, patience_s: float) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        _set_patience(patch, patience_s)
+        assert_no_findings(run_seed(msgspec.json.decode(plan, type=SeedPlan)))
+
+
+def _set_patience(patch: pytest.MonkeyPatch, patience_s: float) -> None:
+    for name, module in list(sys.modules.items()):
+        if name.startswith("odradek.testing.simulated_cluster.") and hasattr(module, "PATIENCE_S"):
+            patch.setattr(module, "PATIENCE_S", patience_s)

@@ -39,7 +39,7 @@ _TREE: Final = (
     Lesson(
         key="threads",
         section=4,
-        title="Threads get partitions, not consumers",
+        title="Partitions belong to threads, not to consumers",
         text="Three consumers with two threads each are six threads for four partitions. The first two consumers get "
         "0, 1 and 2, 3, one for each thread; the third one is idle.",
         look="The rows are threads: C2-0 and C2-1 have none.",

@@ -164,9 +164,22 @@ def names_of_today() -> Table:
             ("JoinGroupRequest", "JoinGroup", "ConsumerGroupHeartbeat with epoch 0"),
             ("JoinGroupResponse: the partitions to own", "SyncGroup, computed by a member", "ConsumerGroupHeartbeat"),
             ("IllegalGeneration: a rebalance has begun", "REBALANCE_IN_PROGRESS", "a new assignment"),
-            ("IllegalGeneration: too late", "ILLEGAL_GENERATION", "FENCED_MEMBER_EPOCH"),
-            ("CoordinatorStartupNotComplete",) + ("COORDINATOR_LOAD_IN_PROGRESS",) * 2,
+            (
+                "IllegalGeneration: too late",
+                "ILLEGAL_GENERATION",
+                "FENCED_MEMBER_EPOCH; of commits STALE_MEMBER_EPOCH",
+            ),
+            (
+                "CoordinatorStartupNotComplete",
+                "COORDINATOR_LOAD_IN_PROGRESS; a Heartbeat gets no error meanwhile",
+                "COORDINATOR_LOAD_IN_PROGRESS",
+            ),
             ("NotCoordinatorForGroup", "NOT_COORDINATOR", "NOT_COORDINATOR"),
+            (
+                "heartbeats: session.timeout.ms / heartbeat.frequency",
+                "heartbeat.interval.ms of the member",
+                "group.consumer.heartbeat.interval.ms of the broker, sent to the members",
+            ),
         ),
     )
 

@@ -44,7 +44,7 @@ class BrokerRow(Struct, frozen=True, kw_only=True):
     broker: BrokerDescription
     is_controller: bool
     version: str
-    """The software, "" if the broker does not tell it."""
+    """The software, "" if it is unknown."""
     leaders: int
     replicas: int
     log_bytes: int | None

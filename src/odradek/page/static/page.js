@@ -180,7 +180,8 @@ async function showMoment(address) {
 }
 
 function awaitPlays() { // the server answers within half a second; generations that take longer come later
-  if (document.querySelector("#moment [data-pending]")) pending = setTimeout(() => showMoment(location.href), 50);
+  if (!document.querySelector("#moment [data-pending]")) return;
+  pending = setTimeout(() => showMoment(location.href).catch(() => { pending = setTimeout(awaitPlays, 1000); }), 50);
 }
 
 function startPlay() {

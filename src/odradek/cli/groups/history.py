@@ -7,6 +7,7 @@ import click
 
 from odradek.cli.common import cluster_options, print_listing, table_options, with_admin
 from odradek.cli.groups.options import group_option
+from odradek.model import OdradekError
 from odradek.presentation.group_texts import slowest, waited_for
 
 _COLUMNS = (
@@ -29,7 +30,7 @@ def history(*, group: str, limit: int, as_json: bool) -> None:
     """
     rebalances = with_admin(lambda cluster: cluster.rebalance_history(group, limit=limit))
     if not rebalances and not as_json:
-        raise click.ClickException(
+        raise OdradekError(
             f"__rebalances has no rebalance of the group {group}: it had none, or the brokers have "
             "group.rebalance.journal.enable=false"
         )

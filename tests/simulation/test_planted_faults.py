@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from planting import Plant, assert_found
 
 from odradek.broker.cluster.metadata import metadata_loop
+from odradek.broker.handlers import delete_records
 from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.partition import Partition
 from odradek.log import log, segment_deletion
@@ -154,6 +155,13 @@ def retention_deletes_all_but_the_active_segment(patch: pytest.MonkeyPatch) -> N
     patch.setattr(segment_deletion, "count_expired", lambda segments, config, **_: max(len(segments) - 1, 0))
 
 
+def deletions_are_acknowledged_before_followers_know_them(patch: pytest.MonkeyPatch) -> None:
+    async def wait(*_: Any) -> None:
+        pass
+
+    patch.setattr(delete_records, "_wait_for_replicas", wait)
+
+
 def compaction_drops_the_last_value_of_a_key(patch: pytest.MonkeyPatch) -> None:
     get = OffsetMap.get
     patch.setattr(OffsetMap, "get", lambda offsets, keys: [offset + 1 for offset in get(offsets, keys)])
@@ -186,6 +194,7 @@ FOUND_BY: Final[Mapping[Plant, SeedPlan]] = {
     retention_deletes_all_but_the_active_segment: records(
         0, **{"log.segment.bytes": "1024", "log.retention.check.interval.ms": "1000"}
     ),
+    deletions_are_acknowledged_before_followers_know_them: records(0, "deletions"),
     compaction_drops_the_last_value_of_a_key: records(0, "compacted"),
 }
 """A seed that finds each planted fault."""

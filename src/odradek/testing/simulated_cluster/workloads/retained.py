@@ -14,10 +14,9 @@ from odradek.model import TopicPartition
 from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, BrokenPromiseError
 from odradek.testing.simulated_cluster.setup import Setup
 from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
-from odradek.testing.world import World, cancel, until
+from odradek.testing.world import World, cancel, raise_failures, until
 
 TOPIC: Final = "retained"
-_PLACE: Final = TopicPartition(TOPIC, 0)
 
 
 class Retained(Workload):
@@ -32,7 +31,8 @@ class Retained(Workload):
 
     def __init__(self, world: World, setup: Setup) -> None:
         super().__init__(world, setup)
-        writer, reader = self.clients
+        writer, reader, *_ = self.clients
+        self._place = TopicPartition(self.topics[0], 0)
         self._producer = world.producer(writer, batch_size=500, delivery_timeout_ms=3_000_000, **CLIENTS)
         self._consumer = world.consumer(reader, **CLIENTS)
         self._tasks: list[asyncio.Task[None]] = []
@@ -46,45 +46,49 @@ class Retained(Workload):
 
     async def start(self) -> None:
         """Start the clients, and return when records have been read."""
-        await create_topic(
-            self.world, TOPIC, 1, replicas=self.setup.replicas, **{"segment.bytes": "2048", "retention.ms": "-1"}
-        )
-        for host, client, work in (
-            (self.clients[0], self._producer, self._write), (self.clients[1], self._consumer, self._read),
-        ):  # fmt: skip
-            with self.world.simulation.on(host):
-                await client.start()
-                self._tasks.append(asyncio.create_task(work(), name=host))
-        await until(lambda: self._next > 0, within_s=PATIENCE_S)
+        configs = {"segment.bytes": "2048", "retention.ms": "-1"}
+        await create_topic(self.world, self._place.topic, 1, replicas=self.setup.replicas, **configs)
+        for host, work in zip(self.clients, (self._write(), self._read()), strict=False):
+            self._tasks.append(self.world.spawn(host, work))
+        await until(self._has_read, within_s=PATIENCE_S)
 
     async def finish(self) -> list[str]:
         """Write no more, let the reader read all, and compare the log with the acknowledged records."""
+        place = self._place
         await cancel(self._tasks.pop(0))
         await until(lambda: not self._waiting, within_s=PATIENCE_S)
         await self._producer.close()
         async with self.world.consumer("auditor", **CLIENTS) as consumer, asyncio.timeout(PATIENCE_S):
-            consumer.assign([_PLACE])
-            start = (await consumer.beginning_offsets([_PLACE]))[_PLACE]
-            end = (await consumer.end_offsets([_PLACE]))[_PLACE]
-            consumer.seek(_PLACE, start)
+            consumer.assign([place])
+            start = (await consumer.beginning_offsets([place]))[place]
+            end = (await consumer.end_offsets([place]))[place]
+            consumer.seek(place, start)
             found: dict[int, bytes] = {}
-            while await consumer.position(_PLACE) < end:
+            while await consumer.position(place) < end:
                 found |= {record.offset: record.value or b"" for record in await consumer.poll(1_000)}
         await until(lambda: self._next >= end, within_s=PATIENCE_S)
         await cancel(*self._tasks)
         await self._consumer.close()
-        deleted = [f"the log of {_PLACE} starts at {start}, and nothing was deleted"] if start else []
-        return deleted * (not self.may_be_deleted) + [
-            f"{_PLACE} has {found.get(offset)!r} at {offset}, and not {value!r}"
+        return self._errors_of_start(start) + [
+            f"{place} has {found.get(offset)!r} at {offset}, and not {value!r}"
             for offset, value in self._acknowledged.items()
             if offset >= start and found.get(offset) != value
         ]
 
+    def _has_read(self) -> bool:
+        raise_failures(self._tasks)
+        return self._next > 0
+
+    def _errors_of_start(self, start: int) -> list[str]:
+        is_wrong = start and not self.may_be_deleted
+        return [f"the log of {self._place} starts at {start}, and nothing was deleted"] if is_wrong else []
+
     async def _write(self) -> None:
-        chance, number = self.world.simulation.entropy("retained-writer"), 0
+        chance, number = self.world.simulation.entropy(self.clients[0]), 0
+        await self._producer.start()
         while True:
             value = b"%0100d" % number
-            delivery = await self._producer.send(TOPIC, value, partition=0)
+            delivery = await self._producer.send(self._place.topic, value, partition=0)
             self._waiting.add(delivery)
             delivery.add_done_callback(partial(self._note, value))
             number += 1
@@ -96,14 +100,15 @@ class Retained(Workload):
             self._acknowledged[done.result().offset] = value
 
     async def _read(self) -> None:
-        chance = self.world.simulation.entropy("retained-reader")
-        self._consumer.assign([_PLACE])
+        chance = self.world.simulation.entropy(self.clients[1])
+        await self._consumer.start()
+        self._consumer.assign([self._place])
         while True:
-            logs = (broker.logs.get(_PLACE) for broker in self.world.running.values())
+            logs = (broker.logs.get(self._place) for broker in self.world.running.values())
             self._logs |= dict.fromkeys(log for log in logs if log is not None)
             for record in await self._consumer.poll(1_000):
                 if record.offset < self._next or self._next < record.offset > self._log_start():
-                    raise BrokenPromiseError(f"a reader of {_PLACE} got {record.offset}, and not {self._next}")
+                    raise BrokenPromiseError(f"a reader of {self._place} got {record.offset}, and not {self._next}")
                 self._next = record.offset + 1
             await asyncio.sleep(chance.choice((0.0, 0.5, 3.0)))
 

@@ -29,7 +29,7 @@ class RackConsumers(RackWorld):
 
     def consumer(self, host: str, *topics: str, **settings: Any) -> Consumer:
         rack = {"client_rack": self._rack} if host.startswith("reader") else {}  # not the auditor
-        return super().consumer(host, *topics, **rack, **settings)
+        return super().consumer(host, *topics, **settings | rack)
 
 
 @pytest.mark.parametrize("number", seeds(4))

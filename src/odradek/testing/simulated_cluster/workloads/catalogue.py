@@ -32,7 +32,7 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
 
 
 def draw_workloads(seed: int) -> list[str]:
-    """Return the names of two or three workloads; in one of three seeds they log in, and `security` is added."""
+    """Return the names of one or two workloads; in one of four seeds they log in, and `security` is added."""
     chance = Random(f"{seed}/workloads")
-    names = sorted(chance.sample([name for name in sorted(WORKLOADS) if name != "security"], chance.choice((2, 2, 3))))
-    return ["security", *names] if chance.random() < 1 / 3 else names
+    names = sorted(chance.sample([name for name in sorted(WORKLOADS) if name != "security"], chance.choice((1, 2, 2))))
+    return ["security", *names] if chance.random() < 1 / 4 else names

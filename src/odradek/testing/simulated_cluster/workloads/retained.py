@@ -66,7 +66,7 @@ class Retained(Workload):
             found: dict[int, bytes] = {}
             while await consumer.position(place) < end:
                 found |= {record.offset: record.value or b"" for record in await consumer.poll(1_000)}
-        await until(lambda: self._next >= end, within_s=PATIENCE_S)
+        await until(lambda: self._has_read(end), within_s=PATIENCE_S)
         await cancel(*self._tasks)
         await self._consumer.close()
         return self._errors_of_start(start) + [
@@ -75,9 +75,9 @@ class Retained(Workload):
             if offset >= start and found.get(offset) != value
         ]
 
-    def _has_read(self) -> bool:
+    def _has_read(self, end: int = 1) -> bool:
         raise_failures(self._tasks)
-        return self._next > 0
+        return self._next >= end
 
     def _errors_of_start(self, start: int) -> list[str]:
         is_wrong = start and not self.may_be_deleted
@@ -104,13 +104,18 @@ class Retained(Workload):
         await self._consumer.start()
         self._consumer.assign([self._place])
         while True:
-            logs = (broker.logs.get(self._place) for broker in self.world.running.values())
-            self._logs |= dict.fromkeys(log for log in logs if log is not None)
-            for record in await self._consumer.poll(1_000):
+            self._note_logs()
+            records = await self._consumer.poll(1_000)
+            self._note_logs()  # a broker may have started meanwhile
+            for record in records:
                 if record.offset < self._next or self._next < record.offset > self._log_start():
                     raise BrokenPromiseError(f"a reader of {self._place} got {record.offset}, and not {self._next}")
                 self._next = record.offset + 1
             await asyncio.sleep(chance.choice((0.0, 0.5, 3.0)))
+
+    def _note_logs(self) -> None:
+        logs = (broker.logs.get(self._place) for broker in self.world.running.values())
+        self._logs |= dict.fromkeys(log for log in logs if log is not None)
 
     def _log_start(self) -> int:
         """Return the highest log start offset of a replica, also of brokers that have been killed."""

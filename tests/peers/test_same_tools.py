@@ -296,7 +296,9 @@ def prepared(pair: BrokerPair, tmp_path_factory: pytest.TempPathFactory) -> Iter
             writers[-1].flush(DEADLINE_S)
             if transactional_id == "ended":
                 writers[-1].commit_transaction(DEADLINE_S)
-        member = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "live", "client.id": "member"})
+        # It is polled no more, and must stay in the group while all tools run.
+        config = {"bootstrap.servers": servers, "group.id": "live", "client.id": "member"}
+        member = confluent_kafka.Consumer(config | {"max.poll.interval.ms": 3_600_000})
         member.subscribe(["tools-b"])
         eventually(lambda member=member: member.poll(0.1) or member.assignment(), within_s=DEADLINE_S)
         members.append(member)

@@ -16,7 +16,7 @@ from odradek.transactions import transaction_machine
 from odradek.transactions.transaction import TransactionMetadata
 from odradek.transactions.transaction_machine import TransactionMachine
 
-FOUND_WITHIN: Final = 6
+FOUND_WITHIN: Final = 8
 """Seeds in which each planted fault is found."""
 SEEDS_OF_VERSION_1: Final = [seed for seed in range(20) if draw_setup(seed, {}).transaction_version == 1][:FOUND_WITHIN]
 Plant = Callable[[pytest.MonkeyPatch], None]

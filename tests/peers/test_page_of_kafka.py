@@ -8,7 +8,7 @@ from compare_with_kafka import BrokerPair
 from members import only_member, reading
 from visitor import Visitor, visiting
 
-from odradek.clients import Consumer
+from odradek.clients import Admin, Consumer
 from odradek.page.settings import PageSettings
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.asyncio]
@@ -92,3 +92,5 @@ async def test_a_rebalance_of_kafka_is_shown_while_a_member_holds_it_up_and_afte
                 for task in polling:
                     task.cancel()
                 await asyncio.gather(*polling, return_exceptions=True)
+    async with Admin(servers) as admin:  # later tests list the groups of this cluster
+        await admin.delete_groups(["page-rebalance"])

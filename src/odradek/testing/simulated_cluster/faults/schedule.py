@@ -73,7 +73,7 @@ class Schedule:
         self.topics: list[str] = []
         self.clients: list[str] = []
         self.workloads: Sequence[Workload] = ()
-        self.chance = random.Random()
+        self.chance = random.Random(0)
         """The random numbers of the deed that is being played."""
         self.homes: dict[str, tuple[int, ...]] = {}
         """The replicas of the first partition of each topic that was reassigned, before that."""

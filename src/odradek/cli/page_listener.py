@@ -1,4 +1,4 @@
-"""The listener of a broker that `serve --page` connects to, and as whom."""
+"""The listener of a broker that `serve --page` connects to, and the settings of its client."""
 
 from typing import Any, Final
 

@@ -28,7 +28,7 @@ from odradek.testing.simulated_cluster.workloads.catalogue import draw_workloads
 _FORMAT: Final = 1
 _MOST_ROWS: Final = 1_000
 _LONGEST_S: Final = 20.0
-"""After this time played seeds are saved: what a `kill -9` may cost."""
+"""Played seeds are saved once this time has passed; a `kill -9` loses those since the last save."""
 _TEXTS: Final = pa.list_(pa.string())
 _COUNTS: Final = pa.map_(pa.string(), pa.int64())
 _SCHEMA: Final = pa.schema(

@@ -2,7 +2,7 @@
 
 Our brokers have the read-only key `odradek.version` in their configuration, Kafka's before 4.0
 `inter.broker.protocol.version`; Kafka's in KRaft mode have the finalized feature `metadata.version`, whose level is
-that of the release that the whole cluster works as.
+that of the release whose features the whole cluster uses.
 """
 
 import asyncio

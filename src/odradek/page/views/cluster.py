@@ -24,7 +24,7 @@ from odradek.page.view import Page, PageRequest, View
 from odradek.presentation.group_texts import WAITING_STATES, suspects
 
 _TREE_S: Final = 1.0
-"""Limit of the wait for the metadata tree, whose servers may be away."""
+"""Limit of the wait for the metadata tree, whose servers may not answer."""
 _VERSIONS_S: Final = 60.0
 _GROUPS_S: Final = 1.0
 """Limit of the wait for the groups that rebalance: a broker that has just died is still in the metadata."""
@@ -111,7 +111,7 @@ async def cluster(asked: PageRequest) -> ClusterPage:
 
 
 async def _waiting(asked: PageRequest) -> WaitingGroups | None:
-    """Return the groups that rebalance; None if the brokers do not list them in time, or only without a filter."""
+    """Return the groups that rebalance; None if the brokers do not list them in time, or cannot filter by state."""
     try:
         async with asyncio.timeout(_GROUPS_S):
             return await asked.reading("waiting groups", _read_waiting, _GROUPS_EVERY_S)

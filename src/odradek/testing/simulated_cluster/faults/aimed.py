@@ -17,9 +17,9 @@ _LONGEST_WAIT_S = 12.0
 
 
 async def kill_leader_ahead(schedule: Schedule, one: int, other: int) -> None:
-    """Kill a leader, or cut its power, when it has records that a follower lacks, and perhaps the next leader, too.
+    """Kill a leader, or cut its power, when it has records that a follower lacks; perhaps kill the next leader, too.
 
-    The next leader may be cut off from the others before. The killed brokers may restart at once.
+    The next leader may be cut off from the others before it is killed. The killed brokers may restart at once.
     """
     del other
     world, chance = schedule.world, schedule.chance
@@ -148,7 +148,7 @@ async def restart_all(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def kill_at_a_rare_branch(schedule: Schedule, one: int, other: int) -> None:
-    """Disturb a broker, and kill one that reaches a marked branch or transition, a few turns of the loop later."""
+    """Disturb a broker; kill the one that reaches a marked branch or transition, or `one`, a few loop turns later."""
     chance = schedule.chance
     if other in schedule.world.running:
         await chance.choice((kill, blink, expire, depose))(schedule, other, other)

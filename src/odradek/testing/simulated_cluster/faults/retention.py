@@ -1,4 +1,4 @@
-"""Deletion and compaction of records while they are read and replicated, as by an operator who saves room."""
+"""Deletion and compaction of records while they are read and replicated, as when an operator saves disk space."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -25,7 +25,7 @@ async def crowd(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def hoard(schedule: Schedule, one: int, other: int) -> None:
-    """Send a broker two requests that fill its memory for requests, but not their last bytes."""
+    """Send two requests, each without its last byte, that together exceed a broker's memory for requests."""
     del other
     size = REQUEST_BYTES * 3 // 4
     for _ in range(2):

@@ -24,7 +24,7 @@ class Deletions(Retained):
         self._deleted = self._requested = 0
         """The end of the deletions that succeeded, and of all that were requested."""
         self._returned: list[str] = []
-        """A sentence about deleted records that were back."""
+        """A finding for each time that deleted records were in the log again."""
 
     async def start(self) -> None:
         """Start the clients, and return when records have been read."""

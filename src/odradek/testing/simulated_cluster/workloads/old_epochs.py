@@ -20,7 +20,7 @@ _MOST_LEFT: Final = 20
 
 
 async def maybe_use_up_epochs(world: World, transactional_ids: Iterable[str]) -> None:
-    """In some seeds, write such metadata into `__transaction_state`, and restart the coordinator, which loads it."""
+    """In some seeds, write ids with high epochs into `__transaction_state`, and restart its coordinator."""
     names = list(transactional_ids)
     chance = world.simulation.entropy(f"epochs of {names}")
     if chance.random() > _SHARE:

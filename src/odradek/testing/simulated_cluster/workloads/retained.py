@@ -66,7 +66,7 @@ class Retained(Workload):
             found: dict[int, bytes] = {}
             while await consumer.position(place) < end:
                 found |= {record.offset: record.value or b"" for record in await consumer.poll(1_000)}
-        # Records may be deleted before the reader gets them, also the last.
+        # Any record, even the last, may be deleted before the reader gets it.
         await until(lambda: self._has_read(end) or self._log_start() >= end, within_s=PATIENCE_S)
         await cancel(*self._tasks)
         await self._consumer.close()

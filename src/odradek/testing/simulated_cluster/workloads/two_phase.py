@@ -53,7 +53,7 @@ class Application:
     def __init__(self, world: World, host: str) -> None:
         self.host = host
         self.is_calm = False
-        """Whether it crashes no more, and returns after a committed transaction."""
+        """Whether the application crashes no more, and ends after a committed transaction."""
         self.database = Database(world, host)
         self.errors: list[str] = []
         self._world = world

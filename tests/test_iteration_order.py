@@ -1,6 +1,7 @@
 """No loop of what the simulator plays iterates over a set, because the order of strings in it differs by process."""
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -9,11 +10,21 @@ import pytest
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "odradek"
 NOT_PLAYED = {"cli", "lab", "page", "pipelines", "presentation", "runtime", "spark", "stores", "supervisor"}
 """The rooms that no simulation plays."""
+_SET = re.compile(r"(set|frozenset|Set|AbstractSet|MutableSet)\[(?!int\]|asyncio\.Task\b|tuple\[int)")
 
 
-def _is_set(node: ast.AST) -> bool:
+def _annotated_sets(nodes: Sequence[ast.AST]) -> frozenset[str]:
+    """The names of a module that are annotated as sets, but those of integers and tasks, whose hash is their number."""
+    named = [(ast.unparse(node.target), node.annotation) for node in nodes if isinstance(node, ast.AnnAssign)]
+    named += [(node.arg, node.annotation) for node in nodes if isinstance(node, ast.arg) and node.annotation]
+    return frozenset(name for name, annotation in named if _SET.match(ast.unparse(annotation).strip("'")))
+
+
+def _is_set(node: ast.AST, annotated: frozenset[str] = frozenset()) -> bool:
     """Whether an expression is a set by its look: its order differs between processes if it has strings."""
     match node:
+        case ast.Name() | ast.Attribute() if ast.unparse(node) in annotated:
+            return True
         case ast.Set() | ast.SetComp() | ast.Call(func=ast.Name(id="set" | "frozenset")):
             return True
         case ast.Call(func=ast.Attribute(attr="union" | "difference" | "intersection" | "symmetric_difference")):
@@ -44,10 +55,22 @@ def test_no_loop_iterates_over_a_set_whose_order_depends_on_the_process():
         f"{path.relative_to(SOURCE)}:{iterated.lineno} {ast.unparse(iterated)}"
         for path in sorted(SOURCE.rglob("*.py"))
         if path.relative_to(SOURCE).parts[0] not in NOT_PLAYED
-        for iterated in _iterated(list(ast.walk(ast.parse(path.read_text()))))
-        if _is_set(iterated)
+        for iterated in _sets_iterated(path.read_text())
     ]
     assert not found
+
+
+def _sets_iterated(code: str) -> list[ast.expr]:
+    """The sets that loops iterate over, by their look or by an annotation in the same function or of `self`."""
+    nodes = list(ast.walk(ast.parse(code)))
+    attributes = frozenset(name for name in _annotated_sets(nodes) if "." in name)
+    found = [each for each in _iterated(nodes) if _is_set(each, attributes)]
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = [each for each in ast.walk(node) if not isinstance(each, ast.DictComp)]
+            names = _annotated_sets(body)
+            found += [each for each in _iterated(body) if isinstance(each, ast.Name) and _is_set(each, names)]
+    return found
 
 
 @pytest.mark.parametrize(
@@ -58,7 +81,10 @@ def test_no_loop_iterates_over_a_set_whose_order_depends_on_the_process():
         ("list(set(a))", True),
         ("sorted(f(x) for x in {a, b})", False),
         ("for x in one.keys(): f(x)", False),
+        ("self.names: set[str] = made()\nfor x in self.names: f(x)", True),
+        ("def g(names: frozenset[str]): return [x for x in names]", True),
+        ("def g(ids: set[int]): return [x for x in ids]", False),
     ],
 )
 def test_a_loop_over_a_set_is_recognised(code: str, is_found: bool):
-    assert any(map(_is_set, _iterated(list(ast.walk(ast.parse(code)))))) is is_found
+    assert bool(_sets_iterated(code)) is is_found

@@ -27,6 +27,7 @@ from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.runtime import Runtime
 from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing.simulation.disk import Survival
+from odradek.testing.simulation.loop import pass_time
 from odradek.testing.simulation.simulation import Simulation
 from odradek.testing.simulation.slow_store import SlowStore
 from odradek.testing.wire_client import WireClient
@@ -343,13 +344,13 @@ def raise_failures(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 async def until(condition: Callable[[], bool], *, within_s: float = 120.0, each_s: float = 0.01) -> None:
-    """Let virtual time pass until `condition` holds; it is checked after `each_s`.
+    """Let virtual time pass until `condition` holds; it is checked after `each_s`, if anything has happened since.
 
     Raises `TimeoutError` after `within_s`.
     """
     async with asyncio.timeout(within_s):
-        while not condition():  # noqa: ASYNC110 - virtual time: any condition will do
-            await asyncio.sleep(each_s)
+        while not condition():
+            await pass_time(each_s)
 
 
 async def settled(members: Sequence[Member], partitions: int) -> None:

@@ -102,9 +102,9 @@ class PartitionVerification:
                 ErrorCode.invalid_producer_id_mapping, "Transactional records contained more than one producer ID"
             )
         knows_abortable = version >= _ABORTABLE_FROM
-        for producer in producers:
-            return self._verify_batches(transactional_id, producer, logs, adds=adds, knows_abortable=knows_abortable)
-        return None
+        if not producers:
+            return None
+        return self._verify_batches(transactional_id, producers.pop(), logs, adds=adds, knows_abortable=knows_abortable)
 
     def _batches(
         self, context: "RequestContext", request: ProduceRequest

@@ -89,7 +89,7 @@ class CutNetwork:
     def look(self) -> None:
         """Apply the current cuts; called on the broker's loop."""
         self._changed.set()
-        for gate in tuple(self._gates):
+        for gate in self._gates.copy():
             gate.cut(*self._cuts.between(self._broker_id, gate.port))
 
 

@@ -132,6 +132,22 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._watched.append(task)
         return task
 
+    def cancel_tasks(self) -> None:
+        """Cancel all tasks in the order of their creation, and wait for them.
+
+        `asyncio.Runner` does this in the order of a weak set, which depends on the garbage collector.
+        """
+        tasks = self._remaining()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self.run_until_complete(asyncio.wait(tasks))
+
+    def _remaining(self) -> "list[_NumberedTask[Any]]":
+        """Return the tasks that are not done, in the order of their creation."""
+        tasks = (task for task in asyncio.all_tasks(self) if isinstance(task, _NumberedTask))
+        return sorted(tasks, key=lambda task: task.number)
+
     def unheeded_failures(self) -> list[BaseException]:
         """Return the exceptions of failed tasks that were never retrieved, and mark them as retrieved."""
         unheeded = [task for task in self._watched if task.done() and _is_unheeded(task)]
@@ -163,11 +179,21 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     self._soon[:0] = turn[place + 1 :]  # the rest of the turn stays ready, as in asyncio
                     raise
 
-    def _let_time_pass(self) -> None:
-        """Advance the clock to the next timer, and make all timers that are due ready, in random order."""
+    def _live_timers(self) -> list[tuple[float, int, "_Handle"]]:
+        """Return the heap of timers; the first one is not cancelled."""
         timers = self._timers
         while timers and timers[0][2].is_cancelled:
             heapq.heappop(timers)
+        return timers
+
+    def idle_s(self) -> float:
+        """Return the virtual seconds until the next timer is due; 0 without one."""
+        timers = self._live_timers()
+        return timers[0][0] - self._clock.monotonic() if timers else 0.0
+
+    def _let_time_pass(self) -> None:
+        """Advance the clock to the next timer, and make all timers that are due ready, in random order."""
+        timers = self._live_timers()
         if not timers:
             raise DeadlockError(f"nothing is ready, no timer is set, and these wait for ever:\n{self._who_waits()}")
         when = timers[0][0]
@@ -198,8 +224,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             turn[place] = handle
 
     def _who_waits(self) -> str:
-        tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, _NumberedTask)]
-        return "\n".join(f"  {task.get_name()}: {_where(task)}" for task in sorted(tasks, key=lambda task: task.number))
+        return "\n".join(f"  {task.get_name()}: {_where(task)}" for task in self._remaining())
 
     # ---- what is refused or not needed --------------------------------------------------------------------------
 
@@ -311,6 +336,13 @@ class _Handle(asyncio.TimerHandle):
         if label is None:
             label = _METHODS[function] = _name(callback)
         return label
+
+
+async def pass_time(at_least_s: float) -> None:
+    """Sleep for virtual seconds, and on until a timer is due: before that, nothing can have changed."""
+    loop = asyncio.get_running_loop()
+    idle_s = loop.idle_s() if isinstance(loop, VirtualLoop) else 0.0
+    await asyncio.sleep(max(at_least_s, idle_s))
 
 
 _METHODS: Final[dict[Any, str]] = {}

@@ -116,7 +116,10 @@ class Simulation:
         loop.set_exception_handler(lambda _, context: unheeded.append(_error_of(context)))
         with self._annotated():
             with asyncio.Runner(loop_factory=lambda: loop) as runner, self._annotated():
-                result = runner.run(main)
+                try:
+                    result = runner.run(main)
+                finally:
+                    loop.cancel_tasks()
             unheeded += loop.unheeded_failures()
             if unheeded:
                 raise BaseExceptionGroup("nobody heeded these", unheeded)

@@ -35,7 +35,8 @@ class ControllerRequests(Generic[ControllerT_co]):
         self._metadata = metadata
         self._connections = connections
         self._changed = asyncio.Event()
-        self._purposes: set[str] = set()
+        self._purposes: dict[str, None] = {}
+        """An ordered set of the purposes of connections to the controller."""
 
     def local_controller(self) -> ControllerT_co | None:
         """Return the controller if this broker is elected, else None."""
@@ -58,7 +59,7 @@ class ControllerRequests(Generic[ControllerT_co]):
         if image.controller_id == NO_CONTROLLER:
             raise UnavailableError("there is no controller")
         purpose = f"controller-{api_key.name}"
-        self._purposes.add(purpose)
+        self._purposes[purpose] = None
         return await self._connections.connection(image.brokers, image.controller_id, purpose=purpose)
 
     async def back_off(self, seconds: float) -> None:

@@ -11,6 +11,7 @@ from odradek.testing.simulated_cluster.faults.schedule import Schedule
 from odradek.testing.simulated_cluster.faults.tree import blink, depose, disconnect_tree, expire
 from odradek.testing.simulated_cluster.promises import BROKERS, PATIENCE_S
 from odradek.testing.simulation.clock import HOST
+from odradek.testing.simulation.loop import pass_time
 from odradek.testing.world import World, until
 
 _LONGEST_WAIT_S = 12.0
@@ -197,5 +198,5 @@ async def _find(schedule: Schedule, preferred: int, condition: Callable[[Partiti
         ]
         if found:
             return min(found, key=lambda each: (each.replication.broker_id != preferred, each.topic_partition))
-        await asyncio.sleep(0.001)
+        await pass_time(0.001)
     return None

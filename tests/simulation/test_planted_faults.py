@@ -22,7 +22,8 @@ from odradek.log.producers.producer_state import ProducerState
 from odradek.log.segments.segment import Segment
 from odradek.metadata import paths
 from odradek.metadata.nodes import decode_integer
-from odradek.replication.leader import LeaderReplication
+from odradek.model import ErrorCode, KafkaError
+from odradek.replication.leader import LeaderReplication, RemoteReplica
 from odradek.testing.simulated_cluster.faults import aimed
 from odradek.testing.simulated_cluster.faults.catalogue import FAULTS
 from odradek.testing.simulated_cluster.seed_run import SeedPlan
@@ -58,6 +59,50 @@ def the_high_watermark_ignores_followers(patch: pytest.MonkeyPatch) -> None:
         return bool(replication.high_watermark > before)
 
     patch.setattr(LeaderReplication, "advance", advance)
+
+
+def a_pending_removal_from_the_isr_counts_already(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        LeaderReplication, "maximal_isr", property(lambda led: led.isr if led.pending is None else led.pending.isr)
+    )
+
+
+def a_fetch_acknowledges_all_that_the_leader_has(patch: pytest.MonkeyPatch) -> None:
+    fetched = RemoteReplica.fetched
+
+    def all_of_it(remote: Any, offset: int, *, leader_end_offset: int, **more: Any) -> None:
+        del offset
+        fetched(remote, leader_end_offset, leader_end_offset=leader_end_offset, **more)
+
+    patch.setattr(RemoteReplica, "fetched", all_of_it)
+
+
+def min_insync_replicas_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Partition, "min_insync_replicas", 1)
+
+
+def a_new_leader_takes_its_log_for_committed(patch: pytest.MonkeyPatch) -> None:
+    begin = Partition._begin
+
+    def commit(partition: Any, image: Any, before: Any = None) -> LeaderReplication:
+        replication = begin(partition, image, before)
+        replication.high_watermark = replication.log_end_offset
+        partition.log.producers.committed(replication.high_watermark)
+        return replication
+
+    patch.setattr(Partition, "_begin", commit)
+
+
+def followers_join_the_isr_before_they_have_caught_up(patch: pytest.MonkeyPatch) -> None:
+    def join(led: Any, replica: int) -> Any:
+        is_member = led.pending is not None or replica not in led.remotes or replica in led.isr
+        return None if is_member else led._propose((*led.isr, replica))
+
+    patch.setattr(LeaderReplication, "propose_join", join)
+
+
+def followers_show_more_than_is_committed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Follower, "high_watermark", property(lambda follower: follower.log.written_offset))
 
 
 # ---- what followers keep
@@ -124,6 +169,20 @@ def repeated_batches_are_appended_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProducerState, "check", lambda state, header, **_: check(state, header, has_sequence=False))
 
 
+def gaps_of_sequences_are_accepted(patch: pytest.MonkeyPatch) -> None:
+    check = ProducerState.check
+
+    def accept(*given: Any, **more: Any) -> Any:
+        try:
+            return check(*given, **more)
+        except KafkaError as error:
+            if error.code is ErrorCode.out_of_order_sequence_number:
+                return None
+            raise
+
+    patch.setattr(ProducerState, "check", accept)
+
+
 def followers_do_not_know_producers(patch: pytest.MonkeyPatch) -> None:
     replay = ProducerState.replay
 
@@ -181,6 +240,13 @@ FOUND_BY: Final[Mapping[Plant, SeedPlan]] = {
     acknowledgements_before_replication: records(0),
     duplicates_are_acknowledged_before_they_are_committed: records(0),
     the_high_watermark_ignores_followers: records(0),
+    a_pending_removal_from_the_isr_counts_already: records(0),
+    a_fetch_acknowledges_all_that_the_leader_has: records(0),
+    min_insync_replicas_is_ignored: records(0),
+    a_new_leader_takes_its_log_for_committed: records(1),
+    followers_join_the_isr_before_they_have_caught_up: records(0),
+    followers_show_more_than_is_committed: records(0),
+    gaps_of_sequences_are_accepted: records(0, "sequences"),
     repeated_batches_are_appended_again: records(0),
     followers_do_not_know_producers: records(0),
     a_restart_loses_the_state_of_producers: records(4),

@@ -1,4 +1,4 @@
-"""Checks of replicas: they are identical below the high watermark, and the high watermark never goes back."""
+"""Checks of replicas: the high watermark never goes back, and every in-sync replica has the records below it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,12 +6,15 @@ from typing import Final
 
 from odradek.broker.replication.partition import Partition
 from odradek.log import Log
+from odradek.metadata import paths
+from odradek.metadata.nodes import PartitionStateNode
 from odradek.model import TopicPartition
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.testing.simulated_cluster.promises import BrokenPromiseError
 from odradek.testing.world import World
 
 _MOST_BYTES: Final = 1 << 24
+_INTERVAL_S: Final = 0.05
 
 
 class HighWatermarks:
@@ -28,14 +31,18 @@ class HighWatermarks:
         """The partition epochs of those whose ISR was too small at the last look."""
 
     async def watch(self) -> None:
-        """Call `look` twice a second, until cancelled."""
+        """Call `look` every `_INTERVAL_S`, until cancelled."""
         while True:
             self.look()
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(_INTERVAL_S)
 
     def look(self) -> None:
-        """Raise `BrokenPromiseError` if a leader's high watermark is lower than at the last call."""
+        """Raise `BrokenPromiseError` if a leader's high watermark is lower than at the last call, or too high.
+
+        It is too high if a member of the ISR, which may be the next leader, lacks records below it.
+        """
         for partition in self._led():
+            self._check_in_sync(partition)
             before, now = self._seen.get(partition, 0), partition.high_watermark
             if now < before:
                 raise BrokenPromiseError(
@@ -50,6 +57,23 @@ class HighWatermarks:
                 partition.log.config.min_insync_replicas, len(partition.replication.remotes) + 1
             ):
                 self._too_small[partition] = partition.replication.partition_epoch
+
+    def _check_in_sync(self, leader: Partition) -> None:
+        place, world = leader.topic_partition, self._world
+        path = paths.partition_state(place)
+        record = world.tree.find(path)
+        for number in () if record is None else PartitionStateNode.decode(path, record.data).isr:
+            broker = world.running.get(number)
+            log = None if broker is None else broker.logs.get(place)
+            # A broker that restarts after a crash leaves the ISR, if it lost records, before it registers.
+            registration = world.tree.find(paths.broker(number))
+            if log is None or registration is None or registration.owner != world.store(number).session_id:
+                continue
+            if log.written_offset < leader.high_watermark:
+                raise BrokenPromiseError(
+                    f"broker {number} is in the ISR of {place} with {log.written_offset} records, and broker "
+                    f"{leader.replication.broker_id} has committed {leader.high_watermark}"
+                )
 
     def findings(self) -> list[str]:
         """Return the high watermarks below the highest one seen, and the replicas that differ from their leaders.
@@ -89,12 +113,12 @@ class HighWatermarks:
         ]
 
 
-def _batches(log: Log, offset: int, end: int) -> list[tuple[int, int]]:
-    """Return the offset and the checksum of each batch from an offset on and below an end."""
-    found = list[tuple[int, int]]()
+def _batches(log: Log, offset: int, end: int) -> list[bytes]:
+    """Return each batch from an offset on and below an end."""
+    found = list[bytes]()
     while offset < end and (data := log.read(offset, _MOST_BYTES)):
-        for _, header in iterate_batches(memoryview(data)):
+        for position, header in iterate_batches(memoryview(data)):
             if header.base_offset < end:
-                found.append((header.base_offset, header.crc))
+                found.append(bytes(data[position : position + header.size]))
             offset = header.next_offset
     return found

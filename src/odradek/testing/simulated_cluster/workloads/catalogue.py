@@ -11,6 +11,7 @@ from odradek.testing.simulated_cluster.workloads.deletions import Deletions
 from odradek.testing.simulated_cluster.workloads.records import Records
 from odradek.testing.simulated_cluster.workloads.retained import Retained
 from odradek.testing.simulated_cluster.workloads.security import Security
+from odradek.testing.simulated_cluster.workloads.sequences import Sequences
 from odradek.testing.simulated_cluster.workloads.transactions import Transactions
 from odradek.testing.simulated_cluster.workloads.two_phase import TwoPhase
 from odradek.testing.simulated_cluster.workloads.workload import Workload
@@ -25,6 +26,7 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
     "records": Records,
     "security": Security,
     "retained": Retained,
+    "sequences": Sequences,
     "transactions": Transactions,
     "two-phase": TwoPhase,
     "zookeeper-group": ZookeeperGroup,

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar, Final
 
+from odradek.broker.replication.partition import Partition
 from odradek.clients import Consumer, Producer
 from odradek.model import TopicPartition
 from odradek.testing.histories import History, Send, verdict
-from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, READERS
+from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, READERS, BrokenPromiseError
 from odradek.testing.simulated_cluster.setup import Setup
 from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
-from odradek.testing.world import World, cancel, until
+from odradek.testing.world import World, cancel, raise_failures, until
 
 TOPIC: Final = "t"
 
@@ -81,6 +82,7 @@ class RecordingConsumer:
         self._partitions = partitions
         self._consumer: Consumer = world.consumer(host, auto_offset_reset="none", **READERS, **settings)
         self._polling: asyncio.Task[None] | None = None
+        self._leaders: dict[Partition, None] = {}
         self.next_offset: dict[TopicPartition, int] = {}
 
     async def start(self) -> None:
@@ -97,7 +99,9 @@ class RecordingConsumer:
         await self._consumer.close()
 
     def has_read(self, place: TopicPartition, end: int) -> bool:
-        """Return whether it has read the partition up to offset `end`."""
+        """Return whether it has read the partition up to offset `end`. Raise the failure of a check."""
+        assert self._polling is not None
+        raise_failures([self._polling])
         return self.next_offset.get(place, 0) >= end
 
     async def _poll(self, places: Sequence[TopicPartition]) -> None:
@@ -105,10 +109,24 @@ class RecordingConsumer:
         for place in places:
             self._consumer.seek(place, 0)
         while True:
-            for record in await self._consumer.poll(1_000):
+            self._note_leaders()
+            records = await self._consumer.poll(1_000)
+            self._note_leaders()  # a broker may have become the leader meanwhile
+            for record in records:
                 place = TopicPartition(record.topic, record.partition)
+                if record.offset >= (end := self._committed(place)):
+                    raise BrokenPromiseError(
+                        f"{self._host} read offset {record.offset} of {place}, which is committed up to {end}"
+                    )
                 self._history.poll(self._host, place, record.offset, record.value or b"")
                 self.next_offset[place] = record.offset + 1
+
+    def _note_leaders(self) -> None:
+        self._leaders |= dict.fromkeys(self._world.led)
+
+    def _committed(self, place: TopicPartition) -> int:
+        """Return the highest high watermark of a leader, also of brokers that have been killed."""
+        return max((each.high_watermark for each in self._leaders if each.topic_partition == place), default=0)
 
 
 class Records(Workload):

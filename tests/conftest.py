@@ -56,8 +56,8 @@ COMPONENTS: Final[dict[str, Callable[[], str]]] = {
 _SHARING: Final = {"spark": "Spark", "pipelines": "Spark", "peers": "Kafka", "page/browser": "Chromium"}
 """Folders whose tests share a server, or a browser, that takes long to start."""
 
-_ALONE: Final = ("tests/pipelines/test_demo.py", "tests/pipelines/test_pipeline_kills.py")
-"""Long files of these rooms that start servers of their own."""
+_ALONE: Final = "tests/pipelines/test_demo.py"
+"""A long file of these rooms that starts servers of its own."""
 
 _LONGEST: Final = (
     "spark", "pipelines", "peers", "soak", "interop", "lab", "simulation", "bench", "supervisor", "page", "log",
@@ -122,7 +122,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
             shared = (name for folder, name in _SHARING.items() if file.startswith(f"tests/{folder}/"))
-            return file if file in _ALONE else next(shared, file)
+            return file if file == _ALONE else next(shared, file)
 
     config.option.loadscopereorder = False  # the order is that of the items
     return Scheduling(config, log)

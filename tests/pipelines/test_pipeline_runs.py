@@ -9,10 +9,12 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from click.testing import CliRunner
@@ -410,25 +412,54 @@ def test_the_command_names_the_file_and_the_line_of_a_key_that_spark_refuses(
 
 
 @pytest.mark.usefixtures("short_lived_java")
-def test_ctrl_c_stops_the_command_s_queries(
+def test_results_are_exact_after_kills_of_the_command_and_of_its_workers_and_ctrl_c_stops_it(
     source: ServedBroker, admin: Any, topic: str, publish: Publish, tmp_path: Path
 ) -> None:
-    publish(topic, 0, 9)
+    publish(topic, 0, 211)
     file = tmp_path / "hours.toml"
-    text = REAL_TIME.replace("available_now = true", 'interval = "200 milliseconds"')
+    text = REAL_TIME.replace("trigger = 90", "trigger = 30")
+    text = text.replace("available_now = true", 'interval = "200 milliseconds"\n[restart]\nbackoff = "10 milliseconds"')
     file.write_text(text.format(topic=topic, source=source.bootstrap_servers))
     command = [Path(sys.executable).with_name("odradek"), "pipeline", "run", file]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+        try:
+            eventually(lambda: committed(admin, f"{topic}.hours", topic) > 0, within_s=200, what="a batch")
+        finally:
+            process.kill()  # its JVM ends by itself
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         try:
-            eventually(lambda: committed(admin, f"{topic}.hours", topic) == 9, within_s=200, what="nine records")
+            eventually(lambda: kill_workers(process.pid), within_s=200, what="a process in which Spark runs Python")
+            eventually(lambda: orders_by_hour(tmp_path) == [60, 60, 60], within_s=200, what="three whole hours")
             # A terminal sends it to all of the group, Spark's Python workers included.
             os.killpg(process.pid, signal.SIGINT)
             printed, errors = process.communicate(timeout=120)
         finally:
             process.kill()  # who waits for it would wait for ever where it has not ended
     assert process.returncode == 130, errors
-    assert printed.startswith(f"{topic}.hours: 9 records in, ")
-    assert printed.endswith(", stopped\n")
+    assert re.fullmatch(rf"{topic}\.hours: \d+ records in, .*, stopped\n", printed)
     assert "Traceback" not in errors
+    assert orders_by_hour(tmp_path) == [60, 60, 60]
+    assert committed(admin, f"{topic}.hours", topic) == 211
+
+
+def kill_workers(session: int) -> int:
+    """Kill the processes of a session in which Spark runs Python; return how many there were."""
+    found = 0
+    for directory in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            is_worker = b"pyspark.worker" in directory.joinpath("cmdline").read_bytes()
+            if is_worker and directory.joinpath("stat").read_text().rpartition(")")[2].split()[3] == str(session):
+                os.kill(int(directory.name), signal.SIGKILL)
+                found += 1
+    return found
+
+
+def orders_by_hour(directory: Path) -> list[int]:
+    """Return the results so far of the real-time pipeline; none while a file is being written."""
+    try:
+        rows = ds.dataset(directory / "hours", format="parquet").to_table(["hour", "orders"]).to_pylist()
+    except (OSError, pa.ArrowInvalid):
+        return []
+    return [row["orders"] for row in sorted(rows, key=lambda row: row["hour"])]

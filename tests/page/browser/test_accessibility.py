@@ -28,11 +28,8 @@ QUERIES: Final = {
     "/security/remove-user": "?user=alice", "/security/remove-quota": "?user=a&key=producer_byte_rate",
     "/security/explain": "?principal=User:a&operation=Read&resource=Topic:t",
 }  # fmt: skip
-_RULES: Final = {
-    360: {"light": ""},
-    1600: {"light": "", "dark": ", runOnly: ['color-contrast']"},
-}
-"""The options of axe at a width: of a page in other colours, it checks the rule about colours."""
+_LOOKS: Final = ((1600, "light", ""), (1600, "dark", ", runOnly: ['color-contrast']"), (360, "light", ""))
+"""Widths, colours and options of axe: of a page in other colours, it checks the rule about colours."""
 _OTHERS: Final = {"/topics/{topic}/export"}
 """Addresses that are no pages."""
 _OF_MEMBERS: Final = {"/group/what-if", "/group/members"}
@@ -41,38 +38,37 @@ _REFUSED: Final = {"/group/remove", "/group/undo"}
 """Pages that are here a sentence: the group has no members, and nothing was reset."""
 
 
+@pytest.mark.parametrize("tab", [1600], indirect=True)
 async def test_every_view_follows_the_rules_of_axe(kafka: Cluster, tab: Page, address: str) -> None:
-    width = tab.viewport_size["width"] if tab.viewport_size else 0
-    names = {**NAMES, "topic": f"accessible-{width}", "group": f"accessible-group-{width}"}
-    kafka.create_topic(names["topic"])
+    kafka.create_topic(NAMES["topic"])
     async with Producer(kafka.bootstrap_servers) as producer:
         for value in (b"hello", b'{"hello": [1, null]}', None, b"\xff"):
-            await producer.send(names["topic"], value, b"key", headers=[("name", b"value")])
+            await producer.send(NAMES["topic"], value, b"key", headers=[("name", b"value")])
     with kafka.admin() as admin:
-        admin.alter_group_offsets(names["group"], {(names["topic"], 0): 1})
-    async with reading(kafka, names["topic"], f"readers-{width}"):
-        await only_member(kafka, f"readers-{width}")
-        found = await _violations(tab, address, names, width)
+        admin.alter_group_offsets(NAMES["group"], {(NAMES["topic"], 0): 1})
+    async with reading(kafka, NAMES["topic"], "readers"):
+        await only_member(kafka, "readers")
+        found = await _violations(tab, address)
     assert not found, "\n".join(found)
 
 
-async def _violations(tab: Page, address: str, names: dict[str, str], width: int) -> list[str]:
+async def _violations(tab: Page, address: str) -> list[str]:
     paths = {page.path for view in VIEWS for page in view.pages} - _OTHERS
     tab.set_default_navigation_timeout(120_000)  # a play takes seconds of a core
     found = []
     for path in sorted(paths):
         query = "".join(text for start, text in QUERIES.items() if path == start or path.startswith(f"{start}/"))
-        place = f"{path}{query}".format_map(names | ({"group": f"readers-{width}"} if path in _OF_MEMBERS else {}))
-        await tab.emulate_media(color_scheme="light")
+        place = f"{path}{query}".format_map(NAMES | ({"group": "readers"} if path in _OF_MEMBERS else {}))
         answer = await tab.goto(address + place)
         assert answer is not None
         assert answer.ok or path in _REFUSED, f"{place}: {answer.status}"
         await tab.evaluate(_AXE)
-        for scheme, rules in _RULES[width].items():
+        for width, scheme, rules in _LOOKS:
+            await tab.set_viewport_size({"width": width, "height": 900})
             await tab.emulate_media(color_scheme=scheme)
             result = await tab.evaluate(f"axe.run(document, {{resultTypes: ['violations']{rules}}})")
             found += [
-                f"{scheme} {place}: {each['id']}: {each['help']}: {json.dumps(each['nodes'][0]['html'])[:200]}"
+                f"{width} {scheme} {place}: {each['id']}: {each['help']}: {json.dumps(each['nodes'][0]['html'])[:200]}"
                 for each in result["violations"]
             ]
     return found

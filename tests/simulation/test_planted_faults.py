@@ -16,6 +16,7 @@ from odradek.broker.cluster.metadata import metadata_loop
 from odradek.broker.handlers import delete_records
 from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.partition import Partition
+from odradek.broker.replication.reading.partition_reader import PartitionReader
 from odradek.log import log, segment_deletion
 from odradek.log.cleaner.offset_map import OffsetMap
 from odradek.log.producers.producer_state import ProducerState
@@ -23,6 +24,7 @@ from odradek.log.segments.segment import Segment
 from odradek.metadata import paths
 from odradek.metadata.nodes import decode_integer
 from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.replication.leader import LeaderReplication, RemoteReplica
 from odradek.testing.simulated_cluster.faults import aimed
 from odradek.testing.simulated_cluster.faults.catalogue import FAULTS
@@ -133,6 +135,23 @@ def followers_truncate_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Follower, "__init__", begin)
     patch.setattr(Follower, "update", follow)
+
+
+# ---- what consumers get
+
+
+def followers_hide_their_first_batch(patch: pytest.MonkeyPatch) -> None:
+    """Consumers that begin at a follower miss it."""
+    read = PartitionReader.read
+
+    def hide(reader: Any, partition: Any, position: Any, *rest: Any, **more: Any) -> Any:
+        answer, more_to_read = read(reader, partition, position, *rest, **more)
+        if isinstance(partition, Follower) and position.fetch_offset == 0 and answer.records:
+            _, second = [*(place for place, _ in iterate_batches(answer.records)), len(answer.records)][:2]
+            answer = answer._replace(records=answer.records[second:])
+        return answer, more_to_read
+
+    patch.setattr(PartitionReader, "read", hide)
 
 
 # ---- the controller
@@ -257,6 +276,7 @@ FOUND_BY: Final[Mapping[Plant, SeedPlan]] = {
         seed=1, workloads=("records",), faults=("depose", "expire", "kill"), count=8
     ),
     an_index_is_one_off: records(0),
+    followers_hide_their_first_batch: records(0, **{"replica.selector.class": "rack-aware"}),
     retention_deletes_all_but_the_active_segment: records(
         0, **{"log.segment.bytes": "1024", "log.retention.check.interval.ms": "1000"}
     ),

@@ -1,4 +1,4 @@
-"""Planted faults of brokers, one at a time, each of which the checks of transactions find within a few seeds."""
+"""Planted faults of brokers and clients, each of which the checks of transactions find within a few seeds."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
@@ -9,7 +9,11 @@ from msgspec.structs import replace
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.reading import partition_reader
 from odradek.broker.transactions.marker_writes import MarkerWriter
+from odradek.clients.consumer.fetching.fetcher import Fetcher
+from odradek.clients.producer.producer_batch import ProducerBatch
 from odradek.groups.offsets import Offsets
+from odradek.protocol.batches.records import BatchBuilder, decode_records
+from odradek.testing.simulated_cluster.promises import READERS
 from odradek.testing.simulated_cluster.seed_run import SeedPlan, run_seed
 from odradek.testing.simulated_cluster.setup import CONFIG, draw_setup
 from odradek.transactions import transaction_machine
@@ -112,6 +116,38 @@ def markers_are_sent_before_the_end_is_committed(patch: pytest.MonkeyPatch) -> N
     patch.setattr(transaction_machine, "_prepared", hasty)
 
 
+def processors_read_uncommitted_records(patch: pytest.MonkeyPatch) -> None:
+    create = Fetcher.__init__
+
+    def forget(fetcher: Any, cluster: Any, settings: Any, *rest: Any) -> None:
+        create(fetcher, cluster, settings, *rest)
+        is_auditor = settings.fetch_max_wait_ms != READERS["fetch_max_wait_ms"]
+        if settings.group_id and not is_auditor:
+            fetcher._limits = replace(fetcher._limits, isolation_level="read_uncommitted")
+
+    patch.setattr(Fetcher, "__init__", forget)
+
+
+def acknowledgements_have_offset_0(patch: pytest.MonkeyPatch) -> None:
+    """As Jepsen found in Bufstream 0.1.0."""
+    complete = ProducerBatch.complete
+    patch.setattr(ProducerBatch, "complete", lambda batch, base_offset, time: complete(batch, 0, time))
+
+
+def batches_have_their_records_in_reverse(patch: pytest.MonkeyPatch) -> None:
+    encode = ProducerBatch.encode
+
+    def reverse(batch: Any, *options: Any) -> bytearray:
+        if batch.records is None:
+            records, batch.builder = decode_records(batch.builder.build()), BatchBuilder(batch.limit)
+            for record in reversed(list(records)):
+                batch.builder.append(record.timestamp, record.key, record.value, record.headers)
+            batch.futures.reverse()
+        return encode(batch, *options)
+
+    patch.setattr(ProducerBatch, "encode", reverse)
+
+
 PLANTS: Final[list[Plant]] = [
     consumers_read_beyond_the_last_stable_offset,
     responses_lack_the_aborted_transactions,
@@ -125,6 +161,9 @@ PLANTS: Final[list[Plant]] = [
     a_new_coordinator_sends_no_markers,
     partitions_are_not_verified,
     markers_are_sent_before_the_end_is_committed,
+    processors_read_uncommitted_records,
+    acknowledgements_have_offset_0,
+    batches_have_their_records_in_reverse,
 ]
 AIMED: Final[dict[Plant, Sequence[str]]] = {
     a_timeout_does_not_fence_the_producer: ("oversleep",),

@@ -149,6 +149,20 @@ def test_a_reading_that_goes_back_has_repeated_and_another_reading_starts_anywhe
     assert kinds(history) == []
 
 
+@pytest.mark.parametrize(("read", "is_all"), [((0, 1, 2), True), ((1, 2), False), ((0, 1), False), ((), False)])
+def test_a_thorough_reading_has_every_record_and_another_one_may_begin_late_or_end_early(
+    read: Sequence[int], is_all: bool
+):
+    values = b"1", b"2", b"3"
+    history = written(*values)
+    for offset in read:
+        history.poll("reader", T0, offset, values[offset])
+    history.audit(T0, log(*values))
+    assert kinds(history) == []
+    history.thorough.add("reader")
+    assert kinds(history) == ([] if is_all else [Kind.UNSEEN])
+
+
 def test_partitions_are_judged_one_by_one():
     history = written(b"1")
     history.send("a", T1, b"1", now=0.0).acknowledge(0, now=0.1)

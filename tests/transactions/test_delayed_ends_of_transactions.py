@@ -57,6 +57,9 @@ def test_a_delayed_end_affects_the_next_transaction_only_by_version_1(
     async def scenario(world: World) -> None:
         client, end_version = await started(world, t=2), VERSIONS[version]
         await client.write(("t", 0))
+        first = history.begin("a")
+        first.write(T0, b"value")
+        first.outcome = Outcome.COMMITTED if was_commit else Outcome.ABORTED
         delayed = {**client.fields, "committed": was_commit}
         assert await client.end(is_commit=was_commit, version=end_version) is ErrorCode.none
         transaction = history.begin("a")
@@ -72,9 +75,6 @@ def test_a_delayed_end_affects_the_next_transaction_only_by_version_1(
         assert await client.end(is_commit=is_commit, version=end_version) is ErrorCode.none
         transaction.outcome = Outcome.COMMITTED if is_commit else Outcome.ABORTED
         await client.until_state("CompleteCommit" if is_commit else "CompleteAbort")
-        first = history.begin("a")
-        first.write(T0, b"value")
-        first.outcome = Outcome.COMMITTED if was_commit else Outcome.ABORTED
         await read_committed(world, history)
 
     play(scenario, transaction_partition_verification_enable="true")

@@ -10,6 +10,7 @@ partition's log, read from its beginning without faults. Its anomalies are those
     misplaced       the log has another offset than acknowledged, another value than polled, or one offset twice
     never sent      in the log or polled, though no producer sent it, or its send failed for good
     skipped         a consumer polled past a record that the log has
+    unseen          a consumer that had to read everything never polled a record that the log has
     repeated        a consumer polled the same or a lower offset without a seek
 
 ```python
@@ -47,6 +48,7 @@ class Kind(StrEnum):
     MISPLACED = "misplaced"
     NEVER_SENT = "never sent"
     SKIPPED = "skipped"
+    UNSEEN = "unseen"
     REPEATED = "repeated"
 
 
@@ -97,6 +99,8 @@ class History:
         self.logs: dict[TopicPartition, Sequence[Polled]] = {}
         self.careless: set[str] = set()
         """Producers without idempotence: their records may be duplicated, and in any order."""
+        self.thorough: set[str] = set()
+        """Readings that must have every record of every audited partition."""
 
     def send(self, producer: str, partition: TopicPartition, value: bytes, *, now: float) -> Send:
         """Record that `producer` sends a record; the caller reports the outcome to the returned `Send`."""
@@ -127,8 +131,9 @@ def anomalies(history: History) -> list[Anomaly]:
     found: list[Anomaly] = []
     for partition, log in history.logs.items():
         sends = [send for send in history.sends if send.partition == partition]
-        readings = {reading: polls for (reading, of), polls in history.polls.items() if of == partition}
-        case = _Case(partition, log, sends, readings, history.careless)
+        readings: dict[str, list[Polled]] = {reading: [] for reading in sorted(history.thorough)}
+        readings |= {reading: polls for (reading, of), polls in history.polls.items() if of == partition}
+        case = _Case(partition, log, sends, readings, history)
         found += [Anomaly(kind, partition, what) for kind, what in case.findings()]
     return found
 
@@ -158,12 +163,12 @@ class _Case:
         log: Sequence[Polled],
         sends: Sequence[Send],
         readings: dict[str, list[Polled]],
-        careless: set[str],
+        history: History,
     ) -> None:
         self._log = log
         self._sends = sends
         self._readings = readings
-        self._careless = careless
+        self._careless, self._thorough = history.careless, history.thorough
         self._by_value = {send.value: (number, send) for number, send in enumerate(sends)}
         self._at = {record.offset: record.value for record in log}
         self._offsets = sorted(self._at)
@@ -224,6 +229,8 @@ class _Case:
                 )
             elif here is None:
                 yield Kind.VANISHED, f"{polled.value!r}, which {reading} read at offset {polled.offset}"
+        if reading in self._thorough and (unseen := self._at.keys() - {polled.offset for polled in polls}):
+            yield Kind.UNSEEN, f"{reading} never read {len(unseen)} records, such as that of offset {min(unseen)}"
         for one, following in pairwise(polls):
             if following.offset <= one.offset:
                 yield Kind.REPEATED, f"{reading} read offset {following.offset} after {one.offset}"

@@ -149,6 +149,7 @@ class Records(Workload):
             RecordingProducer(world, self.history, "writer-0", **settings),
             RecordingProducer(world, self.history, "writer-1", linger_ms=20, **settings),
         ]
+        self.history.thorough.add("reader-0")
         self._consumer = RecordingConsumer(world, self.history, "reader-0", partitions=count, client_rack=setup.rack)
 
     async def start(self) -> None:

@@ -1,8 +1,8 @@
 """Transactional producers, processors and consumers, and the check that transactions are isolated and atomic.
 
-Writers write to topic `in`. Processors consume it, write one record to `out` for each, and commit the offsets with the
-same transaction; both processors have the same transactional id, and fence each other. Any call may be cancelled. After
-the faults, every transaction ends, every producer commits once more, and the processors consume all of `in`.
+Writers write to topic `in`. Processors consume it, write one record to `out` or `in` for each, and commit the offsets
+with the same transaction; both processors have the same transactional id, and fence each other. Any call may be
+cancelled. After the faults, every transaction ends, every producer commits once more, and the processors consume all.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ class Actor:
 
     async def _at_risk(self, producer: Producer) -> bool:
         """Run a transaction that may be cancelled at any await; return whether it was committed."""
-        transaction = self._history.begin(self.host)
+        transaction = self._history.begin(self.host, self.transactional_id)
         self._work = work = asyncio.ensure_future(self._transact(producer, transaction))
         is_cancelled = not self.is_calm and self._chance.random() < 0.15
         if is_cancelled:
@@ -142,7 +142,7 @@ class Actor:
         self._sent += 1
         transaction.write(place, value)
         delivery = await producer.send(place.topic, value, partition=place.partition)
-        delivery.add_done_callback(lambda done: done.cancelled() or done.exception())
+        delivery.add_done_callback(partial(_note, transaction, value))
 
     async def _end(self, producer: Producer, transaction: RecordedTransaction) -> bool:
         if not self.may_end.is_set():
@@ -193,7 +193,7 @@ class Processor(Actor):
         consumer.assign(INPUTS)
         for place, committed in (await consumer.committed(*INPUTS)).items():
             offset = 0 if committed is None else committed.offset
-            self._history.saw_offset(GROUP, place, offset, now=self._world.now_s)
+            self._history.saw_offset(GROUP, place, offset, now=self._world.now_s, by=transaction)
             consumer.seek(place, offset)
         await producer.begin_transaction()
         records = await consumer.poll(3_000, 10)
@@ -203,9 +203,10 @@ class Processor(Actor):
         offsets = {}
         for record in records:
             place = TopicPartition(record.topic, record.partition)
-            transaction.read(place, record.offset, record.value or b"")
+            transaction.read(place, record.offset, record.value or b"", now=self._world.now_s)
             offsets[place] = record.offset + 1
-            await self._send(producer, transaction, self._chance.choice(OUTPUTS))
+            # Some records are consumed again, so that transactions could read their own records, or each other's.
+            await self._send(producer, transaction, self._chance.choice((*OUTPUTS, *OUTPUTS, *INPUTS[:1])))
         transaction.send_offsets(GROUP, offsets)
         await repeated(partial(producer.send_offsets, offsets, ConsumerGroupMetadata(group_id=GROUP)))
         await self._end(producer, transaction)
@@ -231,6 +232,11 @@ class Reader:
                     self.read.add(value)
                     if self._is_committed:
                         self._history.poll(self.host, place, record.offset, value, now=self._world.now_s)
+
+
+def _note(transaction: RecordedTransaction, value: bytes, delivery: "asyncio.Future[Any]") -> None:
+    if not delivery.cancelled() and delivery.exception() is None and delivery.result().offset >= 0:
+        transaction.acknowledge(value, delivery.result().offset)
 
 
 async def _close(producer: Producer, delay_s: float) -> None:

@@ -6,7 +6,7 @@ with `auto.offset.reset` none, the application gets a `LogTruncationError`.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from odradek.clients.cluster import Cluster
@@ -48,10 +48,13 @@ class PositionValidator:
         """Start validating positions with `leader`; the partitions are not fetched until that is complete."""
         for state in states:
             state.is_fetching = True
-        self._cluster.tasks.spawn(self._validate(leader, states), f"validate positions with broker {leader}")
-
-    async def _validate(self, leader: int, states: Sequence[TopicPartitionState]) -> None:
+        # Taken now: before the task starts, a seek may set a position without an epoch, which no broker can validate.
         positions = {state.partition: _position(state) for state in states}
+        self._cluster.tasks.spawn(self._validate(leader, states, positions), f"validate positions with broker {leader}")
+
+    async def _validate(
+        self, leader: int, states: Sequence[TopicPartitionState], positions: Mapping[TopicPartition, _Position]
+    ) -> None:
         answers: dict[TopicPartition, Any] = {}
         try:
             connection = await self._cluster.connections.to_broker(leader)
@@ -129,7 +132,7 @@ def _is_supported(connection: ClientConnection) -> bool:
 
 
 async def _end_offsets(
-    connection: ClientConnection, positions: dict[TopicPartition, _Position]
+    connection: ClientConnection, positions: Mapping[TopicPartition, _Position]
 ) -> dict[TopicPartition, Any]:
     topics: dict[str, list[dict[str, int]]] = {}
     for (topic, number), position in positions.items():

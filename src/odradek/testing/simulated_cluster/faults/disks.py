@@ -7,6 +7,7 @@ from collections.abc import Callable
 from odradek.protocol.batches.record_batch import CRC_START
 from odradek.testing.simulated_cluster.faults.schedule import Schedule
 from odradek.testing.simulated_cluster.promises import PATIENCE_S
+from odradek.testing.simulation.disk import MemoryDisk
 from odradek.testing.world import cancel, until
 
 
@@ -34,11 +35,8 @@ async def flip_bit(schedule: Schedule, one: int, other: int) -> None:
     if not written:
         return
     segment, batch = chance.choice(written)
-    data = bytearray(disk.read_file(segment.log.path))
-    data[batch[0] + chance.randrange(CRC_START, batch[1].size)] ^= 1 << chance.randrange(8)
-    file = disk.open(segment.log.path)
-    file.truncate(0)
-    file.append([data])
+    position, bit = batch[0] + chance.randrange(CRC_START, batch[1].size), 1 << chance.randrange(8)
+    _flip(disk, segment.log.path, position, bit)
     schedule.has_flipped = True
     place = partition.topic_partition
     world.simulation.network.note(f"a bit of {place} at offset {batch[1].base_offset} has flipped")
@@ -47,11 +45,22 @@ async def flip_bit(schedule: Schedule, one: int, other: int) -> None:
         while log.damage is None:
             if log.log_start_offset > batch[1].base_offset:
                 return  # it was deleted before a consumer read it
-            consumer.seek(place, log.log_start_offset)
+            if place not in {each.topic_partition for each in world.running[one].partitions}:
+                _flip(disk, segment.log.path, position, bit)  # another broker leads: consumers do not read this log
+                return
+            consumer.seek(place, batch[1].base_offset)
             await consumer.poll(1_000)
             await asyncio.sleep(0.01)
     await until(lambda: world.running[one].logs.get(place) is not log, within_s=PATIENCE_S)
     await until(schedule.is_whole, within_s=PATIENCE_S)
+
+
+def _flip(disk: MemoryDisk, path: str, position: int, bit: int) -> None:
+    data = bytearray(disk.read_file(path))
+    data[position] ^= bit
+    file = disk.open(path)
+    file.truncate(0)
+    file.append([data])
 
 
 async def fill_disk(schedule: Schedule, one: int, other: int) -> None:

@@ -206,4 +206,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _seed_of(config: pytest.Config) -> int:
-    return int(os.environ.get("ODRADEK_SEED") or config.getoption("randomly_seed", default=0) or 0)
+    drawn = config.getoption("randomly_seed", default=0)
+    return int(os.environ.get("ODRADEK_SEED") or (drawn if isinstance(drawn, int) else 0))  # a word: -p no:randomly

@@ -10,7 +10,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import confluent_kafka
 import pytest
@@ -51,16 +51,24 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
+class Written(NamedTuple):
+    """Kafka, stopped, over a directory that has something of everything; the records that it served."""
+
+    kafka: KafkaBroker
+    records: "Records"
+    committed: "Records"
+
+
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """Kafka over a directory that has something of everything; stopped."""
+def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
     broker = KafkaBroker(tmp_path_factory.mktemp("kafka") / "data", options=OPTIONS, heap="384M", short_lived=True)
     with broker:
         fill(broker.bootstrap_servers)
         eventually(lambda: is_compacted(broker), within_s=DEADLINE_S, what="compaction")
+        found = [everything(broker.bootstrap_servers, committed=committed) for committed in (False, True)]
         broker.stop()
         shutil.copytree(broker.data_dir, as_kafka_left_it(broker))
-        yield broker
+        yield Written(broker, *found)
 
 
 def as_kafka_left_it(kafka: KafkaBroker) -> Path:
@@ -130,9 +138,9 @@ def verify(directory: Path) -> list[Mapping[str, Any]]:
     return [row for row in map(json.loads, result.output.splitlines()) if row["type"] == "finding"]
 
 
-def test_our_tools_read_what_kafka_wrote(kafka: KafkaBroker):
+def test_our_tools_read_what_kafka_wrote(written: Written):
     """M1"""
-    directory = as_kafka_left_it(kafka)
+    directory = as_kafka_left_it(written.kafka)
     assert verify(directory) == []
     files = segment_files(folders(directory))
     kafkas, ours, rows = (
@@ -149,7 +157,10 @@ def test_our_tools_read_what_kafka_wrote(kafka: KafkaBroker):
             assert [{name: row[name] for name in their} for row, their in zip(mine, theirs, strict=True)] == theirs
 
 
-def everything(servers: str, *, committed: bool = False) -> dict[str, list[tuple[int, bytes | None, bytes | None]]]:
+Records = dict[str, list[tuple[int, bytes | None, bytes | None]]]
+
+
+def everything(servers: str, *, committed: bool = False) -> Records:
     """Offset, key and value of every record of every topic, in order; of a compacted one, each key's last."""
     level = "read_committed" if committed else "read_uncommitted"
     settings = {
@@ -159,7 +170,7 @@ def everything(servers: str, *, committed: bool = False) -> dict[str, list[tuple
         "enable.partition.eof": True,
     }
     consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False})
-    found: dict[str, list[tuple[int, bytes | None, bytes | None]]] = {topic: [] for topic in TOPICS}
+    found: Records = {topic: [] for topic in TOPICS}
     try:
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0) for topic in TOPICS])
         ended: set[str] = set()
@@ -210,25 +221,20 @@ def adopt(directory: Path) -> str:
     return result.output
 
 
-def test_our_broker_goes_on_with_kafka_s_directory_and_kafka_after_that(kafka: KafkaBroker):
+def test_our_broker_goes_on_with_kafka_s_directory_and_kafka_after_that(written: Written):
     """M1: both ways, stopped and killed.
 
     In the end Kafka's file of leader epochs lacks two. When it was killed and comes back, its controller knows no later
     epoch than the fourth; as that one's leader begins at the end of the log, the file forgets what began before, and a
     second later it is replaced by the next. The batches keep their epochs, and Kafka's own recovery goes by them.
     """
+    kafka = written.kafka
     ours = ServedBroker(kafka.data_dir, options={"broker.id": "0"}, metadata=tree(kafka.data_dir))
-    kafka.start()
-    before = everything(kafka.bootstrap_servers)
-    before_committed = everything(kafka.bootstrap_servers, committed=True)
-    with pytest.raises(RuntimeError, match=rf"in use by process {kafka.pid}"):
-        ours.start()
-    kafka.stop()
     assert "compacted: 1 partition cleanup.policy=compact" in adopt(kafka.data_dir)
 
     ours.start()
-    assert everything(ours.bootstrap_servers) == before
-    assert everything(ours.bootstrap_servers, committed=True) == before_committed
+    assert everything(ours.bootstrap_servers) == written.records
+    assert everything(ours.bootstrap_servers, committed=True) == written.committed
     assert committed_offset(ours.bootstrap_servers) == 100
     append(ours.bootstrap_servers, "ours")
     commit_offsets(ours.bootstrap_servers)
@@ -244,7 +250,10 @@ def test_our_broker_goes_on_with_kafka_s_directory_and_kafka_after_that(kafka: K
     assert everything(kafka.bootstrap_servers) == both
     assert committed_offset(kafka.bootstrap_servers) == 200
     append(kafka.bootstrap_servers, "kafka again")
+    with pytest.raises(RuntimeError, match=rf"in use by process {kafka.pid}"):
+        ours.start()
     kafka.kill()
+    assert not (kafka.data_dir / ".kafka_cleanshutdown").exists()
     assert [finding for finding in verify(kafka.data_dir) if finding["is_damage"]] == []
     assert "known already" in adopt(kafka.data_dir)
 

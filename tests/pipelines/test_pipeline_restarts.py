@@ -120,11 +120,11 @@ def test_the_default_policy_outlasts_an_outage_of_ten_minutes(clock: ManualClock
 
 
 def test_without_a_limit_a_pipeline_restarts_for_days(clock: ManualClock, runtime: Any, job: Any):
-    run = PipelineRun(None, job(limit=-1), runtime, Attempts([[Failure()] for _ in range(2000)]))
-    for _ in range(1999):
-        clock.now += 60
+    run = PipelineRun(None, job(limit=-1), runtime, Attempts([[Failure()] for _ in range(100)]))
+    for _ in range(99):
+        clock.now += 1_800
         assert run.poll().state is State.RESTARTING
-    assert run.poll().restarts == 2000
+    assert run.poll().restarts == 100
 
 
 def test_a_query_that_fails_after_a_signal_has_been_stopped(runtime: Any, job: Any):

@@ -179,7 +179,6 @@ def test_rows_are_visible_when_their_batch_is_committed(sink: Sink) -> None:
     ("name", "after", "is_decided", "restarts"),
     [
         ("_decide", None, False, False),
-        ("_decide", None, False, True),
         ("_complete", None, True, False),
         ("end_prepared_transactions", 1, True, False),
         ("end_prepared_transactions", 1, True, True),

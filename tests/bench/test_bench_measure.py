@@ -167,7 +167,7 @@ def test_a_comparison_with_security_logs_in_and_has_acls_on_both_sides(monkeypat
     pytest.importorskip("confluent_kafka")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(comparisons, "_REQUESTS", 200)
-    monkeypatch.setattr(comparisons, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(comparisons, "settle", lambda: None)
     made = []
 
     def other_side(security: BenchSecurity) -> Side:
@@ -175,7 +175,7 @@ def test_a_comparison_with_security_logs_in_and_has_acls_on_both_sides(monkeypat
         return Side(name="other", make=odradek_side(None, security).make, security=security)
 
     monkeypatch.setattr(compare, "kafka_side", other_side)
-    asked = ["--only", "requests,logins", "--security", "sasl_ssl", "--acls", "3", "--seconds", "1", "--rounds", "1"]
+    asked = ["--only", "requests,logins", "--security", "sasl_ssl", "--acls", "3", "--seconds", "0.3", "--rounds", "1"]
     result = CliRunner().invoke(main, ["bench", "compare", *asked, "--warm-up", "0", "--json"], catch_exceptions=False)
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert [row["what"] for row in rows] == ["one record a request"] * 3 + ["connections and logins"] * 2
@@ -192,7 +192,7 @@ def test_a_comparison_runs_both_sides_and_leaves_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(comparisons, "_RECORDS", (1024,))
     monkeypatch.setattr(comparisons, "_BATCHES", (16_384,))
     monkeypatch.setattr(comparisons, "_PARTITIONS", (3,))
-    monkeypatch.setattr(comparisons, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(comparisons, "settle", lambda: None)
     other = Side(name="other", make=odradek_side().make)
     monkeypatch.setattr(compare, "kafka_side", lambda security: other)
     asked = ["--only", "fetch,start", "--rounds", "1", "--mib", "8", "--warm-up", "0", "--json"]

@@ -31,7 +31,6 @@ demo: .venv/installed
 test: .venv/installed
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup -m "not needs" $(ARGS)
 
-# Four at a time: those beside Spark, Kafka and ZooKeeper wait for a third of their time.
 test-all: .venv/installed
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup $(ARGS)
 

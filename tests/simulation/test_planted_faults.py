@@ -17,6 +17,7 @@ from odradek.broker.handlers import delete_records
 from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.reading.partition_reader import PartitionReader
+from odradek.clients.consumer.fetching.position_validator import PositionValidator
 from odradek.log import log, segment_deletion
 from odradek.log.cleaner.offset_map import OffsetMap
 from odradek.log.producers.producer_state import ProducerState
@@ -105,6 +106,34 @@ def followers_join_the_isr_before_they_have_caught_up(patch: pytest.MonkeyPatch)
 
 def followers_show_more_than_is_committed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Follower, "high_watermark", property(lambda follower: follower.log.written_offset))
+
+
+def what_is_acknowledged_after_an_unclean_election_is_lost(patch: pytest.MonkeyPatch) -> None:
+    """As by `acknowledgements_before_replication`, in the leader epochs after the first election."""
+    when_acknowledged, when_reached = Partition.when_acknowledged, Partition.when_reached
+
+    def soon(partition: Any, info: Any, *, acks: int, waiter: Any) -> None:
+        if partition.leader_epoch < 2:
+            when_acknowledged(partition, info, acks=acks, waiter=waiter)
+        else:
+            when_reached(partition, info.last_offset + 1, acks=1, waiter=waiter)
+
+    patch.setattr(Partition, "when_acknowledged", soon)
+
+
+# ---- unclean elections
+
+
+def every_topic_allows_unclean_elections(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(elections, "_allows_unclean", lambda *_: True)
+
+
+def consumers_do_not_notice_truncations(patch: pytest.MonkeyPatch) -> None:
+    def accept(validator: Any, state: Any, end_offset: int, epoch: int) -> None:
+        del validator, end_offset, epoch
+        state.is_validated = True
+
+    patch.setattr(PositionValidator, "_compare", accept)
 
 
 # ---- what followers keep
@@ -282,6 +311,11 @@ FOUND_BY: Final[Mapping[Plant, SeedPlan]] = {
     ),
     deletions_are_acknowledged_before_followers_know_them: records(0, "deletions"),
     compaction_drops_the_last_value_of_a_key: records(0, "compacted"),
+    what_is_acknowledged_after_an_unclean_election_is_lost: records(0, "unclean"),
+    every_topic_allows_unclean_elections: records(0),
+    consumers_do_not_notice_truncations: SeedPlan(
+        seed=3, workloads=("unclean",), faults=("kill_in_sync", "disconnect_client")
+    ),
 }
 """A seed that finds each planted fault."""
 MOST_SEEDS: Final = 8
@@ -292,6 +326,7 @@ PATIENCE_S: Final[Mapping[Plant, float]] = {
     divergence_is_not_detected: 60.0,
     an_election_keeps_the_leader_epoch: 60.0,
     every_broker_claims_the_controller_in_one_epoch: 30.0,
+    consumers_do_not_notice_truncations: 30.0,
 }
 """Shorter limits, for faults after which the cluster never recovers."""
 

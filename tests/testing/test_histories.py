@@ -59,6 +59,18 @@ def test_a_record_that_a_consumer_had_and_the_log_lacks_has_vanished():
     assert kinds(history) == [Kind.VANISHED]
 
 
+def test_only_records_that_may_be_lost_may_be_missing_after_they_were_acknowledged_or_read():
+    history = written(b"1", b"2", b"3")
+    for offset, value in log(b"1", b"2", b"3"):
+        history.poll("reader", T0, offset, value)
+    history.audit(T0, log(b"1", b"4"))
+    history.send("a", T0, b"4", now=4.0)
+    history.may_be_lost = lambda send: send.sent_at >= 1.0
+    assert anomalies(history) == []
+    history.may_be_lost = lambda send: send.sent_at >= 2.0
+    assert kinds(history) == [Kind.LOST, Kind.MISPLACED]
+
+
 def test_a_record_that_is_there_twice_is_doubled_unless_its_producer_is_careless():
     history = written(b"1", b"2")
     history.audit(T0, log(b"1", b"2", b"1"))

@@ -25,7 +25,7 @@ Values are unique in a history, because they identify records. Times are seconds
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -101,6 +101,8 @@ class History:
         """Producers without idempotence: their records may be duplicated, and in any order."""
         self.thorough: set[str] = set()
         """Readings that must have every record of every audited partition."""
+        self.may_be_lost: Callable[[Send], bool] = lambda send: False
+        """Whether the log may lack a record that was acknowledged or polled, as after an unclean election."""
 
     def send(self, producer: str, partition: TopicPartition, value: bytes, *, now: float) -> Send:
         """Record that `producer` sends a record; the caller reports the outcome to the returned `Send`."""
@@ -169,6 +171,7 @@ class _Case:
         self._sends = sends
         self._readings = readings
         self._careless, self._thorough = history.careless, history.thorough
+        self._may_be_lost = history.may_be_lost
         self._by_value = {send.value: (number, send) for number, send in enumerate(sends)}
         self._at = {record.offset: record.value for record in log}
         self._offsets = sorted(self._at)
@@ -188,9 +191,9 @@ class _Case:
             places = self._places.get(send.value, [])
             if send.acknowledged_at is None:
                 continue
-            if not places:
+            if not places and not self._may_be_lost(send):
                 yield Kind.LOST, f"{send.value!r} of {send.producer}, acknowledged at offset {send.offset}"
-            elif send.offset is not None and send.offset not in places:
+            elif places and send.offset is not None and send.offset not in places:
                 yield Kind.MISPLACED, f"{send.value!r} was acknowledged at offset {send.offset} and is at {places[0]}"
 
     def _of_the_log(self) -> Iterator[tuple[Kind, str]]:
@@ -222,6 +225,8 @@ class _Case:
             known = self._by_value.get(polled.value)
             if known is None or known[1].refused:
                 yield Kind.NEVER_SENT, f"{self._not_sent(polled, known)}, and {reading} read it"
+            elif here != polled.value and self._may_be_lost(known[1]):
+                continue
             elif here is not None and here != polled.value:
                 yield (
                     Kind.MISPLACED,

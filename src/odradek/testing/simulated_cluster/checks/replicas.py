@@ -10,11 +10,13 @@ from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode
 from odradek.model import TopicPartition
 from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.testing.simulated_cluster.checks.unclean_elections import UncleanElections
 from odradek.testing.simulated_cluster.promises import BrokenPromiseError
 from odradek.testing.world import World
 
 _MOST_BYTES: Final = 1 << 24
 _INTERVAL_S: Final = 0.05
+_UNCLEAN: Final = "unclean.leader.election.enable"
 
 
 class HighWatermarks:
@@ -26,6 +28,12 @@ class HighWatermarks:
     def __init__(self, world: World, topics: Sequence[str]) -> None:
         self._world = world
         self._topics = frozenset(topics)
+        self._elections = UncleanElections(world)
+        self._elections.watch(
+            TopicPartition(topic, int(number))
+            for topic in topics
+            for number in world.tree.names(paths.partitions(topic))
+        )
         self._seen: dict[Partition, int] = {}
         self._too_small: dict[Partition, int] = {}
         """The partition epochs of those whose ISR was too small at the last look."""
@@ -42,7 +50,8 @@ class HighWatermarks:
         It is too high if a member of the ISR, which may be the next leader, lacks records below it.
         """
         for partition in self._led():
-            self._check_in_sync(partition)
+            if partition.leader_epoch >= self._least_epoch(partition.topic_partition):
+                self._check_in_sync(partition)
             before, now = self._seen.get(partition, 0), partition.high_watermark
             if now < before:
                 raise BrokenPromiseError(
@@ -78,21 +87,38 @@ class HighWatermarks:
     def findings(self) -> list[str]:
         """Return the high watermarks below the highest one seen, and the replicas that differ from their leaders.
 
-        Every replica must be in sync.
+        So are unclean elections of topics that do not allow them. Every replica must be in sync.
         """
-        return self.lower() + [sentence for each in self._led() for sentence in self._differences(each)]
+        unclean = [
+            f"{place} had an unclean election, which its topic does not allow"
+            for place in [each.topic_partition for each in self._led()]
+            if self._elections.last_epoch(place) is not None and not self._allows_unclean(place.topic)
+        ]
+        return unclean + self.lower() + [sentence for each in self._led() for sentence in self._differences(each)]
 
     def lower(self) -> list[str]:
-        """Return the high watermarks below the highest one seen; a new leader's is until its followers fetch."""
+        """Return the high watermarks below the highest one seen; a new leader's is until its followers fetch.
+
+        Those from before an unclean election do not count.
+        """
         highest: dict[TopicPartition, int] = {}
         for partition, offset in self._seen.items():
             place = partition.topic_partition
-            highest[place] = max(highest.get(place, 0), offset)
+            if partition.leader_epoch >= self._least_epoch(place):
+                highest[place] = max(highest.get(place, 0), offset)
         return [
             f"{each.topic_partition} has the high watermark {each.high_watermark}, and had {before}"
             for each in self._led()
             if each.high_watermark < (before := highest.get(each.topic_partition, 0))
         ]
+
+    def _least_epoch(self, place: TopicPartition) -> int:
+        """Return the first leader epoch whose committed records no unclean election has removed."""
+        return self._elections.last_epoch(place) or 0
+
+    def _allows_unclean(self, topic: str) -> bool:
+        images = [broker.image for broker in self._world.running.values()]
+        return any(image.topics[topic].config.get(_UNCLEAN) == "true" for image in images)
 
     def _led(self) -> list[Partition]:
         return [each for each in self._world.led if each.topic_partition.topic in self._topics]

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from odradek.broker.replication.partition import Partition
 from odradek.model.probes import listening
-from odradek.testing.simulated_cluster.faults.processes import cut_power, kill
+from odradek.testing.simulated_cluster.faults.processes import cut_power, kill, stop
 from odradek.testing.simulated_cluster.faults.schedule import Schedule
 from odradek.testing.simulated_cluster.faults.tree import blink, depose, disconnect_tree, expire
 from odradek.testing.simulated_cluster.promises import BROKERS, PATIENCE_S
@@ -117,7 +117,7 @@ async def restart_in_flight(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def kill_in_sync(schedule: Schedule, one: int, other: int) -> None:
-    """Cut a follower off until it has left the ISR, kill all members of the ISR, and let the follower return."""
+    """Cut a follower off until it has left the ISR, kill or stop all its members, and let the follower return."""
     del other
     world, chance = schedule.world, schedule.chance
     found = await _find(schedule, one, lambda partition: len(partition.isr) > 1)
@@ -128,9 +128,10 @@ async def kill_in_sync(schedule: Schedule, one: int, other: int) -> None:
     with suppress(TimeoutError):
         await until(lambda: follower not in found.isr, within_s=_LONGEST_WAIT_S)
     await asyncio.sleep(chance.random())
+    end = chance.choice((kill, kill, stop))
     for number in found.isr:
         if number in world.running and number != follower:
-            await kill(schedule, number, number)
+            await end(schedule, number, number)
     world.simulation.network.heal()
     await asyncio.sleep(chance.choice((1.0, 10.0)))
 

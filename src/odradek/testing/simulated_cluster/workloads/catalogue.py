@@ -14,6 +14,7 @@ from odradek.testing.simulated_cluster.workloads.security import Security
 from odradek.testing.simulated_cluster.workloads.sequences import Sequences
 from odradek.testing.simulated_cluster.workloads.transactions import Transactions
 from odradek.testing.simulated_cluster.workloads.two_phase import TwoPhase
+from odradek.testing.simulated_cluster.workloads.unclean import Unclean
 from odradek.testing.simulated_cluster.workloads.workload import Workload
 from odradek.testing.simulated_cluster.workloads.zookeeper_group import ZookeeperGroup
 
@@ -29,6 +30,7 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
     "sequences": Sequences,
     "transactions": Transactions,
     "two-phase": TwoPhase,
+    "unclean": Unclean,
     "zookeeper-group": ZookeeperGroup,
 }
 

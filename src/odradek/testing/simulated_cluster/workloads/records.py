@@ -1,7 +1,7 @@
 """Idempotent producers and readers of one topic, and the check that no record is lost, doubled or reordered."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -21,8 +21,17 @@ class RecordingProducer:
     """A producer that sends `burst` records to each partition in turn until it is stopped, and records the outcomes."""
 
     def __init__(
-        self, world: World, history: History, host: str, *, partitions: int = 2, burst: int = 1, **settings: Any
+        self,
+        world: World,
+        history: History,
+        host: str,
+        *,
+        topic: str = TOPIC,
+        partitions: int = 2,
+        burst: int = 1,
+        **settings: Any,
     ) -> None:
+        self._topic = topic
         self._world = world
         self._history = history
         self._host = host
@@ -51,11 +60,11 @@ class RecordingProducer:
     async def _send(self) -> None:
         number = 0
         while True:
-            place = TopicPartition(TOPIC, number // self._burst % self._partitions)
+            place = TopicPartition(self._topic, number // self._burst % self._partitions)
             if len(self.waiting) < 100:
                 value = b"%s-%d" % (self._host.encode(), number)
                 send = self._history.send(self._host, place, value, now=self._world.now_s)
-                delivery = await self._producer.send(TOPIC, send.value, partition=place.partition)
+                delivery = await self._producer.send(self._topic, send.value, partition=place.partition)
                 self.waiting.add(delivery)
                 delivery.add_done_callback(partial(self._note, send))
                 number += 1
@@ -75,22 +84,24 @@ class RecordingProducer:
 class RecordingConsumer:
     """A consumer that reads all partitions from their beginning."""
 
-    def __init__(self, world: World, history: History, host: str, *, partitions: int = 2, **settings: Any) -> None:
+    def __init__(
+        self, world: World, history: History, host: str, places: Sequence[TopicPartition], **settings: Any
+    ) -> None:
         self._world = world
         self._history = history
         self._host = host
-        self._partitions = partitions
-        self._consumer: Consumer = world.consumer(host, auto_offset_reset="none", **READERS, **settings)
+        self._places = places
+        settings = {"auto_offset_reset": "none", **READERS, **settings}
+        self._consumer: Consumer = world.consumer(host, **settings)
         self._polling: asyncio.Task[None] | None = None
         self._leaders: dict[Partition, None] = {}
         self.next_offset: dict[TopicPartition, int] = {}
 
     async def start(self) -> None:
         """Begin to read."""
-        places = [TopicPartition(TOPIC, number) for number in range(self._partitions)]
         with self._world.simulation.on(self._host):
             await self._consumer.start()
-            self._polling = asyncio.create_task(self._poll(places), name=self._host)
+            self._polling = asyncio.create_task(self._poll(), name=self._host)
 
     async def stop(self) -> None:
         """Read no more."""
@@ -98,28 +109,37 @@ class RecordingConsumer:
         await cancel(self._polling)
         await self._consumer.close()
 
-    def has_read(self, place: TopicPartition, end: int) -> bool:
-        """Return whether it has read the partition up to offset `end`. Raise the failure of a check."""
+    def has_read(self, place: TopicPartition, log: Sequence[tuple[int, bytes]]) -> bool:
+        """Return whether it has read the partition, whose records are `log`, to its end. Raise a check's failure."""
         assert self._polling is not None
         raise_failures([self._polling])
-        return self.next_offset.get(place, 0) >= end
+        return self._has_read(place, log)
 
-    async def _poll(self, places: Sequence[TopicPartition]) -> None:
-        self._consumer.assign(places)
-        for place in places:
+    def _has_read(self, place: TopicPartition, log: Sequence[tuple[int, bytes]]) -> bool:
+        return self.next_offset.get(place, 0) >= len(log)
+
+    async def _poll(self) -> None:
+        self._consumer.assign(self._places)
+        for place in self._places:
             self._consumer.seek(place, 0)
         while True:
-            self._note_leaders()
-            records = await self._consumer.poll(1_000)
-            self._note_leaders()  # a broker may have become the leader meanwhile
-            for record in records:
-                place = TopicPartition(record.topic, record.partition)
-                if record.offset >= (end := self._committed(place)):
-                    raise BrokenPromiseError(
-                        f"{self._host} read offset {record.offset} of {place}, which is committed up to {end}"
-                    )
-                self._history.poll(self._host, place, record.offset, record.value or b"")
-                self.next_offset[place] = record.offset + 1
+            await self._read()
+
+    async def _read(self) -> None:
+        self._note_leaders()
+        records = await self._consumer.poll(1_000)
+        self._note_leaders()  # a broker may have become the leader meanwhile
+        for record in records:
+            place = TopicPartition(record.topic, record.partition)
+            if record.offset >= (end := self._committed(place)):
+                raise BrokenPromiseError(
+                    f"{self._host} read offset {record.offset} of {place}, which is committed up to {end}"
+                )
+            self._note(place, record.offset, record.value or b"")
+
+    def _note(self, place: TopicPartition, offset: int, value: bytes) -> None:
+        self._history.poll(self._host, place, offset, value)
+        self.next_offset[place] = offset + 1
 
     def _note_leaders(self) -> None:
         self._leaders |= dict.fromkeys(self._world.led)
@@ -134,27 +154,37 @@ class Records(Workload):
 
     clients: ClassVar[Sequence[str]] = ("writer-0", "writer-1", "reader-0")
     topics: ClassVar[Sequence[str]] = (TOPIC,)
+    topic_config: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, world: World, setup: Setup) -> None:
         super().__init__(world, setup)
-        count = setup.partitions
+        (topic,) = self.topics
+        *writers, reader = self.clients
         self.history = History()
-        settings = {
-            "partitions": count,
+        self._places = [TopicPartition(topic, number) for number in range(setup.partitions)]
+        settings: dict[str, Any] = {
+            "topic": topic,
+            "partitions": setup.partitions,
             "burst": setup.burst,
             "batch_size": setup.batch_size,
             "request_timeout_ms": setup.request_timeout_ms,
         }
         self._producers = [
-            RecordingProducer(world, self.history, "writer-0", **settings),
-            RecordingProducer(world, self.history, "writer-1", linger_ms=20, **settings),
+            RecordingProducer(world, self.history, host, linger_ms=linger_ms, **settings)
+            for host, linger_ms in zip(writers, (5, 20), strict=True)
         ]
-        self.history.thorough.add("reader-0")
-        self._consumer = RecordingConsumer(world, self.history, "reader-0", partitions=count, client_rack=setup.rack)
+        self._consumer = self._make_reader(reader)
+
+    def _make_reader(self, host: str) -> RecordingConsumer:
+        self.history.thorough.add(host)
+        return RecordingConsumer(self.world, self.history, host, self._places, client_rack=self.setup.rack)
 
     async def start(self) -> None:
         """Start the clients, and return when records are acknowledged."""
-        await create_topic(self.world, TOPIC, self.setup.partitions, replicas=self.setup.replicas)
+        setup = self.setup
+        await create_topic(
+            self.world, self._places[0].topic, setup.partitions, replicas=setup.replicas, **self.topic_config
+        )
         for producer in self._producers:
             await producer.start()
         await self._consumer.start()
@@ -164,10 +194,14 @@ class Records(Workload):
         """Stop the producers, let the reader read all, and compare the history with the logs."""
         for producer in self._producers:
             await producer.stop()
-        for number, records in (await self.world.read_records(TOPIC, self.setup.partitions)).items():
-            place = TopicPartition(TOPIC, number)
-            await until(partial(self._consumer.has_read, place, len(records)), within_s=PATIENCE_S, each_s=0.1)
-            self.history.audit(place, [(record.offset, record.value or b"") for record in records])
+        logs = await self.world.read_records(self._places[0].topic, self.setup.partitions)
+        for place in self._places:
+            log = [(record.offset, record.value or b"") for record in logs[place.partition]]
+            try:
+                await until(partial(self._consumer.has_read, place, log), within_s=PATIENCE_S, each_s=0.1)
+            except TimeoutError:
+                return [f"the reader of {place} does not read all of its records"]
+            self.history.audit(place, log)
         await self._consumer.stop()
         errors = [error for producer in self._producers for error in producer.errors]
         return errors + verdict(self.history).splitlines()

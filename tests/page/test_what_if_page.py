@@ -26,6 +26,8 @@ async def test_a_groups_strategies_are_compared_and_changes_move_partitions(kafk
         index = await visitor.get("/what-if?q=supposers")
     assert now.status == 200
     assert "0 partitions move." in now.text
+    assert "will pause" not in now.text
+    assert "will pause" in added.text
     assert "<svg" in now.text
     assert "?id=supposers&add_members=1" in unescape(now.text)
     assert "2 partitions move." in added.text

@@ -102,8 +102,10 @@ async def what_if(asked: PageRequest) -> WhatIfPage:
         strategy=wish.strategy or None,
     )
     made, comparison, picture = await asyncio.to_thread(_computed, case, current, change)
-    sentence = transition_sentence(made)
-    stopped, members = len(made.stopping_partitions), len(made.stopping_members)
+    sentence = f"{transition_sentence(made)}."
+    if change != Change():
+        stopped, members = len(made.stopping_partitions), len(made.stopping_members)
+        sentence += f" {counted(stopped, 'partition')} of {counted(members, 'member')} will pause."
     return WhatIfPage(
         wish=wish,
         current=current,
@@ -118,7 +120,7 @@ async def what_if(asked: PageRequest) -> WhatIfPage:
             page_rows=_MEMBERS,
         ),
         made=made,
-        sentence=f"{sentence}. {counted(stopped, 'partition')} of {counted(members, 'member')} will pause.",
+        sentence=sentence,
         comparison=comparison,
         picture=picture,
     )

@@ -29,7 +29,8 @@ from odradek.transactions.transaction_machine import TransactionMachine, Transac
 
 _PRODUCER: Final = 7
 _NOW: Final = Now(1_000, 1_790_000_000_000)
-_MOST_DEADLINES: Final = 50
+_MOST_DEADLINES: Final = 12
+_PAUSE_MS: Final = 3 * 86_400_000
 _RECORDS: Final = [each for each in group_seeds() if each[:1] in b"gt"]
 _MARKERS: Final = (b"+", b"-")
 _KINDS: Final = (b"g", b"g", b"p", b"t")
@@ -59,13 +60,14 @@ class _Coordinator:
         self.machine.end_transaction(producer_id, committed=committed)
 
     def take_over(self) -> None:
-        """Do what follows the load, up to the first deadlines."""
+        """Do what follows the load, up to the first deadlines; the later ones are noticed days late."""
         for result in self.machine.on_elected(ClusterImage(), _NOW):
             self.write(result)
-        for _ in range(_MOST_DEADLINES):
+        for turn in range(_MOST_DEADLINES):
             if (due_ms := self.machine.next_deadline_ms) is None:
                 break
-            now = Now(max(due_ms, _NOW.ms), _NOW.wall_ms + due_ms)
+            now_ms = max(due_ms, _NOW.ms) + _PAUSE_MS * (turn // 4) ** 2
+            now = Now(now_ms, _NOW.wall_ms + now_ms)
             if (result := self.machine.expire(now)) is not None:
                 self.write(result)
 

@@ -26,9 +26,10 @@ from odradek.testing.simulation.disk import MemoryDisk
 
 _FOLDER = "/data/t-0"
 _NOW = 1_800_000_000_000
-_CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=100)
+_CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
 _HARM = struct.Struct(">BBHBBi")
 _MOST_HARMS = 8
+_BATCHES = 12
 
 
 class Harm(NamedTuple):
@@ -48,12 +49,12 @@ def _template() -> dict[str, bytes]:
     disk = MemoryDisk()
     log = Log.open(disk, _FOLDER, _CONFIG, now_ms=_NOW)
     sequence = 0
-    for number in range(30):
+    for number in range(_BATCHES):
         count = number % 3 + 1
         codec = Codec.GZIP if number % 5 == 4 else Codec.NONE
         records = [(_NOW + number * 10 + each, b"k", b"v%d" % number * 10, ()) for each in range(count)]
         batch = encode_batch(records, codec=codec, producer_id=7, producer_epoch=0, base_sequence=sequence)
-        log.append_as_leader(batch, leader_epoch=number // 15 * 2, now_ms=_NOW)
+        log.append_as_leader(batch, leader_epoch=number // 6 * 2, now_ms=_NOW)
         log.write()
         sequence += count
     log.close()
@@ -111,9 +112,10 @@ def check_log_directory(data: bytes) -> None:
     head, harms = data[:1], data[1:]
     disk = MemoryDisk()
     disk.make_directories(_FOLDER)
-    for name, content in _harmed(harms).items():
+    files = _harmed(harms)
+    for name, content in files.items():
         disk.replace_file(f"{_FOLDER}/{name}", content)
-    assert disk.list(_FOLDER) == sorted(_harmed(harms))
+    assert disk.list(_FOLDER) == sorted(files)
     for name in disk.list(_FOLDER):
         list(inspect(disk, f"{_FOLDER}/{name}", records=True))
     list(Verification(disk, records=True).partition_directory(_FOLDER))

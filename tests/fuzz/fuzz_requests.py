@@ -1,16 +1,17 @@
 """Target: whole requests of any API and version, in a broker in virtual time: from a connection's bytes to its replies.
 
-An input is a stream of frames, as in `fuzz_handshakes`. Each input has a new broker, whose state builds up over the
-frames of one connection.
+An input is a stream of frames, as in `fuzz_handshakes`, on a connection of its own. A broker serves up to
+`_MOST_INPUTS` of them, so that its start is not most of the work. A finding prints the inputs that show it on a
+new broker.
 """
 
 import asyncio
+import importlib
 import logging
 import random
 import struct
-from collections.abc import Iterator
-from contextlib import suppress
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
 
 from fuzz_batches import random_batch
@@ -27,6 +28,11 @@ from odradek.protocol.messages.message_codec import decode_response, encode_requ
 from odradek.protocol.messages.schemas import load_request_schema
 from odradek.testing.world import World
 
+for _api in apis().values():
+    importlib.import_module(
+        f"odradek.broker.handlers.{_api.module}"
+    )  # now, because atheris instruments what is imported now
+
 TOPIC: Final = "name"
 """The value of most random strings of `sample`: a topic, a group and a transactional id have this name."""
 _CONFIG: Final = {
@@ -37,10 +43,16 @@ _CONFIG: Final = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
 }
+_TOPICS: Final = {TOPIC, "__consumer_offsets", "__transaction_state"}
+_MOST_TOPICS: Final = 12
+_MOST_INPUTS: Final = 40
 _MOST_FRAMES: Final = 12
 _TOGETHER: Final = 6
 _PATIENCE_S: Final = 10.0
 """Virtual seconds without a reply, after which none is expected: some requests wait for other clients."""
+_PAUSES_S: Final = (0.0, 0.0, 0.3, 12.0)
+"""Virtual seconds after the last request, by the first byte of the input."""
+_LIMIT_S: Final = 100_000.0
 _LIES: Final = (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\x80\x80\x80\x80\x80", b"")
 _BATCH: Final = bytes(World.batch(b"a", b"b"))
 _FLOWS: Final = (
@@ -104,14 +116,15 @@ class _Errors(logging.Handler):
             self.found.append(logging.Formatter().format(record))
 
 
-def check_requests(data: bytes) -> None:
-    """Requests break no handler, their replies are of the schema, and the broker goes on to serve."""
+@contextmanager
+def _no_errors() -> Iterator[None]:
+    """Keep the log of the block from being printed, and raise `AssertionError` if it has an exception."""
     errors, logger = _Errors(), logging.getLogger("odradek")
     was, logger.propagate, level = logger.propagate, False, logger.level
     logger.addHandler(errors)
     logger.setLevel(logging.WARNING)
     try:
-        World(1, _CONFIG).play(partial(_serve, frames_of(data)[:_MOST_FRAMES]))
+        yield
     finally:
         logger.removeHandler(errors)
         logger.propagate = was
@@ -119,11 +132,110 @@ def check_requests(data: bytes) -> None:
     assert not errors.found, "\n".join(errors.found)
 
 
-async def _serve(frames: list[bytes], world: World) -> None:
-    neighbour, peer = await world.client(), await world.client("peer")
-    await neighbour.create_topic(TOPIC, 2)
-    for kind in (0, 1):
-        await neighbour.ask(ApiKey.FIND_COORDINATOR, {"key_type": kind, "coordinator_keys": [TOPIC]}, 4)
+class _Served:
+    """A broker with its topic and its coordinators, and the inputs that it has had."""
+
+    def __init__(self) -> None:
+        self.inputs: list[bytes] = []
+        self._world = World(1, _CONFIG, limit_s=_LIMIT_S)
+        self._closing = ExitStack()
+        self._run = self._closing.enter_context(self._world.simulation.runs())
+        self._run(self._prepare())
+
+    async def _prepare(self) -> None:
+        await self._world.start()
+        client = await self._world.client()
+        await client.create_topic(TOPIC, 2)
+        for kind in (0, 1):
+            await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": kind, "coordinator_keys": [TOPIC]}, 4)
+        client.close()
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether the next input needs another broker: this one lost a topic, has many, or has had its inputs."""
+        topics = {partition.topic_partition.topic for partition in self._world.led}
+        return len(self.inputs) >= _MOST_INPUTS or not topics >= _TOPICS or len(topics) > _MOST_TOPICS
+
+    def serve(self, data: bytes) -> None:
+        """Play an input. Raises what it breaks."""
+        self.inputs.append(data)
+        self._run(_serve(frames_of(data)[:_MOST_FRAMES], _PAUSES_S[data[0] % len(_PAUSES_S)], self._world))
+
+    def stop(self) -> None:
+        """Stop the broker. Raises what tasks raised."""
+        with self._closing:
+            self._run(self._world.stop())
+
+    def abandon(self) -> None:
+        """Cancel what still runs after a finding."""
+        with suppress(Exception):
+            self._closing.close()
+
+
+_RUNNING: Final[list[_Served]] = []
+"""The broker that the next input is for; none at first, and after a finding."""
+
+
+def check_requests(data: bytes) -> None:
+    """Requests break no handler, their replies are of the schema, and the broker goes on to serve."""
+    if not data:
+        return
+    if not _RUNNING:
+        _RUNNING.append(_Served())
+    served = _RUNNING.pop()
+    try:
+        with _no_errors():
+            served.serve(data)
+            if served.is_worn:
+                served.stop()
+            else:
+                _RUNNING.append(served)
+    except Exception as error:
+        served.abandon()
+        error.add_note(f"to repeat it: fuzz_requests.replay({_shortest(served.inputs)!r})")
+        raise
+
+
+def stop_broker() -> None:
+    """Stop the broker that waits for the next input."""
+    while _RUNNING:
+        _RUNNING.pop().stop()
+
+
+def replay(inputs: Sequence[bytes]) -> None:
+    """Play inputs on a new broker, as `check_requests` does."""
+    served = _Served()
+    try:
+        with _no_errors():
+            for data in inputs:
+                served.serve(data)
+            served.stop()
+    finally:
+        served.abandon()
+
+
+def _shortest(inputs: Sequence[bytes]) -> Sequence[bytes]:
+    """Return the last input if it fails alone, else those of the inputs without which it does not fail."""
+    if _fails(inputs[-1:]):
+        return inputs[-1:]
+    kept = list(inputs)
+    for data in inputs[:-1]:
+        fewer = [each for each in kept if each is not data]
+        if _fails(fewer):
+            kept = fewer
+    return kept
+
+
+def _fails(inputs: Sequence[bytes]) -> bool:
+    try:
+        replay(inputs)
+    except Exception:
+        return True
+    return False
+
+
+async def _serve(frames: list[bytes], pause_s: float, world: World) -> None:
+    peer = await world.client("peer")
     sent: list[bytes] = []
     for frame in frames:
         if peer.is_closed:
@@ -131,9 +243,10 @@ async def _serve(frames: list[bytes], world: World) -> None:
         peer.send_bytes(frame)
         sent.append(frame)
         await world.pass_time(0.05)
-    replies = []
+    await world.pass_time(pause_s)
+    replies: list[bytes] = []
     with suppress(TimeoutError):
-        while True:
+        while len(replies) < len(sent):
             async with asyncio.timeout(_PATIENCE_S):
                 if (reply := await peer.receive()) is None:
                     break
@@ -142,8 +255,10 @@ async def _serve(frames: list[bytes], world: World) -> None:
     peer.close()
     await world.pass_time(0.1)
     assert world.broker.server.unanswered_bytes == 0
-    answer = await neighbour.ask(ApiKey.API_VERSIONS, {"client_software_name": "a", "client_software_version": "1"})
+    neighbour = await world.client()
+    answer = await neighbour.ask(ApiKey.DESCRIBE_CLUSTER, {"include_cluster_authorized_operations": False}, 0)
     assert answer.error_code == 0
+    neighbour.close()
 
 
 def _check_replies(replies: list[bytes], sent: list[bytes]) -> None:
@@ -196,8 +311,9 @@ TARGETS = {
         check=check_requests,
         seeds=request_seeds,
         mutate=mutate_requests,
+        finish=stop_broker,
         reaches={"odradek.broker.serving.dispatch": 0.65, "odradek.wire.connection": 0.45},
-        runs=60,
+        runs=400,
         longest=8192,
     ),
 }

@@ -8,6 +8,7 @@ from odradek.log.checkpoints.checkpoint_file import decode_offsets
 from odradek.log.checkpoints.leader_epoch_cache import LeaderEpochs
 from odradek.log.checkpoints.meta_properties import decode_meta_properties
 from odradek.log.errors import DamagedFileError
+from odradek.log.segments.index_rebuild import rebuilt_indexes
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import (
     BrokerNode,
@@ -19,8 +20,9 @@ from odradek.metadata.nodes import (
     decode_integer,
 )
 from odradek.model import ConfigurationError
-from odradek.protocol.batches.record_batch import assign_offset
+from odradek.protocol.batches.record_batch import assign_offset, read_header
 from odradek.protocol.batches.records import encode_batch
+from odradek.protocol.errors import CorruptBatchError
 from odradek.testing.simulation.disk import MemoryDisk
 
 
@@ -99,3 +101,11 @@ def test_a_batch_that_is_out_of_place_does_not_keep_a_closed_log_from_being_open
     disk.remove(f"{path}.index")
     again = Log.open(disk, "/t-0", config, now_ms=5, clean=True)
     assert again.log_end_offset == 3
+
+
+def test_indexes_are_not_rebuilt_from_a_batch_whose_offset_no_index_can_have():
+    """Its offset was packed into an index, and the read for which the index was rebuilt failed with `struct.error`."""
+    header = read_header(encode_batch([(5, None, b"v", ())]))
+    far = header._replace(base_offset=1 << 40)
+    with pytest.raises(CorruptBatchError):
+        rebuilt_indexes([(0, header), (header.size, far)], 0, size=2 * header.size, interval_bytes=50)

@@ -1,14 +1,13 @@
 """Every fuzzer for a bounded number of inputs, of a fixed seed; `make fuzz TARGET=… RUNS=…` runs one for longer."""
 
 import pytest
-from fuzz_engine import MODULES, examples, fuzz, load, reached
+from fuzz_engine import MODULES, check_all, examples, fuzz, load, reached
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_output_of_our_own_encoders_passes(name: str) -> None:
     target = load(name)
-    for data in target.seeds():
-        target.check(data)
+    check_all(target, target.seeds())
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -25,8 +25,9 @@ from odradek.log.log_config import LogConfig
 from odradek.log.names import CLEANED
 from odradek.log.segments.batch_scan import FoundBatch
 from odradek.log.segments.offset_index import ENTRY as INDEX_ENTRY
+from odradek.log.segments.offset_index import MAX_RELATIVE_OFFSET
 from odradek.log.segments.open_files import FilePool
-from odradek.log.segments.segment import MAX_RELATIVE_OFFSET, Segment
+from odradek.log.segments.segment import Segment
 from odradek.log.segments.segment_swap import CleanedSegment, Source
 from odradek.log.segments.time_index import ENTRY as TIME_INDEX_ENTRY
 from odradek.log.segments.transaction_index import AbortedTransaction

@@ -14,7 +14,7 @@ from odradek.log.inspection.file_contents import Pair, read_pairs
 from odradek.log.producers.producer_state import ProducerState
 from odradek.log.segments import offset_index, time_index
 from odradek.log.segments.batch_scan import FoundBatch
-from odradek.log.segments.segment import MAX_RELATIVE_OFFSET
+from odradek.log.segments.offset_index import MAX_RELATIVE_OFFSET
 from odradek.log.segments.time_index import NO_TIMESTAMP
 from odradek.protocol.batches.record_batch import CODEC_MASK, BatchHeader, Codec, CorruptBatchError
 from odradek.protocol.batches.records import decode_records

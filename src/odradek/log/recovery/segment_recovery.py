@@ -11,8 +11,9 @@ from odradek.log.checkpoints.leader_epoch_cache import LeaderEpochs
 from odradek.log.continuity import discontinuity
 from odradek.log.errors import DamagedFileError
 from odradek.log.producers.producer_state import ProducerState
+from odradek.log.segments.offset_index import MAX_RELATIVE_OFFSET
 from odradek.log.segments.old_formats import old_message
-from odradek.log.segments.segment import MAX_RELATIVE_OFFSET, Segment, SegmentEnd
+from odradek.log.segments.segment import Segment, SegmentEnd
 from odradek.log.segments.time_index import NO_TIMESTAMP
 from odradek.model.probes import probe
 from odradek.protocol.batches.checksum import crc32c

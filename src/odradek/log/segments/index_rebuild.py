@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from odradek.log.segments.index_file import Pair
+from odradek.log.segments.offset_index import MAX_RELATIVE_OFFSET
 from odradek.log.segments.time_index import NO_TIMESTAMP
 from odradek.protocol.batches.record_batch import BatchHeader, CorruptBatchError
 
@@ -30,7 +31,7 @@ def rebuilt_indexes(
 ) -> RebuiltIndexes:
     """Return the indexes for a segment's batches, each `(position, header)`.
 
-    Raises `CorruptBatchError` if offsets do not rise, or batches end beyond `size`.
+    Raises `CorruptBatchError` if offsets do not rise or are too far from `base_offset`, or batches end beyond `size`.
     """
     offset_rows: list[Pair] = []
     time_rows: list[Pair] = []
@@ -38,7 +39,7 @@ def rebuilt_indexes(
     latest, latest_offset, noted = NO_TIMESTAMP, base_offset, NO_TIMESTAMP
     for position, header in batches:
         first, last, batch_bytes, timestamp = header.base_offset, header.last_offset, header.size, header.max_timestamp
-        if not expected <= first <= last:
+        if not expected <= first <= last <= base_offset + MAX_RELATIVE_OFFSET:
             raise CorruptBatchError(
                 f"a batch at byte {position} has offsets {first} to {last}, and {expected} was expected"
             )

@@ -15,6 +15,7 @@ from odradek.log.segments.index_file import IndexFile, Pair
 from odradek.log.segments.open_files import PooledFile
 
 ENTRY: Final = struct.Struct(">II")
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 
 
 class OffsetIndex:

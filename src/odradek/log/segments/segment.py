@@ -21,7 +21,7 @@ from odradek.log.log_config import LogConfig
 from odradek.log.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, offset_file
 from odradek.log.segments.index_file import IndexFile
 from odradek.log.segments.index_rebuild import rebuilt_indexes
-from odradek.log.segments.offset_index import ENTRY, OffsetIndex
+from odradek.log.segments.offset_index import ENTRY, MAX_RELATIVE_OFFSET, OffsetIndex
 from odradek.log.segments.old_formats import OLD_FORMATS
 from odradek.log.segments.open_files import FilePool
 from odradek.log.segments.time_index import NO_TIMESTAMP, TimeIndex
@@ -37,7 +37,6 @@ from odradek.protocol.batches.record_batch import (
 )
 
 _logger = logging.getLogger("odradek.log")
-MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _SCAN_BYTES: Final = 8192
 _MOST_RECENT: Final = 128
 _WORTH_LENDING_BYTES: Final = 64 * 1024

@@ -10,7 +10,7 @@ Every exception has a note with the seed and the last events.
 import asyncio
 import contextlib
 import random
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from odradek.runtime import Runtime
@@ -108,6 +108,15 @@ class Simulation:
         Raises what `main` raises. Exceptions of tasks and callbacks that were never retrieved are raised in an
         `ExceptionGroup`.
         """
+        with self.runs() as run:
+            return run(main)
+
+    @contextlib.contextmanager
+    def runs(self) -> Iterator[Callable[[Coroutine[Any, Any, T]], T]]:
+        """Give a function that runs coroutines as `run` does, one after the other on one virtual loop.
+
+        Other tasks stay between two calls; the end of the block cancels them.
+        """
         self._runs += 1
         unheeded: list[BaseException] = []
         self._loop = loop = VirtualLoop(
@@ -117,13 +126,12 @@ class Simulation:
         with self._annotated():
             with asyncio.Runner(loop_factory=lambda: loop) as runner, self._annotated():
                 try:
-                    result = runner.run(main)
+                    yield runner.run
                 finally:
                     loop.cancel_tasks()
             unheeded += loop.unheeded_failures()
             if unheeded:
                 raise BaseExceptionGroup("nobody heeded these", unheeded)
-        return result
 
     @contextlib.contextmanager
     def _annotated(self) -> Iterator[None]:

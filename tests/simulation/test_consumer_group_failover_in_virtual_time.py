@@ -14,47 +14,39 @@ from test_group_failover_in_virtual_time import (
     CONFIG,
     GROUP,
     PARTITIONS,
+    HostOfMember,
     controller_of,
     coordinator,
+    create_topics,
+    fail_over,
     in_sync,
     lose_responses,
     lost,
-    play,
 )
 from test_groups_in_virtual_time import SEEDS, write
 
-from odradek.controller import NewPartitions, NewTopic
+from odradek.controller import NewPartitions
 from odradek.groups.consumer.consumer_group import ConsumerGroup
 from odradek.groups.records import ConsumerGroupRecord, GroupRecordCodec
-from odradek.model import ErrorCode, TopicPartition
+from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Member, World, settled, until
+from tests.scenes import in_world
 
 REBALANCE_S = 60
 SESSION_S = 45
 
 
-class ManualConsumer:
-    """A member of the consumer protocol on its own host, whose heartbeats the test sends."""
+class ManualConsumer(HostOfMember):
+    """A member of the consumer protocol, whose heartbeats the test sends."""
 
     def __init__(self, world: World, name: str) -> None:
-        self.name = name
+        super().__init__(world, name)
         self.regex = ""
         self.epoch = 0
         self.owned: frozenset[int] = frozenset()
         self.assigned: frozenset[int] = frozenset()
         self._topic_id: Any = None
-        self._world = world
-        self._client: WireClient
-
-    async def meet(self) -> None:
-        """Connect to the group's coordinator."""
-        self._client = await self._world.client(self.name, broker=await coordinator(self._world))
-
-    def drop(self) -> None:
-        """Give the connection up."""
-        self._client.transport.abort()
 
     def send(self) -> "asyncio.Future[Any]":
         """Send a heartbeat that says everything."""
@@ -109,12 +101,6 @@ class ManualConsumer:
         answer = await self._client.ask(ApiKey.OFFSET_COMMIT, message, 9)
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
-    async def committed(self) -> int:
-        topics = [{"name": "t", "partition_indexes": [0]}]
-        answer = await self._client.ask(ApiKey.OFFSET_FETCH, {"group_id": GROUP, "topics": topics}, 5)
-        assert answer.error_code == ErrorCode.none
-        return int(answer.topics[0].partitions[0].committed_offset)
-
 
 async def until_shared(members: Sequence[ManualConsumer], partitions: int = PARTITIONS) -> None:
     """Let members send heartbeats and revoke until each partition has one owner, all in one epoch."""
@@ -134,23 +120,12 @@ async def until_shared(members: Sequence[ManualConsumer], partitions: int = PART
 
 
 async def stable_group(world: World, *names: str) -> list[ManualConsumer]:
-    controller = await controller_of(world)
-    await controller.create_topics([NewTopic(name="t")])
-    async with world.consumer("first", group_id=GROUP) as consumer:
-        consumer.assign([TopicPartition("t", 0)])
-        await consumer.commit({TopicPartition("t", 0): 1})  # the first FindCoordinator creates its topic
+    await create_topics(world)
     members = [ManualConsumer(world, name) for name in names]
     for member in members:
         await member.meet()
     await until_shared(members)
     return members
-
-
-async def fail_over(world: World, *members: ManualConsumer) -> None:
-    """Kill the coordinator, and wait until all members have found the next one."""
-    await world.kill(await coordinator(world))
-    for member in members:
-        await member.meet()
 
 
 def group_of(world: World) -> ConsumerGroup | None:
@@ -183,149 +158,133 @@ async def assert_log(world: World) -> None:
     assert epoch > 0
 
 
-def test_phase_1_a_stable_group_keeps_its_epoch_and_no_commit_is_lost(seed: int) -> None:
-    async def scenario(world: World) -> None:
-        one, two = await stable_group(world, "one", "two")
-        epoch, owned = one.epoch, (one.owned, two.owned)
-        assert await one.commit(41) is ErrorCode.none
-        for _ in range(2):
-            number = await coordinator(world)
-            await fail_over(world, one, two)
-            assert [await one.beat(), await two.beat()] == [ErrorCode.none] * 2
-            assert await one.committed() == 41
-            await world.start(number)
-            await until(lambda: in_sync(world))
-        assert await one.commit(42) is ErrorCode.none
-        assert (one.epoch, two.epoch, (one.owned, two.owned)) == (epoch, epoch, owned)
-        await assert_log(world)
-
-    play(seed, scenario)
-
-
-def test_phase_1_partitions_that_are_added_before_the_failover_are_assigned_after_it(seed: int) -> None:
-    async def scenario(world: World) -> None:
-        one, two = await stable_group(world, "one", "two")
-        (error,) = await (await controller_of(world)).create_partitions(
-            [NewPartitions(topic="t", count=PARTITIONS + 2)]
-        )
-        assert error is None
+@in_world(CONFIG, brokers=3)
+async def test_phase_1_a_stable_group_keeps_its_epoch_and_no_commit_is_lost(world: World) -> None:
+    one, two = await stable_group(world, "one", "two")
+    epoch, owned = one.epoch, (one.owned, two.owned)
+    assert await one.commit(41) is ErrorCode.none
+    for _ in range(2):
+        number = await coordinator(world)
         await fail_over(world, one, two)
-        await until_shared([one, two], PARTITIONS + 2)
-        await assert_log(world)
+        assert [await one.beat(), await two.beat()] == [ErrorCode.none] * 2
+        assert await one.committed() == 41
+        await world.start(number)
+        await until(lambda: in_sync(world))
+    assert await one.commit(42) is ErrorCode.none
+    assert (one.epoch, two.epoch, (one.owned, two.owned)) == (epoch, epoch, owned)
+    await assert_log(world)
 
-    play(seed, scenario)
+
+@in_world(CONFIG, brokers=3)
+async def test_phase_1_partitions_that_are_added_before_the_failover_are_assigned_after_it(world: World) -> None:
+    one, two = await stable_group(world, "one", "two")
+    (error,) = await (await controller_of(world)).create_partitions([NewPartitions(topic="t", count=PARTITIONS + 2)])
+    assert error is None
+    await fail_over(world, one, two)
+    await until_shared([one, two], PARTITIONS + 2)
+    await assert_log(world)
 
 
-def test_phase_1_a_member_that_does_not_return_is_removed_after_its_session(seed: int) -> None:
-    async def scenario(world: World) -> None:
-        one, two = await stable_group(world, "one", "two")
-        await fail_over(world, one)
-        async with asyncio.timeout(2 * SESSION_S):
-            while len(one.owned) < PARTITIONS:
-                assert await one.beat() is ErrorCode.none
-                await asyncio.sleep(1)
-        await two.meet()
-        assert await two.beat() is ErrorCode.unknown_member_id
-        await assert_log(world)
-
-    play(seed, scenario)
+@in_world(CONFIG, brokers=3)
+async def test_phase_1_a_member_that_does_not_return_is_removed_after_its_session(world: World) -> None:
+    one, two = await stable_group(world, "one", "two")
+    await fail_over(world, one)
+    async with asyncio.timeout(2 * SESSION_S):
+        while len(one.owned) < PARTITIONS:
+            assert await one.beat() is ErrorCode.none
+            await asyncio.sleep(1)
+    await two.meet()
+    assert await two.beat() is ErrorCode.unknown_member_id
+    await assert_log(world)
 
 
 @pytest.mark.parametrize("is_answered", [False, True])
-def test_phase_2_a_member_joins_and_its_answer_is_lost_or_not(seed: int, is_answered: bool) -> None:
-    async def scenario(world: World) -> None:
-        one, two = await stable_group(world, "one", "two")
-        late = ManualConsumer(world, "late")
-        await late.meet()
-        if is_answered:
-            assert await late.beat() is ErrorCode.none
-        else:
-            lose_responses(world, await coordinator(world), late)  # type: ignore[arg-type]
-            waiting = late.send()
-            await until(lambda: (group := group_of(world)) is not None and "late" in group.members)
-            await lost([late], [waiting])  # type: ignore[list-item]
-        await fail_over(world, one, two, late)
-        await until_shared([one, two, late])
-        await assert_log(world)
-
-    play(seed, scenario)
-
-
-def test_phase_3_a_member_revokes_while_the_coordinator_dies(seed: int) -> None:
-    async def scenario(world: World) -> None:
-        one, two = await stable_group(world, "one", "two")
-        late = ManualConsumer(world, "late")
-        await late.meet()
+@in_world(CONFIG, brokers=3)
+async def test_phase_2_a_member_joins_and_its_answer_is_lost_or_not(world: World, is_answered: bool) -> None:
+    one, two = await stable_group(world, "one", "two")
+    late = ManualConsumer(world, "late")
+    await late.meet()
+    if is_answered:
         assert await late.beat() is ErrorCode.none
-        assert await one.beat() is ErrorCode.none
-        assert one.owned > one.assigned, "it has to revoke"
-        await fail_over(world, one, two, late)
-        assert await late.beat() is ErrorCode.none
-        assert not late.owned & one.owned, "it is not given what the other still has"
-        await until_shared([one, two, late])
-        await assert_log(world)
-
-    play(seed, scenario)
-
-
-def test_phase_3_a_member_that_never_revokes_is_removed_by_the_next_coordinator(seed: int) -> None:
-    async def scenario(world: World) -> None:
-        one, two = await stable_group(world, "one", "two")
-        late = ManualConsumer(world, "late")
-        await late.meet()
-        for member in (late, one, two):
-            assert await member.beat() is ErrorCode.none
-        two.revoke()
-        await fail_over(world, one, two, late)
-        told = ErrorCode.none
-        async with asyncio.timeout(2 * REBALANCE_S):
-            while told is ErrorCode.none:
-                await asyncio.sleep(2)
-                told = await one.beat()
-                assert [await two.beat(), await late.beat()] == [ErrorCode.none] * 2
-        assert told is ErrorCode.unknown_member_id
-        one.owned = frozenset()
-        await until_shared([two, late])
-        await assert_log(world)
-
-    play(seed, scenario)
+    else:
+        lose_responses(world, await coordinator(world), late)
+        waiting = late.send()
+        await until(lambda: (group := group_of(world)) is not None and "late" in group.members)
+        await lost([late], [waiting])
+    await fail_over(world, one, two, late)
+    await until_shared([one, two, late])
+    await assert_log(world)
 
 
-def test_phase_4_a_revocation_whose_answer_is_lost_counts_once(seed: int) -> None:
-    async def scenario(world: World) -> None:
-        one, two = await stable_group(world, "one", "two")
-        late = ManualConsumer(world, "late")
-        await late.meet()
-        assert [await late.beat(), await one.beat()] == [ErrorCode.none] * 2
-        one.revoke()
-        lose_responses(world, await coordinator(world), one)  # type: ignore[arg-type]
-        waiting = one.send()
-        await until(lambda: (group := group_of(world)) is not None and group.members["one"].epoch > one.epoch)
-        await lost([one], [waiting])  # type: ignore[list-item]
-        await fail_over(world, one, two, late)
-        assert await one.beat() is ErrorCode.none, "its epoch is the one before"
-        await until_shared([one, two, late])
-        await assert_log(world)
-
-    play(seed, scenario)
+@in_world(CONFIG, brokers=3)
+async def test_phase_3_a_member_revokes_while_the_coordinator_dies(world: World) -> None:
+    one, two = await stable_group(world, "one", "two")
+    late = ManualConsumer(world, "late")
+    await late.meet()
+    assert await late.beat() is ErrorCode.none
+    assert await one.beat() is ErrorCode.none
+    assert one.owned > one.assigned, "it has to revoke"
+    await fail_over(world, one, two, late)
+    assert await late.beat() is ErrorCode.none
+    assert not late.owned & one.owned, "it is not given what the other still has"
+    await until_shared([one, two, late])
+    await assert_log(world)
 
 
-def test_phase_5_a_member_that_waits_for_another_gets_its_partitions_from_the_next_coordinator(seed: int) -> None:
-    async def scenario(world: World) -> None:
-        one, two = await stable_group(world, "one", "two")
-        late = ManualConsumer(world, "late")
-        await late.meet()
-        for member in (late, one, two):
-            assert await member.beat() is ErrorCode.none
-            member.revoke()
-        assert await one.beat() is ErrorCode.none
-        await fail_over(world, one, two, late)
-        assert await late.beat() is ErrorCode.none
-        assert 0 < len(late.owned) < PARTITIONS // 3, "it gets what is free, and waits for the rest"
-        await until_shared([one, two, late])
-        await assert_log(world)
+@in_world(CONFIG, brokers=3)
+async def test_phase_3_a_member_that_never_revokes_is_removed_by_the_next_coordinator(world: World) -> None:
+    one, two = await stable_group(world, "one", "two")
+    late = ManualConsumer(world, "late")
+    await late.meet()
+    for member in (late, one, two):
+        assert await member.beat() is ErrorCode.none
+    two.revoke()
+    await fail_over(world, one, two, late)
+    told = ErrorCode.none
+    async with asyncio.timeout(2 * REBALANCE_S):
+        while told is ErrorCode.none:
+            await asyncio.sleep(2)
+            told = await one.beat()
+            assert [await two.beat(), await late.beat()] == [ErrorCode.none] * 2
+    assert told is ErrorCode.unknown_member_id
+    one.owned = frozenset()
+    await until_shared([two, late])
+    await assert_log(world)
 
-    play(seed, scenario)
+
+@in_world(CONFIG, brokers=3)
+async def test_phase_4_a_revocation_whose_answer_is_lost_counts_once(world: World) -> None:
+    one, two = await stable_group(world, "one", "two")
+    late = ManualConsumer(world, "late")
+    await late.meet()
+    assert [await late.beat(), await one.beat()] == [ErrorCode.none] * 2
+    one.revoke()
+    lose_responses(world, await coordinator(world), one)
+    waiting = one.send()
+    await until(lambda: (group := group_of(world)) is not None and group.members["one"].epoch > one.epoch)
+    await lost([one], [waiting])
+    await fail_over(world, one, two, late)
+    assert await one.beat() is ErrorCode.none, "its epoch is the one before"
+    await until_shared([one, two, late])
+    await assert_log(world)
+
+
+@in_world(CONFIG, brokers=3)
+async def test_phase_5_a_member_that_waits_for_another_gets_its_partitions_from_the_next_coordinator(
+    world: World,
+) -> None:
+    one, two = await stable_group(world, "one", "two")
+    late = ManualConsumer(world, "late")
+    await late.meet()
+    for member in (late, one, two):
+        assert await member.beat() is ErrorCode.none
+        member.revoke()
+    assert await one.beat() is ErrorCode.none
+    await fail_over(world, one, two, late)
+    assert await late.beat() is ErrorCode.none
+    assert 0 < len(late.owned) < PARTITIONS // 3, "it gets what is free, and waits for the rest"
+    await until_shared([one, two, late])
+    await assert_log(world)
 
 
 @pytest.mark.parametrize("number", SEEDS)
@@ -356,30 +315,24 @@ def test_our_consumers_join_and_leave_while_coordinators_die(number: int) -> Non
         for each_member in members:
             await each_member.stop()
 
-    async def main(world: World) -> None:
-        await scenario(world)
-
-    assert World(number, CONFIG, brokers=3).play(main)
+    assert World(number, CONFIG, brokers=3).play(scenario)
 
 
 @pytest.mark.parametrize("is_resolved", [False, True])
-def test_a_new_coordinator_resolves_expressions(seed: int, is_resolved: bool) -> None:
+@in_world(CONFIG, brokers=3)
+async def test_a_new_coordinator_resolves_expressions(world: World, is_resolved: bool) -> None:
     """The coordinator dies before or after it has resolved them."""
-
-    async def scenario(world: World) -> None:
-        one, two = await stable_group(world, "one", "two")
-        one.regex = "t|u.*"
-        assert await one.beat() is ErrorCode.none
-        if is_resolved:
-            await asyncio.sleep(1)
-        await fail_over(world, one, two)
-        async with asyncio.timeout(120):
-            while (group := group_of(world)) is None or group.regexes != {"t|u.*": ("t",)} or not one.owned:
-                for member in (one, two):
-                    assert await member.beat() is ErrorCode.none
-                    member.revoke()
-                await asyncio.sleep(0.05)
-        await until_shared([one, two])
-        await assert_log(world)
-
-    play(seed, scenario)
+    one, two = await stable_group(world, "one", "two")
+    one.regex = "t|u.*"
+    assert await one.beat() is ErrorCode.none
+    if is_resolved:
+        await asyncio.sleep(1)
+    await fail_over(world, one, two)
+    async with asyncio.timeout(120):
+        while (group := group_of(world)) is None or group.regexes != {"t|u.*": ("t",)} or not one.owned:
+            for member in (one, two):
+                assert await member.beat() is ErrorCode.none
+                member.revoke()
+            await asyncio.sleep(0.05)
+    await until_shared([one, two])
+    await assert_log(world)

@@ -5,7 +5,7 @@ The five phases of SPEC 6 are in `tests/groups/transcripts`, request by request,
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -28,6 +28,7 @@ from odradek.protocol.consumer_protocol import (
 from odradek.stores import MemoryStore
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Member, World, settled, until
+from tests.scenes import in_world
 
 PARTITIONS = 6
 CONFIG = {
@@ -64,15 +65,11 @@ async def controller_of(world: World) -> Any:
     return next(broker for broker in world.running.values() if broker.metadata_loop.is_controller)
 
 
-class ManualMember:
-    """A member on its own host, whose requests the test sends."""
+class HostOfMember:
+    """A host of a member whose requests the test sends."""
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
-        self.member_id = ""
-        self.generation = -1
-        self.owned: tuple[int, ...] = ()
-        self.leads = False
         self._world = world
         self._client: WireClient
 
@@ -83,6 +80,23 @@ class ManualMember:
     def drop(self) -> None:
         """Give the connection up."""
         self._client.transport.abort()
+
+    async def committed(self) -> int:
+        topics = [{"name": "t", "partition_indexes": [0]}]
+        answer = await self._client.ask(ApiKey.OFFSET_FETCH, {"group_id": GROUP, "topics": topics}, 5)
+        assert answer.error_code == ErrorCode.none
+        return int(answer.topics[0].partitions[0].committed_offset)
+
+
+class ManualMember(HostOfMember):
+    """A member of the classic protocol, whose requests the test sends."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.member_id = ""
+        self.generation = -1
+        self.owned: tuple[int, ...] = ()
+        self.leads = False
 
     def join(self) -> "asyncio.Future[Any]":
         metadata = encode_subscription(Subscription(topics=("t",)))
@@ -109,12 +123,6 @@ class ManualMember:
         who = {**self._who, "generation_id_or_member_epoch": self.generation}
         answer = await self._client.ask(ApiKey.OFFSET_COMMIT, {**who, "topics": topics}, 7)
         return ErrorCode(answer.topics[0].partitions[0].error_code)
-
-    async def committed(self) -> int:
-        topics = [{"name": "t", "partition_indexes": [0]}]
-        answer = await self._client.ask(ApiKey.OFFSET_FETCH, {"group_id": GROUP, "topics": topics}, 5)
-        assert answer.error_code == ErrorCode.none
-        return int(answer.topics[0].partitions[0].committed_offset)
 
     def joined(self, answer: Any) -> None:
         assert answer.error_code == ErrorCode.none
@@ -172,13 +180,18 @@ async def send_heartbeats(actor: ManualMember, settled: asyncio.Event) -> None:
             await asyncio.sleep(0.05)
 
 
-async def stable_group(world: World, *names: str) -> list[ManualMember]:
-    """The topic, and members of generation 1; the first one leads it."""
+async def create_topics(world: World) -> None:
+    """Create the topic and, by a commit, that of the group's records."""
     controller = await controller_of(world)
     await controller.create_topics([NewTopic(name="t")])
     async with world.consumer("first", group_id=GROUP) as consumer:
         consumer.assign([TopicPartition("t", 0)])
         await consumer.commit({TopicPartition("t", 0): 1})  # the first FindCoordinator creates its topic
+
+
+async def stable_group(world: World, *names: str) -> list[ManualMember]:
+    """The topic, and members of generation 1; the first one leads it."""
+    await create_topics(world)
     actors = [ManualMember(world, name) for name in names]
     for actor in actors:
         await actor.meet()
@@ -187,39 +200,29 @@ async def stable_group(world: World, *names: str) -> list[ManualMember]:
     return sorted(actors, key=lambda actor: not actor.leads)
 
 
-async def fail_over(world: World, *actors: ManualMember) -> None:
+async def fail_over(world: World, *actors: HostOfMember) -> None:
     """Kill the coordinator, and wait until all members have found the next one."""
     await world.kill(await coordinator(world))
     for actor in actors:
         await actor.meet()
 
 
-def play(seed: int, scenario: Any) -> None:
-    async def main(world: World) -> None:
-        await scenario(world)
-
-    World(seed, CONFIG, brokers=3).play(main)
-
-
-def test_a_stable_group_keeps_its_generation_after_a_failover(seed: int) -> None:
+@in_world(CONFIG, brokers=3)
+async def test_a_stable_group_keeps_its_generation_after_a_failover(world: World) -> None:
     """And no commit that was acknowledged is lost."""
-
-    async def scenario(world: World) -> None:
-        one, two = await stable_group(world, "one", "two")
-        assert await one.commit(41) is ErrorCode.none
-        for _ in range(2):
-            number = await coordinator(world)
-            await fail_over(world, one, two)
-            assert [await one.beat(), await two.beat()] == [ErrorCode.none] * 2
-            assert await one.committed() == 41
-            synced = await one.sync()
-            one.synced(synced)
-            await world.start(number)
-            await until(lambda: in_sync(world))
-        assert await one.commit(42) is ErrorCode.none
-        assert one.generation == 1
-
-    play(seed, scenario)
+    one, two = await stable_group(world, "one", "two")
+    assert await one.commit(41) is ErrorCode.none
+    for _ in range(2):
+        number = await coordinator(world)
+        await fail_over(world, one, two)
+        assert [await one.beat(), await two.beat()] == [ErrorCode.none] * 2
+        assert await one.committed() == 41
+        synced = await one.sync()
+        one.synced(synced)
+        await world.start(number)
+        await until(lambda: in_sync(world))
+    assert await one.commit(42) is ErrorCode.none
+    assert one.generation == 1
 
 
 def in_sync(world: World) -> bool:
@@ -229,13 +232,13 @@ def in_sync(world: World) -> bool:
     return all(image is not None and len(image.isr) == 3 for image in images)
 
 
-def lose_responses(world: World, number: int, *actors: ManualMember) -> None:
+def lose_responses(world: World, number: int, *actors: HostOfMember) -> None:
     """Lose a broker's responses to these members from now on, but not their requests."""
     for actor in actors:
         world.simulation.network.block(world.hosts[number], actor.name)
 
 
-async def lost(actors: Sequence[ManualMember], waiting: "Sequence[asyncio.Future[Any]]") -> None:
+async def lost(actors: Sequence[HostOfMember], waiting: "Sequence[asyncio.Future[Any]]") -> None:
     """Those were not answered, and give up."""
     assert not any(each.done() for each in waiting)
     for actor in actors:
@@ -244,44 +247,38 @@ async def lost(actors: Sequence[ManualMember], waiting: "Sequence[asyncio.Future
     assert all(isinstance(each.exception(), ConnectionResetError) for each in waiting)
 
 
-def test_a_group_is_coordinated_while_a_known_broker_is_away(seed: int) -> None:
+@in_world(CONFIG, brokers=3)
+async def test_a_group_is_coordinated_while_a_known_broker_is_away(world: World) -> None:
     """`__consumer_offsets` is created with a replica on the broker that is away."""
-
-    async def scenario(world: World) -> None:
-        await world.kill(2)
-        await until(lambda: all(2 not in broker.image.brokers for broker in world.running.values()))
-        client = await world.client("asking")
-        answer = await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [GROUP]}, 4)
-        assert [each.error_code for each in answer.coordinators] == [ErrorCode.none]
-
-    play(seed, scenario)
+    await world.kill(2)
+    await until(lambda: all(2 not in broker.image.brokers for broker in world.running.values()))
+    client = await world.client("asking")
+    answer = await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [GROUP]}, 4)
+    assert [each.error_code for each in answer.coordinators] == [ErrorCode.none]
 
 
-def test_a_coordinator_is_not_available_before_enough_brokers_are_registered(seed: int) -> None:
+@in_world(CONFIG, brokers=3)
+async def test_a_coordinator_is_not_available_before_enough_brokers_are_registered(world: World) -> None:
     """COORDINATOR_NOT_AVAILABLE until then, from any broker."""
-
-    async def scenario(world: World) -> None:
-        await world.kill(2)
-        await MemoryStore(world.tree).delete(paths.broker_registration(2))
-        await until(lambda: all(2 not in broker.image.brokers for broker in world.running.values()))
-        for number in (0, 1):
-            client = await world.client("asking", broker=number)
+    await world.kill(2)
+    await MemoryStore(world.tree).delete(paths.broker_registration(2))
+    await until(lambda: all(2 not in broker.image.brokers for broker in world.running.values()))
+    for number in (0, 1):
+        client = await world.client("asking", broker=number)
+        answer = await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [GROUP]}, 4)
+        assert [each.error_code for each in answer.coordinators] == [ErrorCode.coordinator_not_available]
+    await world.start(2)
+    answers = set()
+    for number in (0, 1, 2):
+        client = await world.client("asking", broker=number)
+        while True:
             answer = await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [GROUP]}, 4)
-            assert [each.error_code for each in answer.coordinators] == [ErrorCode.coordinator_not_available]
-        await world.start(2)
-        answers = set()
-        for number in (0, 1, 2):
-            client = await world.client("asking", broker=number)
-            while True:
-                answer = await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [GROUP]}, 4)
-                (found,) = answer.coordinators
-                if found.error_code == ErrorCode.none:
-                    break
-                await asyncio.sleep(0.1)
-            answers.add((found.node_id, found.host))
-        assert answers == {(await coordinator(world), world.hosts[await coordinator(world)])}
-
-    play(seed, scenario)
+            (found,) = answer.coordinators
+            if found.error_code == ErrorCode.none:
+                break
+            await asyncio.sleep(0.1)
+        answers.add((found.node_id, found.host))
+    assert answers == {(await coordinator(world), world.hosts[await coordinator(world)])}
 
 
 @pytest.mark.parametrize("number", SEEDS)
@@ -308,7 +305,4 @@ def test_members_join_and_leave_while_coordinators_die(number: int) -> None:
             await member.stop()
         await assert_rounds(world, GROUP)
 
-    def main(world: World) -> Coroutine[Any, Any, None]:
-        return scenario(world)
-
-    assert World(number, CONFIG, brokers=3).play(main)
+    assert World(number, CONFIG, brokers=3).play(scenario)

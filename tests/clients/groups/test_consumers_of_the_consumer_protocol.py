@@ -7,7 +7,7 @@ import pytest
 from group_world import GroupWorld
 from scenarios import play, poll_all, values
 
-from odradek.clients import Consumer, OffsetAndMetadata
+from odradek.clients import Consumer
 from odradek.model import ConfigurationError, ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.testing.world import World
@@ -16,34 +16,6 @@ from odradek.testing.world import World
 @pytest.fixture
 def world(seed: int) -> World:
     return GroupWorld(seed, "consumer")
-
-
-def test_partitions_are_revoked_before_others_are_assigned_and_the_rest_goes_on(world: World) -> None:
-    """M7: a revoked callback can still commit; the partition that stays is never given up."""
-
-    async def scene() -> None:
-        story: list[str] = []
-        first = world.consumer("first", group_id="g", enable_auto_commit=False)
-
-        async def assigned(partitions: Any) -> None:
-            await asyncio.sleep(0.1)
-            story.append(f"assigned {len(partitions)}")
-
-        async def revoked(partitions: Any) -> None:
-            await first.commit({partitions[0]: 3})
-            story.append(f"revoked {len(partitions)}")
-
-        first.subscribe(["t"], on_partitions_assigned=assigned, on_partitions_revoked=revoked)
-        async with first:
-            await first.poll(max_records=1)
-            async with world.consumer("second", "t", group_id="g", enable_auto_commit=False) as second:
-                while len(second.assignment()) != 1:
-                    await asyncio.gather(first.poll(500, 1), second.poll(500, 1))
-                (moved,) = second.assignment()
-                assert (await second.committed(moved))[moved] == OffsetAndMetadata(3, "", -1)
-            assert story[:3] == ["assigned 2", "revoked 1", "assigned 0"]
-
-    play(world, scene, partitions=2, count=10)
 
 
 def test_a_pattern_is_sent_to_the_coordinator_in_its_syntax(world: World) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.coordinators.coordinator_context import CoordinatorContext
 from odradek.broker.serving.admission import Admission
-from odradek.model import ConfigurationError, ErrorCode
+from odradek.model import ConfigurationError, ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.security import (
     AclOperation,
@@ -122,6 +123,26 @@ async def test_a_broker_without_the_protocol_says_so(world: World) -> None:
     refused = await heartbeat(client, subscribed_topic_names=[OPEN])
     assert refused.error_code == ErrorCode.unsupported_version
     assert "group.coordinator.rebalance.protocols" in refused.error_message
+
+
+@played
+async def test_a_heartbeat_that_fails_while_the_broker_ends_leaves_no_exception_behind(world: World) -> None:
+    """The event loop would report an exception that was never retrieved, and `played` fails then."""
+    client = await begin(world, HidesTheSecret())
+    drop = CoordinatorContext[Any, Any]._drop
+
+    def drop_and_end(context: CoordinatorContext[Any, Any], error: KafkaError) -> None:
+        drop(context, error)
+        world.broker.dispatcher.kill()
+
+    world.simulation.disk(world.hosts[0]).broken.add("/data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CoordinatorContext, "_drop", drop_and_end)
+        asking = asyncio.create_task(heartbeat(client, subscribed_topic_names=[OPEN]))
+        await world.broker.failed.wait()
+    await world.kill()
+    with pytest.raises(ConnectionError):
+        await asking
 
 
 @pytest.mark.parametrize(

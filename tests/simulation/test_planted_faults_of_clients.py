@@ -9,6 +9,7 @@ from planting import Plant, assert_found
 
 from odradek.broker.authentication.session_authentication import SessionAuthentication
 from odradek.broker.lifecycle import Broker
+from odradek.clients.group_stream import Batch, ConsumerMember, GroupStream
 from odradek.clients.zookeeper_consumer.group_tree import GroupTree
 from odradek.groups import ClassicGroup
 from odradek.metadata.acl_nodes import AclNodes
@@ -107,6 +108,45 @@ def former_ids_of_static_members_are_valid(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClassicGroup, "validate_commit", forgive)
 
 
+def restarts_ignore_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    finish = GroupStream._finish
+
+    async def forget(stream: GroupStream, last: Batch | None) -> None:
+        first = vars(stream).setdefault("first", last)
+        await finish(stream, None if last is first else last)
+
+    patch.setattr(GroupStream, "_finish", forget)
+
+
+def batches_are_committed_before_they_are_read(patch: pytest.MonkeyPatch) -> None:
+    plan = GroupStream._plan
+
+    async def commit(stream: GroupStream, *rest: Any) -> Batch | None:
+        batch = await plan(stream, *rest)
+        if batch is not None:
+            await stream._member.commit(batch.end)
+        return batch
+
+    patch.setattr(GroupStream, "_plan", commit)
+
+
+def a_partition_that_comes_back_is_read_from_where_the_query_was(patch: pytest.MonkeyPatch) -> None:
+    poll = ConsumerMember.poll
+
+    async def forget(member: ConsumerMember, *rest: Any) -> Any:
+        owned, _ = await poll(member, *rest)
+        return owned, ()
+
+    patch.setattr(ConsumerMember, "poll", forget)
+
+
+def queries_with_a_target_do_not_wait_for_other_members(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(stream: GroupStream, target: object) -> dict[Any, int]:
+        return {}
+
+    patch.setattr(GroupStream, "_behind", nothing)
+
+
 FOUND_WITHIN: Final = 12
 """Seeds in which each planted fault is found."""
 PLANS: Final[Mapping[Plant, SeedPlan]] = {
@@ -125,6 +165,14 @@ PLANS: Final[Mapping[Plant, SeedPlan]] = {
     epochs_never_end: SeedPlan(seed=5, workloads=("two-phase",), faults=("blink",)),
     claims_are_not_made: SeedPlan(seed=0, workloads=("zookeeper-group",), faults=("blink",), count=1, virtual_s=5.0),
     former_ids_of_static_members_are_valid: SeedPlan(seed=8, workloads=("classic-group",), faults=("blink",)),
+    restarts_ignore_the_checkpoint: SeedPlan(seed=1, workloads=("group-reader",), faults=("blink",)),
+    batches_are_committed_before_they_are_read: SeedPlan(seed=1, workloads=("group-reader",), faults=("blink",)),
+    a_partition_that_comes_back_is_read_from_where_the_query_was: SeedPlan(
+        seed=1, workloads=("group-reader",), faults=("blink",)
+    ),
+    queries_with_a_target_do_not_wait_for_other_members: SeedPlan(
+        seed=1, workloads=("group-reader",), faults=("blink",)
+    ),
 }
 
 

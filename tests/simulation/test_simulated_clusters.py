@@ -18,7 +18,7 @@ from odradek.testing.simulated_cluster.shrinking import shrunk
 from odradek.testing.simulated_cluster.workloads.catalogue import WORKLOADS, draw_workloads
 from odradek.testing.simulated_cluster.workloads.classic_group import Actor
 from odradek.testing.simulated_cluster.workloads.compacted import Compacted
-from odradek.testing.simulated_cluster.workloads.consumer_group import ConsumerGroup
+from odradek.testing.simulated_cluster.workloads.feeder import Feeder
 
 
 @pytest.mark.parametrize("seed", seeds(1))
@@ -40,7 +40,7 @@ def test_a_cluster_recovers_from_each_fault_alone(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("workload", "kind", "method"),
-    [("classic-group", Actor, "_act"), ("consumer-group", ConsumerGroup, "_feed"), ("compacted", Compacted, "_write")],
+    [("classic-group", Actor, "_act"), ("consumer-group", Feeder, "_feed"), ("compacted", Compacted, "_write")],
 )
 def test_a_failed_client_that_would_be_cancelled_at_the_end_is_a_finding(
     workload: str, kind: type, method: str, monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from odradek.clients.blocking import Admin
-from odradek.model import ConfigurationError, TopicPartition, UnavailableError
+from odradek.model import ConfigurationError, TopicPartition
 from odradek.runtime import Clock
 from odradek.spark.options import Strategy, parse_read_options
 from odradek.spark.reading.group_reader import GroupStreamReader, exit_once
@@ -22,12 +22,11 @@ A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 GROUP = {"kafka.bootstrap.servers": "h:1", "subscribe": "a", "consumeMode": "group", "kafka.group.id": "g"}
 
 
-class Cluster:
-    """The ends of the partitions' logs, which begin at 0, and the offsets of a group."""
+class Log:
+    """The ends of the partitions' logs, which begin at 0."""
 
-    def __init__(self, **ends: int) -> None:
-        self.ends = {A0: ends["a0"], A1: ends["a1"]}
-        self.committed: dict[TopicPartition, int] = {}
+    def __init__(self) -> None:
+        self.ends = {A0: 5, A1: 7}
 
     def partitions(self, strategy: Strategy) -> list[TopicPartition]:
         return sorted(self.ends)
@@ -46,40 +45,40 @@ class Cluster:
 
 
 class Member:
-    """A member whose partitions a test decides."""
+    """The only member of a group."""
 
-    def __init__(self, cluster: Cluster, *owned: TopicPartition) -> None:
-        self.cluster = cluster
-        self.owned, self.given = set(owned), set(owned)
-        self.is_fenced = False
-        self.while_waiting: Callable[[], object] = lambda: None
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.offsets: dict[TopicPartition, int] = {}
+        self.has_left = False
 
-    def poll(self, topics: Collection[str], wait_ms: int = 0) -> tuple[set[TopicPartition], set[TopicPartition]]:
+    async def poll(self, topics: Collection[str], wait_ms: int = 0) -> tuple[set[TopicPartition], set[TopicPartition]]:
         assert topics == {"a"}
-        if wait_ms:
-            self.while_waiting()
-        given, self.given = self.given, set()
-        return set(self.owned), given
+        return set(self.log.ends), set()
 
-    def take(self, *owned: TopicPartition) -> None:
-        """Have these from the next poll on, all of them given again, as an eager group does."""
-        self.owned, self.given = set(owned), set(owned)
+    async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict(self.offsets)
 
-    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        return {each: at for each, at in self.cluster.committed.items() if each in partitions}
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.offsets |= offsets
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        if self.is_fenced:
-            raise UnavailableError("fenced")
-        self.cluster.committed |= offsets
+    async def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
 
-    def close(self) -> None:
-        self.owned.clear()
+    async def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {each: self.log.ends[each] for each in partitions}
+
+    async def close(self) -> None:
+        self.has_left = True
 
 
-def reader(cluster: Cluster, member: Member, clock: Clock | None = None, **more: str) -> GroupStreamReader:
+def reader(member: Member, clock: Clock | None = None, **more: str) -> GroupStreamReader:
     given = parse_read_options({"startingOffsets": "earliest", **GROUP, **more}, streaming=True)
-    return GroupStreamReader(given, source_schema(include_headers=False), lambda: cluster, lambda: member, clock)
+
+    async def join() -> Member:
+        return member
+
+    return GroupStreamReader(given, source_schema(include_headers=False), lambda: member.log, join, clock)
 
 
 def ranges(query: GroupStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int, int]]:
@@ -87,135 +86,65 @@ def ranges(query: GroupStreamReader, start: dict[str, Any], end: dict[str, Any])
     return [(each.partition.partition, each.start, each.end) for task in tasks for each in task.value.ranges]
 
 
-def test_a_query_reads_its_partitions_and_commits_a_batch_when_the_next_is_planned() -> None:
-    cluster = Cluster(a0=5, a1=7)
-    query = reader(cluster, Member(cluster, A0))
-    start = query.initialOffset()
-    end = query.latestOffset(start, ReadAllAvailable())
-    assert ranges(query, start, end) == [(0, 0, 5)]
-    assert cluster.committed == {A0: 0}, "where it began"
-    cluster.ends[A0] = 8
-    following = query.latestOffset(end, ReadMaxRows(2))
-    assert cluster.committed == {A0: 5}
-    assert ranges(query, end, following) == [(0, 5, 7)]
-
-
-def test_nothing_new_in_its_own_partitions_starts_no_batch() -> None:
-    cluster = Cluster(a0=5, a1=7)
-    query = reader(cluster, Member(cluster, A0))
+def test_the_checkpoint_has_the_start_of_each_batch_and_a_batch_is_repeated_from_there() -> None:
+    member = Member(Log())
+    query = reader(member)
     end = query.latestOffset(query.initialOffset(), ReadAllAvailable())
-    cluster.ends[A1] = 9
-    assert query.latestOffset(end, ReadAllAvailable()) is end
+    assert end == {"@": {"start": {"a": {"0": 0, "1": 0}}}, "a": {"0": 5, "1": 7}}
+    assert member.offsets == {A0: 0, A1: 0}, "where it began"
+    assert ranges(query, query.initialOffset(), end) == [(0, 0, 5), (1, 0, 7)]
+    member.log.ends = {A0: 8, A1: 7}
+    again = reader(member)
+    following = again.latestOffset(end, ReadMaxRows(2))
+    assert member.offsets == {A0: 5, A1: 7}
+    assert ranges(again, end, following) == [(0, 5, 7)]
+    assert again.reportLatestOffset() == {"a": {"0": 8, "1": 7}}
 
 
-def test_a_partition_moves_between_batches_and_is_read_once() -> None:
-    cluster = Cluster(a0=5, a1=7)
-    one, two = Member(cluster, A0, A1), Member(cluster)
-    first, second = reader(cluster, one), reader(cluster, two)
-    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
-    assert ranges(first, first.initialOffset(), end) == [(0, 0, 5), (1, 0, 7)]
-    begin = second.latestOffset(second.initialOffset(), ReadAllAvailable())
-    assert ranges(second, second.initialOffset(), begin) == []
-    cluster.ends |= {A0: 6, A1: 9}
-    one.take(A0)
-    following = first.latestOffset(end, ReadAllAvailable())
-    assert ranges(first, end, following) == [(0, 5, 6)]
-    two.take(A1)
-    assert ranges(second, begin, second.latestOffset(begin, ReadAllAvailable())) == [(1, 7, 9)]
-
-
-def test_a_partition_that_comes_back_is_read_where_the_group_is_and_not_where_the_checkpoint_was() -> None:
-    cluster = Cluster(a0=5, a1=7)
-    member = Member(cluster, A0, A1)
-    query = reader(cluster, member)
+def test_nothing_new_starts_no_batch_and_the_end_of_a_query_leaves_the_group() -> None:
+    member = Member(Log())
+    query = reader(member)
     end = query.latestOffset(query.initialOffset(), ReadAllAvailable())
-    member.take(A0)
     assert query.latestOffset(end, ReadAllAvailable()) is end
-    cluster.ends[A1] = cluster.committed[A1] = 20
-    cluster.ends[A1] = 21
-    member.take(A0, A1)
-    assert ranges(query, end, query.latestOffset(end, ReadAllAvailable())) == [(1, 20, 21)]
+    query.stop()
+    assert member.has_left
 
 
-def test_a_restart_goes_on_behind_the_last_batch_unless_another_query_has_moved_the_group() -> None:
-    cluster = Cluster(a0=5, a1=7)
-    first = reader(cluster, Member(cluster, A0, A1))
-    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
-    assert cluster.committed == {A0: 0, A1: 0}, "the batch is in the checkpoint, and not in the group"
-    cluster.ends |= {A0: 6, A1: 9}
-    cluster.committed[A1] = 3
-    again = reader(cluster, Member(cluster, A0, A1))
-    assert ranges(again, first.initialOffset(), end) == [(0, 0, 5), (1, 0, 7)], "a batch that is repeated"
-    assert ranges(again, end, again.latestOffset(end, ReadAllAvailable())) == [(0, 5, 6), (1, 3, 9)]
-
-
-def test_a_commit_that_fails_is_logged_and_made_again(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(a0=5, a1=7)
-    member = Member(cluster, A0)
-    query = reader(cluster, member)
+def test_less_than_the_least_batch_waits_for_more() -> None:
+    member = Member(Log())
+    query = reader(member, VirtualClock(), minOffsetsPerTrigger="3")
     end = query.latestOffset(query.initialOffset(), ReadAllAvailable())
-    member.is_fenced = True
+    member.log.ends = {A0: 7, A1: 7}
     assert query.latestOffset(end, ReadAllAvailable()) is end
-    assert "Failed to commit progress, other queries may read these records again: fenced" in caplog.text
-    member.is_fenced = False
-    assert query.latestOffset(end, ReadAllAvailable()) is end
-    assert cluster.committed == {A0: 5}
+    member.log.ends = {A0: 7, A1: 8}
+    assert ranges(query, end, query.latestOffset(end, ReadAllAvailable())) == [(0, 5, 7), (1, 7, 8)]
 
 
 def test_available_now_ends_at_the_log_end_of_its_start() -> None:
-    cluster = Cluster(a0=5, a1=7)
-    query = reader(cluster, Member(cluster, A0, A1))
+    member = Member(Log())
+    query = reader(member)
     query.prepareForTriggerAvailableNow()
-    cluster.ends |= {A0: 6, A1: 9}
+    member.log.ends = {A0: 6, A1: 9}
     end = query.latestOffset(query.initialOffset(), ReadAllAvailable())
     assert ranges(query, query.initialOffset(), end) == [(0, 0, 5), (1, 0, 7)]
     assert query.latestOffset(end, ReadAllAvailable()) is end
 
 
-def test_available_now_waits_for_the_partitions_of_a_dead_member() -> None:
-    cluster = Cluster(a0=5, a1=7)
-    member = Member(cluster, A0)
-    query = reader(cluster, member)
+def test_available_now_waits_for_other_members_as_long_as_the_option_says(caplog: pytest.LogCaptureFixture) -> None:
+    member, clock = Member(Log()), VirtualClock()
+    query = reader(member, clock, **{"kafka.max.poll.interval.ms": "60000"})
     query.prepareForTriggerAvailableNow()
-    end = query.latestOffset(query.initialOffset(), ReadAllAvailable())
-    assert ranges(query, query.initialOffset(), end) == [(0, 0, 5)]
-    member.while_waiting = lambda: member.take(A0, A1)
-    following = query.latestOffset(end, ReadAllAvailable())
-    assert ranges(query, end, following) == [(1, 0, 7)]
-    assert query.latestOffset(following, ReadAllAvailable()) is following
 
-
-def test_available_now_waits_while_another_member_reads_on(caplog: pytest.LogCaptureFixture) -> None:
-    cluster, clock = Cluster(a0=5, a1=7), VirtualClock()
-    member = Member(cluster, A0)
-    query = reader(cluster, member, clock, **{"kafka.max.poll.interval.ms": "60000"})
-    query.prepareForTriggerAvailableNow()
-    end = query.latestOffset(query.initialOffset(), ReadAllAvailable())
-
-    def read_on() -> None:
+    async def own_one(topics: Collection[str], wait_ms: int = 0) -> tuple[set[TopicPartition], set[TopicPartition]]:
         clock.advance_to(clock.monotonic() + 50)
-        cluster.committed[A1] = min(cluster.committed.get(A1, 0) + 1, stops_at)
+        return {A0}, set()
 
-    member.while_waiting, stops_at = read_on, 7
-    assert query.latestOffset(end, ReadAllAvailable()) is end
-    assert cluster.committed[A1] == 7
-    assert "do not read on" not in caplog.text
-    cluster.committed[A1] = stops_at = 3
+    member.poll = own_one  # type: ignore[method-assign]
+    end = query.latestOffset(query.initialOffset(), ReadAllAvailable())
+    before_s = clock.monotonic()
     assert query.latestOffset(end, ReadAllAvailable()) is end
     assert "do not read on" in caplog.text
-
-
-def test_a_partition_that_comes_back_after_other_batches_of_a_restart_goes_on_behind_its_last_one() -> None:
-    cluster = Cluster(a0=5, a1=7)
-    first = reader(cluster, Member(cluster, A0, A1))
-    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
-    cluster.ends |= {A0: 6, A1: 9}
-    member = Member(cluster, A0)
-    again = reader(cluster, member)
-    following = again.latestOffset(end, ReadAllAvailable())
-    assert ranges(again, end, following) == [(0, 5, 6)]
-    member.take(A0, A1)
-    assert ranges(again, following, again.latestOffset(following, ReadAllAvailable())) == [(1, 7, 9)]
+    assert clock.monotonic() - before_s == 150, "one poll before the wait, and two in it"
 
 
 def test_only_the_first_sigterm_ends_a_reader_so_that_it_leaves_its_group() -> None:

@@ -120,6 +120,8 @@ def member_keywords(bootstrap_servers: str, client: Mapping[str, str], group: Ma
 
     known = definitions(ConsumerSettings)
     keywords = shared_keywords(bootstrap_servers, client) | {known[key].attribute: group[key] for key in group}
+    if (level := client.get("isolation.level")) is not None:
+        keywords["isolation_level"] = level
     if (strategies := group.get("partition.assignment.strategy")) is not None:
         keywords["partition_assignment_strategy"] = [name.strip() for name in strategies.split(",")]
     consumer_settings(keywords)

@@ -52,9 +52,9 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         check_source_schema(schema, include_headers=options.include_headers)
         end_with_parent()  # Spark does not stop a reader whose query ends in `prepareForTriggerAvailableNow`
         if options.group is not None:
-            from odradek.spark.reading.group_reader import ConsumerMember, GroupStreamReader
+            from odradek.spark.reading.group_reader import GroupStreamReader, open_member
 
-            member = partial(ConsumerMember, member_keywords(options.bootstrap_servers, options.client, options.group))
+            member = partial(open_member, member_keywords(options.bootstrap_servers, options.client, options.group))
             return GroupStreamReader(options, schema, _lookup(options), member)
         return StreamReader(options, schema, _lookup(options))
 

@@ -8,6 +8,7 @@ from odradek.testing.simulated_cluster.workloads.classic_group import ClassicGro
 from odradek.testing.simulated_cluster.workloads.compacted import Compacted
 from odradek.testing.simulated_cluster.workloads.consumer_group import ConsumerGroup
 from odradek.testing.simulated_cluster.workloads.deletions import Deletions
+from odradek.testing.simulated_cluster.workloads.group_reader import GroupReader
 from odradek.testing.simulated_cluster.workloads.records import Records
 from odradek.testing.simulated_cluster.workloads.retained import Retained
 from odradek.testing.simulated_cluster.workloads.security import Security
@@ -24,6 +25,7 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
     "compacted": Compacted,
     "consumer-group": ConsumerGroup,
     "deletions": Deletions,
+    "group-reader": GroupReader,
     "records": Records,
     "security": Security,
     "retained": Retained,

@@ -15,14 +15,14 @@ from typing import Any, ClassVar, Final
 
 from odradek.clients import Consumer
 from odradek.model import OdradekError, TopicPartition
-from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, READERS, BrokenPromiseError
+from odradek.testing.simulated_cluster.promises import PATIENCE_S, READERS, BrokenPromiseError
 from odradek.testing.simulated_cluster.setup import Setup
+from odradek.testing.simulated_cluster.workloads.feeder import PARTITIONS, Feeder
 from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
 from odradek.testing.world import World, cancel, raise_failures, until
 
 TOPIC: Final = "grouped"
 GROUP: Final = "consumers"
-PARTITIONS: Final = 4
 _PLACES: Final = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
 
 
@@ -123,34 +123,25 @@ class ConsumerGroup(Workload):
         self._members = [
             GroupMember(world, f"consumer-{number}", self._history, settings) for number in range(chance.choice((2, 3)))
         ]
-        self._producer = world.producer("feeder", delivery_timeout_ms=3_000_000, **CLIENTS)
+        self._feeder = Feeder(world, "feeder", TOPIC)
         self._lives: list[asyncio.Task[None]] = []
-        self._feeding: asyncio.Task[None] | None = None
-        self._sent: dict[bytes, asyncio.Future[Any]] = {}
 
     async def start(self) -> None:
         """Start the clients, and return when records have been read."""
         await create_topic(self.world, TOPIC, PARTITIONS)
-        with self.world.simulation.on("feeder"):
-            await self._producer.start()
-            self._feeding = asyncio.create_task(self._feed(), name="feeder")
+        await self._feeder.start()
         self._lives = [self.world.spawn(each.host, each.live()) for each in self._members]
         await until(self._has_read, within_s=PATIENCE_S, each_s=0.1)
 
     async def finish(self) -> list[str]:
         """Send no more, and wait until all is read and every partition has one owner."""
-        assert self._feeding is not None
-        await cancel(self._feeding)
         for member in self._members:
             member.is_calm = True
-        waiting = list(self._sent.values())
-        async with asyncio.timeout(PATIENCE_S):
-            await asyncio.gather(*waiting)
-        await self._producer.close()
+        await self._feeder.stop()
         try:
             await until(self._is_done, within_s=PATIENCE_S, each_s=0.1)
         except TimeoutError:
-            unread = sorted(self._sent.keys() - self._history.read)[:5]
+            unread = sorted(self._feeder.sent.keys() - self._history.read)[:5]
             owners = {each.host: sorted(place.partition for place in each.owned) for each in self._members}
             return [f"the group of consumers does not read {unread}; its members own {owners}"]
         await cancel(*self._lives)
@@ -163,11 +154,4 @@ class ConsumerGroup(Workload):
     def _is_done(self) -> bool:
         raise_failures(self._lives)
         owned = sorted(place for each in self._members for place in each.owned)
-        return self._sent.keys() <= self._history.read and owned == _PLACES
-
-    async def _feed(self) -> None:
-        chance = self.world.simulation.entropy("feeder")
-        while True:
-            value = b"%d" % len(self._sent)
-            self._sent[value] = await self._producer.send(TOPIC, value, partition=chance.randrange(PARTITIONS))
-            await asyncio.sleep(chance.choice((0.0, 0.3, 2.0)))
+        return self._feeder.sent.keys() <= self._history.read and owned == _PLACES

@@ -19,13 +19,13 @@ from odradek.metadata import paths
 from odradek.model import TopicPartition
 from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, BrokenPromiseError
 from odradek.testing.simulated_cluster.setup import Setup
+from odradek.testing.simulated_cluster.workloads.feeder import PARTITIONS, Feeder
 from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
 from odradek.testing.simulation.slow_store import SlowStore
 from odradek.testing.world import World, cancel, raise_failures, until
 
 TOPIC: Final = "claimed"
 GROUP: Final = "claimers"
-PARTITIONS: Final = 4
 _PLACES: Final = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
 
 
@@ -111,34 +111,27 @@ class ZookeeperGroup(Workload):
         }
         tree_s, count = chance.choice((0.002, 0.02, 0.1)), chance.choice((2, 3))
         self._claimers = [Claimer(world, f"claimer-{number}", settings, tree_s) for number in range(count)]
-        self._producer = world.producer("claim-feeder", delivery_timeout_ms=3_000_000, **CLIENTS)
+        self._feeder = Feeder(world, "claim-feeder", TOPIC)
         self._tasks: list[asyncio.Task[None]] = []
-        self._feeding: asyncio.Task[None] | None = None
-        self._sent: dict[bytes, asyncio.Future[Any]] = {}
         self._offsets: dict[TopicPartition, int] = {}
 
     async def start(self) -> None:
         """Start the clients, and return when records have been read."""
         await create_topic(self.world, TOPIC, PARTITIONS)
-        await self._producer.start()
-        self._feeding = self.world.spawn("claim-feeder", self._feed())
+        await self._feeder.start()
         self._tasks = [self.world.spawn(each.host, each.live()) for each in self._claimers]
         self._tasks.append(asyncio.create_task(self._watch_offsets(), name="offsets of generation 1"))
         await until(self._has_read, within_s=PATIENCE_S)
 
     async def finish(self) -> list[str]:
         """Send no more, and wait until all is read and every partition has one owner."""
-        assert self._feeding is not None
-        await cancel(self._feeding)
         for each in self._claimers:
             each.is_calm = True
-        async with asyncio.timeout(PATIENCE_S):
-            await asyncio.gather(*self._sent.values())
-        await self._producer.close()
+        await self._feeder.stop()
         try:
             await until(self._is_done, within_s=PATIENCE_S)
         except TimeoutError:
-            unread = sorted(self._sent.keys() - self._all_read())[:5]
+            unread = sorted(self._feeder.sent.keys() - self._all_read())[:5]
             owners = {each.host: sorted(place.partition for place in each.owned) for each in self._claimers}
             return [f"the group of generation 1 does not read {unread}, or has no claims; its members own {owners}"]
         await cancel(*self._tasks)
@@ -155,7 +148,7 @@ class ZookeeperGroup(Workload):
         raise_failures(self._tasks)
         owned = sorted(claim for each in self._claimers for claim in each.owned.items())
         claims = [(place, node) for place in _PLACES if (node := self._node(paths.consumer_owner(GROUP, place)))]
-        return self._sent.keys() <= self._all_read() and owned == claims and len(claims) == PARTITIONS
+        return self._feeder.sent.keys() <= self._all_read() and owned == claims and len(claims) == PARTITIONS
 
     def _node(self, path: str) -> str:
         record = self.world.tree.find(path)
@@ -170,10 +163,3 @@ class ZookeeperGroup(Workload):
                     raise BrokenPromiseError(f"the offset of {place} in the tree went back from {before} to {offset}")
                 self._offsets[place] = offset
             await asyncio.sleep(0.05)
-
-    async def _feed(self) -> None:
-        chance = self.world.simulation.entropy("claim-feeder")
-        while True:
-            value = b"%d" % len(self._sent)
-            self._sent[value] = await self._producer.send(TOPIC, value, partition=chance.randrange(PARTITIONS))
-            await asyncio.sleep(chance.choice((0.0, 0.3, 1.0)))

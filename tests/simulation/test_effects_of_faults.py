@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from odradek.model import TopicPartition
+from odradek.model.probes import collecting
 from odradek.testing.simulated_cluster.faults.catalogue import FAULTS
 from odradek.testing.simulated_cluster.faults.schedule import Schedule
 from odradek.testing.simulated_cluster.promises import PATIENCE_S
@@ -96,6 +97,33 @@ def test_a_broker_whose_memory_is_hoarded_closes_a_connection_without_progress()
         await until(lambda: pressure._timer is not None, within_s=5)
         await until(lambda: pressure._timer is None, within_s=30)
         await write(world, 0)
+
+    play(scene)
+
+
+def test_a_broker_is_killed_while_it_recovers_its_logs_and_then_serves() -> None:
+    async def scene(world: World, schedule: Schedule) -> None:
+        await write(world, 0)
+        for _ in range(8):
+            await FAULTS["kill_in_recovery"](schedule, 0, 1)
+            await schedule.end_faults()
+            await until(schedule.is_whole, within_s=PATIENCE_S)
+        assert "broker 0 does not start: PowerCutError" in schedule.done
+        await write(world, 0)
+
+    play(scene)
+
+
+def test_a_broker_whose_small_files_are_damaged_rebuilds_them() -> None:
+    async def scene(world: World, schedule: Schedule) -> None:
+        with collecting() as counts:
+            for number in range(12):
+                await write(world, number % 3, f"writer-{number}")
+                await FAULTS["damage_files"](schedule, number % 3, 1)
+                await schedule.end_faults()
+                await until(schedule.is_whole, within_s=PATIENCE_S)
+        reached = {name.partition(": ")[2] for name in counts.probes}
+        assert {"the file of leader epochs is damaged", "an index of the active segment is empty"} <= reached
 
     play(scene)
 

@@ -66,6 +66,7 @@ class MemoryDisk:
         self._entropy = entropy or random.Random(0)
         self._root = Directory()
         self._cut_at: int | None = None
+        self._only_in_job = self._is_in_job = False
         self._is_cut = False
         self._generation = 0
         self._locks: dict[str, str] = {}
@@ -74,9 +75,13 @@ class MemoryDisk:
 
     # ---- for tests ----------------------------------------------------------------------------------------------
 
-    def cut_power_at(self, operation: int) -> None:
-        """Raise `PowerCutError` when `operations` reaches `operation`; that change is done, half done or not done."""
-        self._cut_at = operation
+    def cut_power_at(self, operation: int, *, in_next_job: bool = False) -> None:
+        """Raise `PowerCutError` when `operations` reaches `operation`; that change is done, half done or not done.
+
+        With `in_next_job`, only changes of the next background work that is submitted count, such as the recovery of
+        all logs.
+        """
+        self._cut_at, self._only_in_job = operation, in_next_job
 
     def cut_power(self, survival: Survival = Survival.ANY) -> None:
         """Cut the power and restore it: unsynced data survives as `survival` says."""
@@ -282,8 +287,12 @@ class MemoryDisk:
     def _run_next(self, loop: asyncio.AbstractEventLoop, lane: deque[Callable[[], None]], generation: int) -> None:
         if generation != self._generation:
             return
+        self._is_in_job = lane is self._lanes.get(True)
         lane[0]()
         lane.popleft()
+        if self._is_in_job and self._only_in_job:
+            self._cut_at = None
+        self._is_in_job = False
         if lane:
             self._schedule(loop, lane)
 
@@ -348,7 +357,8 @@ class MemoryDisk:
         self._check_power()
         self._check_whole(path)
         self.operations += 1
-        if self.operations == self._cut_at:
+        may_be_cut = self._is_in_job or not self._only_in_job
+        if may_be_cut and self._cut_at is not None and self.operations >= self._cut_at:
             self._is_cut = True
             return True
         for fault in self._faults:

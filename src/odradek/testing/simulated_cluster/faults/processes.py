@@ -5,7 +5,11 @@ from odradek.testing.simulation.disk import Survival
 
 
 def _start_later(schedule: Schedule, one: int) -> None:
-    schedule.later(lambda: schedule.world.start(one))
+    async def start() -> None:
+        if one not in schedule.world.running:
+            await schedule.world.start(one)
+
+    schedule.later(start)
 
 
 async def kill(schedule: Schedule, one: int, other: int) -> None:

@@ -26,7 +26,7 @@ Fault = Callable[["Schedule", int, int], Awaitable[None]]
 NEEDS_RUNNING: Final = frozenset(
     {
         "kill", "cut_power", "stop", "disconnect_tree", "blink", "expire", "flip_bit", "unplug", "pause", "fail_syncs",
-        "lose_directory",
+        "lose_directory", "kill_in_recovery", "damage_files",
     }
 )  # fmt: skip
 

@@ -198,21 +198,6 @@ def test_a_mirror_makes_topics_like_their_originals(
     assert len(there.list_topics(f"copy.{topic}", timeout=30).topics[f"copy.{topic}"].partitions) == 3
 
 
-def test_a_pipeline_continues_from_its_checkpoint(
-    spark: Any, source: ServedBroker, admin: Any, topic: str, publish: Publish, tmp_path: Path
-) -> None:
-    job = pipeline(tmp_path, OFFLINE, topic=topic, source=source.bootstrap_servers)
-    publish(topic, 0, 10)
-    (first,) = run_pipelines(spark, [job])
-    publish(topic, 10, 5)
-    assert lag(admin, job.group, topic) == 5
-    (second,) = run_pipelines(spark, [job])
-    assert (first.figures.records_in, second.figures.records_in) == (10, 5)
-    archive = ds.dataset(tmp_path / "archive", format="parquet", partitioning="hive").to_table().to_pylist()
-    assert sorted(row["number"] for row in archive) == list(range(15))
-    assert lag(admin, job.group, topic) == 0
-
-
 def test_values_that_do_not_fit_are_counted_and_kept_unchanged(
     spark: Any, source: ServedBroker, producer: Any, topic: str, publish: Publish, tmp_path: Path
 ) -> None:
@@ -238,12 +223,18 @@ def test_values_that_do_not_fit_are_counted_and_kept_unchanged(
         ]
 
 
-def test_files_of_a_killed_attempt_are_removed_at_the_next_start(
-    spark: Any, source: ServedBroker, topic: str, publish: Publish, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_pipeline_continues_from_its_checkpoint_and_removes_files_of_a_killed_attempt(
+    spark: Any,
+    source: ServedBroker,
+    admin: Any,
+    topic: str,
+    publish: Publish,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     job = pipeline(tmp_path, OFFLINE, topic=topic, source=source.bootstrap_servers)
     publish(topic, 0, 6)
-    run_pipelines(spark, [job])
+    (first,) = run_pipelines(spark, [job])
     # As kill -9 leaves it: one file empty, one with the rows of a batch that is not in the sink's commit log.
     done = next((tmp_path / "archive" / "partition=0").glob("part-*.parquet"))
     name = re.sub("[0-9a-f]{12}([.-]c000)", r"000000000000\1", done.name)
@@ -252,7 +243,10 @@ def test_files_of_a_killed_attempt_are_removed_at_the_next_start(
     empty.touch()
     whole.write_bytes(done.read_bytes())
     publish(topic, 6, 3)
-    run_pipelines(spark, [job])
+    assert lag(admin, job.group, topic) == 3
+    (second,) = run_pipelines(spark, [job])
+    assert (first.figures.records_in, second.figures.records_in) == (6, 3)
+    assert lag(admin, job.group, topic) == 0
     assert not empty.exists()
     assert not whole.exists()
     archive = ds.dataset(tmp_path / "archive", format="parquet", partitioning="hive").to_table().to_pylist()

@@ -85,7 +85,7 @@ def read_records(data: bytes, position: int) -> list[Record] | None:
 
 def check_batches(data: bytes) -> None:
     """Batches lie in their buffer, and records that are read are written and read again the same."""
-    for candidate in (data, repaired(data)):
+    for candidate in dict.fromkeys((data, repaired(data))):
         if candidate is None:
             continue
         for position, header in read_all(candidate) or ():

@@ -97,7 +97,7 @@ class _GuardedColumn:
 
 def check_columns(data: bytes) -> None:
     """The columns hold what the records hold, where both take the bytes; and both refuse the same."""
-    for candidate in (data, repaired(data)):
+    for candidate in dict.fromkeys((data, repaired(data))):
         if candidate is None or len(candidate) > _MOST_BYTES or len(read_all(candidate) or ()) > 2:
             continue
         memory = _Memory(at_end=bool(len(data) & 1))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 from uuid import UUID
 
+from client_requests import group_metadata
 from crc32c import crc32c
 from fuzz_engine import Target
 from msgspec import Struct
@@ -149,7 +150,7 @@ def _without(value: Any, name: str) -> list[Any]:
 
 
 def group_seeds() -> Iterator[bytes]:
-    """Each kind in each of its versions."""
+    """Each kind in each of its versions, and what members of existing clients send each other."""
     yield _record_input(b"g", *GROUP_RECORDS.encode(_OFFSET_KEY, None))
     yield _record_input(b"g", *GROUP_RECORDS.encode(_GROUP_KEY, None))
     for version in range(5):
@@ -165,6 +166,8 @@ def group_seeds() -> Iterator[bytes]:
     for version in range(4):
         yield b"s" + consumer_protocol.encode_subscription(_SUBSCRIPTION, version)
         yield b"a" + consumer_protocol.encode_assignment(_ASSIGNMENT, version)
+    for kind, content in group_metadata():
+        yield kind + content
 
 
 # ---- the small files of a data directory ----------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import jwt
+from client_requests import recorded
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fuzz_engine import Target
 from jwt.algorithms import OKPAlgorithm
@@ -243,7 +244,7 @@ def stream_of(frames: list[bytes], cut: int = 9) -> bytes:
 
 
 def handshake_seeds() -> Iterator[bytes]:
-    """Yield whole exchanges of each mechanism, with and without the secret, renewals, and other requests between."""
+    """Yield exchanges of each mechanism, renewals, other requests between, and what existing clients begin with."""
     versions = _request(ApiKey.API_VERSIONS, 3, b"\x02c\x021\x00")
     for mechanism in _SERVERS:
         right, wrong = _exchange(mechanism, knows=True), _exchange(mechanism, knows=False)
@@ -252,6 +253,8 @@ def handshake_seeds() -> Iterator[bytes]:
         yield stream_of([*right, _request(_TIMER, 0), *right, _request(ApiKey.METADATA, 0, bytes(4))])
         yield stream_of([*right, *wrong], cut=200)
         yield stream_of([*right[:1], _request(_TIMER, 0), *right[1:]])
+    for frames in recorded().values():
+        yield stream_of([frame for frame in frames if decode_request_header(frame).api_key in AUTHENTICATION])
     empty = _request(ApiKey.SASL_AUTHENTICATE, 2, b"\x01\x00")
     yield stream_of([*_exchange("PLAIN", knows=True)[:1], empty])
     yield stream_of([_request(ApiKey.SASL_HANDSHAKE, 1, b"\x00\x06GSSAPI"), versions])

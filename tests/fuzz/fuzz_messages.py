@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from client_requests import distinct_requests
 from fuzz_engine import Target
 from kio.serial import entity_reader
 from kio.serial.errors import OutOfBoundValue
@@ -76,7 +77,11 @@ def check_message(data: bytes) -> None:
 
 
 def message_seeds() -> Iterator[bytes]:
-    """A message of each API, in its first and its last version, both halves."""
+    """A message of each API, in its first and its last version, both halves, and requests of existing clients."""
+    for header, frame in distinct_requests():
+        place, known = _APIS.index(ApiKey(header.api_key)), list(schema_versions(header.api_key))
+        if header.api_version in known:
+            yield bytes([place, known.index(header.api_version), 0]) + frame[header.body_offset :]
     for place, api in enumerate(_APIS):
         versions = schema_versions(api)
         for number in {0, len(versions) - 1}:
@@ -171,7 +176,10 @@ def _hot_body(api: int, half: int, version: int, data: bytes, offset: int) -> by
 
 
 def hot_seeds() -> Iterator[bytes]:
-    """Two messages of each kind in each version."""
+    """Two messages of each kind in each version, and requests of existing clients."""
+    for header, frame in distinct_requests():
+        if header.api_key == ApiKey.PRODUCE:
+            yield bytes([0, list(produce.VERSIONS).index(header.api_version), 0]) + frame[header.body_offset :]
     for kind, (api, half) in enumerate(_HOT):
         for number, version in enumerate(fetch.VERSIONS if api == ApiKey.FETCH else produce.VERSIONS):
             for turn in range(2):

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
 
+from client_requests import recorded
 from fuzz_batches import random_batch
 from fuzz_engine import Target
 from fuzz_handshakes import frames_of, mutate_frames, stream_of
@@ -282,8 +283,11 @@ def _check_replies(replies: list[bytes], sent: list[bytes]) -> None:
 
 
 def request_seeds() -> Iterator[bytes]:
-    """Yield all APIs, a few in each input, and requests whose effects meet."""
+    """Yield requests of existing clients, all APIs, a few in each input, and requests whose effects meet."""
     chance, keys = random.Random(1), list(apis())
+    for frames in recorded().values():
+        for place in range(0, len(frames), _MOST_FRAMES):
+            yield stream_of(frames[place : place + _MOST_FRAMES])
     for flow in (*_FLOWS, *(keys[place : place + _TOGETHER] for place in range(0, len(keys), _TOGETHER))):
         yield stream_of([hostile_request(chance, _BATCH, api) for api in flow])
 
@@ -313,7 +317,7 @@ TARGETS = {
         mutate=mutate_requests,
         finish=stop_broker,
         reaches={"odradek.broker.serving.dispatch": 0.65, "odradek.wire.connection": 0.45},
-        runs=400,
+        runs=150,
         longest=8192,
     ),
 }

@@ -4,6 +4,7 @@ import random
 import struct
 from collections.abc import Iterator
 
+from client_requests import distinct_requests
 from fuzz_engine import Target
 
 from odradek.protocol.api import ApiKey, schema_versions
@@ -107,7 +108,9 @@ def check_headers(data: bytes) -> None:
 
 
 def header_seeds() -> Iterator[bytes]:
-    """A header of each API, in its first and its last version."""
+    """A header of each API, in its first and its last version, and those of existing clients."""
+    for header, frame in distinct_requests():
+        yield frame[: header.body_offset]
     for api in ApiKey:
         for version in {*schema_versions(api)[:1], *schema_versions(api)[-1:]}:
             for client_id in (None, "", "a client"):

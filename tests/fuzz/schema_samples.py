@@ -4,6 +4,7 @@ import datetime
 import random
 import uuid
 from dataclasses import MISSING, fields
+from functools import cache
 from typing import Any
 
 from kio.schema.errors import ErrorCode as KioErrorCode
@@ -79,10 +80,16 @@ def _sample_primitive(type_name: str, chance: random.Random) -> tuple[Any, Any]:
     return (ms := chance.randrange(2**40)), _EPOCH + datetime.timedelta(milliseconds=ms)
 
 
+@cache
+def _names(entity_type: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(entity_type))
+
+
 def plain(value: Any, times: str | None = None) -> Any:
     """An entity, or a value in one, as an encoder takes it; with a format for seconds, times are texts instead."""
     if hasattr(value, "__flexible__"):
-        return {field.name: plain(getattr(value, field.name), times) for field in fields(value)}
+        kind: Any = type(value)
+        return {name: plain(getattr(value, name), times) for name in _names(kind)}
     if isinstance(value, tuple):
         return [plain(each, times) for each in value]
     if isinstance(value, datetime.datetime):

@@ -7,10 +7,10 @@ Jepsen applies them to Kafka-like logs:
     aborted read        G1a: a read_committed consumer polled, or the committed log has, a record of an aborted
                         transaction
     intermediate read   G1b: a read_committed consumer polled a record before its transaction was being committed
-    circular flow       G1c: of several transactions, each depends on the next one
-    write cycle         G0: the same, and transactions only wrote
-    read skew           G-single: the same, and one of them did not see what another one wrote
-    write skew          G2: the same, and several of them did not
+    write cycle         G0: a cycle of transactions, each of which wrote after the one before it
+    circular flow       G1c: a cycle of transactions, each of which read what the one before it wrote, or wrote after it
+    read skew           G-single: a cycle in which one transaction did not see what the next one wrote
+    write skew          G2: a cycle in which several transactions did not see what the next one wrote
     torn                some records of a transaction are in the committed logs, and others are not
     lost                a record of a committed transaction is not in the committed log
     unseen              a read_committed consumer polled past a committed record
@@ -120,7 +120,7 @@ class RecordedTransaction(Struct, eq=False, kw_only=True):
         self.writes[value] = partition
 
     def acknowledge(self, value: bytes, offset: int) -> None:
-        """Record that a record of the transaction was acknowledged at `offset`."""
+        """Record that a record which the transaction sent was acknowledged at `offset`."""
         self.acknowledged[value] = offset
 
     def read(self, partition: TopicPartition, offset: int, value: bytes, *, now: float) -> None:
@@ -147,7 +147,10 @@ class TransactionHistory:
         self.logs: dict[TopicPartition, Sequence[tuple[int, bytes]]] = {}
 
     def begin(self, producer: str, transactional_id: str = "") -> RecordedTransaction:
-        """Record that `producer` begins a transaction, and return it. Its name is also its transactional id."""
+        """Record that `producer` begins a transaction, and return it; its name is the default of the id.
+
+        Transactions of one transactional id begin in the order of their producers' epochs.
+        """
         name = f"{producer}#{len(self.transactions)}"
         transaction = RecordedTransaction(name=name, transactional_id=transactional_id or producer)
         self.transactions.append(transaction)

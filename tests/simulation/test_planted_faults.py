@@ -4,8 +4,9 @@ docs/reliability.md says how many seeds each one needs. `test_group_histories_in
 `test_planted_transaction_faults.py` those of transactions, `test_planted_faults_of_clients.py` those of logins.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
+from itertools import count
 from typing import Any, Final
 
 import pytest
@@ -17,13 +18,18 @@ from odradek.broker.handlers import delete_records
 from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.reading.partition_reader import PartitionReader
+from odradek.broker.serving.fetch_sessions import FetchSession, FetchTarget, PartitionKey
 from odradek.clients.consumer.fetching.position_validator import PositionValidator
-from odradek.log import log, segment_deletion
+from odradek.log import Log, log, segment_deletion
+from odradek.log.checkpoints.leader_epoch_cache import LeaderEpochs
+from odradek.log.cleaner import log_cleaner
 from odradek.log.cleaner.offset_map import OffsetMap
+from odradek.log.directories import directory_loading
 from odradek.log.producers.producer_state import ProducerState
+from odradek.log.recovery import segment_recovery
 from odradek.log.segments.segment import Segment
 from odradek.metadata import paths
-from odradek.metadata.nodes import decode_integer
+from odradek.metadata.nodes import ProducerIdBlockNode, decode_integer
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.replication.leader import LeaderReplication, RemoteReplica
@@ -183,7 +189,42 @@ def followers_hide_their_first_batch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionReader, "read", hide)
 
 
+def the_leader_epoch_cache_is_not_truncated(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LeaderEpochs, "truncate_from_end", lambda *_: None)
+
+
+def the_latest_epoch_outlives_its_records(patch: pytest.MonkeyPatch) -> None:
+    truncate = LeaderEpochs.truncate_from_end
+
+    def keep(epochs: LeaderEpochs, end_offset: int) -> None:
+        latest, recorded = epochs.latest, epochs.recorded
+        truncate(epochs, end_offset)
+        epochs.latest, epochs.recorded = latest, recorded
+
+    patch.setattr(LeaderEpochs, "truncate_from_end", keep)
+
+
+def a_fetch_session_forgets_a_partition(patch: pytest.MonkeyPatch) -> None:
+    update, calls = FetchSession.update, count(1)
+
+    def forget(session: FetchSession, wanted: Iterable[FetchTarget], forgotten: Iterable[PartitionKey]) -> None:
+        wanted = list(wanted)
+        update(session, wanted, forgotten)
+        unchanged = [key for key in session.targets if key not in [each.key for each in wanted]]
+        if next(calls) % 100 == 0 and unchanged:
+            del session.targets[unchanged[0]]
+
+    patch.setattr(FetchSession, "update", forget)
+
+
 # ---- the controller
+
+
+def producer_ids_are_given_twice(patch: pytest.MonkeyPatch) -> None:
+    def first(latest: object, broker_id: int) -> ProducerIdBlockNode:
+        return ProducerIdBlockNode(broker_id=broker_id, first=0, last=999)
+
+    patch.setattr(metadata_loop, "next_producer_id_block", first)
 
 
 def every_broker_claims_the_controller_in_one_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -251,6 +292,32 @@ def a_restart_loses_the_state_of_producers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(log, "load", without)
 
 
+def recovery_keeps_torn_batches(patch: pytest.MonkeyPatch) -> None:
+    class AnyChecksum(int):
+        def __ne__(self, other: object) -> bool:
+            return False
+
+    patch.setattr(segment_recovery, "crc32c", lambda *_: AnyChecksum())
+
+
+def a_restart_loses_the_log_start_offset(patch: pytest.MonkeyPatch) -> None:
+    read = directory_loading._read_checkpoint
+
+    def without(disk: Any, directory: str, name: str) -> Any:
+        return {} if name == directory_loading.LOG_START_OFFSETS else read(disk, directory, name)
+
+    patch.setattr(directory_loading, "_read_checkpoint", without)
+
+
+def deletions_reach_beyond_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    advance = Log.advance_log_start_offset
+
+    def far(written: Log, offset: int, *, high_watermark: int | None = None) -> None:
+        advance(written, min(offset, written.written_offset))
+
+    patch.setattr(Log, "advance_log_start_offset", far)
+
+
 def an_index_is_one_off(patch: pytest.MonkeyPatch) -> None:
     find = Segment.find
     patch.setattr(
@@ -272,6 +339,19 @@ def deletions_are_acknowledged_before_followers_know_them(patch: pytest.MonkeyPa
 def compaction_drops_the_last_value_of_a_key(patch: pytest.MonkeyPatch) -> None:
     get = OffsetMap.get
     patch.setattr(OffsetMap, "get", lambda offsets, keys: [offset + 1 for offset in get(offsets, keys)])
+
+
+def compaction_removes_tombstones_early(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("odradek.log.cleaner.compaction._LONGEST_RETENTION_MS", 0)
+
+
+def compaction_does_not_wait_for_open_transactions(patch: pytest.MonkeyPatch) -> None:
+    measure = log_cleaner.measure
+
+    def hasty(cleaned: Log, offset: Any, *, stable_offset: int, now_ms: int) -> Any:
+        return measure(cleaned, offset, stable_offset=cleaned.written_offset, now_ms=now_ms)
+
+    patch.setattr(log_cleaner, "measure", hasty)
 
 
 # ---- seeds
@@ -304,6 +384,17 @@ FOUND_BY: Final[Mapping[Plant, SeedPlan]] = {
     every_broker_claims_the_controller_in_one_epoch: SeedPlan(
         seed=1, workloads=("records",), faults=("depose", "expire", "kill"), count=8
     ),
+    the_leader_epoch_cache_is_not_truncated: records(0),
+    the_latest_epoch_outlives_its_records: records(0),
+    a_fetch_session_forgets_a_partition: records(3),
+    producer_ids_are_given_twice: records(0),
+    recovery_keeps_torn_batches: SeedPlan(seed=3, workloads=("records",), faults=("cut_power",)),
+    a_restart_loses_the_log_start_offset: records(0, "deletions"),
+    deletions_reach_beyond_the_high_watermark: records(1, "deletions"),
+    compaction_removes_tombstones_early: SeedPlan(seed=4, workloads=("compacted",), faults=("blink", "kill")),
+    compaction_does_not_wait_for_open_transactions: SeedPlan(
+        seed=8, workloads=("compacted",), faults=("kill", "force_cleaner", "blink")
+    ),
     an_index_is_one_off: records(0),
     followers_hide_their_first_batch: records(0, **{"replica.selector.class": "rack-aware"}),
     retention_deletes_all_but_the_active_segment: records(
@@ -327,6 +418,9 @@ PATIENCE_S: Final[Mapping[Plant, float]] = {
     an_election_keeps_the_leader_epoch: 60.0,
     every_broker_claims_the_controller_in_one_epoch: 30.0,
     consumers_do_not_notice_truncations: 30.0,
+    the_leader_epoch_cache_is_not_truncated: 30.0,
+    the_latest_epoch_outlives_its_records: 30.0,
+    a_fetch_session_forgets_a_partition: 30.0,
 }
 """Shorter limits, for faults after which the cluster never recovers."""
 

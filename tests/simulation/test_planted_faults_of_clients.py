@@ -8,11 +8,19 @@ from msgspec.structs import replace
 from planting import Plant, assert_found
 
 from odradek.broker.authentication.session_authentication import SessionAuthentication
+from odradek.broker.coordinators.coordinator_loader import CoordinatorLoader
 from odradek.broker.lifecycle import Broker
+from odradek.clients.consumer.membership.classic_membership_manager import ClassicMembershipManager
+from odradek.clients.consumer.membership.consumer_membership_manager import ConsumerMembershipManager
 from odradek.clients.group_stream import Batch, ConsumerMember, GroupStream
 from odradek.clients.zookeeper_consumer.group_tree import GroupTree
 from odradek.groups import ClassicGroup
+from odradek.groups.consumer import group_update, membership
+from odradek.groups.consumer.consumer_group import ConsumerGroup
+from odradek.groups.group_coordinator_machine import GroupCoordinatorMachine
+from odradek.metadata import paths
 from odradek.metadata.acl_nodes import AclNodes
+from odradek.metadata.store import SetData
 from odradek.model import ErrorCode
 from odradek.security import AclAuthorizer, AclOperation
 from odradek.security.acl_authorizer import Decision
@@ -98,6 +106,71 @@ def claims_are_not_made(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GroupTree, "claim", claim)
 
 
+def a_claim_is_taken_from_its_owner(patch: pytest.MonkeyPatch) -> None:
+    claim = GroupTree.claim
+
+    async def take(tree: GroupTree, wanted: Any) -> bool:
+        if not await claim(tree, wanted):
+            for place, thread in wanted.items():
+                path = paths.consumer_owner(tree._group, place)
+                if node := await tree._store.get(path):
+                    await tree._store.multi([SetData(path=path, data=thread.encode(), version=node.version)])
+        return True
+
+    patch.setattr(GroupTree, "claim", take)
+
+
+def tombstones_of_groups_are_not_loaded(patch: pytest.MonkeyPatch) -> None:
+    load, apply, is_loading = CoordinatorLoader._apply, GroupCoordinatorMachine.apply, [False]
+
+    def begin(*given: Any) -> None:
+        is_loading[0] = True
+        load(*given)
+        is_loading[0] = False
+
+    def skip(machine: Any, record: Any, *rest: Any) -> None:
+        if not is_loading[0] or getattr(record, "value", "") is not None:
+            apply(machine, record, *rest)
+
+    patch.setattr(CoordinatorLoader, "_apply", begin)
+    patch.setattr(GroupCoordinatorMachine, "apply", skip)
+
+
+def max_poll_interval_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    for manager in (ClassicMembershipManager, ConsumerMembershipManager):
+        patch.setattr(manager, "poll_finished", lambda *_: None)
+
+
+def epochs_of_heartbeats_are_not_checked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(membership, "check_epoch", lambda *_: None)
+
+
+def epochs_of_commits_are_not_checked(patch: pytest.MonkeyPatch) -> None:
+    validate = ConsumerGroup._validate_member_epoch
+
+    def forgive(*given: Any) -> ErrorCode:
+        error = validate(*given)
+        return ErrorCode.none if error is ErrorCode.stale_member_epoch else error
+
+    patch.setattr(ConsumerGroup, "_validate_member_epoch", forgive)
+
+
+def partitions_are_given_before_they_are_revoked(patch: pytest.MonkeyPatch) -> None:
+    reconcile = group_update.reconcile
+    patch.setattr(group_update, "reconcile", lambda *given: reconcile(*given[:3], lambda *_: True))
+
+
+def static_members_are_fenced_instead_of_their_predecessors(patch: pytest.MonkeyPatch) -> None:
+    validate = ClassicGroup.validate_member_id
+    swapped = {ErrorCode.none: ErrorCode.fenced_instance_id, ErrorCode.fenced_instance_id: ErrorCode.none}
+
+    def swap(group: Any, member_id: str, instance_id: str | None) -> ErrorCode:
+        error = validate(group, member_id, instance_id)
+        return error if instance_id is None else swapped.get(error, error)
+
+    patch.setattr(ClassicGroup, "validate_member_id", swap)
+
+
 def former_ids_of_static_members_are_valid(patch: pytest.MonkeyPatch) -> None:
     validate = ClassicGroup.validate_commit
 
@@ -173,6 +246,15 @@ PLANS: Final[Mapping[Plant, SeedPlan]] = {
     queries_with_a_target_do_not_wait_for_other_members: SeedPlan(
         seed=1, workloads=("group-reader",), faults=("blink",)
     ),
+    a_claim_is_taken_from_its_owner: SeedPlan(seed=0, workloads=("zookeeper-group",), faults=("blink",)),
+    tombstones_of_groups_are_not_loaded: SeedPlan(seed=0, workloads=("deleted-groups",), faults=("kill",)),
+    max_poll_interval_is_ignored: SeedPlan(seed=5, workloads=("consumer-group",), faults=("blink",)),
+    epochs_of_heartbeats_are_not_checked: SeedPlan(seed=0, workloads=("consumer-group",), faults=("blink",)),
+    epochs_of_commits_are_not_checked: SeedPlan(seed=0, workloads=("consumer-group",), faults=("blink",)),
+    partitions_are_given_before_they_are_revoked: SeedPlan(seed=0, workloads=("consumer-group",), faults=("blink",)),
+    static_members_are_fenced_instead_of_their_predecessors: SeedPlan(
+        seed=5, workloads=("classic-group",), faults=("blink",)
+    ),
 }
 
 
@@ -182,6 +264,8 @@ PATIENCE_S: Final[Mapping[Plant, float]] = {
     prepared_transactions_time_out: 60.0,
     epochs_never_end: 60.0,
     claims_are_not_made: 30.0,
+    max_poll_interval_is_ignored: 30.0,
+    static_members_are_fenced_instead_of_their_predecessors: 30.0,
 }
 """Shorter limits, for faults after which something is never done."""
 

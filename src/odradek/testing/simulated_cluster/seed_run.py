@@ -11,6 +11,7 @@ import asyncio
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from msgspec import Struct, field
 
@@ -115,7 +116,7 @@ class _Play:
             await self.schedule.play()
             await agreed(world, within_s=PATIENCE_S)
             await self.schedule.finish()
-            await until(self.schedule.is_whole, within_s=PATIENCE_S, each_s=0.2)
+            await self.schedule.until_whole()
             watcher.cancel()
         with suppress(TimeoutError):
             await until(lambda: not watermarks.lower(), within_s=PATIENCE_S, each_s=0.2)
@@ -161,4 +162,17 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, AssertionError) and str(error):
         return str(error)
     text = f"{type(error).__name__} {str(error).partition(chr(10))[0]}".rstrip()
-    return f"something never ends: {text}" if isinstance(error, TimeoutError | LivelockError) else text
+    if isinstance(error, TimeoutError | LivelockError):
+        return f"something never ends: {_waiting(error) or text}"
+    return text
+
+
+def _waiting(error: BaseException) -> str:
+    """Return the name and the line of the fault, workload or check that waited when `error` was raised."""
+    root = f"{Path(__file__).parent}/"
+    frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    found = [(code, line) for code, line in frames if code.co_filename.startswith(root)]
+    if not found:
+        return ""
+    code, line = found[-1]
+    return f"{code.co_qualname}, {code.co_filename.removeprefix(root)} line {line}"

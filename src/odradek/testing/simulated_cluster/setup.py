@@ -80,7 +80,7 @@ def draw_setup(seed: int, config: Mapping[str, str]) -> Setup:
         distant=chance.randrange(3),
         distance_s=chance.choice((0.0, 0.0, 0.005, 0.02, 0.05)),
         burst=chance.choice((1, 1, 12)),
-        batch_size=chance.choice((150, 16_384)),
+        batch_size=chance.choice((150, 3_000)),
         request_timeout_ms=chance.choice((500, 4_000, 4_000)),
         rack=f"rack-{chance.randrange(3)}",
     )

@@ -44,12 +44,12 @@ async def create(schedule: Schedule, one: int, other: int) -> None:
 async def rolling_restart(schedule: Schedule, one: int, other: int) -> None:
     """End all faults, then stop and start each broker, one after the other, as an upgrade does."""
     await schedule.end_faults()
-    await until(schedule.is_whole, within_s=PATIENCE_S)
+    await schedule.until_whole()
     for number in (one, other, 3 - one - other):
         await schedule.world.stop(number)
         await asyncio.sleep(schedule.chance.choice((0.0, 3.0)))
         await schedule.world.start(number)
-        await until(schedule.is_whole, within_s=PATIENCE_S)
+        await schedule.until_whole()
 
 
 async def reassign(schedule: Schedule, one: int, other: int) -> None:

@@ -9,7 +9,7 @@ from odradek.model.probes import listening
 from odradek.testing.simulated_cluster.faults.processes import cut_power, kill, stop
 from odradek.testing.simulated_cluster.faults.schedule import Schedule
 from odradek.testing.simulated_cluster.faults.tree import blink, depose, disconnect_tree, expire
-from odradek.testing.simulated_cluster.promises import BROKERS, PATIENCE_S
+from odradek.testing.simulated_cluster.promises import BROKERS
 from odradek.testing.simulation.clock import HOST
 from odradek.testing.simulation.loop import pass_time
 from odradek.testing.world import World, until
@@ -140,7 +140,7 @@ async def restart_all(schedule: Schedule, one: int, other: int) -> None:
     """Kill all brokers of a whole cluster, one shortly after the other, and start them again."""
     world, chance = schedule.world, schedule.chance
     await schedule.end_faults()
-    await until(schedule.is_whole, within_s=PATIENCE_S)
+    await schedule.until_whole()
     await asyncio.sleep(chance.random())
     for number in (one, other, 3 - one - other):
         await kill(schedule, number, number)

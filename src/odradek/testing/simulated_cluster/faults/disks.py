@@ -52,7 +52,7 @@ async def flip_bit(schedule: Schedule, one: int, other: int) -> None:
             await consumer.poll(1_000)
             await asyncio.sleep(0.01)
     await until(lambda: world.running[one].logs.get(place) is not log, within_s=PATIENCE_S)
-    await until(schedule.is_whole, within_s=PATIENCE_S)
+    await schedule.until_whole()
 
 
 def _flip(disk: MemoryDisk, path: str, position: int, bit: int) -> None:

@@ -16,7 +16,7 @@ from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode, TopicNode
 from odradek.model import TopicPartition
 from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from odradek.testing.simulated_cluster.promises import BROKERS, PATIENCE_S
+from odradek.testing.simulated_cluster.promises import BROKERS, PATIENCE_S, BrokenPromiseError
 from odradek.testing.simulated_cluster.workloads.workload import Workload
 from odradek.testing.world import World, until
 
@@ -117,7 +117,7 @@ class Schedule:
                 await asyncio.sleep(deed.rest_s)
                 await self.end_faults()
                 if deed.waits_until_whole and number + 1 < self._count:
-                    await until(self.is_whole, within_s=PATIENCE_S, each_s=0.2)
+                    await self.until_whole()
                 await asyncio.sleep(deed.calm_s)
 
     async def _play(self, deed: Deed) -> None:
@@ -177,12 +177,26 @@ class Schedule:
 
     def is_whole(self) -> bool:
         """Whether every broker runs and every replica of `topics` and of internal topics is in sync, by the tree."""
-        internal = [topic for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if is_in_tree(self.world, topic)]
-        return len(self.world.running) == BROKERS and all(
-            state is not None and state.leader in self.world.running and len(state.isr) == len(replicas)
-            for topic in (*self.topics, *internal)
-            for state, replicas in zip(partition_states(self.world, topic), assignments(self.world, topic), strict=True)
-        )
+        return next(self._gaps(), None) is None
+
+    async def until_whole(self) -> None:
+        """Let virtual time pass until `is_whole`. Raise `BrokenPromiseError` with a reason if it never is."""
+        try:
+            await until(self.is_whole, within_s=PATIENCE_S, each_s=0.2)
+        except TimeoutError:
+            raise BrokenPromiseError(f"the cluster never is whole again: {next(self._gaps(), '')}") from None
+
+    def _gaps(self) -> Iterator[str]:
+        """Yield the brokers that do not run, and the partitions without a leader or with replicas out of sync."""
+        world = self.world
+        if len(world.running) < BROKERS:
+            yield f"only the brokers {sorted(world.running)} run"
+        internal = [topic for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if is_in_tree(world, topic)]
+        for topic in (*self.topics, *internal):
+            states, replicas = partition_states(world, topic), assignments(world, topic)
+            for number, (state, some) in enumerate(zip(states, replicas, strict=True)):
+                if state is None or state.leader not in world.running or len(state.isr) != len(some):
+                    yield f"{topic}-{number} has the replicas {list(some)} and the state {state}"
 
 
 def partition_states(world: World, topic: str) -> Iterator[PartitionStateNode | None]:

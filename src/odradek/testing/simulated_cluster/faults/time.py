@@ -40,12 +40,14 @@ async def pause_client(schedule: Schedule, one: int, other: int) -> None:
 async def jump_clock(schedule: Schedule, one: int, other: int) -> None:
     """Set the wall clocks of all hosts forward or back, but not their monotonic clocks."""
     del one, other
+    _note_jump(schedule)
     schedule.world.simulation.clock.wall_offset_ms += schedule.chance.choice((-3_600_000, -1_000, 1_000, 600_000))
 
 
 async def jump_one_clock(schedule: Schedule, one: int, other: int) -> None:
     """Set the wall clock of a broker or a client forward or back, and later to the right time."""
     del other
+    _note_jump(schedule)
     clock = schedule.world.simulation.clock.host(_any_host(schedule, one))
     clock.wall_offset_ms = schedule.chance.choice((-600_000, -5_000, 5_000, 600_000))
 
@@ -65,6 +67,11 @@ async def drift(schedule: Schedule, one: int, other: int) -> None:
         simulation.set_rate(host, 1.0)
 
     schedule.later(stop_drifting)
+
+
+def _note_jump(schedule: Schedule) -> None:
+    for workload in schedule.workloads:
+        workload.clocks_have_jumped = True
 
 
 def _any_host(schedule: Schedule, one: int) -> str:

@@ -7,6 +7,7 @@ from odradek.testing.simulated_cluster.workloads.administration import Administr
 from odradek.testing.simulated_cluster.workloads.classic_group import ClassicGroup
 from odradek.testing.simulated_cluster.workloads.compacted import Compacted
 from odradek.testing.simulated_cluster.workloads.consumer_group import ConsumerGroup
+from odradek.testing.simulated_cluster.workloads.deleted_groups import DeletedGroups
 from odradek.testing.simulated_cluster.workloads.deletions import Deletions
 from odradek.testing.simulated_cluster.workloads.group_reader import GroupReader
 from odradek.testing.simulated_cluster.workloads.records import Records
@@ -24,6 +25,7 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
     "classic-group": ClassicGroup,
     "compacted": Compacted,
     "consumer-group": ConsumerGroup,
+    "deleted-groups": DeletedGroups,
     "deletions": Deletions,
     "group-reader": GroupReader,
     "records": Records,

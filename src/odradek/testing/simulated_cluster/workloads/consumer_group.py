@@ -2,7 +2,10 @@
 
 The seed draws the protocol, the assignor and whether members commit automatically. The promises:
 
-- In the end, some member has read every acknowledged record, and each partition has one owner.
+- In the end, some member has read every acknowledged record, and each partition has one owner. In some seeds, one
+  member then polls no more, and the others get its partitions after `max.poll.interval.ms`.
+- With the consumer protocol, a coordinator gives a partition to a member only after the former owner has revoked it,
+  and refuses requests with an epoch that the member does not have.
 - A commit is refused if a higher offset of the partition was acknowledged before the commit was sent, because the
   member has lost the partition.
 - A fetched offset is not below a commit that was acknowledged before the request.
@@ -10,11 +13,15 @@ The seed draws the protocol, the assignor and whether members commit automatical
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Final
+from uuid import UUID
 
 from odradek.clients import Consumer
-from odradek.model import OdradekError, TopicPartition
+from odradek.groups.consumer.consumer_group import ConsumerGroup as CoordinatedGroup
+from odradek.model import ErrorCode, OdradekError, TopicPartition
+from odradek.protocol.api import ApiKey
 from odradek.testing.simulated_cluster.promises import PATIENCE_S, READERS, BrokenPromiseError
 from odradek.testing.simulated_cluster.setup import Setup
 from odradek.testing.simulated_cluster.workloads.feeder import PARTITIONS, Feeder
@@ -58,6 +65,8 @@ class GroupMember:
         self.host = host
         self.is_calm = False
         """Whether it stays in the group."""
+        self.hangs = False
+        """Whether it polls no more, while its heartbeats go on."""
         self.owned: frozenset[TopicPartition] = frozenset()
         self._world, self._history, self._settings = world, history, settings
         self._chance = world.simulation.entropy(host)
@@ -77,7 +86,12 @@ class GroupMember:
             await asyncio.sleep(self._chance.choice((0.1, 2.0)))
 
     async def _take_part(self, consumer: Consumer) -> None:
-        for _ in range(self._chance.choice((20, 200))):
+        polls = self._chance.choice((20, 200))
+        while polls > 0 or self.is_calm:
+            polls -= 1
+            if self.hangs:
+                self.owned = frozenset()
+                await asyncio.get_running_loop().create_future()
             records = await consumer.poll(1_000)
             self.owned = frozenset(consumer.assignment())
             self._history.read |= {record.value or b"" for record in records}
@@ -119,6 +133,9 @@ class ConsumerGroup(Workload):
         else:
             assignor = chance.choice(("range", "roundrobin", "sticky", "cooperative-sticky"))
             settings |= {"group_protocol": "classic", "partition_assignment_strategy": (assignor,)}
+        self._has_hung_member = chance.random() < 0.5
+        if self._has_hung_member:
+            settings["max_poll_interval_ms"] = 8_000
         self._history = CommitHistory()
         self._members = [
             GroupMember(world, f"consumer-{number}", self._history, settings) for number in range(chance.choice((2, 3)))
@@ -131,12 +148,15 @@ class ConsumerGroup(Workload):
         await create_topic(self.world, TOPIC, PARTITIONS)
         await self._feeder.start()
         self._lives = [self.world.spawn(each.host, each.live()) for each in self._members]
+        self._lives.append(asyncio.create_task(self._watch_owners(), name="owners of partitions"))
+        self._lives.append(self.world.spawn("forger", self._forge()))
         await until(self._has_read, within_s=PATIENCE_S, each_s=0.1)
 
     async def finish(self) -> list[str]:
         """Send no more, and wait until all is read and every partition has one owner."""
         for member in self._members:
             member.is_calm = True
+        self._members[-1].hangs = self._has_hung_member
         await self._feeder.stop()
         try:
             await until(self._is_done, within_s=PATIENCE_S, each_s=0.1)
@@ -147,6 +167,54 @@ class ConsumerGroup(Workload):
         await cancel(*self._lives)
         return []
 
+    def _coordinated(self) -> Iterator[tuple[int, CoordinatedGroup]]:
+        """Yield the brokers that coordinate the group, if it is of the consumer protocol, and their states of it."""
+        for number, broker in self.world.running.items():
+            for machine in broker.groups.machines(only_loaded=True):
+                group = machine.groups.by_id.get(GROUP)
+                if isinstance(group, CoordinatedGroup):
+                    yield number, group
+
+    async def _watch_owners(self) -> None:
+        while True:
+            for number, group in self._coordinated():
+                if place := _owned_twice(group):
+                    raise BrokenPromiseError(f"broker {number} gave partition {place[1]} to two members")
+            await asyncio.sleep(0.1)
+
+    async def _forge(self) -> None:
+        """Send requests with the id of a member and an epoch that it does not have."""
+        chance = self.world.simulation.entropy("forger")
+        while True:
+            await asyncio.sleep(chance.choice((0.5, 3.0)))
+            for number, group in self._coordinated():
+                for member_id, member in sorted(group.members.items())[:1]:
+                    with suppress(OdradekError, OSError, TimeoutError):
+                        await self._forge_epoch(number, member_id, member.epoch + 1_000)
+                break
+
+    async def _forge_epoch(self, number: int, member_id: str, epoch: int) -> None:
+        """Raise `BrokenPromiseError` if a broker accepts a heartbeat or a commit with this epoch."""
+        who: dict[str, Any] = {"group_id": GROUP, "member_id": member_id}
+        unchanged = {"rebalance_timeout": -1, "subscribed_topic_names": None, "topic_partitions": None}
+        place = {"partition_index": 0, "committed_offset": 0, "committed_metadata": None}
+        topics = [{"name": TOPIC, "partitions": [place]}]
+        async with asyncio.timeout(5):
+            client = await self.world.client("forger", broker=number)
+            try:
+                message = who | unchanged | {"member_epoch": epoch}
+                heartbeat = await client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, message, 0)
+                commit = {"generation_id_or_member_epoch": epoch, "group_instance_id": None, "topics": topics}
+                committed = await client.ask(ApiKey.OFFSET_COMMIT, who | commit, 9)
+            finally:
+                client.transport.abort()
+        for what, code in (
+            ("heartbeat", heartbeat.error_code),
+            ("commit", committed.topics[0].partitions[0].error_code),
+        ):
+            if code == ErrorCode.none:
+                raise BrokenPromiseError(f"broker {number} accepted a {what} with the epoch {epoch} of {member_id}")
+
     def _has_read(self) -> bool:
         raise_failures(self._lives)
         return bool(self._history.read)
@@ -155,3 +223,15 @@ class ConsumerGroup(Workload):
         raise_failures(self._lives)
         owned = sorted(place for each in self._members for place in each.owned)
         return self._feeder.sent.keys() <= self._history.read and owned == _PLACES
+
+
+def _owned_twice(group: CoordinatedGroup) -> tuple[UUID, int] | None:
+    """Return a partition that two members have, or have not revoked yet; None if there is none."""
+    seen = set[tuple[UUID, int]]()
+    for member in group.members.values():
+        for some in (member.assigned, member.revoking):
+            for place in ((topic_id, number) for topic_id, numbers in some.items() for number in sorted(numbers)):
+                if place in seen:
+                    return place
+                seen.add(place)
+    return None

@@ -1,10 +1,14 @@
-"""A topic whose oldest records an administrator deletes, one call after the other: deleted records do not come back."""
+"""A topic whose oldest records an administrator deletes, one call after the other: deleted records do not come back.
+
+Some calls ask for a deletion beyond the high watermark, which is refused.
+"""
 
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import ClassVar
 
+from odradek.clients import Admin
 from odradek.clients.offsets import EARLIEST
 from odradek.model import OdradekError
 from odradek.testing.simulated_cluster.promises import CLIENTS
@@ -24,7 +28,7 @@ class Deletions(Retained):
         self._deleted = self._requested = 0
         """The end of the deletions that succeeded, and of all that were requested."""
         self._returned: list[str] = []
-        """A finding for each time that deleted records were in the log again."""
+        """Findings: deleted records were in the log again, or records were deleted that were not there."""
 
     async def start(self) -> None:
         """Start the clients, and return when records have been read."""
@@ -51,6 +55,18 @@ class Deletions(Retained):
                     if start < self._deleted:
                         self._returned.append(f"{place} was deleted to {self._deleted}, and starts at {start} again")
                         return
+                    if chance.random() < 0.1 and await self._deletes_beyond_the_end(admin):
+                        return
                     self._requested = max(self._requested, len(self._acknowledged) - chance.randrange(10))
                     await admin.delete_records({place: self._requested})
                     self._deleted = self._requested
+
+    async def _deletes_beyond_the_end(self, admin: Admin) -> bool:
+        """Request a deletion of records that do not exist; return whether it succeeds, which is a finding."""
+        beyond = len(self._acknowledged) + 1_000_000
+        try:
+            await admin.delete_records({self._place: beyond})
+        except OdradekError:
+            return False
+        self._returned.append(f"{self._place} was deleted to {beyond}, beyond its high watermark")
+        return True

@@ -54,7 +54,10 @@ class RecordingProducer:
         """Send no more, wait for the answers, and close."""
         assert self._sending is not None
         await cancel(self._sending)
-        await until(lambda: not self.waiting, within_s=PATIENCE_S, each_s=0.1)
+        try:
+            await until(lambda: not self.waiting, within_s=PATIENCE_S, each_s=0.1)
+        except TimeoutError:
+            raise BrokenPromiseError(f"{len(self.waiting)} records of {self._host} are never answered") from None
         await self._producer.close()
 
     async def _send(self) -> None:
@@ -64,7 +67,8 @@ class RecordingProducer:
             if len(self.waiting) < 100:
                 value = b"%s-%d" % (self._host.encode(), number)
                 send = self._history.send(self._host, place, value, now=self._world.now_s)
-                delivery = await self._producer.send(self._topic, send.value, partition=place.partition)
+                padding = bytes(self._chance.choice((0, 0, 300, 900)))  # batches that span sectors may tear
+                delivery = await self._producer.send(self._topic, send.value, key=padding, partition=place.partition)
                 self.waiting.add(delivery)
                 delivery.add_done_callback(partial(self._note, send))
                 number += 1
@@ -117,6 +121,14 @@ class RecordingConsumer:
 
     def _has_read(self, place: TopicPartition, log: Sequence[tuple[int, bytes]]) -> bool:
         return self.next_offset.get(place, 0) >= len(log)
+
+    async def read_up_to(self, place: TopicPartition, log: Sequence[tuple[int, bytes]]) -> None:
+        """Let virtual time pass until `has_read`, or raise `BrokenPromiseError`."""
+        try:
+            await until(partial(self.has_read, place, log), within_s=PATIENCE_S, each_s=0.1)
+        except TimeoutError:
+            read = self.next_offset.get(place, 0)
+            raise BrokenPromiseError(f"{self._host} never reads {place} up to {len(log)}; it is at {read}") from None
 
     async def _poll(self) -> None:
         self._consumer.assign(self._places)
@@ -197,10 +209,7 @@ class Records(Workload):
         logs = await self.world.read_records(self._places[0].topic, self.setup.partitions)
         for place in self._places:
             log = [(record.offset, record.value or b"") for record in logs[place.partition]]
-            try:
-                await until(partial(self._consumer.has_read, place, log), within_s=PATIENCE_S, each_s=0.1)
-            except TimeoutError:
-                return [f"the reader of {place} does not read all of its records"]
+            await self._consumer.read_up_to(place, log)
             self.history.audit(place, log)
         await self._consumer.stop()
         errors = [error for producer in self._producers for error in producer.errors]

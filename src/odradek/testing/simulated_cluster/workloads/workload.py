@@ -25,6 +25,8 @@ class Workload(ABC):
     def __init__(self, world: World, setup: Setup) -> None:
         self.world = world
         self.setup = setup
+        self.clocks_have_jumped = False
+        """Whether a fault has set a wall clock, so that times by which records are deleted mean nothing."""
 
     @abstractmethod
     async def start(self) -> None:

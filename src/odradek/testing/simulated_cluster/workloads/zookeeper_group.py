@@ -3,7 +3,7 @@
 Each consumer has a slow session with the tree, so that watches fire late. Sessions expire, connections to the tree are
 away for a while, consumers leave, and processes hang. The promises:
 
-- An offset in the tree never goes back.
+- An offset in the tree never goes back, and no consumer overwrites the claim of another.
 - In the end, every acknowledged record was read, each partition has one owner, and its claim in the tree names it.
 
 While sessions end, two consumers may read one partition for a while: that is a fault of this generation.
@@ -162,4 +162,7 @@ class ZookeeperGroup(Workload):
                 if offset < before:
                     raise BrokenPromiseError(f"the offset of {place} in the tree went back from {before} to {offset}")
                 self._offsets[place] = offset
+                claim = self.world.tree.find(paths.consumer_owner(GROUP, place))
+                if claim is not None and claim.version:
+                    raise BrokenPromiseError(f"the claim of {place} was taken from its owner, whose session lives")
             await asyncio.sleep(0.05)

@@ -34,7 +34,7 @@ CONFIG: Final = {
 }
 TROUBLE_S: Final = 60.0
 CALM_S: Final = 180.0
-FOUND_WITHIN: Final = 120
+FOUND_WITHIN: Final = 8
 """Seeds in which each planted fault is found."""
 
 

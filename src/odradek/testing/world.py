@@ -74,6 +74,8 @@ class World:
         self.client_settings: Callable[[str], Mapping[str, Any]] = lambda host: {}
         """Returns the settings that all clients on a host have, such as the user; those of admins are of `admin`."""
         self.producers_made = 0
+        self.leaders: dict[Partition, None] = {}
+        """The partitions that a broker leads or has led; one that leads again, after a fence, counts again."""
         self._before_start = before_start
         self._config = dict(config or {})
         self._protocol = self._config.get("security.inter.broker.protocol", "PLAINTEXT")
@@ -124,6 +126,7 @@ class World:
         with self.simulation.on(host):
             store = self._open_session(host)
             broker = Broker(settings, self.simulation.runtime(host), store, admission=admission)
+            broker.partitions.on_leadership(self._note_leader)
             self._before_start(broker)
             try:
                 await broker.start()
@@ -133,6 +136,11 @@ class World:
                 raise
         self._running[number] = broker, store
         return broker
+
+    def _note_leader(self, place: TopicPartition, partition: Partition | None) -> None:
+        del place
+        if partition is not None:
+            self.leaders[partition] = None
 
     async def stop(self, number: int = 0) -> None:
         """Stop a broker cleanly."""

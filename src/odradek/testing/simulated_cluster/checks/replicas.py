@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from odradek.broker.lifecycle import Broker
 from odradek.broker.replication.partition import Partition
 from odradek.log import Log
 from odradek.metadata import paths
@@ -37,6 +38,9 @@ class HighWatermarks:
         self._seen: dict[Partition, int] = {}
         self._too_small: dict[Partition, int] = {}
         """The partition epochs of those whose ISR was too small at the last look."""
+        self._brokers: dict[Broker, None] = {}
+        self._too_high: list[str] = []
+        """The high watermarks that were too high when a broker began to lead."""
 
     async def watch(self) -> None:
         """Call `look` every `_INTERVAL_S`, until cancelled."""
@@ -49,9 +53,14 @@ class HighWatermarks:
 
         It is too high if a member of the ISR, which may be the next leader, lacks records below it.
         """
+        for broker in self._world.running.values():
+            if broker not in self._brokers:
+                self._brokers[broker] = None
+                broker.partitions.on_leadership(self._note_leader)
         for partition in self._led():
-            if partition.leader_epoch >= self._least_epoch(partition.topic_partition):
-                self._check_in_sync(partition)
+            self._note_leader(partition.topic_partition, partition)
+            if self._too_high:
+                raise BrokenPromiseError(self._too_high[0])
             before, now = self._seen.get(partition, 0), partition.high_watermark
             if now < before:
                 raise BrokenPromiseError(
@@ -67,11 +76,15 @@ class HighWatermarks:
             ):
                 self._too_small[partition] = partition.replication.partition_epoch
 
-    def _check_in_sync(self, leader: Partition) -> None:
-        place, world = leader.topic_partition, self._world
-        path = paths.partition_state(place)
+    def _note_leader(self, place: TopicPartition, leader: Partition | None) -> None:
+        """Note that a leader has committed records that a member of the ISR, in the tree, lacks."""
+        world, path = self._world, paths.partition_state(place)
         record = world.tree.find(path)
-        for number in () if record is None else PartitionStateNode.decode(path, record.data).isr:
+        if leader is None or record is None or place.topic not in self._topics:
+            return
+        if leader.leader_epoch < self._least_epoch(place):
+            return
+        for number in PartitionStateNode.decode(path, record.data).isr:
             broker = world.running.get(number)
             log = None if broker is None else broker.logs.get(place)
             # A broker that restarts after a crash leaves the ISR, if it lost records, before it registers.
@@ -79,7 +92,7 @@ class HighWatermarks:
             if log is None or registration is None or registration.owner != world.store(number).session_id:
                 continue
             if log.written_offset < leader.high_watermark:
-                raise BrokenPromiseError(
+                self._too_high.append(
                     f"broker {number} is in the ISR of {place} with {log.written_offset} records, and broker "
                     f"{leader.replication.broker_id} has committed {leader.high_watermark}"
                 )

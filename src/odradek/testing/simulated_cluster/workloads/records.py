@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from odradek.broker.replication.partition import Partition
 from odradek.clients import Consumer, Producer
 from odradek.model import TopicPartition
 from odradek.testing.histories import History, Send, verdict
@@ -98,7 +97,6 @@ class RecordingConsumer:
         settings = {"auto_offset_reset": "none", **READERS, **settings}
         self._consumer: Consumer = world.consumer(host, **settings)
         self._polling: asyncio.Task[None] | None = None
-        self._leaders: dict[Partition, None] = {}
         self.next_offset: dict[TopicPartition, int] = {}
 
     async def start(self) -> None:
@@ -138,10 +136,7 @@ class RecordingConsumer:
             await self._read()
 
     async def _read(self) -> None:
-        self._note_leaders()
-        records = await self._consumer.poll(1_000)
-        self._note_leaders()  # a broker may have become the leader meanwhile
-        for record in records:
+        for record in await self._consumer.poll(1_000):
             place = TopicPartition(record.topic, record.partition)
             if record.offset >= (end := self._committed(place)):
                 raise BrokenPromiseError(
@@ -153,12 +148,9 @@ class RecordingConsumer:
         self._history.poll(self._host, place, offset, value)
         self.next_offset[place] = offset + 1
 
-    def _note_leaders(self) -> None:
-        self._leaders |= dict.fromkeys(self._world.led)
-
     def _committed(self, place: TopicPartition) -> int:
         """Return the highest high watermark of a leader, also of brokers that have been killed."""
-        return max((each.high_watermark for each in self._leaders if each.topic_partition == place), default=0)
+        return max((each.high_watermark for each in self._world.leaders if each.topic_partition == place), default=0)
 
 
 class Records(Workload):

@@ -15,6 +15,7 @@ from odradek.runtime import Clock
 from odradek.spark.options import Strategy, parse_read_options
 from odradek.spark.reading.group_reader import GroupStreamReader, exit_once
 from odradek.spark.schema import source_schema
+from odradek.spark.settings import member_keywords
 from odradek.testing.conditions import eventually
 from odradek.testing.simulation.clock import VirtualClock
 
@@ -155,6 +156,12 @@ def test_only_the_first_sigterm_ends_a_reader_so_that_it_leaves_its_group() -> N
         os.kill(os.getpid(), signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, former)
+
+
+def test_a_query_of_committed_records_plans_batches_up_to_the_last_stable_offset() -> None:
+    given = parse_read_options({**GROUP, "kafka.isolation.level": "read_committed"}, streaming=True)
+    assert given.group is not None
+    assert member_keywords("h:1", given.client, given.group)["isolation_level"] == "read_committed"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,11 @@
 """Findings of the fuzzers in files and nodes, as permanent cases."""
 
+from dataclasses import replace
+
 import pytest
+from fuzz_engine import load
+from fuzz_files import _GROUP, _GROUP_KEY, _record_input
+from fuzz_handshakes import stream_of
 
 from odradek.config import parse_host_port, parse_properties
 from odradek.log import Log, LogConfig
@@ -23,6 +28,7 @@ from odradek.model import ConfigurationError
 from odradek.protocol.batches.record_batch import assign_offset, read_header
 from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.errors import CorruptBatchError
+from odradek.protocol.internal_records.group_records import GROUP_RECORDS
 from odradek.testing.simulation.disk import MemoryDisk
 
 
@@ -101,6 +107,13 @@ def test_a_batch_that_is_out_of_place_does_not_keep_a_closed_log_from_being_open
     disk.remove(f"{path}.index")
     again = Log.open(disk, "/t-0", config, now_ms=5, clean=True)
     assert again.log_end_offset == 3
+
+
+def test_the_generation_after_the_last_one_of_32_bits_is_the_first():
+    """The record of the next rebalance could not be written, so that the group had none any more."""
+    group = replace(_GROUP, generation=(1 << 31) - 1)
+    record = _record_input(b"g", *GROUP_RECORDS.encode(_GROUP_KEY, group))
+    load("coordinators").check(stream_of([record]))
 
 
 def test_indexes_are_not_rebuilt_from_a_batch_whose_offset_no_index_can_have():

@@ -25,6 +25,8 @@ from odradek.model.probes import probe
 PENDING_MEMBERS_TIMEOUT_MS: Final = 3_000
 """How long a rebalance waits for pending members. A client joins with its new id after one round trip or never; other
 members notice the rebalance only with their heartbeats, by default every 3 s."""
+_LAST_GENERATION: Final = 2**31 - 1
+"""Generations have 32 bits; negative ones stand for commits from outside the group."""
 _LEAST_EXTENSION_MS: Final = 1_000
 """The shortest extension of a join phase: the rebalance timeout of static members may be zero."""
 
@@ -123,7 +125,7 @@ def complete_join_phase(group: ClassicGroup, now: Now, out: ResultBuilder) -> No
         group.set_deadline(JOIN_PHASE, now.ms + max(members.rebalance_timeout_ms, _LEAST_EXTENSION_MS))
         return
     group.remaining_initial_delay_ms = None
-    generation = group.generation + 1
+    generation = group.generation + 1 if group.generation < _LAST_GENERATION else 1
     if not members:
         group.transition(Event.LAST_MEMBER_LEFT)
         _record(group, generation, None, now, out)

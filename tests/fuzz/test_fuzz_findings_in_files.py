@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from fuzz_engine import load
-from fuzz_files import _GROUP, _GROUP_KEY, _record_input
+from fuzz_files import _GROUP, _GROUP_KEY, _TRANSACTION, _TRANSACTION_KEY, _record_input
 from fuzz_handshakes import stream_of
 
 from odradek.config import parse_host_port, parse_properties
@@ -29,6 +29,7 @@ from odradek.protocol.batches.record_batch import assign_offset, read_header
 from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.errors import CorruptBatchError
 from odradek.protocol.internal_records.group_records import GROUP_RECORDS
+from odradek.protocol.internal_records.transaction_records import TRANSACTION_RECORDS
 from odradek.testing.simulation.disk import MemoryDisk
 
 
@@ -113,6 +114,13 @@ def test_the_generation_after_the_last_one_of_32_bits_is_the_first():
     """The record of the next rebalance could not be written, so that the group had none any more."""
     group = replace(_GROUP, generation=(1 << 31) - 1)
     record = _record_input(b"g", *GROUP_RECORDS.encode(_GROUP_KEY, group))
+    load("coordinators").check(stream_of([record]))
+
+
+def test_a_transaction_whose_record_has_the_last_epoch_can_be_aborted():
+    """No producer has this epoch, but a record may; the epoch that should fence it could not be recorded."""
+    value = replace(_TRANSACTION, producer_epoch=(1 << 15) - 1)
+    record = _record_input(b"t", *TRANSACTION_RECORDS.encode(_TRANSACTION_KEY, value))
     load("coordinators").check(stream_of([record]))
 
 

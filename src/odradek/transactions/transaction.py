@@ -122,7 +122,7 @@ class TransactionMetadata(Struct, frozen=True, kw_only=True):
         )
         if client_version < EPOCH_PER_TRANSACTION:
             return ended
-        ended = replace(ended, producer_epoch=self.producer_epoch + 1)
+        ended = replace(ended, producer_epoch=min(self.producer_epoch + 1, MAX_EPOCH))
         if is_exhausted(self.client.epoch):
             assert new_producer_id >= 0
             return replace(ended, next_producer_id=new_producer_id, next_producer_epoch=NO_EPOCH)
@@ -132,7 +132,7 @@ class TransactionMetadata(Struct, frozen=True, kw_only=True):
         """Return the aborted transaction of a producer that is fenced: its epoch is bumped in any version."""
         fencing = replace(
             self._to(TransactionState.PREPARE_EPOCH_FENCE, now_ms),
-            producer_epoch=self.producer_epoch + 1,
+            producer_epoch=min(self.producer_epoch + 1, MAX_EPOCH),
             client_version=client_version,
         )
         if self.is_kept:

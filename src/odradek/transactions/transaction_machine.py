@@ -227,9 +227,10 @@ class TransactionMachine:
             last_epoch = self._last_epochs.get(known.transactional_id, NO_EPOCH)
             if expected.epoch != last_epoch:
                 _refuse_fenced(known, expected)
-            probe("transactions: InitProducerId is repeated after a lost response")
-            return current, last_epoch
-        last_epoch = NO_EPOCH if expected is None else current.epoch
+            if current.epoch < MAX_EPOCH:  # which only fences the last producer, after a timeout
+                probe("transactions: InitProducerId is repeated after a lost response")
+                return current, last_epoch
+        last_epoch = NO_EPOCH if expected is None else expected.epoch
         if not is_exhausted(current.epoch):
             return Producer(producer_id=current.producer_id, epoch=current.epoch + 1), last_epoch
         if request.new_producer_id < 0:
@@ -307,6 +308,8 @@ class TransactionMachine:
         if known.state.is_idle and known.state is not TransactionState.EMPTY:
             is_repeated = _is_repeated_end(known, request.producer) if bumps else request.producer == known.client
             if is_repeated:
+                if known.client.epoch == MAX_EPOCH:  # no later epoch could fence a producer that had it
+                    _refuse_fenced(known, request.producer)
                 if request.is_commit != (known.state is TransactionState.COMPLETE_COMMIT):
                     _refuse_state(known, request)
                 probe("transactions: EndTxn is repeated after a lost response")

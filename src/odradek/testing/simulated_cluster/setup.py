@@ -41,9 +41,10 @@ class Setup(Struct, frozen=True, kw_only=True):
     """One cluster. `tree_s` is the mean latency to the tree.
 
     With `noticed_at_once`, the session of a killed broker ends immediately. `distance_s` is added to the latency
-    between the broker `distant` and the others, so that high watermarks lag. Topics have `replicas` replicas. Producers
-    send `burst` records at once, in batches of about `batch_size` bytes, and wait `request_timeout_ms` for responses.
-    Readers in `rack` read the replica of the broker in it, if the brokers have a selector of replicas.
+    between the broker `distant` and the others, so that high watermarks lag. Topics have `replicas` replicas, and take
+    batches of `message_bytes`. Producers send `burst` records at once, in batches of about `batch_size` bytes, and wait
+    `request_timeout_ms` for responses. Readers in `rack` read the replica of the broker in it, if the brokers have a
+    selector of replicas.
     """
 
     config: dict[str, str]
@@ -58,6 +59,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     batch_size: int
     request_timeout_ms: int
     rack: str
+    message_bytes: int
 
     @property
     def flushes_by_group(self) -> bool:
@@ -83,4 +85,5 @@ def draw_setup(seed: int, config: Mapping[str, str]) -> Setup:
         batch_size=chance.choice((150, 3_000)),
         request_timeout_ms=chance.choice((500, 4_000, 4_000)),
         rack=f"rack-{chance.randrange(3)}",
+        message_bytes=chance.choice((1_048_588, 1_048_588, 400)),
     )

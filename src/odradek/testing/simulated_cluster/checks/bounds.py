@@ -1,6 +1,7 @@
 """The check that nothing grows without bound: at rest, each container has a size that follows from the world.
 
 All faults and clients have ended. Members of groups and sessions of clients may first have to expire.
+Timers are not counted: those of killed brokers stay in the loop of a simulation.
 """
 
 import asyncio
@@ -17,6 +18,8 @@ _CONNECTIONS: Final = 6
 """Connections of one broker to another, beside those of its fetchers: of the controller, detectors and coordinators."""
 _TASKS: Final = 20
 """Tasks of one broker, beside those of its connections and fetchers."""
+_CACHED_BYTES: Final = 1 << 24
+"""Limit of `ResponseCache`."""
 _WATCHES: Final = 4
 """Watches of one broker on the data or the children of one node of the tree."""
 _FILES: Final = 10
@@ -50,6 +53,7 @@ def sizes(world: World) -> Iterator[tuple[str, int, int]]:
             ("watches of one node", world.store(number).watches.most_of_a_node(), _WATCHES),
             ("open files", world.simulation.disk(world.hosts[number]).open_files, 3 * _segments(broker) + _FILES),
             ("producers of one log", _producers(broker), world.producers_made),
+            ("bytes of cached responses", _cached_bytes(broker), _CACHED_BYTES),
         ):
             yield f"broker {number} has {what}", size, bound
     yield "there are tasks", len(asyncio.all_tasks()), len(world.hosts) * _TASKS
@@ -63,6 +67,10 @@ def _members(broker: Broker) -> int:
 def _waiting(broker: Broker) -> int:
     runtimes = (broker.groups.runtime, broker.transactions.runtime)
     return sum(len(context._requests) for each in runtimes for context in each.contexts(only_active=True))
+
+
+def _cached_bytes(broker: Broker) -> int:
+    return sum(len(each.body) for each in broker.response_cache._responses.values())
 
 
 def _segments(broker: Broker) -> int:

@@ -1,6 +1,7 @@
 """Consumers of one group that come and go, and the checks of what they read and commit.
 
-The seed draws the protocol, the assignor and whether members commit automatically. The promises:
+The seed draws the protocol, the assignor, whether members are static, whether they commit automatically, and how long
+they may work between two polls. The promises:
 
 - In the end, some member has read every acknowledged record, and each partition has one owner. In some seeds, one
   member then polls no more, and the others get its partitions after `max.poll.interval.ms`.
@@ -137,8 +138,11 @@ class ConsumerGroup(Workload):
         if self._has_hung_member:
             settings["max_poll_interval_ms"] = 8_000
         self._history = CommitHistory()
+        count, is_static = chance.choice((2, 3)), chance.random() < 0.3
+        settings["max_poll_interval_ms"] = chance.choice((300_000, 300_000, 8_000))
         self._members = [
-            GroupMember(world, f"consumer-{number}", self._history, settings) for number in range(chance.choice((2, 3)))
+            GroupMember(world, host, self._history, settings | ({"group_instance_id": host} if is_static else {}))
+            for host in (f"consumer-{number}" for number in range(count))
         ]
         self._feeder = Feeder(world, "feeder", TOPIC)
         self._lives: list[asyncio.Task[None]] = []

@@ -186,9 +186,8 @@ class Records(Workload):
     async def start(self) -> None:
         """Start the clients, and return when records are acknowledged."""
         setup = self.setup
-        await create_topic(
-            self.world, self._places[0].topic, setup.partitions, replicas=setup.replicas, **self.topic_config
-        )
+        config = {"max.message.bytes": str(setup.message_bytes), **self.topic_config}
+        await create_topic(self.world, self._places[0].topic, setup.partitions, replicas=setup.replicas, **config)
         for producer in self._producers:
             await producer.start()
         await self._consumer.start()

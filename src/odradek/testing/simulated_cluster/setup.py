@@ -85,5 +85,5 @@ def draw_setup(seed: int, config: Mapping[str, str]) -> Setup:
         batch_size=chance.choice((150, 3_000)),
         request_timeout_ms=chance.choice((500, 4_000, 4_000)),
         rack=f"rack-{chance.randrange(3)}",
-        message_bytes=chance.choice((1_048_588, 1_048_588, 400)),
+        message_bytes=chance.choice((1_048_588, 1_048_588, 1_200)),
     )

@@ -135,11 +135,9 @@ class ConsumerGroup(Workload):
             assignor = chance.choice(("range", "roundrobin", "sticky", "cooperative-sticky"))
             settings |= {"group_protocol": "classic", "partition_assignment_strategy": (assignor,)}
         self._has_hung_member = chance.random() < 0.5
-        if self._has_hung_member:
-            settings["max_poll_interval_ms"] = 8_000
+        settings["max_poll_interval_ms"] = 8_000 if self._has_hung_member else chance.choice((300_000, 8_000))
         self._history = CommitHistory()
         count, is_static = chance.choice((2, 3)), chance.random() < 0.3
-        settings["max_poll_interval_ms"] = chance.choice((300_000, 300_000, 8_000))
         self._members = [
             GroupMember(world, host, self._history, settings | ({"group_instance_id": host} if is_static else {}))
             for host in (f"consumer-{number}" for number in range(count))

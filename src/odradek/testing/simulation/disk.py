@@ -25,6 +25,7 @@ import os
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import lru_cache, partial
 from typing import Final, TypeVar
 
@@ -225,11 +226,10 @@ class MemoryDisk:
     def replace_file(self, path: str, data: bytes) -> None:
         """Replace a file in separate operations, so that the power can be cut between them."""
         temporary = f"{path}.tmp"
-        file = self.open(temporary, create=True)
-        file.truncate(0)
-        file.append([data])
-        file.sync()
-        file.close()
+        with closing(self.open(temporary, create=True)) as file:
+            file.truncate(0)
+            file.append([data])
+            file.sync()
         self.rename(temporary, path)
         self.sync_directory(path.rpartition("/")[0])
 

@@ -47,12 +47,15 @@ def sim(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..
     logging.disable(logging.NOTSET)
 
 
-def test_a_seed_without_a_finding_prints_its_trace_and_speed(sim: Any) -> None:
-    result = sim("--seed", "4")
+def test_a_seed_without_a_finding_prints_what_was_played_and_its_speed(sim: Any) -> None:
+    result = sim("--seed", "4", "--workload", "records,unclean")
     assert result.exit_code == 0, result.output
-    first, second = result.output.splitlines()
+    first, second, _, title, fault, *_, last = result.output.splitlines()
     assert first == "seed 4: no finding, 60.0 virtual s, trace 4-5"
-    assert second.startswith("1 seeds, 0 failed, 0.02 virtual h in ")
+    assert second == "workloads: records, unclean"
+    assert (title, fault) == ("faults (number, virtual s, name, brokers):", "  0 1.50 kill 1 0")
+    assert last.startswith("1 seed, 0 failed, 0.02 virtual h in ")
+    assert f"workloads: {', '.join(draw_workloads(4))}\n" in sim("--seed", "4").output
 
 
 def test_a_failure_is_shrunk_to_the_faults_that_it_takes_and_can_be_played_again(sim: Any) -> None:
@@ -101,9 +104,20 @@ def test_the_totals_so_far_are_printed_after_ctrl_c(sim: Any, monkeypatch: pytes
     assert "\n4 seeds, 2 failed, 0.07 virtual h in " in sim("--seeds", "0..9").output
 
 
-def test_a_file_that_is_no_failure_is_refused(sim: Any) -> None:
-    Path("x.json").write_bytes(msgspec.json.encode({"seed": 1}))
-    assert "x.json is not a sim-SEED.json of a failure" in sim("--replay", "x.json").output
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b'{"seed": 1}', "Object missing required field"),
+        (b'{"plan": {"seed": 1}, "digest": "\xff"}', "can't decode byte 0xff"),
+        (msgspec.json.encode(_play(SeedPlan(seed=1, workloads=("reading",)))), "no workload or fault 'reading'"),
+        (msgspec.json.encode(_play(SeedPlan(seed=1, faults=("kill", "burn")))), "no workload or fault 'burn'"),
+    ],
+)
+def test_a_file_that_is_no_failure_is_refused(sim: Any, data: bytes, reason: str) -> None:
+    Path("x.json").write_bytes(data)
+    output = " ".join(sim("--replay", "x.json").output.split())
+    assert "x.json is not a sim-SEED.json of a failure" in output
+    assert reason in output
 
 
 def test_a_table_is_continued_with_the_seeds_that_it_lacks(sim: Any) -> None:

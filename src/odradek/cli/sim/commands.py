@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from odradek.cli.common import json_option, key_and_value, print_json
-from odradek.cli.sim.failures import print_failure, write_failure
+from odradek.cli.sim.failures import print_failure, print_faults, write_failure
 from odradek.cli.sim.seeds import Played, Totals, plans_of, play_on_spark, play_seeds, silence
 from odradek.model import packages_of
 from odradek.runtime import Clock, SystemClock
@@ -20,7 +20,7 @@ from odradek.testing.coverage import unreached
 from odradek.testing.simulated_cluster.faults.catalogue import FAULTS
 from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult, run_seed
 from odradek.testing.simulated_cluster.shrinking import shrunk
-from odradek.testing.simulated_cluster.workloads.catalogue import WORKLOADS
+from odradek.testing.simulated_cluster.workloads.catalogue import WORKLOADS, draw_workloads
 
 if TYPE_CHECKING:
     from odradek.cli.sim.table import SeedTable
@@ -172,9 +172,11 @@ def _results(
 
 def _report(result: SeedResult, output: Path, *, is_shrunk: bool) -> None:
     """Print a result. For a failure, also print and write the run with the fewest faults that still fails."""
-    verdict = "FAILED" if result.findings else "no finding"
-    click.echo(f"seed {result.plan.seed}: {verdict}, {result.virtual_s:.1f} virtual s, trace {result.digest}")
+    plan, verdict = result.plan, "FAILED" if result.findings else "no finding"
+    click.echo(f"seed {plan.seed}: {verdict}, {result.virtual_s:.1f} virtual s, trace {result.digest}")
+    click.echo(f"workloads: {', '.join(plan.workloads or draw_workloads(plan.seed))}")
     if not result.findings:
+        print_faults(result)
         return
     if is_shrunk:
         fewest = shrunk(result)
@@ -188,11 +190,14 @@ def _report(result: SeedResult, output: Path, *, is_shrunk: bool) -> None:
 def _replay(path: Path, *, as_json: bool) -> None:
     try:
         known = msgspec.json.decode(path.read_bytes(), type=SeedResult)
-    except msgspec.DecodeError as error:
+        plan = known.plan
+        if unknown := sorted({*plan.workloads} - WORKLOADS.keys() | {*plan.faults} - FAULTS.keys()):
+            raise msgspec.ValidationError(f"there is no workload or fault {unknown[0]!r}")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise click.BadParameter(
             f"{path} is not a sim-SEED.json of a failure: {error}", param_hint="--replay"
         ) from None
-    result = run_seed(known.plan)
+    result = run_seed(plan)
     if as_json:
         print_json(msgspec.to_builtins(result))
     else:

@@ -1,6 +1,7 @@
 """The report of a failed seed: findings, faults and last events as text, and messages as swim-lanes in SVG."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,13 +21,21 @@ _TOP: Final = 30.0
 
 def print_failure(result: SeedResult) -> None:
     """Print findings, faults, the last events and the traceback."""
-    for title, lines in (
-        ("findings", result.findings), ("faults", result.deeds), ("last events", result.trace[-_TAIL:]),
-        ("error", result.error.splitlines()),
-    ):  # fmt: skip
-        if lines:
-            click.echo(f"\n{title}:")
-            click.echo("\n".join(f"  {line}" for line in lines))
+    _print("findings", result.findings)
+    print_faults(result)
+    _print("last events", result.trace[-_TAIL:])
+    _print("error", result.error.splitlines())
+
+
+def print_faults(result: SeedResult) -> None:
+    """Print the faults that were played."""
+    _print("faults (number, virtual s, name, brokers)", result.deeds)
+
+
+def _print(title: str, lines: Sequence[str]) -> None:
+    if lines:
+        click.echo(f"\n{title}:")
+        click.echo("\n".join(f"  {line}" for line in lines))
 
 
 def write_failure(result: SeedResult, directory: Path) -> list[Path]:

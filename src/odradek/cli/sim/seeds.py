@@ -59,8 +59,8 @@ class Totals(Struct, kw_only=True):
         """Return the totals in one line."""
         earlier = f" and {self.earlier:,} before" if self.earlier else ""
         return (
-            f"{self.seeds:,} seeds{earlier}, {len(self.failed)} failed, {self.virtual_s / 3600:,.2f} virtual h in "
-            f"{took_s:,.0f} s: {self.seeds / took_s:.2f} seeds/s"
+            f"{self.seeds:,} seed{'s' * (self.seeds != 1)}{earlier}, {len(self.failed)} failed, "
+            f"{self.virtual_s / 3600:,.2f} virtual h in {took_s:,.0f} s: {self.seeds / took_s:.2f} seeds/s"
         )
 
 

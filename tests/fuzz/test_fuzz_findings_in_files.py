@@ -117,9 +117,10 @@ def test_the_generation_after_the_last_one_of_32_bits_is_the_first():
     load("coordinators").check(stream_of([record]))
 
 
-def test_a_transaction_whose_record_has_the_last_epoch_can_be_aborted():
+@pytest.mark.parametrize("field", ["producer_epoch", "next_producer_epoch"])
+def test_a_transaction_whose_record_has_the_last_epoch_can_be_aborted(field):
     """No producer has this epoch, but a record may; the epoch that should fence it could not be recorded."""
-    value = replace(_TRANSACTION, producer_epoch=(1 << 15) - 1)
+    value = replace(_TRANSACTION, next_producer_id=8, **{field: (1 << 15) - 1})
     record = _record_input(b"t", *TRANSACTION_RECORDS.encode(_TRANSACTION_KEY, value))
     load("coordinators").check(stream_of([record]))
 

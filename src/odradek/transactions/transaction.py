@@ -30,6 +30,11 @@ def is_exhausted(epoch: int) -> bool:
     return epoch >= MAX_EPOCH - 1
 
 
+def _bumped(epoch: int) -> int:
+    """Return the next epoch. Records of Kafka 4.0 to 4.2 may have the last one already, which stays."""
+    return min(epoch + 1, MAX_EPOCH)
+
+
 class TransactionMetadata(Struct, frozen=True, kw_only=True):
     """The metadata of one transactional id; times are in ms since 1970, `NO_TIME` before the first partition."""
 
@@ -118,11 +123,11 @@ class TransactionMetadata(Struct, frozen=True, kw_only=True):
             self._to(TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT, now_ms),
             previous_producer_id=self.client.producer_id,
             start_ms=now_ms if self.state.is_idle else self.start_ms,
-            client_version=client_version,
+            client_version=self._version(client_version),
         )
         if client_version < EPOCH_PER_TRANSACTION:
             return ended
-        ended = replace(ended, producer_epoch=min(self.producer_epoch + 1, MAX_EPOCH))
+        ended = replace(ended, producer_epoch=_bumped(self.producer_epoch))
         if is_exhausted(self.client.epoch):
             assert new_producer_id >= 0
             return replace(ended, next_producer_id=new_producer_id, next_producer_epoch=NO_EPOCH)
@@ -132,12 +137,16 @@ class TransactionMetadata(Struct, frozen=True, kw_only=True):
         """Return the aborted transaction of a producer that is fenced: its epoch is bumped in any version."""
         fencing = replace(
             self._to(TransactionState.PREPARE_EPOCH_FENCE, now_ms),
-            producer_epoch=min(self.producer_epoch + 1, MAX_EPOCH),
-            client_version=client_version,
+            producer_epoch=_bumped(self.producer_epoch),
+            client_version=self._version(client_version),
         )
         if self.is_kept:
-            fencing = replace(fencing, next_producer_epoch=self.next_producer_epoch + 1)
+            fencing = replace(fencing, next_producer_epoch=_bumped(self.next_producer_epoch))
         return replace(fencing._to(TransactionState.PREPARE_ABORT, now_ms), previous_producer_id=self.producer_id)
+
+    def _version(self, client_version: int) -> int:
+        """Return the version of the markers: partitions accept one without a new epoch only of an earlier version."""
+        return client_version if self.producer_epoch < MAX_EPOCH else min(client_version, EPOCH_PER_TRANSACTION - 1)
 
     def completed(self, now_ms: int) -> "TransactionMetadata":
         """Return the metadata after all markers are written."""
@@ -152,3 +161,7 @@ class TransactionMetadata(Struct, frozen=True, kw_only=True):
             next_producer_epoch=NO_EPOCH,
             partitions=frozenset(),
         )
+
+    def with_producer_id(self, producer_id: int) -> "TransactionMetadata":
+        """Return the metadata for a client that goes on, after its transaction has ended, with a new producer id."""
+        return replace(self, producer_id=producer_id, producer_epoch=0, previous_producer_id=self.producer_id)

@@ -308,12 +308,18 @@ class TransactionMachine:
         if known.state.is_idle and known.state is not TransactionState.EMPTY:
             is_repeated = _is_repeated_end(known, request.producer) if bumps else request.producer == known.client
             if is_repeated:
-                if known.client.epoch == MAX_EPOCH:  # no later epoch could fence a producer that had it
-                    _refuse_fenced(known, request.producer)
                 if request.is_commit != (known.state is TransactionState.COMPLETE_COMMIT):
                     _refuse_state(known, request)
                 probe("transactions: EndTxn is repeated after a lost response")
-                return _answer(key, to, known.client)
+                if known.producer_epoch < MAX_EPOCH:
+                    return _answer(key, to, known.client)
+                # No later epoch could fence a producer that had this one, which fenced the last one.
+                if not bumps:
+                    _refuse_fenced(known, request.producer)
+                if request.new_producer_id < 0:
+                    return _answer(key, to, ProducerIdNeeded())
+                known = known.with_producer_id(request.new_producer_id)
+                return _answer(key, to, known.client, known)
         _check_producer(known, request.producer)
         if known.state.is_idle and (request.is_commit or not bumps):
             _refuse_state(known, request)

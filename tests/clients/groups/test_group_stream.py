@@ -29,6 +29,7 @@ class Member:
         self.group = group
         self.owned, self.given = set(owned), set(owned)
         self.is_fenced = False
+        self.commits = 0
         self.while_waiting: Callable[[], object] = lambda: None
 
     async def poll(self, topics: Collection[str], wait_ms: int = 0) -> tuple[set[TopicPartition], set[TopicPartition]]:
@@ -48,6 +49,7 @@ class Member:
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         if self.is_fenced:
             raise UnavailableError("fenced")
+        self.commits += 1
         self.group.committed |= offsets
 
     async def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -92,12 +94,16 @@ async def test_a_stream_reads_its_partitions_and_commits_a_batch_when_the_next_i
     assert group.committed == {A0: 5}
 
 
-async def test_nothing_new_in_its_own_partitions_starts_no_batch() -> None:
+async def test_nothing_new_in_its_own_partitions_starts_no_batch_and_is_committed_once() -> None:
     group = Group()
-    query = Query(Member(group, A0))
-    await query.read()
+    group.committed[A0] = 2
+    member = Member(group, A0)
+    query = Query(member)
+    assert await query.read() == [(0, 2, 5)]
+    assert member.commits == 0, "the group has this offset"
     group.ends[A1] = 9
-    assert await query.read() == []
+    assert [await query.read(), await query.read()] == [[], []]
+    assert (member.commits, group.committed[A0]) == (1, 5)
 
 
 async def test_a_partition_moves_between_batches_and_is_read_once() -> None:
@@ -124,6 +130,29 @@ async def test_a_partition_that_comes_back_is_read_where_the_group_is_and_not_wh
     group.committed[A1], group.ends[A1] = 20, 21
     member.take(A0, A1)
     assert await query.read() == [(0, 5, 5), (1, 20, 21)]
+
+
+async def test_a_partition_that_was_lost_and_given_again_in_one_rebalance_is_read_where_the_group_is() -> None:
+    group = Group()
+    member = Member(group, A0)
+    query = Query(member)
+    await query.read()
+    assert await query.read() == []
+    group.committed[A0], group.ends[A0] = 20, 21
+    member.take(A0)
+    assert await query.read() == [(0, 20, 21)]
+
+
+async def test_an_offset_that_the_group_has_lost_is_committed_again() -> None:
+    group = Group()
+    group.ends[A0] = 0
+    member = Member(group, A0)
+    query = Query(member)
+    await query.read()
+    group.committed.clear()
+    member.take(A0)
+    assert await query.read() == []
+    assert group.committed == {A0: 0}
 
 
 async def test_a_restart_goes_on_behind_the_last_batch_unless_another_stream_has_moved_the_group() -> None:
@@ -155,6 +184,24 @@ async def test_with_a_target_it_reads_no_further() -> None:
     group.ends |= {A0: 6, A1: 9}
     assert await query.read() == [(0, 0, 5), (1, 0, 7)]
     assert await query.read() == []
+
+
+async def test_with_a_target_a_partition_that_another_member_has_read_beyond_it_is_left() -> None:
+    group = Group()
+    query = Query(Member(group, A0, A1), target=dict(group.ends))
+    group.committed[A1], group.ends[A1] = 9, 10
+    assert await query.read() == [(0, 0, 5), (1, 9, 9)]
+
+
+async def test_with_a_target_a_partition_that_comes_back_while_it_waits_goes_on_behind_its_last_batch() -> None:
+    group = Group()
+    first = Query(Member(group, A0, A1))
+    await first.read()
+    member = Member(group, A0)
+    again = Query(member, first.last, target=dict(group.ends))
+    member.while_waiting = lambda: member.take(A0, A1)
+    assert await again.read() == []
+    assert group.committed == {A0: 5, A1: 7}
 
 
 async def test_with_a_target_it_waits_for_the_partitions_of_a_dead_member() -> None:

@@ -15,7 +15,7 @@ _POLL_MS: Final = 100
 
 
 class ConsumerMember:
-    """The member of a consumer that is started, has no topics, and does not commit automatically."""
+    """The `Member` of a consumer that is started, has no topics, and does not commit automatically."""
 
     def __init__(self, consumer: Consumer, clock: Clock) -> None:
         self._consumer = consumer
@@ -28,7 +28,6 @@ class ConsumerMember:
     async def poll(
         self, topics: Collection[str], wait_ms: int = 0
     ) -> tuple[Collection[TopicPartition], Collection[TopicPartition]]:
-        """Take part in rebalances. Return the owned partitions, and those of them assigned in this call."""
         if frozenset(topics) != self._topics:
             self._topics = frozenset(topics)
             self._consumer.subscribe(
@@ -47,24 +46,19 @@ class ConsumerMember:
         return owned, self._given & owned
 
     async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the committed offsets of the partitions that have one."""
         found = await self._consumer.committed(*partitions)
         return {each: offset.offset for each, offset in found.items() if offset is not None}
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit the next offsets to read. Raise `OdradekError`, also if the member lost its partitions."""
         await self._consumer.commit(dict(offsets))
 
     async def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the log start offsets."""
         return await self._consumer.beginning_offsets(partitions)
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the log end offsets."""
         return await self._consumer.end_offsets(partitions)
 
     async def close(self) -> None:
-        """Leave the group."""
         await self._consumer.close()
 
     def _on_assigned(self, partitions: Iterable[TopicPartition]) -> None:

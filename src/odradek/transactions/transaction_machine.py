@@ -227,7 +227,7 @@ class TransactionMachine:
             last_epoch = self._last_epochs.get(known.transactional_id, NO_EPOCH)
             if expected.epoch != last_epoch:
                 _refuse_fenced(known, expected)
-            if current.epoch < MAX_EPOCH:  # which only fences the last producer, after a timeout
+            if current.epoch < MAX_EPOCH:  # the last epoch only fences, after a timeout: no producer gets it
                 probe("transactions: InitProducerId is repeated after a lost response")
                 return current, last_epoch
         last_epoch = NO_EPOCH if expected is None else expected.epoch

@@ -40,5 +40,9 @@ def test_an_unknown_fault_is_refused():
 
 
 def test_a_fault_of_clients_is_refused_without_clients():
-    with pytest.raises(ValueError, match=r"\['disconnect_client'\] need clients"):
-        simulate(produce, seed=1, faults=("kill", "disconnect_client"))
+    with pytest.raises(ValueError, match=r"\['disconnect_client', 'pause_client'\] need clients"):
+        simulate(produce, seed=1, faults=("kill", "disconnect_client", "pause_client"))
+
+
+def test_clocks_of_brokers_drift_and_jump_without_clients():
+    assert simulate(produce, seed=1, faults=("drift", "jump_one_clock"), virtual_s=5.0)

@@ -24,7 +24,7 @@ from odradek.testing.world import Scenario, World, until
 _FIRST_FAULT_S = 5.0
 """Virtual seconds before the first fault, in which a scenario can create its topics."""
 
-_OF_CLIENTS: Final = frozenset({"disconnect_client", "lose_responses_to_clients", "slow_links"})
+_OF_CLIENTS: Final = frozenset({"disconnect_client", "lose_responses_to_clients", "slow_links", "pause_client"})
 """Faults that draw one of `clients`."""
 
 

@@ -75,6 +75,7 @@ def _note_jump(schedule: Schedule) -> None:
 
 
 def _any_host(schedule: Schedule, one: int) -> str:
-    """Return the host of the broker, or, one time in two, of a client."""
+    """Return the host of the broker, or, one time in two, of a client if there are some."""
     chance = schedule.chance
-    return chance.choice(schedule.clients) if chance.random() < 0.5 else schedule.world.hosts[one]
+    is_client = chance.random() < 0.5 and schedule.clients
+    return chance.choice(schedule.clients) if is_client else schedule.world.hosts[one]

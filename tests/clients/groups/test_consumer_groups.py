@@ -9,8 +9,10 @@ from scenarios import T0, T1, T2, T3, create, fill, play, poll_all, values
 
 from odradek.assignors import InvalidAssignmentError
 from odradek.clients import Admin, ConsumerState, OffsetAndMetadata
+from odradek.clients.cluster import ConnectionPurpose
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.testing.world import Member, World, until
+from odradek.wire.client_connection import ClientConnection
 from tests.scenes import in_world
 
 
@@ -385,6 +387,27 @@ async def test_a_consumer_finds_the_partitions_of_a_topic_that_is_just_being_cre
         assert not finding.done()
         await world.create_topic("new", 2)
         assert len(await finding) == 2
+
+
+@in_world()
+async def test_a_commit_waits_for_a_coordinator_that_is_unknown_again_while_it_is_connected(world: World) -> None:
+    await world.create_topic("t")
+    async with world.consumer("assigned", group_id="g") as consumer:
+        consumer.assign([T0])
+        group, connections = consumer._group, consumer._cluster.connections
+        assert group is not None
+        connect = connections.to_broker
+
+        async def lose(number: int, *purpose: ConnectionPurpose) -> ClientConnection:
+            connection = await connect(number, *purpose)
+            if purpose:
+                group._mark_coordinator_unknown()
+            return connection
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(connections, "to_broker", lose)
+            await consumer.commit({T0: 1})
+        assert (await consumer.committed(T0))[T0] == OffsetAndMetadata(1)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -134,11 +134,9 @@ class ConsumerCoordinator:
         while True:
             sent: ConsumerGroupMetadata | None = None
             try:
-                if self._node_id is None:
-                    await self._ensure_coordinator_ready()
-                assert self._node_id is not None
+                node_id = await self._ensure_coordinator_ready() if self._node_id is None else self._node_id
                 # The coordinator connection may be blocked by a JoinGroup for the whole rebalance.
-                connection = await self._cluster.connections.to_broker(self._node_id)
+                connection = await self._cluster.connections.to_broker(node_id)
                 membership = self.group_metadata()
                 is_other_member = bool(member_id) and membership.member_id != member_id
                 has_left = self._has_joined and self.member.is_subscribed and membership.generation_id < 0
@@ -253,16 +251,17 @@ class ConsumerCoordinator:
                 _log.debug("group %s: %s", self.group_id, error)
                 self._pause_s = self._backoff.failed()
 
-    async def _ensure_coordinator_ready(self) -> ClientConnection:
-        """Return the coordinator connection; if it is not open, find the coordinator and connect."""
-        if self._connection is not None and not self._connection.closed:
-            return self._connection
-        self._node_id = node_id = await find_coordinator(self._cluster, self.group_id)
+    async def _ensure_coordinator_ready(self) -> int:
+        """Return the coordinator's id; if there is no open connection to it, find it and connect."""
+        if self._node_id is not None and self._connection is not None and not self._connection.closed:
+            return self._node_id
+        node_id = await find_coordinator(self._cluster, self.group_id)
         connection = await self._cluster.connections.to_broker(node_id, ConnectionPurpose.COORDINATOR)
+        self._node_id = node_id  # not before: another task may find the coordinator unknown meanwhile
         if connection is not self._connection:
             self._connection = connection
             connection.on_close(lambda _: self._on_connection_closed(connection))
-        return connection
+        return node_id
 
     def _on_connection_closed(self, connection: ClientConnection) -> None:
         if connection is self._connection:

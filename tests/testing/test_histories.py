@@ -71,6 +71,15 @@ def test_only_records_that_may_be_lost_may_be_missing_after_they_were_acknowledg
     assert kinds(history) == [Kind.LOST, Kind.MISPLACED]
 
 
+def test_a_record_that_may_be_lost_may_have_an_earlier_copy_at_another_offset():
+    history = written(b"1", b"2")
+    history.audit(T0, log(b"2", b"1"))
+    history.careless.add("a")
+    assert kinds(history) == [Kind.MISPLACED, Kind.MISPLACED]
+    history.may_be_lost = lambda send: True
+    assert kinds(history) == []
+
+
 def test_a_record_that_is_there_twice_is_doubled_unless_its_producer_is_careless():
     history = written(b"1", b"2")
     history.audit(T0, log(b"1", b"2", b"1"))

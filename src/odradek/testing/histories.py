@@ -102,7 +102,10 @@ class History:
         self.thorough: set[str] = set()
         """Readings that must have every record of every audited partition."""
         self.may_be_lost: Callable[[Send], bool] = lambda send: False
-        """Whether the log may lack a record that was acknowledged or polled, as after an unclean election."""
+        """Whether the log may lack a record that was acknowledged or polled, as after an unclean election.
+
+        It may then have an earlier copy, at another offset, that was not acknowledged.
+        """
 
     def send(self, producer: str, partition: TopicPartition, value: bytes, *, now: float) -> Send:
         """Record that `producer` sends a record; the caller reports the outcome to the returned `Send`."""
@@ -189,11 +192,11 @@ class _Case:
     def _of_sends(self) -> Iterator[tuple[Kind, str]]:
         for send in self._sends:
             places = self._places.get(send.value, [])
-            if send.acknowledged_at is None:
+            if send.acknowledged_at is None or self._may_be_lost(send):
                 continue
-            if not places and not self._may_be_lost(send):
+            if not places:
                 yield Kind.LOST, f"{send.value!r} of {send.producer}, acknowledged at offset {send.offset}"
-            elif places and send.offset is not None and send.offset not in places:
+            elif send.offset is not None and send.offset not in places:
                 yield Kind.MISPLACED, f"{send.value!r} was acknowledged at offset {send.offset} and is at {places[0]}"
 
     def _of_the_log(self) -> Iterator[tuple[Kind, str]]:

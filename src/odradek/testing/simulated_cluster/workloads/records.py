@@ -136,9 +136,11 @@ class RecordingConsumer:
             await self._read()
 
     async def _read(self) -> None:
-        for record in await self._consumer.poll(1_000):
+        records = await self._consumer.poll(1_000)
+        ends = {place: self._committed(place) for place in self._places} if records else {}
+        for record in records:
             place = TopicPartition(record.topic, record.partition)
-            if record.offset >= (end := self._committed(place)):
+            if record.offset >= (end := ends[place]):
                 raise BrokenPromiseError(
                     f"{self._host} read offset {record.offset} of {place}, which is committed up to {end}"
                 )

@@ -48,6 +48,8 @@ class Numberer:
         """How many batches were sent again, and how many of those while an ISR had less than two members."""
         world.producers_made += 1
         self._world = world
+        self._unanswered = 0
+        """The last batch that was sent too early and not answered: it may be in the log by now."""
         self._place = TopicPartition(TOPIC, 0)
         self._chance = world.simulation.entropy(HOST)
         self._clients: dict[int, WireClient] = {}
@@ -74,12 +76,18 @@ class Numberer:
 
     async def _send_too_early(self) -> None:
         number = len(self.offsets) + 1
+        if self._unanswered >= number - 1:
+            return
         code, offset = await self._produce(number)
+        if code in _WAITS:
+            self._unanswered = number
         if code not in _REFUSALS | {ErrorCode.out_of_order_sequence_number}:
             raise BrokenPromiseError(f"batch {number} is answered {code.name}, {offset}; {number - 1} was not sent yet")
 
     async def _send_again(self) -> None:
-        number = self._chance.randrange(max(len(self.offsets) - _REMEMBERED, 0), len(self.offsets))
+        end = len(self.offsets)
+        remembered = _REMEMBERED - (self._unanswered >= end)
+        number = self._chance.randrange(max(end - remembered, 0), end)
         is_below_min = any(len(partition.isr) < 2 for partition in self._led().values())
         code, offset = await self._produce(number)
         if code is ErrorCode.none:

@@ -23,6 +23,7 @@ class UncleanElections:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._data: dict[TopicPartition, bytes] = {}
         self._states: dict[TopicPartition, PartitionStateNode] = {}
         self._epochs: dict[TopicPartition, int] = {}
         self._ended_s: dict[TopicPartition, float] = {}
@@ -35,7 +36,8 @@ class UncleanElections:
             self._look(place)
 
     def last_epoch(self, place: TopicPartition) -> int | None:
-        """Return the leader epoch of the partition's last unclean election, or None."""
+        """Return the leader epoch of the partition's last unclean election, or None, also before the watch fires."""
+        self._look(place)
         return self._epochs.get(place)
 
     def ended_s(self, place: TopicPartition) -> float:
@@ -45,8 +47,9 @@ class UncleanElections:
     def _look(self, place: TopicPartition) -> None:
         path = paths.partition_state(place)
         record = self._world.tree.find(path)
-        if record is None:
+        if record is None or record.data is self._data.get(place):
             return
+        self._data[place] = record.data
         state, before = PartitionStateNode.decode(path, record.data), self._states.get(place)
         self._states[place] = state
         if before is not None and state.leader not in (NO_LEADER, *before.isr):

@@ -16,6 +16,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from random import Random
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
@@ -32,6 +33,14 @@ from odradek.testing.world import World, cancel, raise_failures, until
 TOPIC: Final = "grouped"
 GROUP: Final = "consumers"
 _PLACES: Final = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+
+
+def draw_protocol(chance: Random) -> dict[str, Any]:
+    """Return the protocol of a group, with the assignor of the classic one, as settings of its consumers."""
+    if chance.random() < 0.5:
+        return {"group_protocol": "consumer"}
+    assignor = chance.choice(("range", "roundrobin", "sticky", "cooperative-sticky"))
+    return {"group_protocol": "classic", "partition_assignment_strategy": (assignor,)}
 
 
 class CommitHistory:
@@ -129,11 +138,7 @@ class ConsumerGroup(Workload):
         super().__init__(world, setup)
         chance = world.simulation.entropy("consumer group")
         settings: dict[str, Any] = {"enable_auto_commit": chance.random() < 0.25}
-        if chance.random() < 0.5:
-            settings |= {"group_protocol": "consumer"}
-        else:
-            assignor = chance.choice(("range", "roundrobin", "sticky", "cooperative-sticky"))
-            settings |= {"group_protocol": "classic", "partition_assignment_strategy": (assignor,)}
+        settings |= draw_protocol(chance)
         self._has_hung_member = chance.random() < 0.5
         settings["max_poll_interval_ms"] = 8_000 if self._has_hung_member else chance.choice((300_000, 8_000))
         self._history = CommitHistory()

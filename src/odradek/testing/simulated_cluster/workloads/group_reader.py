@@ -30,7 +30,7 @@ from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import decode_records
 from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, READERS, BrokenPromiseError
 from odradek.testing.simulated_cluster.setup import Setup
-from odradek.testing.simulated_cluster.workloads.consumer_group import CommitHistory
+from odradek.testing.simulated_cluster.workloads.consumer_group import CommitHistory, draw_protocol
 from odradek.testing.simulated_cluster.workloads.feeder import PARTITIONS, Feeder
 from odradek.testing.simulated_cluster.workloads.workload import Workload, create_topic
 from odradek.testing.world import World, cancel, raise_failures, until
@@ -111,6 +111,8 @@ class Query:
         self._world, self._history, self._settings, self._most = world, history, settings, most
         self._chance = world.simulation.entropy(host)
         self._clock = world.simulation.runtime(host).clock
+        self._ends: dict[TopicPartition, int] = {}
+        """Where its last finished batch of each partition ends."""
         self._last: Batch | None = None
         self._is_finished = True
         """Whether the last batch is finished; this and `_last` are the checkpoint."""
@@ -195,6 +197,7 @@ class Query:
         if not self.is_calm and self._chance.random() < 0.08:
             await asyncio.sleep(1.5 * _MAX_POLL_INTERVAL_MS / 1000)
         self._is_finished = True
+        self._ends |= batch.end
         self._history.read |= set(values)
 
     def _check(self, batch: Batch, least: Mapping[TopicPartition, int]) -> None:
@@ -209,9 +212,8 @@ class Query:
 
     async def _check_end(self, member: _RecordingMember, target: Offsets, *, is_late: bool) -> None:
         """Raise `BrokenPromiseError` if the query has ended before its group had read up to `target`."""
-        last = {} if self._last is None else self._last.end
         committed = await member.committed(_PLACES)
-        unread = {p: end for p, end in target.items() if max(committed.get(p, 0), last.get(p, 0)) < end}
+        unread = {p: end for p, end in target.items() if max(committed.get(p, 0), self._ends.get(p, 0)) < end}
         if unread and not is_late:
             raise BrokenPromiseError(f"{self.host} has ended, and its group has not read up to {unread}: {committed}")
 
@@ -233,11 +235,8 @@ class GroupReader(Workload):
         super().__init__(world, setup)
         chance = world.simulation.entropy("group of queries")
         settings: dict[str, Any] = {"enable_auto_commit": False, "max_poll_interval_ms": _MAX_POLL_INTERVAL_MS}
-        if chance.random() < 0.5:
-            settings |= {"group_protocol": "consumer"}
-        else:
-            assignor = chance.choice(("range", "roundrobin", "sticky", "cooperative-sticky"))
-            settings |= {"group_protocol": "classic", "partition_assignment_strategy": (assignor,)}
+        settings |= draw_protocol(chance)
+        if settings["group_protocol"] == "classic":
             settings |= {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 2_000}
             if chance.random() < 0.25:
                 settings |= {"group_instance_id": "the name of the host"}

@@ -339,7 +339,10 @@ class _Handle(asyncio.TimerHandle):
 
 
 async def pass_time(at_least_s: float) -> None:
-    """Sleep for virtual seconds, and on until a timer is due: before that, nothing can have changed."""
+    """Sleep for virtual seconds, and on until a timer that is set now is due.
+
+    Until then, only what is ready now can change anything, and the caller sees that late.
+    """
     loop = asyncio.get_running_loop()
     idle_s = loop.idle_s() if isinstance(loop, VirtualLoop) else 0.0
     await asyncio.sleep(max(at_least_s, idle_s))

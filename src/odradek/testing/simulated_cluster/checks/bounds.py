@@ -47,7 +47,7 @@ def sizes(world: World) -> Iterator[tuple[str, int, int]]:
             ("parked requests", len(broker.purgatory), fetchers),
             ("fetch sessions", len(broker.fetch_sessions), broker.config.max_incremental_fetch_session_cache_slots),
             ("changes of an ISR", len(broker.alter_partition_manager._pending_isr), 0),
-            ("transactions without markers", len(broker.transactions.markers._endings), 0),
+            ("transactions without markers", broker.transactions.markers.pending, 0),
             ("members of groups", _members(broker), 0),
             ("waiting requests of coordinators", _waiting(broker), 0),
             ("watches of one node", world.store(number).watches.most_of_a_node(), _WATCHES),

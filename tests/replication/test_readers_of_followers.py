@@ -208,6 +208,7 @@ def test_a_follower_serves_committed_offsets_and_refuses_others(seed: int) -> No
         hosts = world.hosts
         world.simulation.network.block(hosts[leader], hosts[follower])
         log.append_as_follower(world.batch(b"x", base_offset=2, leader_epoch=epoch), now_ms=0)
+        log.write()
         await world.pass_time(0.1)
         found = await fetch(2)
         assert (found.error_code, bytes(found.records or b"")) == (0, b""), "it is not known to be committed"

@@ -175,7 +175,7 @@ def test_a_comparison_with_security_logs_in_and_has_acls_on_both_sides(monkeypat
         return Side(name="other", make=odradek_side(None, security).make, security=security)
 
     monkeypatch.setattr(compare, "kafka_side", other_side)
-    asked = ["--only", "requests,logins", "--security", "sasl_ssl", "--acls", "3", "--seconds", "0.3", "--rounds", "1"]
+    asked = ["--only", "requests,logins", "--security", "sasl_ssl", "--acls", "3", "--seconds", "1", "--rounds", "1"]
     result = CliRunner().invoke(main, ["bench", "compare", *asked, "--warm-up", "0", "--json"], catch_exceptions=False)
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert [row["what"] for row in rows] == ["one record a request"] * 3 + ["connections and logins"] * 2

@@ -1,5 +1,7 @@
 """The views of topics in Chromium."""
 
+import asyncio
+
 import pytest
 from playwright.async_api import Page, expect
 
@@ -32,7 +34,9 @@ async def test_the_filter_works_without_a_script_too(tab: Page, address: str, ka
     await tab.goto(f"{address}/topics")
     await tab.get_by_label("Name").fill(name)
     await tab.get_by_role("button", name="Filter").click()
-    await expect(tab.get_by_text("1 topic", exact=True)).to_be_visible()
+    async with asyncio.timeout(30):
+        while not await tab.get_by_text("1 topic", exact=True).is_visible():  # the list may be an interval old
+            await tab.get_by_role("button", name="Filter").click()
     await tab.get_by_role("link", name=name, exact=True).click()
     await tab.get_by_role("link", name="Delete").click()
     await expect(tab.get_by_label("Type the topic's name again")).to_be_visible()

@@ -141,7 +141,12 @@ class HighWatermarks:
         if "compact" in leader.log.config.cleanup_policy:
             return []  # each replica is compacted by itself
         replicas = {leader.replication.broker_id, *leader.replication.remotes}
-        logs = {number: broker.logs.get(place) for number, broker in self._world.running.items() if number in replicas}
+        # The leader may learn later than the replica itself that a reassignment has removed it.
+        logs = {
+            number: broker.logs.get(place)
+            for number, broker in self._world.running.items()
+            if number in replicas and (known := broker.image.partition(place)) and number in known.replicas
+        }
         # Each replica deletes old segments by itself.
         start = max([leader.log.log_start_offset, *(log.log_start_offset for log in logs.values() if log is not None)])
         expected = _batches(leader.log, start, end)

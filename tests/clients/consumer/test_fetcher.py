@@ -224,6 +224,25 @@ def test_a_position_that_the_new_leader_has_is_validated_once(
     truncated(simulation, broker, answer_fetch, end_of_epoch(3, 10), scene)
 
 
+def test_a_position_of_a_newer_epoch_than_the_known_leaders_waits_for_metadata(
+    simulation: Simulation, broker: Any, answer_fetch: Any
+) -> None:
+    """A former leader that is cut off would answer that the position is out of range."""
+    broker.leader_epoch = 3
+    script(broker, lambda request: answer_fetch(request, [records(offset_of(request.message), 2, leader_epoch=5)]))
+
+    async def scene(consumer: Consumer) -> None:
+        consumer.seek(T0, OffsetAndMetadata(10, "", 5))
+        assert await consumer.poll(3_000) == []
+        assert not fetches(broker)
+        assert not broker.asked(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+        assert len(broker.asked(ApiKey.METADATA)) < 100
+        broker.leader_epoch = 5
+        assert await offsets(consumer) == [10, 11]
+
+    play(simulation, [broker], scene, auto_offset_reset="earliest")
+
+
 def test_a_truncated_position_is_reset_to_the_divergence(
     simulation: Simulation, broker: Any, answer_fetch: Any
 ) -> None:

@@ -134,6 +134,14 @@ class TopicPartitionState(Struct):
             and min(self.fetch_epoch, self.current_leader_epoch) >= 0
         )
 
+    @property
+    def is_ahead_of_metadata(self) -> bool:
+        """Return whether the record before `fetch_position` is of a newer leader than the known one (KIP-320).
+
+        The former leader, if it is cut off, may have a shorter log, and would answer that the position is out of range.
+        """
+        return 0 <= self.current_leader_epoch < self.fetch_epoch
+
     def update_leader(self, metadata: ClusterMetadata) -> None:
         """Take the leader from new metadata; another leader or epoch makes the position unvalidated."""
         self.metadata = metadata

@@ -103,7 +103,7 @@ class Fetcher:
                 continue
             if state.retry_at > now:
                 self._send_fetches_later(state.retry_at - now)
-            elif state.leader is None:
+            elif state.leader is None or state.is_ahead_of_metadata:
                 self._cluster.request_refresh()
             elif state.needs_validation:
                 by_leader.setdefault(state.leader, []).append(state)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 from odradek.clients import Consumer, Producer, ProducerFencedError, TransactionAbortedError
-from odradek.clients.group_offsets import ConsumerGroupMetadata
+from odradek.clients.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.testing.simulated_cluster.promises import CLIENTS, PATIENCE_S, READERS, BrokenPromiseError
@@ -194,21 +194,23 @@ class Processor(Actor):
         for place, committed in (await consumer.committed(*INPUTS)).items():
             offset = 0 if committed is None else committed.offset
             self._history.saw_offset(GROUP, place, offset, now=self._world.now_s, by=transaction)
-            consumer.seek(place, offset)
+            consumer.seek(place, committed or offset)
         await producer.begin_transaction()
         records = await consumer.poll(3_000, 10)
         if not records:
             await repeated(producer.abort_transaction)
             return all(consumer.is_at_end(place) for place in INPUTS)
-        offsets = {}
+        offsets, ends = {}, {}
         for record in records:
             place = TopicPartition(record.topic, record.partition)
             transaction.read(place, record.offset, record.value or b"", now=self._world.now_s)
             offsets[place] = record.offset + 1
+            # With the epoch, a consumer does not look for the offset at a former leader that is cut off (KIP-320).
+            ends[place] = OffsetAndMetadata(record.offset + 1, "", record.leader_epoch)
             # Some records are consumed again, so that transactions could read their own records, or each other's.
             await self._send(producer, transaction, self._chance.choice((*OUTPUTS, *OUTPUTS, *INPUTS[:1])))
         transaction.send_offsets(GROUP, offsets)
-        await repeated(partial(producer.send_offsets, offsets, ConsumerGroupMetadata(group_id=GROUP)))
+        await repeated(partial(producer.send_offsets, ends, ConsumerGroupMetadata(group_id=GROUP)))
         await self._end(producer, transaction)
         return False  # it is done when it finds no more records
 

@@ -21,7 +21,7 @@ def test_executors_play_the_missing_seeds_with_the_results_that_one_process_has(
     monkeypatch.setattr(jobs, "stop_session", lambda session: None)  # other tests need it
     options = ["--workload", "records", "--master", "local[2]", "--output", str(tmp_path)]
     try:
-        for seeds, printed in (("1..1", "seed 1: no finding"), ("0..1", "1 seeds and 1 before, 0 failed")):
+        for seeds, printed in (("1..1", "seed 1: no finding"), ("0..1", "1 seed and 1 before, 0 failed")):
             result = CliRunner().invoke(command, ["--seeds", seeds, *options])
             assert result.exit_code == 0, result.output
             assert printed in result.stdout

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from odradek.metadata.image import ClusterImage
 
 _LONGEST_REQUEST_BYTES: Final = 4096
-_MOST_BYTES: Final = 16 * 1024 * 1024
+MOST_CACHED_BYTES: Final = 16 * 1024 * 1024
 """The limit of the cache's memory."""
 
 Key = tuple[int, str, Hashable, bytes]
@@ -41,6 +41,6 @@ class ResponseCache:
             self._image, self._bytes = image, 0
             self._responses.clear()
         size = len(key[-1]) + len(response.body)
-        if len(key[-1]) <= _LONGEST_REQUEST_BYTES and self._bytes + size <= _MOST_BYTES:
+        if len(key[-1]) <= _LONGEST_REQUEST_BYTES and self._bytes + size <= MOST_CACHED_BYTES:
             self._responses[key] = response
             self._bytes += size

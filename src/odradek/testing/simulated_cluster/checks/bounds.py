@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from odradek.broker.lifecycle import Broker
+from odradek.broker.serving.response_cache import MOST_CACHED_BYTES
 from odradek.log import Log
 from odradek.testing.simulated_cluster.promises import PATIENCE_S
 from odradek.testing.world import World, until
@@ -18,8 +19,6 @@ _CONNECTIONS: Final = 6
 """Connections of one broker to another, beside those of its fetchers: of the controller, detectors and coordinators."""
 _TASKS: Final = 20
 """Tasks of one broker, beside those of its connections and fetchers."""
-_CACHED_BYTES: Final = 1 << 24
-"""Limit of `ResponseCache`."""
 _WATCHES: Final = 4
 """Watches of one broker on the data or the children of one node of the tree."""
 _FILES: Final = 10
@@ -53,7 +52,7 @@ def sizes(world: World) -> Iterator[tuple[str, int, int]]:
             ("watches of one node", world.store(number).watches.most_of_a_node(), _WATCHES),
             ("open files", world.simulation.disk(world.hosts[number]).open_files, 3 * _segments(broker) + _FILES),
             ("producers of one log", _producers(broker), world.producers_made),
-            ("bytes of cached responses", _cached_bytes(broker), _CACHED_BYTES),
+            ("bytes of cached responses", _cached_bytes(broker), MOST_CACHED_BYTES),
         ):
             yield f"broker {number} has {what}", size, bound
     yield "there are tasks", len(asyncio.all_tasks()), len(world.hosts) * _TASKS

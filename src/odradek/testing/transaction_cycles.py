@@ -1,11 +1,11 @@
 """Cycles in the dependency graph of transactions, by Adya's definitions.
 
-An edge says that one transaction comes before another:
+An edge says that its source comes before its target:
 
-    ww    both wrote to one place, and the other one's version follows
-    wr    the other one read what the first wrote
-    rw    the first did not see what the other one wrote: it read the version before that
-    id    the other one is the next of the same transactional id
+    ww    both wrote to one place, and the version of the target follows
+    wr    the target read what the source wrote
+    rw    the source did not see what the target wrote: it read the version before that
+    id    the target is the next transaction of the same transactional id
 
 A place is a partition, or the offset of a group in a partition. The edges of a cycle contradict each other. Without a
 cycle, the search takes time that is linear in the number of edges.
@@ -39,7 +39,7 @@ class Edge(NamedTuple):
 
 
 def cycles(edges: Iterable[Edge]) -> Iterator[list[Edge]]:
-    """Yield one cycle of each strongly connected component: one without rw edges, or with one, if there is such."""
+    """Yield one cycle of each strongly connected component: without rw edges, else with one, else with any."""
     edges = [edge for edge in edges if edge.source != edge.target]
     for component in _components(_by_source(edges)):
         yield _cycle([edge for edge in edges if edge.source in component and edge.target in component])
@@ -54,7 +54,7 @@ def _cycle(edges: Sequence[Edge]) -> list[Edge]:
         for edge in starts:
             if path := _path(after, edge.target, edge.source):
                 return [edge, *path]
-    raise AssertionError("a strongly connected component has a cycle")
+    raise AssertionError("a strongly connected component has no cycle")
 
 
 def _path(after: dict[str, list[Edge]], start: str, end: str) -> list[Edge]:

@@ -8,7 +8,8 @@ Jepsen applies them to Kafka-like logs:
                         transaction
     intermediate read   G1b: a read_committed consumer polled a record before its transaction was being committed
     write cycle         G0: a cycle of transactions, each of which wrote after the one before it
-    circular flow       G1c: a cycle of transactions, each of which read what the one before it wrote, or wrote after it
+    circular flow       G1c: a cycle of transactions, each of which read what the one before it wrote, wrote after it,
+                        or follows it with the same transactional id
     read skew           G-single: a cycle in which one transaction did not see what the next one wrote
     write skew          G2: a cycle in which several transactions did not see what the next one wrote
     torn                some records of a transaction are in the committed logs, and others are not
@@ -147,7 +148,7 @@ class TransactionHistory:
         self.logs: dict[TopicPartition, Sequence[tuple[int, bytes]]] = {}
 
     def begin(self, producer: str, transactional_id: str = "") -> RecordedTransaction:
-        """Record that `producer` begins a transaction, and return it; its name is the default of the id.
+        """Record that `producer` begins a transaction, and return it. `transactional_id` defaults to `producer`.
 
         Transactions of one transactional id begin in the order of their producers' epochs.
         """
@@ -306,7 +307,9 @@ class _Case:
                     committed_at[key] = min(each.ended_at, committed_at.get(key, _NEVER))
         for group, partition, offset, now in self._history.group_offsets:
             if offset and committed_at.get((group, partition, offset), _NEVER) > now:
-                yield Finding(Anomaly.EARLY_OFFSET, f"{group} had offset {offset} of {partition}, committed by nobody")
+                yield Finding(
+                    Anomaly.EARLY_OFFSET, f"{group} had offset {offset} of {partition} before it was committed"
+                )
 
     def flow(self) -> Iterator[Edge]:
         """Yield the dependencies by records that transactions have read."""

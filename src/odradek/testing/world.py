@@ -352,7 +352,7 @@ def raise_failures(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 async def until(condition: Callable[[], bool], *, within_s: float = 120.0, each_s: float = 0.01) -> None:
-    """Let virtual time pass until `condition` holds; it is checked after `each_s`, if anything has happened since.
+    """Let virtual time pass until `condition` holds; it is checked each `each_s`, but not while no timer is due.
 
     Raises `TimeoutError` after `within_s`.
     """

@@ -145,7 +145,10 @@ class TransactionMetadata(Struct, frozen=True, kw_only=True):
         return replace(fencing._to(TransactionState.PREPARE_ABORT, now_ms), previous_producer_id=self.producer_id)
 
     def _version(self, client_version: int) -> int:
-        """Return the version of the markers: partitions accept one without a new epoch only of an earlier version."""
+        """Return the transaction version of the markers.
+
+        The last epoch is not bumped, and partitions accept a marker with an unchanged epoch only below version 2.
+        """
         return client_version if self.producer_epoch < MAX_EPOCH else min(client_version, EPOCH_PER_TRANSACTION - 1)
 
     def completed(self, now_ms: int) -> "TransactionMetadata":

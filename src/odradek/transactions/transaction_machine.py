@@ -313,7 +313,7 @@ class TransactionMachine:
                 probe("transactions: EndTxn is repeated after a lost response")
                 if known.producer_epoch < MAX_EPOCH:
                     return _answer(key, to, known.client)
-                # No later epoch could fence a producer that had this one, which fenced the last one.
+                # The last epoch has fenced the former producer. A producer that got it could never be fenced.
                 if not bumps:
                     _refuse_fenced(known, request.producer)
                 if request.new_producer_id < 0:

@@ -2,7 +2,7 @@
 
 Retention deletes the segments below the offset later. The response is sent when the offset is on the leader's disk and
 all live replicas have it, so that deleted records do not come back after a crash or an election (Kafka writes the
-offset once a minute). Partitions of which a replica lacks it at the request's timeout get REQUEST_TIMED_OUT.
+offset once a minute). If a live replica lacks it at the request's timeout, its partition gets REQUEST_TIMED_OUT.
 """
 
 import asyncio

@@ -184,7 +184,7 @@ class Follower:
     async def settle(self) -> None:
         """Return when all earlier appends, also from when this broker led, are written or have failed.
 
-        So is the log start offset, which the leader sees in the next fetch.
+        A changed log start offset is written, too, before the next fetch sends it to the leader.
         """
         self._logs.checkpoints.write_due()
         await self._writer.settle(self.log)

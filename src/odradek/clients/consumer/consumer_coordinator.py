@@ -257,7 +257,7 @@ class ConsumerCoordinator:
             return self._node_id
         node_id = await find_coordinator(self._cluster, self.group_id)
         connection = await self._cluster.connections.to_broker(node_id, ConnectionPurpose.COORDINATOR)
-        self._node_id = node_id  # not before: another task may find the coordinator unknown meanwhile
+        self._node_id = node_id  # after the await: another task may mark it as unknown meanwhile
         if connection is not self._connection:
             self._connection = connection
             connection.on_close(lambda _: self._on_connection_closed(connection))

@@ -138,7 +138,8 @@ class TopicPartitionState(Struct):
     def is_ahead_of_metadata(self) -> bool:
         """Return whether the record before `fetch_position` is of a newer leader than the known one (KIP-320).
 
-        The former leader, if it is cut off, may have a shorter log, and would answer that the position is out of range.
+        The metadata then names a former leader. If that is cut off, its log may be shorter, and it would return
+        OFFSET_OUT_OF_RANGE.
         """
         return 0 <= self.current_leader_epoch < self.fetch_epoch
 

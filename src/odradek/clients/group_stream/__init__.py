@@ -1,6 +1,6 @@
-"""Batches of a stream that is a member of a consumer group, of which each batch's range is kept in a checkpoint.
+"""Streams in a consumer group, whose owners store the range of each batch in a checkpoint.
 
-`stream` decides what a batch reads and what is committed when; `member` takes part in the group with a `Consumer`. The
+`stream` plans the batches and commits offsets between them; `member` takes part in the group with a `Consumer`. The
 Spark source (`consumeMode=group`) and the simulator use both.
 """
 

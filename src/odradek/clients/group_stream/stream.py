@@ -1,4 +1,4 @@
-"""Decides the range of each batch of a stream in a group, and commits it when it is finished (decision 17).
+"""The planner of the batches of a stream in a group, which commits each finished batch (decision 17).
 
 The group's coordinator assigns the partitions among the streams of one group; those of a dead stream go to the others.
 Reading continues at the group's committed offset. Offsets are committed, and partitions given up, only between two
@@ -42,7 +42,7 @@ class Member(Protocol):
     ) -> tuple[Collection[TopicPartition], Collection[TopicPartition]]:
         """Take part in rebalances. Return the owned partitions, and those of them assigned in this call.
 
-        Wait up to `wait_ms` for a rebalance.
+        Wait up to `wait_ms` for a rebalance to begin. The first call, and a call during a rebalance, may wait longer.
         """
 
     async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -84,7 +84,7 @@ class GroupStream:
         self._positions: dict[TopicPartition, int] = {}
         """The next offset to read of each owned partition."""
         self._last: dict[TopicPartition, tuple[int, int]] = {}
-        """Start and end of the last batch, for each of its partitions that this stream does not own now."""
+        """By partition that this stream does not own now: start and end of the last batch that had it."""
         self._committed: dict[TopicPartition, int] = {}
         """The group's committed offsets that this stream has fetched or committed."""
 
@@ -97,8 +97,8 @@ class GroupStream:
     ) -> Batch | None:
         """Commit the batch `last`, which is finished, take part in a rebalance, and return the next batch.
 
-        `limit` returns the end of a batch by its start and the log end offsets. Return None if the stream's partitions
-        have nothing new; the first batch, after None, may be empty. With `target`, read up to these offsets, and wait
+        `limit` returns the end of a batch by its start and the log end offsets. If the stream's partitions have nothing
+        new, return None, or an empty batch if `last` is None. With `target`, read up to these offsets, and wait
         before returning None while other members are behind; log a warning and return if none of them advances within
         `max.poll.interval.ms`.
         """
@@ -155,7 +155,7 @@ class GroupStream:
                 self._committed |= changed
 
     async def _behind(self, target: Offsets | None) -> dict[TopicPartition, int]:
-        """Return the committed offset of each partition of other members that is below `target`."""
+        """Return the committed, or else the log start offsets of other members' partitions that are behind `target`."""
         away = [each for each in target or () if each not in self._positions]
         if not away or target is None:
             return {}

@@ -41,7 +41,8 @@ def rebuilt_indexes(
         first, last, batch_bytes, timestamp = header.base_offset, header.last_offset, header.size, header.max_timestamp
         if not expected <= first <= last <= base_offset + MAX_RELATIVE_OFFSET:
             raise CorruptBatchError(
-                f"a batch at byte {position} has offsets {first} to {last}, and {expected} was expected"
+                f"a batch at byte {position} has offsets {first} to {last}; expected were offsets from {expected} to "
+                f"{base_offset + MAX_RELATIVE_OFFSET}"
             )
         if timestamp > latest:
             latest, latest_offset = timestamp, last

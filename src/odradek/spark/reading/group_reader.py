@@ -1,6 +1,7 @@
 """A stream whose query is a member of a consumer group: `consumeMode=group` (SPEC 10; decision 17).
 
-`clients.group_stream` decides. This is its face for Spark: the driver is the member, and tasks fetch, as in any stream.
+This module adapts `clients.group_stream`, which plans and commits batches, to Spark: the driver is the member of the
+group, and tasks fetch, as in any stream.
 The end offset of a batch also stores the batch's start, for the partitions that the query had then:
 
     {"@": {"start": {"topic": {"0": 40}}}, "topic": {"0": 42}}

@@ -79,7 +79,7 @@ class MemoryDisk:
     def cut_power_at(self, operation: int, *, in_next_job: bool = False) -> None:
         """Raise `PowerCutError` when `operations` reaches `operation`; that change is done, half done or not done.
 
-        With `in_next_job`, only changes of the next background work that is submitted count, such as the recovery of
+        With `in_next_job`, the power is cut only during the next background job that runs, such as the recovery of
         all logs.
         """
         self._cut_at, self._only_in_job = operation, in_next_job

@@ -339,9 +339,9 @@ class _Handle(asyncio.TimerHandle):
 
 
 async def pass_time(at_least_s: float) -> None:
-    """Sleep for virtual seconds, and on until a timer that is set now is due.
+    """Sleep for virtual seconds, or longer, until the first timer that is set now is due.
 
-    Until then, only what is ready now can change anything, and the caller sees that late.
+    Before that timer, only callbacks that are ready now run; the caller sees their effects when it wakes.
     """
     loop = asyncio.get_running_loop()
     idle_s = loop.idle_s() if isinstance(loop, VirtualLoop) else 0.0

@@ -48,7 +48,7 @@ class PositionValidator:
         """Start validating positions with `leader`; the partitions are not fetched until that is complete."""
         for state in states:
             state.is_fetching = True
-        # Taken now: before the task starts, a seek may set a position without an epoch, which no broker can validate.
+        # Copied before the task starts: a seek may set a position without an epoch, which no broker can validate.
         positions = {state.partition: _position(state) for state in states}
         self._cluster.tasks.spawn(self._validate(leader, states, positions), f"validate positions with broker {leader}")
 

@@ -15,7 +15,7 @@ from odradek.testing.world import World
 _EQUAL: Final = (
     "brokers", "broker_configs", "group_configs", "user_configs", "quota_configs", "acls", "features"
 )  # fmt: skip
-"""The parts of a broker's image that are equal to the tree's content."""
+"""The parts of a broker's image that must be equal to the tree's content."""
 
 
 async def agreed(world: World, *, within_s: float) -> None:

@@ -40,7 +40,7 @@ class HighWatermarks:
         """The partition epochs of those whose ISR was too small at the last look."""
         self._brokers: dict[Broker, None] = {}
         self._too_high: list[str] = []
-        """The high watermarks that were too high when a broker began to lead."""
+        """Findings: the high watermark of a leader was above the log end offset of a member of the ISR."""
 
     async def watch(self) -> None:
         """Call `look` every `_INTERVAL_S`, until cancelled."""
@@ -77,7 +77,7 @@ class HighWatermarks:
                 self._too_small[partition] = partition.replication.partition_epoch
 
     def _note_leader(self, place: TopicPartition, leader: Partition | None) -> None:
-        """Note that a leader has committed records that a member of the ISR, in the tree, lacks."""
+        """Note a finding if a member of the ISR in the tree lacks records below this leader's high watermark."""
         world, path = self._world, paths.partition_state(place)
         record = world.tree.find(path)
         if leader is None or record is None or place.topic not in self._topics:
@@ -93,14 +93,14 @@ class HighWatermarks:
                 continue
             if log.written_offset < leader.high_watermark:
                 self._too_high.append(
-                    f"broker {number} is in the ISR of {place} with {log.written_offset} records, and broker "
-                    f"{leader.replication.broker_id} has committed {leader.high_watermark}"
+                    f"broker {number} is in the ISR of {place} with the log end offset {log.written_offset}, and the "
+                    f"leader {leader.replication.broker_id} has the high watermark {leader.high_watermark}"
                 )
 
     def findings(self) -> list[str]:
         """Return the high watermarks below the highest one seen, and the replicas that differ from their leaders.
 
-        So are unclean elections of topics that do not allow them. Every replica must be in sync.
+        Also return unclean elections of topics that do not allow them. To be called when every replica is in sync.
         """
         unclean = [
             f"{place} had an unclean election, which its topic does not allow"
@@ -110,7 +110,7 @@ class HighWatermarks:
         return unclean + self.lower() + [sentence for each in self._led() for sentence in self._differences(each)]
 
     def lower(self) -> list[str]:
-        """Return the high watermarks below the highest one seen; a new leader's is until its followers fetch.
+        """Return the high watermarks below the highest one seen; a new leader's may be until its followers fetch.
 
         Those from before an unclean election do not count.
         """

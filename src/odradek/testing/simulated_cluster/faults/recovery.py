@@ -70,7 +70,10 @@ def _damageable(disk: MemoryDisk, directory: str) -> Iterator[str]:
 
 
 def _damage(schedule: Schedule, disk: MemoryDisk, path: str) -> None:
-    """Tear a file, fill it with zeros, flip a bit of it or remove it; only a snapshot has a checksum for each."""
+    """Damage a file in a way that recovery can detect, or remove it.
+
+    An index is cut; a bit of a snapshot flips; a snapshot or a checkpoint is halved, filled with zeros or emptied.
+    """
     chance, data = schedule.chance, bytearray(disk.read_file(path))
     if path.endswith(SNAPSHOT) and data and chance.random() < 0.5:
         data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)

@@ -28,7 +28,7 @@ class Deletions(Retained):
         self._deleted = self._requested = 0
         """The end of the deletions that succeeded, and of all that were requested."""
         self._returned: list[str] = []
-        """Findings: deleted records were in the log again, or records were deleted that were not there."""
+        """Findings: deleted records were in the log again, or a deletion beyond the high watermark succeeded."""
 
     async def start(self) -> None:
         """Start the clients, and return when records have been read."""

@@ -10,8 +10,8 @@ ever. The seed draws the protocol, the assignor, static members and the size of 
   that was acknowledged before the request.
 - No batch begins below an offset that was committed before its query got the partition: a batch is read again only if
   its query died, hung, or could not commit.
-- A restart goes on behind the last batch of the checkpoint: two batches in a row begin at one offset only if the first
-  had nothing of the partition. Until it is finished, a batch is repeated, with the same records.
+- A restarted query repeats an unfinished last batch, with the same records, and goes on at its end: two batches in a
+  row begin at one offset of a partition only if the first had no record of it.
 - A query with a target ends when the group has read up to there, or none has advanced for `max.poll.interval.ms`.
 """
 

@@ -2,7 +2,7 @@
 
 The promises:
 
-- An acknowledged batch that is sent again gets its first offset, or an error after which it waits.
+- An acknowledged batch that is sent again gets the offset of its first acknowledgement, or a retriable error.
 - A batch is refused while the batch before it is not in the log.
 - In the end, each batch is in the log once, in order.
 """
@@ -49,7 +49,7 @@ class Numberer:
         world.producers_made += 1
         self._world = world
         self._unanswered = 0
-        """The last batch that was sent too early and not answered: it may be in the log by now."""
+        """The last batch that was sent too early and got no response, or a retriable error: it may be in the log."""
         self._place = TopicPartition(TOPIC, 0)
         self._chance = world.simulation.entropy(HOST)
         self._clients: dict[int, WireClient] = {}

@@ -41,10 +41,9 @@ class TruncatedConsumer(RecordingConsumer):
         self._values: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
 
     def _has_read(self, place: TopicPartition, log: Sequence[tuple[int, bytes]]) -> bool:
-        """Return whether it has read all records but those that the new leader had, uncommitted, before its election.
+        """Return whether it has read every record of `log`, except those sent before the last unclean election ended.
 
-        Their leader epoch is older than that of the records that the reader has read instead. As in Kafka, the end
-        offset of that older epoch is taken for the point of divergence.
+        A reader may skip those: a consumer takes the end of their older leader epoch for the point of divergence.
         """
         old = {send.value for send in self._history.sends if self._history.may_be_lost(send)}
         return all(self._values[place].get(offset) == value or value in old for offset, value in log)

@@ -38,7 +38,7 @@ def page_listener(config: BrokerConfig, page: str, *, is_network_allowed: bool) 
     if found is None:
         raise ConfigurationError(
             f"--page cannot use the listeners {', '.join(each.name for each in listeners)}, which need a client "
-            "certificate or a token: advertise a listener on 127.0.0.1, or run odradek page --command-config FILE"
+            "certificate or a token: add a listener on 127.0.0.1, or run odradek page --command-config FILE"
         )
     host, _ = parse_host_port(page)
     if not is_loopback(host) and (found.requires_login or not is_network_allowed):

@@ -7,6 +7,7 @@ from html import unescape
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from members import reading
 from msgspec.structs import replace
 from visitor import Visitor, visiting
@@ -17,6 +18,7 @@ from odradek.model import TopicPartition
 from odradek.page.sessions import Session
 from odradek.page.settings import PageSettings
 from odradek.testing import Cluster
+from odradek.testing.simulation.clock import VirtualClock
 
 pytestmark = pytest.mark.asyncio
 
@@ -164,6 +166,9 @@ async def test_a_stuck_classic_group_names_the_members_that_may_hold_it_up(monke
             described = await brokers.describe_group(group_id)
             return replace(described, group_state="PreparingRebalance", members=described.members[:7])
 
+        async def rebalance_history(self, _group_id: str, *, limit: int) -> list[Any]:
+            return [][:limit]
+
     async def admin(_session: Session) -> Stuck:
         return Stuck()
 
@@ -222,3 +227,106 @@ async def test_a_group_of_many_members_on_brokers_without_a_journal_is_paged(mon
     assert "The first 30 of 2,000 members" in after.text
     assert "member-1999" in members.text
     assert max(len(each.text) for each in (first, moving, after, members)) < 100_000
+
+
+class _Journalled:
+    """An admin client of a group of three partitions, with the journal that a test writes."""
+
+    def __init__(self) -> None:
+        self.state = "Stable"
+        self.owners = {"a": [0, 1], "b": [2]}
+        self.journal: list[dict[str, Any]] = []
+
+    async def describe_group(self, group_id: str) -> GroupDescription:
+        return GroupDescription(
+            group_id=group_id, group_state=self.state, protocol_type="consumer", protocol="range", coordinator=None,
+            members=tuple(
+                MemberDescription(
+                    member_id=name, group_instance_id=None, client_id="c", client_host="/h",
+                    assignment=tuple(TopicPartition("t", each) for each in numbers) if self.state == "Stable" else (),
+                )
+                for name, numbers in self.owners.items()
+            ),
+            partitions=(),
+        )  # fmt: skip
+
+    async def rebalance_history(self, _group_id: str, *, limit: int) -> list[dict[str, Any]]:
+        return self.journal[-limit:]
+
+    def write(self, reason: str, *, duration_ms: int, unowned_ms: int, loses: str, gets: str) -> None:
+        """Write the record of a rebalance in which partition 2 changes its owner."""
+        self.owners = {"a": [0, 1], gets: [2]}
+        self.journal.append(
+            {
+                "reason": reason, "outcome": "stable", "started_ms": 1_000_000 + len(self.journal) * 100_000,
+                "duration_ms": duration_ms, "moved": 1, "unowned_partition_ms": unowned_ms,
+                "longest_unowned_ms": unowned_ms, "timed_out": [], "waited_for": {}, "owners_left_out": 0,
+                "owned": {name: {"t": numbers} for name, numbers in self.owners.items()},
+                "changes": [
+                    {"at_ms": 10, "member": loses, "loses": {"t": [2]}},
+                    {"at_ms": duration_ms, "member": gets, "gets": {"t": [2]}},
+                ],
+            }
+        )  # fmt: skip
+
+
+@pytest_asyncio.fixture
+async def journalled(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[_Journalled, VirtualClock, Visitor]]:
+    brokers, clock = _Journalled(), VirtualClock()
+
+    async def admin(_session: Session) -> _Journalled:
+        return brokers
+
+    monkeypatch.setattr(Session, "admin", admin)
+    async with visiting(PageSettings(interval_s=0.0), clock=clock) as visitor:
+        yield brokers, clock, visitor
+
+
+async def test_after_a_gap_in_watching_the_figures_of_the_last_rebalance_are_those_of_the_journal(
+    journalled: tuple[_Journalled, VirtualClock, Visitor],
+) -> None:
+    brokers, clock, visitor = journalled
+    brokers.write("b joined", duration_ms=200, unowned_ms=111, loses="z", gets="b")
+    assert "b joined: the rebalance took 0.200 s" in (await visitor.get("/group?id=g")).text
+    brokers.state = "PreparingRebalance"
+    clock.advance(0.5)
+    assert "What caused" not in (await visitor.get("/group?id=g")).text
+    clock.advance(38.7)
+    brokers.state = "Stable"
+    brokers.write("b timed out", duration_ms=379, unowned_ms=369, loses="b", gets="d")
+    text = (await visitor.get("/group?id=g")).text
+    assert "b timed out: the rebalance took 0.379 s" in text
+    assert "0.369 partition-seconds in all" in text
+    assert "0.369 partition-seconds without an owner" in text
+    assert ("38.7" in text, "as this page saw it" in text, "took about" in text) == (False, False, False)
+
+
+async def test_until_a_rebalance_is_in_the_journal_the_one_before_it_is_not_shown_as_the_last(
+    journalled: tuple[_Journalled, VirtualClock, Visitor],
+) -> None:
+    brokers, clock, visitor = journalled
+    brokers.write("b joined", duration_ms=200, unowned_ms=111, loses="z", gets="b")
+    await visitor.get("/group?id=g")
+    clock.advance(0.5)
+    brokers.owners = {"a": [0, 1], "d": [2]}  # within half a second
+    text = (await visitor.get("/group?id=g")).text
+    assert ("b joined" in text, "as this page saw it" in text) == (False, True)
+    brokers.write("d joined", duration_ms=379, unowned_ms=369, loses="b", gets="d")
+    clock.advance(0.5)
+    text = (await visitor.get("/group?id=g")).text
+    assert "d joined: the rebalance took 0.379 s" in text
+    assert "0.369 partition-seconds without an owner" in text
+    assert "took about" not in text
+
+
+async def test_a_record_that_is_written_after_the_first_look_is_shown_some_looks_later(
+    journalled: tuple[_Journalled, VirtualClock, Visitor],
+) -> None:
+    brokers, clock, visitor = journalled
+    brokers.write("b joined", duration_ms=200, unowned_ms=111, loses="z", gets="b")
+    await visitor.get("/group?id=g")
+    brokers.write("b joined again", duration_ms=300, unowned_ms=0, loses="b", gets="b")
+    for _ in range(4):
+        clock.advance(0.5)
+        text = (await visitor.get("/group?id=g")).text
+    assert "b joined again: the rebalance took 0.300 s" in text

@@ -8,12 +8,13 @@ from typing import Any
 from urllib.parse import unquote, urlencode
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from odradek.page.app import PageApp
 from odradek.page.settings import PageSettings
 from odradek.page.view import View
 from odradek.page.views import VIEWS
-from odradek.runtime import system_runtime
+from odradek.runtime import Clock, system_runtime
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -128,9 +129,12 @@ async def _parts(chunks: "asyncio.Queue[bytes]") -> AsyncIterator[dict[str, str]
 
 
 @asynccontextmanager
-async def visiting(settings: PageSettings | None = None, views: tuple[View, ...] = VIEWS) -> AsyncIterator[Visitor]:
+async def visiting(
+    settings: PageSettings | None = None, views: tuple[View, ...] = VIEWS, clock: Clock | None = None
+) -> AsyncIterator[Visitor]:
     """Yield a visitor of a new page."""
-    app = PageApp(settings or PageSettings(), system_runtime(), views)
+    runtime = system_runtime()
+    app = PageApp(settings or PageSettings(), runtime if clock is None else replace(runtime, clock=clock), views)
     try:
         yield Visitor(app)
     finally:

@@ -16,7 +16,7 @@ _LEAD_MS: Final = 1_000
 _TOGETHER_MS: Final = 5_000
 """A rebalance within this time after another one belongs to it, such as the second one of a cooperative group."""
 _STALE_MS: Final = 15_000
-"""After a longer time without a look, what has changed meanwhile is not a rebalance that was seen."""
+"""After a longer time without a look, nothing is known of what has happened meanwhile."""
 _MOST_CHANGES: Final = 100
 _LAG_EVERY_MS: Final = 30_000
 _MOST_LAGS: Final = 121
@@ -45,8 +45,6 @@ class SeenRebalance(Struct, kw_only=True):
     left: dict[str, int]
     before: Owners
     moved: int = 0
-    cause: str = ""
-    """The reason in the rebalance journal; empty if it is unknown."""
 
     def sentence(self, unowned_ms: int) -> str:
         """Return what was seen of a rebalance that has ended."""
@@ -78,6 +76,10 @@ class GroupWatch:
         self._last_ms = 0
         self._protocol = ""
 
+    def has_gap(self, at_ms: int) -> bool:
+        """Return whether a look at `at_ms` is the first one, or the first one after a long time."""
+        return at_ms - self._last_ms > _STALE_MS
+
     @property
     def goes_on(self) -> bool:
         """Whether a rebalance goes on."""
@@ -85,8 +87,8 @@ class GroupWatch:
 
     def look(self, group: GroupDescription, at_ms: int) -> None:
         """Take a description of the group into account."""
-        if at_ms - self._last_ms > _STALE_MS and not self.goes_on:
-            self._members = None
+        if self.has_gap(at_ms):
+            self.rebalance, self._members = None, None
             self._changes.clear()
         members = frozenset(member.member_id for member in group.members)
         last = self._changes[-1][1] if self._changes else None
@@ -124,7 +126,7 @@ class GroupWatch:
             start_ms=start_ms,
             end_ms=end_ms,
             spans=builder.spans(),
-            marks=(Mark(from_ms=seen.from_ms, to_ms=to_ms, text=seen.cause or "rebalance"),),
+            marks=(Mark(from_ms=seen.from_ms, to_ms=to_ms, text="rebalance"),),
             is_wall_time=True,
         )
 

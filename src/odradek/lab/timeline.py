@@ -43,6 +43,8 @@ class Timeline(Struct, frozen=True, kw_only=True):
     """The moment to mark, while a play goes on."""
     left_out: int = 0
     """The number of partitions that the rebalance journal does not name."""
+    measured_ms: int | None = None
+    """The time without an owner that was measured elsewhere, such as by the brokers."""
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -61,7 +63,9 @@ class Timeline(Struct, frozen=True, kw_only=True):
 
     @property
     def unowned_partition_ms(self) -> int:
-        """The time without an owner, summed over the partitions."""
+        """The time without an owner, summed over the partitions: what was measured, or else the gaps."""
+        if self.measured_ms is not None:
+            return self.measured_ms
         return sum(gap.to_ms - gap.from_ms for gap in self.gaps)
 
     def _repr_html_(self) -> str:

@@ -1,7 +1,8 @@
 """The view of groups: a list, and each group's members, lag and rebalances, which it shows as they go.
 
-Rebalances and the past of the lag are seen by looking while a page is open: a session remembers what it saw of its
-groups. Causes, costs and earlier rebalances come from the rebalance journal, which Odradek's brokers write.
+A rebalance that goes on and the past of the lag are seen by looking while a page is open: a session remembers what it
+saw of its groups. Of a rebalance that has ended, all figures come from the rebalance journal, which Odradek's brokers
+write; only without a journal does the page show what it has measured.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from odradek.lab.pictures.charts import Chart
 from odradek.lab.pictures.drawing import draw, sparkline
 from odradek.lab.pictures.views import holdings_chart, timelines_chart
 from odradek.lab.replay import replay
+from odradek.lab.timeline import Timeline
 from odradek.model import ConfigurationError, OdradekError
 from odradek.page.lists import Listing, listing
 from odradek.page.readings import pause_s
@@ -46,11 +48,14 @@ _INTERVAL_S: Final = 0.5
 _JOURNAL_TIMEOUT_S: Final = 2.0
 _MOST_TRIES: Final = 10
 """Looks after a rebalance in which its record may come into the journal, which is written about a second later."""
+_TRIES_AFTER: Final = 4
+"""Looks after the first one, or after a record has come, at the end of which a newer record may have come."""
 _MEMBERS: Final = 40
 _HISTORY: Final = 20
 _MOST_WAITING: Final = 100
 """Limit of the members in the table of those that wait."""
 
+_Record = Mapping[str, Any]
 _watches: WeakKeyDictionary[Session, dict[str, "_Watched"]] = WeakKeyDictionary()
 
 
@@ -59,12 +64,22 @@ class _Watched:
 
     def __init__(self) -> None:
         self.watch = GroupWatch()
-        self.last = ""
-        """The sentence on the last rebalance of the journal; empty without one."""
-        self.tries = _MOST_TRIES
-        """How often the journal is read again."""
+        self.newest: _Record | None = None
+        """The newest record of the journal."""
+        self.before: _Record | None = None
+        """The newest record before the rebalance that was seen."""
+        self.ended_ms: int | None = None
+        """The end of the rebalance whose record is looked for."""
+        self.tries = 0
+        """The number of looks in which the journal may be read again."""
         self.picture = Markup()
-        self.drawn: tuple[object, ...] = ()
+        self.drawn: Timeline | None = None
+
+    @property
+    def last(self) -> "_Record | None":
+        """The record of the last rebalance; None while one goes on, and until the one that was seen has its record."""
+        is_there = self.watch.rebalance is None or self.newest != self.before
+        return self.newest if is_there and not self.watch.goes_on else None
 
 
 class GroupRow(Struct, frozen=True, kw_only=True):
@@ -181,11 +196,13 @@ async def group(asked: PageRequest) -> GroupPage:
     """Look at the group once."""
     admin, group_id = await asked.admin(), group_id_of(asked)
     watched = _watched(asked.session, group_id)
+    if watched.watch.has_gap(asked.runtime.clock.now_ms()):
+        watched.newest, watched.ended_ms, watched.tries = await _newest(admin, group_id), None, _TRIES_AFTER
     described = await _read_group(asked, group_id)
     now_ms = asked.runtime.clock.now_ms()
     watched.watch.look(described, now_ms)
     waits = await admin.group_waits(group_id) if is_moving(described) and described.epoch is not None else None
-    await _read_journal(admin, group_id, watched)
+    await _follow_journal(admin, group_id, watched)
     return _group_page(asked, watched, described, waits, now_ms)
 
 
@@ -215,42 +232,44 @@ def _watched(session: Session, group_id: str) -> _Watched:
     return watched
 
 
-async def _read_journal(admin: Admin, group_id: str, watched: _Watched) -> None:
-    """Read what caused the last rebalance: at the first look, and after a rebalance until its record is there."""
+async def _follow_journal(admin: Admin, group_id: str, watched: _Watched) -> None:
+    """After a rebalance, read the journal until its record is there, and then until it may have no successor."""
     seen = watched.watch.rebalance
-    if watched.watch.goes_on:
-        watched.tries = _MOST_TRIES
-    elif watched.tries:
-        watched.tries -= 1
-        history: list[dict[str, Any]] = []
-        with contextlib.suppress(OdradekError, TimeoutError):
-            async with asyncio.timeout(_JOURNAL_TIMEOUT_S):
-                history = await admin.rebalance_history(group_id, limit=1)
-        is_new = history and (
-            seen is None or history[-1]["started_ms"] + history[-1]["duration_ms"] > seen.from_ms - 1000
-        )
-        if history and is_new:
-            watched.last = rebalance_sentence(history[-1])
-            if seen is not None:
-                seen.cause = history[-1]["reason"]
-            watched.tries = min(watched.tries, 1 if seen is not None else 0)
-        elif seen is None:
-            watched.tries = 0
+    ended_ms = None if seen is None else seen.to_ms
+    if ended_ms is not None and ended_ms != watched.ended_ms:
+        watched.ended_ms, watched.before, watched.tries = ended_ms, watched.newest, _MOST_TRIES
+    if watched.watch.goes_on or not watched.tries:
+        return
+    watched.tries -= 1
+    if watched.last is None or not watched.tries:
+        watched.newest = await _newest(admin, group_id) or watched.newest
+        if watched.last is not None:
+            watched.tries = min(watched.tries, _TRIES_AFTER)
+
+
+async def _newest(admin: Admin, group_id: str) -> _Record | None:
+    with contextlib.suppress(OdradekError, TimeoutError):
+        async with asyncio.timeout(_JOURNAL_TIMEOUT_S):
+            return next(iter(await admin.rebalance_history(group_id, limit=1)), None)
+    return None
 
 
 def _group_page(
     asked: PageRequest, watched: _Watched, described: GroupDescription, waits: GroupWaits | None, now_ms: int
 ) -> GroupPage:
-    watch, seen = watched.watch, watched.watch.rebalance
-    outcome = ""
-    if seen is not None:
+    watch, seen, last = watched.watch, watched.watch.rebalance, watched.last
+    outcome, timeline = "", None
+    if last is not None:
+        with contextlib.suppress(LabError):  # the record names no owners
+            timeline = _replay(described.group_id, [last])
+    elif seen is not None:
         timeline = watch.timeline(described.group_id)
         if seen.to_ms is not None:
             outcome = seen.sentence(timeline.unowned_partition_ms)
-        state = (seen.to_ms, seen.cause, now_ms if watch.goes_on else 0)
-        if watched.drawn != state:
-            watched.drawn = state
-            watched.picture = _picture(timelines_chart("Who reads which partition; red: nobody", [timeline]))
+    if watched.drawn != timeline:
+        watched.drawn = timeline
+        chart = None if timeline is None else timelines_chart("Who reads which partition; red: nobody", [timeline])
+        watched.picture = Markup() if chart is None else _picture(chart)
     first = watch.lags[0]
     partitions = listing(
         asked,
@@ -268,7 +287,7 @@ def _group_page(
         goes_on=watch.goes_on,
         outcome=outcome,
         picture=watched.picture,
-        last=watched.last,
+        last="" if last is None else rebalance_sentence(last),
         unread=assignment_text((p.topic, p.partition) for p in described.partitions if p.member_id is None),
         topics=_topics(described, watch),
         since_ms=first.at_ms,
@@ -280,6 +299,11 @@ def _group_page(
         },
         undo_ms=undo_of(asked.session, described.group_id),
     )
+
+
+def _replay(group_id: str, records: Sequence[_Record]) -> Timeline:
+    """Return the owners in rebalances of the journal, with its figures. Raises `LabError` if it names no owners."""
+    return replace(replay(group_id, records), measured_ms=sum(each["unowned_partition_ms"] for each in records))
 
 
 def _lines(described: GroupDescription, waits: GroupWaits | None) -> list[str]:
@@ -390,7 +414,7 @@ async def history(asked: PageRequest) -> HistoryPage:
     picture, missing = Markup(), ""
     if found:
         try:
-            picture = _picture(timelines_chart(f"The last {len(found)} rebalances", [replay(group_id, found)]))
+            picture = _picture(timelines_chart(f"The last {len(found)} rebalances", [_replay(group_id, found)]))
         except LabError as error:
             missing = str(error)
     return HistoryPage(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.assignors import assign
+from odradek.assignors import GroupSubscription, MemberSubscription, assign, create_assignor
 from odradek.model.java_hash import java_hash
 
 
@@ -63,9 +63,27 @@ def test_roundrobin_lets_consumers_have_different_numbers_of_threads() -> None:
     assert sorted(len(given[thread]) for thread in given) == [1, 1, 1]
 
 
-def test_roundrobin_refuses_topics_with_different_threads() -> None:
-    with pytest.raises(ValueError, match=r"a has c0-0, but b has c0-0, c0-1; give every consumer"):
-        assign("zookeeper-roundrobin", {"a": 1, "b": 1}, {"c0-0": ["a", "b"], "c0-1": ["b"]})
+@pytest.mark.parametrize("partitions", [{"a": 1, "b": 1}, {"a": 1}])
+def test_roundrobin_refuses_topics_with_different_threads_in_the_words_of_kafka_0_8(partitions: dict[str, int]) -> None:
+    """Kafka 0.8 also compares the threads of topics that do not exist."""
+    with pytest.raises(ValueError, match="Round-robin assignment") as refused:
+        assign("zookeeper-roundrobin", partitions, {"c0-0": ["a", "b"], "c0-1": ["b"]})
+    assert str(refused.value).splitlines() == [
+        (
+            "Round-robin assignment is allowed only if all consumers in the group subscribe to the same topics, "
+            "AND if the stream counts across topics are identical for a given consumer instance."
+        ),
+        "Topic b has the following available consumer streams: [c0-0, c0-1]",
+        "Topic a has the following available consumer streams: [c0-0]",
+    ]
+
+
+def test_roundrobin_orders_by_the_hash_codes_of_partition_ids() -> None:
+    """The codes of [t,0], [t,1], [t,2] and [t,27] are 87540032, 87540063, 87540094 and -1581225467 in Java."""
+    members = {f"c{number}-0": MemberSubscription(topics=["t"]) for number in range(2)}
+    group = GroupSubscription(partitions={"t": 4}, members=members, partition_ids={"t": (0, 1, 2, 27)})
+    given = create_assignor("zookeeper-roundrobin").assign(group)
+    assert given == {"c0-0": [("t", 3), ("t", 1)], "c1-0": [("t", 0), ("t", 2)]}
 
 
 def test_roundrobin_of_nothing_gives_nothing() -> None:

@@ -5,8 +5,11 @@ from uuid import UUID
 
 import pytest
 
+from odradek.assignors import create_assignor
 from odradek.clients.zookeeper_consumer import TopicFilter, ZookeeperConsumer
+from odradek.clients.zookeeper_consumer.settings import zookeeper_strategy
 from odradek.groups.zookeeper.registration import ThreadCounts, thread_id, unique_name
+from odradek.groups.zookeeper.view import GroupView, decide
 from odradek.model import ConfigurationError, OdradekError
 from odradek.stores import MemoryStore
 from odradek.testing.world import World
@@ -98,6 +101,47 @@ def test_internal_topics_are_kafka_s() -> None:
 def test_wrong_settings_are_refused_before_anything_starts(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         ZookeeperConsumer(**settings)
+
+
+@pytest.mark.parametrize("strategy", ["roundrobin", "RoundRobinAssignor", "kafka.consumer.RoundRobinAssignor"])
+def test_the_names_of_kafka_0_8_mean_its_rules(strategy: str) -> None:
+    assert zookeeper_strategy(strategy) == "zookeeper-roundrobin"
+    assert (
+        zookeeper_strategy(strategy.replace("RoundRobin", "Range").replace("roundrobin", "range")) == "zookeeper-range"
+    )
+    assert zookeeper_strategy("ceiling-range") == "ceiling-range"
+    ZookeeperConsumer(partition_assignment_strategy=strategy)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("RangeAssignor", r"takes kafka\.consumer\.RangeAssignor \(range\)"),
+        ("RoundRobinAssignor", r"takes kafka\.consumer\.RoundRobinAssignor \(roundrobin\)"),
+        ("StickyAssignor", r"takes kafka\.consumer\.RangeAssignor or kafka\.consumer\.RoundRobinAssignor"),
+    ],
+)
+def test_a_class_name_of_the_modern_consumer_is_refused_with_kafka_0_8_s(name: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        ZookeeperConsumer(partition_assignment_strategy=f"org.apache.kafka.clients.consumer.{name}")
+
+
+def test_a_mixed_group_with_kafka_0_8_agrees_on_a_topic_with_gaps_in_its_partition_ids() -> None:
+    """Kafka 0.8 sorts [t,0], [t,1], [t,2] and [t,27] by String.hashCode: 27, 0, 1, 2."""
+    consumers = {"c0": ThreadCounts(topics={"t": 1}), "c1": ThreadCounts(topics={"t": 1})}
+    view = GroupView(consumers=consumers, partitions={"t": (0, 1, 2, 27)})
+    wanted = {
+        strategy: {
+            place.partition: thread
+            for name in consumers
+            for place, thread in decide(view, name, create_assignor(strategy), exclude_internal=True).items()
+        }
+        for strategy in ("zookeeper-roundrobin", "zookeeper-range")
+    }
+    assert wanted == {
+        "zookeeper-roundrobin": {27: "c0-0", 0: "c1-0", 1: "c0-0", 2: "c1-0"},
+        "zookeeper-range": {0: "c0-0", 1: "c0-0", 2: "c1-0", 27: "c1-0"},
+    }
 
 
 def test_an_id_is_as_kafka_0_8_made_it() -> None:

@@ -95,10 +95,15 @@ def test_a_rebalance_is_logged_in_the_words_of_kafka_0_8(play: Play, caplog: pyt
     play(scenario)
     consumers = "readers_a-0, readers_b-0, readers_b-1"
     assert [text for text in caplog.messages if "readers_b" in text.split(" with consumers")[0]] == [
+        "begin registering consumer readers_b in ZK",
+        "end registering consumer readers_b in ZK",
         "begin rebalancing consumer readers_b try #0",
         f"Consumer readers_b rebalancing the following partitions: [0] for topic t with consumers: [{consumers}]",
         "No broker partitions consumed by consumer thread readers_b-0 for topic t",
         "No broker partitions consumed by consumer thread readers_b-1 for topic t",
         "end rebalancing consumer readers_b try #0",
     ]
-    assert "readers_a-0 attempting to claim partition t-0" in caplog.messages
+    idle = [record.levelname for record in caplog.records if record.message.startswith("No broker partitions")]
+    assert idle == ["WARNING", "WARNING"]
+    assert "readers_a-0 attempting to claim partition 0" in caplog.messages
+    assert "readers_a-0 successfully owned partition 0 for topic t" in caplog.messages

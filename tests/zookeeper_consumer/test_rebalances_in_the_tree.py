@@ -149,7 +149,7 @@ async def test_a_claim_of_a_dead_consumer_fails_every_attempt(world: World) -> N
     )
     await MemoryStore(world.tree).create(f"/consumers/{GROUP}/owners/t/0", b"dead-0", ephemeral=True)
     reader = Reader(world, "c", {"t": 1}, rebalance_max_retries=2, rebalance_backoff_ms=10)
-    with pytest.raises(RebalanceFailedError, match=r"2 attempts .* another consumer has claimed"):
+    with pytest.raises(RebalanceFailedError, match=r"2 retries .* another consumer has claimed"):
         await reader.start()
     assert reader.consumer.state is State.DOWN
     await reader.stop()
@@ -162,7 +162,10 @@ async def test_roundrobin_of_unequal_streams_is_refused(world: World) -> None:
     reader = Reader(
         world, "c", {"a": 1, "b": 2}, partition_assignment_strategy="zookeeper-roundrobin", rebalance_backoff_ms=1
     )
-    with pytest.raises(RebalanceFailedError, match="a has readers_c-0, but b has readers_c-0, readers_c-1"):
+    with pytest.raises(
+        RebalanceFailedError,
+        match=r"streams: \[readers_c-0, readers_c-1\]\nTopic a .* streams: \[readers_c-0\]",
+    ):
         await reader.start()
     await reader.stop()
 

@@ -39,6 +39,8 @@ class GroupSubscription(Struct, frozen=True, kw_only=True):
     members: Mapping[str, MemberSubscription]
     replica_racks: Mapping[str, Sequence[Collection[str]]] = field(default_factory=dict)
     """By topic, the racks of each partition's replicas (KIP-881); empty if unknown."""
+    partition_ids: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """In generation 1, the ascending partition ids by topic; the assignment has positions in these lists."""
 
 
 class RebalanceProtocol(StrEnum):

@@ -35,6 +35,11 @@ KAFKA_CLASSES: Final = {
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
 }
 """Kafka's class names of assignors → names."""
+KAFKA_0_8_CLASSES: Final = {
+    "kafka.consumer.RangeAssignor": "zookeeper-range",
+    "kafka.consumer.RoundRobinAssignor": "zookeeper-roundrobin",
+}
+"""Class names of Kafka 0.8's assignors → names; only a `ZookeeperConsumer` takes them."""
 
 
 def create_assignor(strategy: str | Assignor) -> Assignor:
@@ -42,10 +47,16 @@ def create_assignor(strategy: str | Assignor) -> Assignor:
 
     Import paths are `package.module:Class` or `package.module.Class`; the class is called without arguments. The
     `assign` of an assignor that is not built in raises `InvalidAssignmentError` for an invalid assignment. Raises
-    `ValueError` for an unknown name or an object that is not an assignor.
+    `ValueError` for an unknown name, a class name of Kafka 0.8, or an object that is not an assignor.
     """
     if not isinstance(strategy, str):
         return _checked(strategy, type(strategy).__name__)
+    if (own := KAFKA_0_8_CLASSES.get(strategy)) is not None:
+        modern = f"org.apache.kafka.clients.consumer.{strategy.rpartition('.')[2]}"
+        raise ValueError(
+            f"{strategy} is an assignor of Kafka 0.8's consumer, here ZookeeperConsumer: use {KAFKA_CLASSES[modern]} "
+            f"({modern}), or {own} for the rule of Kafka 0.8"
+        )
     strategy = KAFKA_CLASSES.get(strategy, strategy)
     if strategy in _BUILT_IN:
         return _checked(_imported(_BUILT_IN[strategy])(), strategy)

@@ -33,27 +33,35 @@ class ZookeeperRoundRobinAssignor(Assignor):
     name = "zookeeper-roundrobin"
 
     def assign(self, group: GroupSubscription) -> Assignment:
-        """Return the assignment. Raises `ValueError` if two topics have different threads."""
-        threads_of = subscribers_by_topic(group)
+        """Return the assignment. Raises `ValueError` if two topics, also such as do not exist, have different threads.
+
+        The error has the words of Kafka 0.8.
+        """
         assignment: dict[str, list[TopicPartition]] = {member: [] for member in sorted(group.members)}
-        if not threads_of:
-            return assignment
-        (first, threads), *others = threads_of.items()
-        for topic, some in others:
+        threads_of: dict[str, list[str]] = {}
+        for thread in assignment:
+            for topic in sorted(set(group.members[thread].topics)):
+                threads_of.setdefault(topic, []).append(thread)
+        first = min(threads_of, default="")
+        threads = threads_of.get(first, [])
+        for topic, some in sorted(threads_of.items()):
             if some != threads:
                 raise ValueError(
-                    f"zookeeper-roundrobin needs the same threads for every topic: {first} has {', '.join(threads)}, "
-                    f"but {topic} has {', '.join(some)}; give every consumer of the group the same topics, and one "
-                    "number of streams for all of them"
+                    "Round-robin assignment is allowed only if all consumers in the group subscribe to the same "
+                    "topics, AND if the stream counts across topics are identical for a given consumer instance.\n"
+                    f"Topic {topic} has the following available consumer streams: [{', '.join(some)}]\n"
+                    f"Topic {first} has the following available consumer streams: [{', '.join(threads)}]"
                 )
-        places = [TopicPartition(topic, number) for topic in threads_of for number in range(group.partitions[topic])]
-        for turn, place in enumerate(sorted(places, key=_order)):
+        places = [TopicPartition(topic, at) for topic in threads_of for at in range(group.partitions.get(topic, 0))]
+
+        def order(place: TopicPartition) -> tuple[int, str, int]:
+            ids = group.partition_ids.get(place.topic)
+            number = place.partition if ids is None else ids[place.partition]
+            return java_hash(f"[{place.topic},{number}]"), place.topic, number
+
+        for turn, place in enumerate(sorted(places, key=order)):
             assignment[threads[turn % len(threads)]].append(place)
         return assignment
-
-
-def _order(place: TopicPartition) -> tuple[int, str, int]:
-    return java_hash(f"[{place.topic},{place.partition}]"), place.topic, place.partition
 
 
 def _ceiling_share(partitions: int, position: int, threads: int) -> range:

@@ -8,7 +8,7 @@ from odradek.assignors import Assignor, create_assignor
 from odradek.clients.setting_types import ZookeeperConsumerConfig
 from odradek.clients.zookeeper_consumer.rebalance_listener import RebalanceCallback, RebalanceListener
 from odradek.clients.zookeeper_consumer.rebalancer import ANY_TOPIC, Rebalancer
-from odradek.clients.zookeeper_consumer.settings import tree_url, zookeeper_consumer_settings
+from odradek.clients.zookeeper_consumer.settings import tree_url, zookeeper_consumer_settings, zookeeper_strategy
 from odradek.clients.zookeeper_consumer.streams import KafkaStream
 from odradek.groups.zookeeper.membership import State
 from odradek.groups.zookeeper.registration import ThreadCounts, TopicFilter, thread_id, unique_name
@@ -31,8 +31,9 @@ class ZookeeperConsumer:
     `zookeeper_connect` is the URL that brokers get as `--metadata`: `zookeeper://HOST:PORT[,…]/CHROOT` (the scheme is
     optional) or `sqlite:///PATH`. Settings are those of Kafka 0.8 with `_` for `.` (`zookeeper_consumer.settings`).
     Every consumer computes the whole assignment, so all consumers of a group need the same, deterministic
-    `partition_assignment_strategy`. `store`, an open session, replaces the URL; `close` closes the store. Raises
-    `ConfigurationError` for unknown settings and invalid values.
+    `partition_assignment_strategy`; `range`, `roundrobin` and the class names of Kafka 0.8 mean its rules. `store`, an
+    open session, replaces the URL; `close` closes the store. Raises `ConfigurationError` for unknown settings and
+    invalid values.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class ZookeeperConsumer:
         self._url = tree_url(zookeeper_connect)
         self._runtime = runtime or system_runtime()
         try:
-            self._assignor = create_assignor(partition_assignment_strategy)
+            self._assignor = create_assignor(zookeeper_strategy(partition_assignment_strategy))
         except ValueError as error:
             raise ConfigurationError(str(error)) from None
         self._given_store = store

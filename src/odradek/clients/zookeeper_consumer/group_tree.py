@@ -120,9 +120,13 @@ class GroupTree:
                     ]
                 )
             except NodeExists as error:
-                _log.info("%s is waiting for the partition ownership to be deleted: %s", self._consumer_id, error.path)
+                topic, number = error.path.split("/")[-2:]
+                text = "[%s], waiting for the partition ownership to be deleted: %s (topic %s)"
+                _log.info(text, self._consumer_id, number, topic)
                 await self.release(wanted)
                 return False
+        for place, thread in wanted.items():
+            _log.info("%s successfully owned partition %d for topic %s", thread, place.partition, place.topic)
         return True
 
     async def release(self, claims: Collection[TopicPartition]) -> None:

@@ -66,6 +66,7 @@ class Rebalancer:
         self.membership = Membership(consumer_id, assignor, rules)
         self.streams: dict[tuple[str, str], KafkaStream] = {}
         self._consumer_id = consumer_id
+        self._strategy = assignor.name
         self._settings = settings
         self._store = store
         self._listener = listener
@@ -176,6 +177,8 @@ class Rebalancer:
                 state, attempt = self.membership.state, self.membership.attempts
                 action = self.membership.done(action, outcome)
                 if state is State.REBALANCING is not self.membership.state:
+                    if self.membership.attempts > attempt and isinstance(outcome, GroupView):
+                        _log.info("exception during rebalance: %s", self.membership.reason)
                     _log.info("end rebalancing consumer %s try #%d", self._consumer_id, attempt)
             if action is None or self.membership.error is not None:
                 self._settled.set()
@@ -190,24 +193,33 @@ class Rebalancer:
         except AuthenticationError:
             raise  # another attempt does not help
         except OdradekError as error:
-            _log.info("%s: %s failed: %s", self._consumer_id, type(action).__name__, error)
+            _log.info("exception during rebalance: %s of %s: %s", type(action).__name__, self._consumer_id, error)
             return error
 
     async def _perform(self, action: Action) -> object:
         match action:
             case Register():
+                _log.info("begin registering consumer %s in ZK", self._consumer_id)
                 await self._tree.register(self._runtime.clock.now_ms())
+                _log.info("end registering consumer %s in ZK", self._consumer_id)
             case Release():
                 if self.membership.state is State.REBALANCING:
                     _log.info("begin rebalancing consumer %s try #%d", self._consumer_id, self.membership.attempts)
                 await self._release(action.owned)
             case ReadTree():
                 self._view = await self._tree.read()
+                if not self._view.has_brokers:
+                    _log.warning("no brokers found when trying to rebalance.")
                 return self._view
             case Claim():
                 assert self._view is not None
-                exclude_internal = self._settings.exclude_internal_topics
-                log_claims(self._consumer_id, self._view, action.wanted, exclude_internal=exclude_internal)
+                log_claims(
+                    self._consumer_id,
+                    self._view,
+                    action.wanted,
+                    strategy=self._strategy,
+                    exclude_internal=self._settings.exclude_internal_topics,
+                )
                 self._session_id = self._store.session_id
                 return await self._tree.claim(action.wanted)
             case Start():

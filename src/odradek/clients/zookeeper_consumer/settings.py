@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from odradek.assignors import Assignor
+from odradek.assignors.registry import KAFKA_0_8_CLASSES, KAFKA_CLASSES
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config.definition import boolean, integer, text
 from odradek.config.zookeeper import ZookeeperKeys
@@ -11,6 +13,13 @@ from odradek.groups.zookeeper.registration import validate_node_name
 from odradek.model import ConfigurationError
 
 _RESETS: Final = {"smallest": "earliest", "largest": "latest", "earliest": "earliest", "latest": "latest"}
+_STRATEGIES: Final = {
+    "range": "zookeeper-range",
+    "roundrobin": "zookeeper-roundrobin",
+    **{name.rpartition(".")[2]: own for name, own in KAFKA_0_8_CLASSES.items()},
+    **KAFKA_0_8_CLASSES,
+}
+"""Kafka 0.8's names of its assignors → Odradek's names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +92,22 @@ def tree_url(zookeeper_connect: object) -> str:
     if not isinstance(zookeeper_connect, str):
         raise ConfigurationError(f"zookeeper_connect is the URL of a tree in a string, not {zookeeper_connect!r}")
     return zookeeper_connect if ":/" in zookeeper_connect else f"zookeeper://{zookeeper_connect}"
+
+
+def zookeeper_strategy(strategy: str | Assignor) -> str | Assignor:
+    """Return the strategy, by Odradek's name if `strategy` is a name of Kafka 0.8.
+
+    Raises `ConfigurationError` for a class name of the modern consumer, whose rules are others.
+    """
+    if not isinstance(strategy, str):
+        return strategy
+    if strategy in KAFKA_CLASSES:
+        of_0_8 = f"kafka.consumer.{strategy.rpartition('.')[2]}"
+        raise ConfigurationError(
+            f"{strategy} is an assignor of the modern consumer: a ZookeeperConsumer takes "
+            + (f"{of_0_8} ({KAFKA_CLASSES[strategy]})" if of_0_8 in _STRATEGIES else " or ".join(KAFKA_0_8_CLASSES))
+        )
+    return _STRATEGIES.get(strategy, strategy)
 
 
 def zookeeper_consumer_settings(values: Mapping[str, object]) -> ZookeeperConsumerSettings:

@@ -105,6 +105,8 @@ class Membership:
         """The number of rebalances begun, without their further attempts."""
         self.attempts = 0
         """The number of failed attempts of this rebalance."""
+        self.reason = ""
+        """Why the last failed attempt failed."""
         self.error: RebalanceFailedError | None = None
         """The last failure, from attempt `rebalance.max.retries` on until an attempt succeeds."""
         self._consumer_id = consumer_id
@@ -235,10 +237,11 @@ class Membership:
 
     def _retry(self, reason: str) -> Action:
         self.attempts += 1
+        self.reason = reason
         self.state = State.BACKING_OFF
         if self.attempts >= self._settings.max_retries:
             self.state = State.FAILED
             self.error = RebalanceFailedError(
-                f"{self._consumer_id} can't rebalance after {self.attempts} attempts (rebalance.max.retries): {reason}"
+                f"{self._consumer_id} can't rebalance after {self.attempts} retries (rebalance.max.retries): {reason}"
             )
         return Release(self._claimed)

@@ -42,7 +42,8 @@ def decide(view: GroupView, consumer_id: str, assignor: Assignor, *, exclude_int
         for thread, topics in view.topics_by_thread(name, exclude_internal=exclude_internal).items()
     }
     counts_of = {topic: len(numbers) for topic, numbers in view.partitions.items()}
-    assignment = assignor.assign(GroupSubscription(partitions=counts_of, members=members))
+    group = GroupSubscription(partitions=counts_of, members=members, partition_ids=view.partitions)
+    assignment = assignor.assign(group)
     return {
         TopicPartition(topic, view.partitions[topic][position]): thread
         for thread in sorted(view.topics_by_thread(consumer_id, exclude_internal=exclude_internal))

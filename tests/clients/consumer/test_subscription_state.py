@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from odradek.clients.consumer.subscription_state import ConsumerRecord, SubscriptionState, TopicPartitionState
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.batches.compression import Codec
-from odradek.protocol.batches.record_batch import read_header, write_header
+from odradek.protocol.batches.record_batch import LOG_APPEND_TIME, read_header, write_header
 from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.protocol.messages.fetch import FetchedPartition
 
@@ -42,6 +42,13 @@ def test_records_have_their_partition_and_offset() -> None:
     state = state_at(0, fetched(batch(0, 1)))
     (record,) = state.take(10)
     assert record == ConsumerRecord("t", 3, 0, 1_000, None, b"v0", (), 4)
+
+
+def test_a_record_says_who_set_its_timestamp() -> None:
+    stamped = bytearray(batch(1, 1))
+    header = read_header(stamped)
+    write_header(stamped, header._replace(attributes=header.attributes | LOG_APPEND_TIME))
+    assert [each.timestamp_type for each in state_at(0, fetched(batch(0, 1), bytes(stamped))).take(10)] == [0, 1]
 
 
 def test_a_position_inside_a_batch_skips_earlier_records() -> None:

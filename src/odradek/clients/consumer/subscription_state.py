@@ -27,6 +27,8 @@ _ASSUMED_COMPRESSION_RATIO: Final = 8
 class ConsumerRecord(NamedTuple):
     """A record with its partition and offset. `timestamp` is in ms; `leader_epoch` is -1 if unknown (KIP-320).
 
+    `timestamp_type` is 0 if the producer set the timestamp (CreateTime), 1 if the broker did (LogAppendTime).
+
     `key` and `value` are bytes or None, or as the consumer's deserializers return them.
     """
 
@@ -38,6 +40,7 @@ class ConsumerRecord(NamedTuple):
     value: Any
     headers: tuple[tuple[str, bytes | None], ...]
     leader_epoch: int
+    timestamp_type: int = 0
 
 
 Deserialize = Callable[[Sequence[ConsumerRecord]], tuple[list[ConsumerRecord], KafkaError | None]]
@@ -54,6 +57,7 @@ class RawBatch(NamedTuple):
     from_offset: int
     next_offset: int
     leader_epoch: int
+    timestamp_type: int
     decompressed_bytes: int
     """The estimated size of the records after decompression."""
     parts: tuple["RawBatch", ...] = ()
@@ -330,9 +334,9 @@ class TopicPartitionState(Struct):
             self.error = KafkaError(error.code, f"partition {self.partition}, at offset {raw.from_offset}: {error}")
             return False
         topic, partition = self.partition
-        start, epoch = raw.from_offset, raw.leader_epoch
+        start, epoch, timestamp_type = raw.from_offset, raw.leader_epoch, raw.timestamp_type
         self.pending = [
-            ConsumerRecord(topic, partition, offset, timestamp, key, value, headers, epoch)
+            ConsumerRecord(topic, partition, offset, timestamp, key, value, headers, epoch, timestamp_type)
             for offset, timestamp, key, value, headers in records
             if offset >= start
         ]
@@ -367,6 +371,7 @@ class TopicPartitionState(Struct):
                         max(self.fetch_position, header.base_offset),
                         header.next_offset,
                         header.partition_leader_epoch,
+                        int(header.is_log_append_time),
                         header.size if header.codec == Codec.NONE else header.size * _ASSUMED_COMPRESSION_RATIO,
                     )
                 )

@@ -90,6 +90,27 @@ def test_cursors_connect_the_pieces_without_a_gap_or_a_repetition(seed: int) -> 
     play(seed, scene, 100)
 
 
+def test_the_newest_messages_are_those_before_the_ends_whatever_their_times(seed: int) -> None:
+    world = World(seed)
+
+    async def scenario(_: World) -> None:
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.create_topic("t", partitions=3)
+        async with world.producer("writer") as producer:
+            for number in range(90):  # two partitions tie, and the third has times of long ago
+                at_ms = EPOCH_MS - 1_000_000 * (number % 3 == 2)
+                await producer.send("t", b"v", b"k%d" % number, partition=number % 3, timestamp_ms=at_ms)
+        async with SimpleConsumer(world.servers, runtime=world.simulation.runtime("reader")) as consumer:
+            first = await last(consumer, limit=9)
+            assert numbers(first) == [87, 88, 84, 85, 81, 82, 89, 86, 83]
+            second = await last(consumer, limit=9, cursor=first.cursor)
+            assert sorted(numbers(second)) == list(range(72, 81))
+            forward = await last(consumer, limit=40, start="beginning")
+            assert numbers(forward)[25:31] == [0, 1, 3, 4, 6, 7], "times that tie take turns"
+
+    world.play(scenario)
+
+
 @pytest.mark.parametrize(
     ("start", "expected"),
     [

@@ -42,8 +42,23 @@ async def test_messages_are_listed_newest_first_with_their_formats(kafka: Cluste
     places = [text.index(f'/topics/listed/messages/0/{offset}"') for offset in (3, 2, 1, 0)]
     assert places == sorted(places)
     assert '<span class="json-name">b</span>' in text
+    assert '<span class="mono">{&#34;a&#34;:{&#34;b&#34;:[1,null]}}</span>' in text
+    assert '<span class="mono">ff 00</span>' in text
     assert '<span class="tag">null</span>' in text
     assert "ff 00" in text
+
+
+async def test_a_record_is_shown_with_its_timestamp_type_and_leader_epoch(kafka: Cluster) -> None:
+    kafka.create_topic("stamped", config={"message.timestamp.type": "LogAppendTime"})
+    async with Producer(kafka.bootstrap_servers) as producer:
+        await (await producer.send("stamped", b"two\nlines", headers=[("trace", b"42")]))
+    async with visiting(PageSettings(client={"bootstrap_servers": kafka.bootstrap_servers})) as visitor:
+        for address in ("/topics/stamped/messages", "/topics/stamped/messages/0/0"):
+            text = await page_of(visitor, address)
+            assert "<dd>LogAppendTime</dd>" in text
+            assert "<dt>Leader epoch</dt><dd>0</dd>" in text
+            assert "<dt>trace</dt><dd>42</dd>" in text
+        assert '<span class="mono">two lines</span>' in await page_of(visitor, "/topics/stamped/messages")
 
 
 async def test_hostile_values_are_text(kafka: Cluster) -> None:

@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from odradek.page.messages.decoding import visible_text
+from odradek.page.messages.reading import line_of
 
 _FOLDER: Final = Path(__file__).parent
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -39,6 +40,7 @@ class Renderer:
             "time": time_tag,
             "duration": duration,
             "visible": visible_text,
+            "line": line_of,
         }
         self._environment.globals |= {"static": self._static_address}
         # Blocks are rendered alone, too, and would not see what a template imports.

@@ -37,6 +37,35 @@ async def test_hostile_values_do_not_run_and_do_not_widen_the_page(kafka: Cluste
     assert await tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+async def test_a_message_is_a_line_that_a_click_or_enter_opens_and_that_stays_while_others_come(
+    kafka: Cluster, tab: Page, address: str
+) -> None:
+    topic = f"lines-{tab.viewport_size['width']}"  # type: ignore[index]
+    kafka.create_topic(topic, partitions=2)
+    await write(kafka, topic, *(json.dumps({"id": number, "text": "x y " * 300}).encode() for number in range(60)))
+    await tab.goto(f"{address}/topics/{topic}/messages")
+    await expect(tab.get_by_text("Live", exact=True)).to_be_visible()
+    lines = tab.locator(".messages > li")
+    await expect(lines).to_have_count(50)
+    heights = await lines.evaluate_all("all => all.map(each => each.offsetHeight)")
+    assert max(heights) <= 28, heights
+    assert await tab.evaluate("document.documentElement.scrollHeight") < 50 * 28 + 600
+    assert await tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    first = tab.locator(".record").nth(3)
+    name = await first.get_attribute("id")
+    await first.locator("summary").first.click()
+    await expect(first.get_by_text("Timestamp type")).to_be_visible()
+    await expect(first.locator(".json-number")).to_be_visible()
+    await expect(tab.get_by_text("Paused", exact=True)).to_be_visible()
+    await write(kafka, topic, b"later")
+    await tab.get_by_role("button", name="Go on").click()
+    await expect(lines.first).to_contain_text("later")
+    assert await tab.locator(".record[open]").get_attribute("id") == name
+    await tab.locator(".record > summary").first.focus()
+    await tab.keyboard.press("Enter")
+    await expect(tab.locator(".record[open]")).to_have_count(2)
+
+
 async def test_a_search_finds_a_key_and_a_dialog_writes_a_message(kafka: Cluster, tab: Page, address: str) -> None:
     topic = f"search-{tab.viewport_size['width']}"  # type: ignore[index]
     kafka.create_topic(topic)

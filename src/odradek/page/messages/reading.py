@@ -1,14 +1,17 @@
 """Reads messages of a topic from the newest backwards or from a position forwards, and searches them.
 
-A scan reads chunks of all partitions, merges them by time, keeps the messages that match, and yields its progress after
-each chunk. It ends at `limit` messages, at `most_read` messages read, or where the partitions end. Its cursor is the
-address of the next messages: `partition:offset,…`. Messages above `_LARGE_BYTES` are shortened as they are read, so the
-memory of a scan does not depend on the size of messages.
+A scan reads chunks of all partitions, merges them, keeps the messages that match, and yields its progress after each
+chunk. Forward, it merges by time. Backward, it takes the last message of every partition, then each one before it, and
+so on, because the times of producers may tie or be wrong; what it has found is then shown by time. It ends at `limit`
+messages, at `most_read` messages read, or where the partitions end. Its cursor is the address of the next messages:
+`partition:offset,…`. Messages above `_LARGE_BYTES` are shortened as they are read, so the memory of a scan does not
+depend on the size of messages.
 """
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import click
@@ -33,6 +36,9 @@ _CHUNK_BYTES: Final = 8 << 20
 """The target size of a chunk, over all partitions."""
 _FETCH_BYTES: Final = 1 << 20
 _LARGE_BYTES: Final = 8 << 10
+_LINE_CHARACTERS: Final = 300
+_DUMPED_BYTES: Final = slice(10, 57)
+"""The place of the bytes in the first row of a dump."""
 _READERS: Final = 8
 """Partitions that are read at the same time."""
 
@@ -76,6 +82,8 @@ class _Read(NamedTuple):
     timestamp: int
     size_bytes: int
     entry: Entry | None
+    rank: int = 0
+    """The number of the partition's messages that the scan reads before it."""
 
 
 def place_of(record: ConsumerRecord) -> Shortened:
@@ -148,14 +156,15 @@ async def scan(
     places = await _places(consumer, query, starts, ends)
     direction = -1 if query.is_backward else 1
     limits = starts if query.is_backward else ends
-    found: list[Entry] = []
+    found: list[_Read] = []
+    ranks = Counter[TopicPartition]()
     read = read_bytes = 0
     step = max(1, min(_FIRST_STEP, _FIRST_CHUNK // max(len(partitions), 1)))
 
     def progress(*, is_done: bool) -> Progress:
         left = sum(abs(limits[each] - place) for each, place in places.items())
         return Progress(
-            found=tuple(found),
+            found=_by_time(found) if query.is_backward else tuple(each.entry for each in found if each.entry),
             read=read,
             read_bytes=read_bytes,
             left=left,
@@ -172,14 +181,18 @@ async def scan(
             return
         ranges = {each: _range(places[each], limits[each], step, direction) for each in unread}
         chunks = await _read(consumer, ranges, kept)
-        in_order = [chunk[::direction] for chunk in chunks.values()]
+        in_order = [
+            [each._replace(rank=rank) for rank, each in enumerate(chunk[::direction], ranks[partition])]
+            for partition, chunk in chunks.items()
+        ]
+        ranks.update({partition: len(chunk) for partition, chunk in chunks.items()})
         chunk_read = chunk_bytes = 0
-        for each in heapq.merge(*in_order, key=lambda each: direction * each.timestamp):
+        for each in heapq.merge(*in_order, key=_from_the_end if query.is_backward else _oldest):
             places[each.partition] = each.offset if query.is_backward else each.offset + 1
             chunk_read += 1
             chunk_bytes += each.size_bytes
             if each.entry is not None:
-                found.append(each.entry)
+                found.append(each)
                 if len(found) == query.limit:
                     break
         else:
@@ -188,6 +201,26 @@ async def scan(
         read, read_bytes = read + chunk_read, read_bytes + chunk_bytes
         step = _next_step(step, len(unread), chunk_read, chunk_bytes)
         yield progress(is_done=False)
+
+
+def _from_the_end(each: _Read) -> tuple[int, int]:
+    return each.rank, -each.timestamp
+
+
+def _oldest(each: _Read) -> tuple[int, int]:
+    return each.timestamp, each.rank
+
+
+def _newest(each: _Read) -> tuple[int, int]:
+    return -each.timestamp, each.rank
+
+
+def _by_time(found: Iterable[_Read]) -> tuple[Entry, ...]:
+    """Return the entries of `found`, the newest first; those of one partition stay in the order of their offsets."""
+    partitions: dict[TopicPartition, list[_Read]] = {}
+    for each in found:
+        partitions.setdefault(each.partition, []).append(each)
+    return tuple(each.entry for each in heapq.merge(*partitions.values(), key=_newest) if each.entry is not None)
 
 
 def _next_step(step: int, partitions: int, records: int, size_bytes: int) -> int:
@@ -355,6 +388,14 @@ def text_of(decoded: Decoded) -> str:
     if not decoded.has_tree:
         return decoded.text
     return msgspec.json.encode(decoded.tree).decode()
+
+
+def line_of(decoded: Decoded) -> str:
+    """Return the beginning of a key or value in one line; of a dump, its first bytes."""
+    text = text_of(decoded)
+    if decoded.format == "hex":
+        text = text[_DUMPED_BYTES] or text
+    return visible_text(" ".join(text[:_LINE_CHARACTERS].split()))
 
 
 def header_text(value: bytes | None) -> str:

@@ -8,10 +8,8 @@ function localTimes(root) {
     const when = new Date(element.dateTime);
     if (isNaN(when)) continue;
     element.title = element.textContent;
-    element.textContent = when.toLocaleString(undefined, {
-      year: "numeric", month: "2-digit", day: "2-digit",
-      hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hourCycle: "h23",
-    }) + " (" + element.title.slice(11, 19) + " UTC)";
+    const local = new Date(when - when.getTimezoneOffset() * 60000);
+    element.textContent = local.toISOString().slice(0, 23).replace("T", " ");
   }
 }
 
@@ -41,33 +39,30 @@ function enhance(root) {
 
 // ---- live parts: the server sends the HTML of an element that has changed ----
 
-// A place inside `root` that is found again after the content was replaced: an id, or the path of child numbers.
-function placeOf(element, root) {
-  if (element.id) return { id: element.id };
+// A place that is found again after the content was replaced: an ancestor's id, and the path of child numbers from it.
+function placeOf(element) {
   const path = [];
-  for (let each = element; each !== root; each = each.parentElement) {
-    path.unshift([...each.parentElement.children].indexOf(each));
-  }
-  return { path };
+  let each = element;
+  for (; !each.id; each = each.parentElement) path.unshift([...each.parentElement.children].indexOf(each));
+  return { id: each.id, path };
 }
 
-function at(place, root) {
-  if (place.id) return document.getElementById(place.id);
-  return place.path.reduce((element, index) => element && element.children[index], root);
+function at(place) {
+  return place.path.reduce((element, index) => element && element.children[index], document.getElementById(place.id));
 }
 
 function replaceContent(root, html) {
   if (root.contains(document.getSelection().anchorNode) && !document.getSelection().isCollapsed) return false;
-  const open = [...root.querySelectorAll("details[open]")].map((each) => placeOf(each, root));
-  const closed = [...root.querySelectorAll("details:not([open])")].map((each) => placeOf(each, root));
+  const open = [...root.querySelectorAll("details[open]")].map((each) => placeOf(each));
+  const closed = [...root.querySelectorAll("details:not([open])")].map((each) => placeOf(each));
   const focused = root.contains(document.activeElement) ? document.activeElement : null;
-  const focus = focused && { place: placeOf(focused, root), value: focused.value, start: focused.selectionStart };
-  const scrolled = [...root.querySelectorAll(".table, .drawing, pre")].map((each) => [placeOf(each, root), each.scrollLeft, each.scrollTop]);
+  const focus = focused && { place: placeOf(focused), value: focused.value, start: focused.selectionStart };
+  const scrolled = [...root.querySelectorAll(".table, .drawing, pre")].map((each) => [placeOf(each), each.scrollLeft, each.scrollTop]);
   root.innerHTML = html; // rendered by the server, which escapes all values
-  for (const place of open) at(place, root)?.setAttribute("open", "");
-  for (const place of closed) at(place, root)?.removeAttribute("open");
-  for (const [place, left, top] of scrolled) at(place, root)?.scrollTo({ left, top, behavior: "instant" });
-  const again = focus && at(focus.place, root);
+  for (const place of open) at(place)?.setAttribute("open", "");
+  for (const place of closed) at(place)?.removeAttribute("open");
+  for (const [place, left, top] of scrolled) at(place)?.scrollTo({ left, top, behavior: "instant" });
+  const again = focus && at(focus.place);
   if (again) {
     if (focus.value !== undefined && "value" in again && again.type !== "submit") again.value = focus.value;
     again.focus({ preventScroll: true });
@@ -89,18 +84,36 @@ function showPart(id, html) {
 }
 
 let stream = null;
+let paused = false;
 
 function openStream() {
-  if (stream || document.hidden) return;
+  if (stream || paused || document.hidden) return;
   stream = new EventSource(location.href);
   stream.addEventListener("part", (event) => {
     document.getElementById("main").classList.remove("stale");
     const { id, html } = JSON.parse(event.data);
     if (latest.get(id)?.html !== html) showPart(id, html);
   });
-  stream.addEventListener("end", closeStream);
+  stream.addEventListener("end", () => {
+    closeStream();
+    document.querySelector(".live")?.remove();
+  });
   stream.addEventListener("error", () => document.getElementById("main").classList.add("stale"));
 }
+
+function setPaused(isPaused) {
+  paused = isPaused;
+  const bar = document.querySelector(".live");
+  bar.querySelector("[role=status]").textContent = paused ? "Paused" : "Live";
+  bar.querySelector("button").textContent = paused ? "Go on" : "Pause";
+  bar.classList.toggle("paused", paused);
+  (paused ? closeStream : openStream)();
+}
+
+document.addEventListener("click", (event) => { // a message that is opened does not move away
+  if (event.target.closest?.("[data-pause]")) setPaused(!paused);
+  else if (stream && document.querySelector(".live") && event.target.closest?.(".record > summary")) setPaused(true);
+});
 
 document.addEventListener("click", (event) => { // what was shown by then stays
   if (!event.target.matches("[data-stop]")) return;
@@ -120,6 +133,7 @@ function startLive() {
     if (!document.getSelection().isCollapsed) return;
     for (const [id, part] of latest) if (!part.shown) showPart(id, part.html);
   });
+  document.querySelector(".live")?.removeAttribute("hidden");
   openStream();
 }
 

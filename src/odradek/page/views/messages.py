@@ -34,7 +34,7 @@ from odradek.presentation.value_formats import bytes_of_text
 _PREVIEW_BYTES: Final = 4 << 10
 """The beginning of a key or value that a list shows; the whole message has a page of its own."""
 _WHOLE_BYTES: Final = 1 << 20
-_PREVIEW_HEADERS: Final = 5
+_PREVIEW_HEADERS: Final = 20
 _WHOLE_HEADERS: Final = 1_000
 _FIRST_READ: Final = 20_000
 """Messages that a search reads before the page is shown; a browser with scripts shows the rest as it is read."""
@@ -52,6 +52,9 @@ class Row(Shortened, frozen=True, kw_only=True):
     value: Decoded
     headers: Sequence[tuple[str, str]]
     header_count: int
+    leader_epoch: int
+    timestamp_type: int
+    """0 if the producer set the timestamp, 1 if the broker did."""
     is_cut: bool
     """Whether there is more than is shown."""
     can_download: bool = True
@@ -69,6 +72,11 @@ class MessagesPage(Struct, frozen=True, kw_only=True):
     formats: Sequence[str]
     address: str
     """The address of the next messages; "" at the end."""
+
+    @property
+    def place_width(self) -> int:
+        """The length of the longest `partition:offset`, so that they can be aligned."""
+        return max(len(f"{each.partition}:{each.offset}") for each in self.rows)
 
     @property
     def messages(self) -> int:
@@ -280,6 +288,8 @@ def _row(
         value=value,
         headers=headers,
         header_count=len(record.headers),
+        leader_epoch=record.leader_epoch,
+        timestamp_type=record.timestamp_type,
         is_cut=is_key_cut or is_value_cut or len(record.headers) > most_headers,
         can_download=not masks,
     )

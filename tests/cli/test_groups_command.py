@@ -24,6 +24,7 @@ from odradek.testing.wire_client import BlockingWireClient
 
 Odradek = Callable[..., Result]
 DEADLINE_S = 60.0
+TREE = ", and `odradek groups tree` those of generation 1, whose consumers use ZooKeeper"
 OFFSET_COLUMNS = [
     "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID",
 ]  # fmt: skip
@@ -115,9 +116,23 @@ def test_offsets_members_and_state_have_the_columns_of_kafkas_tool(
         assert state == [group, kafka.bootstrap_servers, "(0)", "range", "Stable", "1"]
         assert [group, "classic", "Stable", "consumer"] in rows(odradek("list", "--state", "stable,Dead"))
         assert "lag 6" in odradek("describe", group).stdout
+        uncommitted = f"not in the lag, without a committed offset: 2 partitions ({group}-0, {group}-2)"
+        assert uncommitted in odradek("describe", group).stdout
+    assert uncommitted in odradek("describe", group).stdout, "a group without members"
     assert [group, "classic", "Stable", "consumer"] not in rows(odradek("list", "--type", "Classic"))
     left = odradek("members", group)
     assert (left.stdout, left.stderr) == ("", f"group {group} has no members\n")
+
+
+def test_a_client_that_leaves_and_returns_is_a_line_of_the_description(
+    odradek: Odradek, kafka: Any, topic: str, group: str
+) -> None:
+    for _ in range(3):
+        with member(kafka.bootstrap_servers, group, topic, "restless") as consumer:
+            consumer.commit(offsets=[confluent_kafka.TopicPartition(topic, 1, 4)], asynchronous=False)
+    line = "client restless left the group 3 times within "
+    eventually(lambda: line in odradek("describe", group).stdout, within_s=DEADLINE_S)
+    assert "probably max.poll.interval.ms was exceeded" in odradek("describe", group).stdout
 
 
 def test_a_group_that_is_not_of_consumers_is_described_by_its_protocol_type(
@@ -157,7 +172,9 @@ def test_an_empty_cluster_has_no_groups() -> None:
             assert result.exit_code == 0, result.output
             return result.output
 
-        assert shown("list").split() == ["GROUP", "TYPE", "STATE", "PROTOCOL"]
+        note, head = shown("list").splitlines()
+        assert note == "there are no groups; `odradek groups tree` lists those of generation 1"
+        assert head.split() == ["GROUP", "TYPE", "STATE", "PROTOCOL"]
         assert shown("list", "--json") == ""
         for command in ("describe", "members", "offsets", "delete"):
             assert shown(command, "--all-groups") == ""
@@ -171,8 +188,8 @@ def test_groups_that_do_not_exist_are_named_after_what_is_known_of_the_others(
     odradek("reset", group, "-t", topic, "--to-latest", "--execute")
     result = odradek(command, "nobody", "--group", group, "-g", "no one", fails=1)
     assert result.stderr.splitlines()[-2:] == [
-        "odradek: there is no group 'nobody'; `odradek groups list` shows the groups",
-        "odradek: there is no group 'no one'; `odradek groups list` shows the groups",
+        "odradek: there is no group 'nobody'; `odradek groups list` shows the groups" + TREE,
+        "odradek: there is no group 'no one'; `odradek groups list` shows the groups" + TREE,
     ]
     assert group in (result.stderr if command == "members" else result.stdout)
 
@@ -376,7 +393,7 @@ def test_watch_prints_a_block_an_interval_without_a_terminal(
         per_partition = rows(odradek("watch", group, "-c", "1", "--partitions"))
         assert [row[:2] for row in per_partition[3:6]] == [[topic, "0"], [topic, "1"], [topic, "2"]]
     assert odradek("watch", "nobody", fails=1).output == (
-        "odradek: there is no group 'nobody'; `odradek groups list` shows the groups\n"
+        "odradek: there is no group 'nobody'; `odradek groups list` shows the groups" + TREE + "\n"
     )
 
 

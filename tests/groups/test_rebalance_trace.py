@@ -257,3 +257,39 @@ def test_a_report_has_the_owners_at_its_end_and_each_change_since_the_one_before
     scene.join("a", 2_100)
     scene.sync("a", 2_200, a=(0, 1, 2, 3))
     assert scene.reports[-1].changes[0] == OwnershipChange(0, "b", False, frozenset(partitions(2, 3)))
+
+
+def test_a_member_that_has_joined_is_not_waited_for_when_its_request_is_repeated() -> None:
+    scene = Scene()
+    scene.stable()
+    scene.join("b", 2_000, topics=("t", "u"))
+    scene.join("b", 9_000, topics=("t", "u"))
+    scene.join("a", 9_500)
+    scene.sync("a", 9_500, a=(0, 1), b=(2, 3))
+    scene.sync("b", 9_500)
+    assert scene.reports[-1].waited_for == (("a", 7_500),)
+    assert scene.reports[-1].clients == {"a": "", "b": ""}
+
+
+def test_a_member_whose_session_expires_before_it_joins_was_waited_for_and_not_the_others() -> None:
+    scene = Scene()
+    scene.stable()
+    scene.join("c", 2_000)
+    scene.join("a", 2_100)
+    scene.expire(11_000)
+    scene.sync("a", 11_100, a=(0, 1), c=(2, 3))
+    scene.sync("c", 11_100)
+    report = scene.reports[-1]
+    assert (report.cause.text, report.waited_for) == ("c joined", (("b", 9_000), ("a", 100)))
+
+
+def test_the_initial_delay_waits_for_no_member() -> None:
+    scene = Scene(GroupSettings(initial_rebalance_delay_ms=3_000, traces_rebalances=True))
+    scene.join("a", 0)
+    scene.join("b", 1_200)
+    scene.expire(3_000)
+    scene.expire(6_000)
+    scene.sync("a", 6_000, a=(0, 1), b=(2, 3))
+    scene.sync("b", 6_000)
+    report = scene.reports[-1]
+    assert (report.join_ms, report.waited_for) == (6_000, ())

@@ -78,7 +78,7 @@ async def test_a_group_that_waits_for_a_member_is_named_with_that_member(kafka: 
                 text = unescape((await anext(parts))["html"])
     assert "Nothing is wrong" not in text
     assert '<a href="/group?id=it%27s">Group it\'s waits' in text
-    assert "Check whether these poll, which had partitions before: silent-" in text
+    assert "Not joined again yet: silent-" in text
     assert f"""odradek groups waiting 'it'"'"'s' -b {kafka.bootstrap_servers}""" in text
 
 

@@ -86,7 +86,9 @@ class RebalanceCompleted(Struct, frozen=True, kw_only=True):
     protocol_name: str
     members: int
     waited_for: tuple[tuple[str, int], ...]
-    """`(member id, ms from the cause to its join)`, the slowest members first."""
+    """`(member id, ms that the coordinator waited for it)`, the slowest members first.
+
+    A member that had joined before, or joined during the initial delay of a group's first rebalance, is not one."""
     timed_out: tuple[str, ...]
     """Members that were removed because they did not join (in consumer groups: revoke, join or sync) in time."""
     moved: tuple[TopicPartition, ...]
@@ -99,6 +101,8 @@ class RebalanceCompleted(Struct, frozen=True, kw_only=True):
     """`(member id, ms to revoke its partitions)`, the slowest members first; empty in classic groups."""
     owned: Mapping[str, frozenset[TopicPartition]] = field(default_factory=dict)
     """The partitions of each member at the end."""
+    clients: Mapping[str, str] = field(default_factory=dict)
+    """The client ids of the members that the other fields name."""
     changes: tuple[OwnershipChange, ...] = ()
     """Ownership changes since the previous `RebalanceCompleted`; `at_ms` counts from the start, and may be negative."""
 
@@ -112,6 +116,8 @@ class Ownership:
     """The owners of partitions in a group of consumers; groups of other protocols have none."""
 
     def __init__(self, owned: Mapping[str, Iterable[TopicPartition]]) -> None:
+        self.clients: dict[str, str] = {}
+        """The client ids of members, also of those that were removed since the last report."""
         self._owned: dict[str, set[TopicPartition]] = {}
         self._last_owner: dict[TopicPartition, str] = {}
         self._unowned_since_ms: dict[TopicPartition, int] = {}
@@ -194,9 +200,17 @@ class RebalanceTrace:
         self._unowned_ms: dict[TopicPartition, int] = {}
         self._revoked_ms: dict[str, int] = {}
 
+    def not_awaited(self, member_id: str) -> None:
+        """Record that the rebalance does not wait for a member."""
+        self._joined_ms.setdefault(member_id, 0)
+
     def joined(self, member_id: str, now_ms: int) -> None:
-        """Record when a member joined or reached the group's epoch; the last call counts."""
-        self._joined_ms[member_id] = now_ms - self._started.ms
+        """Record until when the join phase waited for a member; only the first call counts."""
+        self._joined_ms.setdefault(member_id, now_ms - self._started.ms)
+
+    def reached_epoch(self, member_id: str, now_ms: int, since_ms: int | None = None) -> None:
+        """Record how long, at most since `since_ms`, the group waited for a member; the last call counts."""
+        self._joined_ms[member_id] = now_ms - max(self._started.ms, since_ms or 0)
 
     def timed_out(self, member_id: str) -> None:
         """Record that a member was removed because the rebalance timeout expired."""
@@ -233,6 +247,10 @@ class RebalanceTrace:
     ) -> RebalanceCompleted:
         """Return the ended rebalance and the report of `ownership`; `protocol` is `(type, name)`, `members` a count."""
         owned, changes = ownership.report(self._started.ms)
+        waited_for, revocations = _slowest(self._joined_ms), _slowest(self._revoked_ms)
+        if group_type == "consumer" and outcome is RebalanceOutcome.OVERTAKEN:
+            waited_for = ()  # the group was still waiting, and for others
+        named = {*self.cause.members, *self._timed_out, *dict(waited_for), *dict(revocations)}
         return RebalanceCompleted(
             group_id=group_id,
             generation=generation,
@@ -245,13 +263,14 @@ class RebalanceTrace:
             protocol_type=protocol[0],
             protocol_name=protocol[1],
             members=members,
-            waited_for=_slowest(self._joined_ms),
+            waited_for=waited_for,
             timed_out=tuple(self._timed_out),
             moved=tuple(self._moved),
             unowned_ms=self._unowned_ms,
             group_type=group_type,
-            revocations=_slowest(self._revoked_ms),
+            revocations=revocations,
             owned=owned,
+            clients={each: name for each, name in ownership.clients.items() if each in named},
             changes=changes,
         )
 

@@ -1,5 +1,6 @@
 """Texts about groups: what members hold and wait for, and what a rebalance has cost."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
@@ -9,7 +10,7 @@ from odradek.clients.admin.group_waits import GroupWaits, MemberWaits, Partition
 from odradek.model import TopicPartition
 
 WAITING_STATES: Final = {
-    "PreparingRebalance": "waits until all members have joined again; the coordinator does not say which have",
+    "PreparingRebalance": "waits until all members have joined again",
     "CompletingRebalance": "waits until its leading member has assigned the partitions",
 }
 _MOST_NAMED: Final = 5
@@ -80,7 +81,8 @@ def _elapsed(at_ms: int | None, elapsed_ms: Callable[[int], int]) -> str | None:
 def suspects(group: GroupDescription) -> list[str]:
     """Return sentences on the members that may delay a rebalance.
 
-    Of a classic group, they are those that had partitions before, as the coordinator does not say which have joined.
+    Of a classic group, they are those that have not joined again or, if the coordinator does not say which have, as
+    Apache Kafka's, those that had partitions before.
     """
     if group.assignment_epoch is not None:
         behind = [each for each in group.members if each.epoch != group.assignment_epoch]
@@ -91,6 +93,11 @@ def suspects(group: GroupDescription) -> list[str]:
         "A member joins again at its next poll. One that does not poll delays the others, until the group removes "
         "it after its max.poll.interval.ms, by default 5 minutes."
     )
+    missing = [each for each in group.members if not each.topics]
+    if not missing and group.members:
+        return ["All members have joined; the coordinator waits for others (group.initial.rebalance.delay.ms)."]
+    if len(missing) < len(group.members):
+        return [f"Not joined again yet: {_named(missing)}.", text]
     had = [each for each in group.members if each.assignment]
     return [*([f"Check whether these poll, which had partitions before: {_named(had)}."] if had else []), text]
 
@@ -101,15 +108,66 @@ def _named(members: Sequence[MemberDescription]) -> str:
 
 
 def waited_for(rebalance: Mapping[str, Any]) -> str | None:
-    """Return the member that joined last, or those that were removed because they did not join in time."""
+    """Return what a rebalance waited for longest: members that did not join in time, the last to join, or a step."""
     if rebalance["timed_out"]:
         return f"{', '.join(rebalance['timed_out'])} (timed out)"
-    return slowest(rebalance["waited_for"])
+    waited_ms = dict(rebalance["waited_for"])
+    join_ms, assign_ms = rebalance.get("join_ms"), rebalance.get("assign_ms")
+    if join_ms is not None and not waited_ms:
+        waited_ms["group.initial.rebalance.delay.ms"] = join_ms
+    if join_ms is not None and assign_ms is not None:
+        waited_ms["the leader's assignment"] = assign_ms
+        waited_ms["the last SyncGroup"] = rebalance["duration_ms"] - join_ms - assign_ms
+    return slowest(waited_ms)
 
 
 def slowest(waited_ms: Mapping[str, int]) -> str | None:
-    """Return the first member, which took longest, with its seconds."""
-    return next((f"{member} {each / 1000:.3f}" for member, each in waited_ms.items()), None)
+    """Return what took longest, with its seconds; None if nothing took time."""
+    slow = max(waited_ms, key=lambda each: waited_ms[each], default=None)
+    return f"{slow} {waited_ms[slow] / 1000:.3f}" if slow is not None and waited_ms[slow] else None
+
+
+_POLLS: Final = "poll more often (fewer max.poll.records, faster processing), or raise max.poll.interval.ms"
+_CAUSES: Final = {
+    "session expired": "no heartbeat within session.timeout.ms: it was killed, stopped, or cut off from the brokers",
+    "poll": f"max.poll.interval.ms was exceeded: {_POLLS}",
+    "clos": "its consumer was closed, as at the end or restart of a process",
+    "unsubscribe": "it unsubscribed",
+}
+"""Likely causes by a word of what is recorded; the first that occurs counts."""
+_NO_REASON: Final = (
+    f"it gave no reason, so probably max.poll.interval.ms was exceeded ({_POLLS}), or its process is restarted"
+)
+
+
+def departure_cause(rebalance: Mapping[str, Any], member_id: str) -> str | None:
+    """Return the likely cause of a member's leaving in a rebalance of the journal; None if it did not leave in it."""
+    kind = rebalance["cause"] if member_id in rebalance["caused_by"] else ""
+    if member_id in rebalance["timed_out"] or kind == "rebalance timeout":
+        return _CAUSES["poll"]
+    if kind not in {"left", "session expired"}:
+        return None
+    given: str = rebalance["reason"].partition(" left")[2].strip(" ()")
+    text = f"{kind} {given}".lower()
+    return next((cause for word, cause in _CAUSES.items() if word in text), given or _NO_REASON)
+
+
+def departures(rebalances: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each client of which members left at least twice in these rebalances, with the likely cause."""
+    left: dict[str, list[tuple[int, str]]] = {}
+    joined = Counter[str]()
+    for each in rebalances:
+        for member_id, client_id in each.get("clients", {}).items():
+            if (cause := departure_cause(each, member_id)) is not None:
+                left.setdefault(client_id, []).append((each["started_ms"], cause))
+            elif client_id in left and member_id in each["caused_by"] and each["cause"] == "joined":
+                joined[client_id] += 1
+    return [
+        f"client {client_id} left the group {len(some)} times within {(some[-1][0] - some[0][0]) / 1000:,.0f} s and "
+        f"joined it {joined[client_id]} times: {Counter(cause for _, cause in some).most_common(1)[0][0]}"
+        for client_id, some in sorted(left.items(), key=lambda each: -len(each[1]))
+        if len(some) > 1
+    ]
 
 
 def rebalance_sentence(rebalance: Mapping[str, Any]) -> str:

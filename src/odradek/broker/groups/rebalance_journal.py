@@ -11,6 +11,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from heapq import nlargest, nsmallest
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
@@ -188,6 +189,7 @@ def to_json(rebalance: RebalanceCompleted) -> bytes:
         "waited_for": dict(rebalance.waited_for),
         "revocations": dict(rebalance.revocations),
         "timed_out": rebalance.timed_out[:MOST_PARTITIONS],
+        "clients": dict(islice(rebalance.clients.items(), MOST_PARTITIONS)),
         "moved": len(rebalance.moved),
         "unowned_partitions": len(unowned_ms),
         "unowned_partition_ms": sum(unowned_ms.values()),

@@ -1,6 +1,8 @@
 """`odradek groups list`, `describe`, `members`, `offsets`, `delete` and `offsets-delete`."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import click
 
@@ -26,10 +28,16 @@ from odradek.cli.partition_lists import partitions_of_topics, topic_and_partitio
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import GroupDescription
 from odradek.clients.admin.results import RefusedGroupsError
-from odradek.model import KafkaError
+from odradek.model import KafkaError, OdradekError
+from odradek.model.names import TopicPartition, first_names
+from odradek.presentation.group_texts import departures
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
+from odradek.runtime import system_runtime
 
 _STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead", "Assigning", "Reconciling")
+_RECENT_MS: Final = 600_000
+"""How old the departures of members are at most that `describe` shows."""
+_MOST_RECENT: Final = 10_000
 _TYPES = ("classic", "consumer", "share", "streams")
 
 
@@ -53,10 +61,12 @@ command.add_command(migrate)
 @table_options
 @cluster_options
 def list_groups(*, states: Sequence[str], types: Sequence[str], as_json: bool) -> None:
-    """List the groups."""
+    """List the groups; `odradek groups tree` lists those of generation 1, whose consumers use ZooKeeper."""
     wanted_states, wanted_types = _words("state", states, _STATES), _words("type", types, _TYPES)
 
     groups = with_admin(lambda client: client.list_groups(states=wanted_states, types=wanted_types))
+    if not (groups or states or types or as_json):
+        click.echo("there are no groups; `odradek groups tree` lists those of generation 1", err=True)
     print_listing(
         groups,
         ("GROUP", "TYPE", "STATE", "PROTOCOL"),
@@ -97,8 +107,11 @@ def describe(ctx: click.Context, *, selection: GroupSelection, view: str | None,
     elif view == "state":
         _print_table(STATE_COLUMNS, [state_row(each) for each in groups])
     else:
+        partitions, recent = with_admin(lambda client: _surroundings(client, groups))
         for group in groups:
-            _print_group(group)
+            _print_group(group, partitions)
+            for line in departures(each for each in recent if each["group"] == group.group_id):
+                click.echo(line)
     report(ctx, errors)
 
 
@@ -185,7 +198,22 @@ def _descriptions(selection: GroupSelection) -> tuple[list[GroupDescription], di
     return groups, {group_id: each for group_id, each in found.items() if isinstance(each, KafkaError)}
 
 
-def _print_group(group: GroupDescription) -> None:
+async def _surroundings(
+    client: Admin, groups: Sequence[GroupDescription]
+) -> tuple[set[TopicPartition], list[dict[str, Any]]]:
+    """Return the partitions of the groups' topics, and the last rebalances; nothing of what cannot be read."""
+    partitions: set[TopicPartition] = set()
+    for topic in sorted({each.topic for group in groups for each in group.partitions}):
+        with contextlib.suppress(OdradekError):
+            found = (await client.describe_topics([topic]))[topic]
+            partitions |= {TopicPartition(topic, number) for number in found.partitions}
+    with contextlib.suppress(OdradekError):
+        since_ms = system_runtime().clock.now_ms() - _RECENT_MS
+        return partitions, await client.rebalance_history(None, limit=_MOST_RECENT, since_ms=since_ms)
+    return partitions, []
+
+
+def _print_group(group: GroupDescription, partitions: Iterable[TopicPartition]) -> None:
     if group.protocol_type not in ("", PROTOCOL_TYPE):
         # Groups of other protocol types, such as Connect's workers, do not assign partitions.
         click.echo(
@@ -199,6 +227,10 @@ def _print_group(group: GroupDescription) -> None:
         f"members {len(group.members)}  lag {'-' if group.lag is None else group.lag}"
     )
     _print_table(OFFSET_COLUMNS, offset_rows(group))
+    committed = {(each.topic, each.partition) for each in group.partitions if each.committed_offset is not None}
+    topics = {each.topic for each in group.partitions}
+    if unread := sorted(each for each in partitions if each.topic in topics and each not in committed):
+        click.echo(f"not in the lag, without a committed offset: {len(unread)} partitions ({first_names(unread, 10)})")
     idle = [member.member_id for member in group.members if not member.assignment]
     if idle:
         click.echo(f"members without a partition: {', '.join(idle)}")

@@ -21,7 +21,7 @@ _COLUMNS = (
 @table_options
 @cluster_options
 def history(*, group: str, limit: int, as_json: bool) -> None:
-    """Show the causes of a group's rebalances, the members that joined last, and the time without an owner.
+    """Show the causes of a group's rebalances, what they waited for, and the time without an owner.
 
     DURATION is the time from the cause until the last member had its assignment. UNOWNED is the time without an owner,
     summed over all partitions, LONGEST the longest of a single partition; --json has each. In a group of the consumer

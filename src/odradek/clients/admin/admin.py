@@ -248,12 +248,15 @@ class Admin:
         """
         return await group_waits(self._cluster, group_id)
 
-    async def rebalance_history(self, group_id: str, *, limit: int = 20) -> list[dict[str, Any]]:
-        """Return a group's last `limit` rebalances, the oldest first, as JSON objects of Odradek's rebalance journal.
+    async def rebalance_history(
+        self, group_id: str | None, *, limit: int = 20, since_ms: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Return a group's (None: all groups') last `limit` rebalances, the oldest first, as JSON objects.
 
-        The list is empty if the cluster has no journal.
+        They are those of Odradek's rebalance journal; the list is empty if the cluster has none. With `since_ms` (ms
+        since 1970), older ones are not read.
         """
-        return await rebalance_history(self._cluster, group_id, limit=limit)
+        return await rebalance_history(self._cluster, group_id, limit=limit, since_ms=since_ms)
 
     async def list_group_offsets(
         self, group_ids: Iterable[str], *, require_stable: bool = False

@@ -94,7 +94,9 @@ class MemberDescription(Struct, frozen=True, kw_only=True):
     client_host: str
     assignment: tuple[TopicPartition, ...]
     topics: tuple[str, ...] = ()
-    """The topics to which the member subscribes by name; empty in a classic group that is not stable."""
+    """The topics to which the member subscribes by name; in a classic group that is not stable empty.
+
+    While a classic group is joining, Odradek's brokers name those of the members that have joined already."""
     rack: str | None = None
     epoch: int | None = None
     """The epoch of a member of a consumer group; None in a classic group."""

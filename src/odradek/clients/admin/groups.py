@@ -49,7 +49,8 @@ _STATES_FROM: Final = 4
 _TYPES_FROM: Final = 5
 """First versions of ListGroups with filters by state (KIP-518) and by type (KIP-848)."""
 _GROUP_REASONS: Final = {
-    ErrorCode.group_id_not_found: "there is no group {0!r}; `odradek groups list` shows the groups",
+    ErrorCode.group_id_not_found: "there is no group {0!r}; `odradek groups list` shows the groups, "
+    "and `odradek groups tree` those of generation 1, whose consumers use ZooKeeper",
     ErrorCode.non_empty_group: "group {0!r} has members; stop them and try again",
     ErrorCode.unknown_member_id: "group {0!r} has members, which commit its offsets; stop them and try again",
 }

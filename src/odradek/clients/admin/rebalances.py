@@ -14,7 +14,9 @@ from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import decode_records
 
 
-async def rebalance_history(cluster: Cluster, group_id: str, *, limit: int) -> list[dict[str, Any]]:
+async def rebalance_history(
+    cluster: Cluster, group_id: str | None, *, limit: int, since_ms: int | None
+) -> list[dict[str, Any]]:
     """Implement `Admin.rebalance_history`; times in the JSON objects are in ms."""
     found: list[dict[str, Any]] = []
     # `partitions_of` would wait for a topic that does not exist.
@@ -24,24 +26,26 @@ async def rebalance_history(cluster: Cluster, group_id: str, *, limit: int) -> l
         return []
     numbers = (await partitions_of(cluster, [JOURNAL_TOPIC]))[JOURNAL_TOPIC]
     for partition in [TopicPartition(JOURNAL_TOPIC, number) for number in numbers]:
-        start = (await list_offsets(cluster, {partition: EARLIEST}))[partition].offset
+        at = EARLIEST if since_ms is None else max(since_ms, 0)
+        start = (await list_offsets(cluster, {partition: at}))[partition].offset
         end = (await list_offsets(cluster, {partition: LATEST}))[partition].offset
-        found += await _read(cluster, partition, start, end, group_id)
+        if start >= 0:
+            found += await _read(cluster, partition, start, end, group_id)
     found.sort(key=lambda each: (each["started_ms"], each["generation"]))
     return found[-limit:]
 
 
 async def _read(
-    cluster: Cluster, partition: TopicPartition, start: int, end: int, group_id: str
+    cluster: Cluster, partition: TopicPartition, start: int, end: int, group_id: str | None
 ) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     async for batches in PartitionReader(cluster, partition, start, end):
-        found += _records_of(group_id.encode(), batches)
+        found += _records_of(None if group_id is None else group_id.encode(), batches)
     return found
 
 
-def _records_of(key: bytes, batches: memoryview) -> Iterable[dict[str, Any]]:
+def _records_of(key: bytes | None, batches: memoryview) -> Iterable[dict[str, Any]]:
     for position, header in iterate_batches(batches):
         for record in decode_records(batches[position : position + header.size]):
-            if record.key == key and record.value is not None:
+            if key in (None, record.key) and record.value is not None:
                 yield json.loads(record.value)

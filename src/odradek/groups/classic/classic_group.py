@@ -295,12 +295,19 @@ class ClassicGroup:
             if self.trace is not None:
                 self.trace.synced(moved, unowned_ms)
 
+    def waited_until(self, member_id: str, now_ms: int) -> None:
+        """Record for the rebalance journal until when the join phase waited for a member, unless it is a delay."""
+        is_delay = self.remaining_initial_delay_ms is not None
+        if self.trace is not None and self.state is State.PREPARING_REBALANCE and not is_delay:
+            self.trace.joined(member_id, now_ms)
+
     def end_trace(
         self, outcome: RebalanceOutcome, now_ms: int, out: ResultBuilder, generation: int | None = None
     ) -> None:
         """End the traced rebalance, if any, and add it to the events; `generation` defaults to the recorded one."""
         if self.trace is None or self.ownership is None:
             return
+        self.ownership.clients |= {member.member_id: member.client_id for member in self.members}
         completed = self.trace.completed(
             self.group_id,
             self.generation if generation is None else generation,
@@ -311,6 +318,7 @@ class ClassicGroup:
             ownership=self.ownership,
         )
         self.trace = None
+        self.ownership.clients.clear()
         out.events.append(completed)
 
     def set_deadline(self, kind: str, at_ms: int, member_id: str = "") -> None:
@@ -343,13 +351,18 @@ class ClassicGroup:
         """Cancel a member's session timeout until it is restarted."""
         self.clear_deadline(SESSION, member_id)
 
-    def remove_member(self, member_id: str, last_seen_ms: int) -> None:
+    def remove_member(self, member_id: str, now_ms: int, *, silent_ms: int = 0) -> None:
         """Remove a member or pending member, whose waiting requests must have been answered.
 
-        In the rebalance journal, the member's partitions have no owner from `last_seen_ms` on.
+        In the rebalance journal, its partitions have no owner since it became silent, `silent_ms` ago.
         """
+        member = self.members.get(member_id)
         if self.ownership is not None:
-            self.ownership.removed(member_id, last_seen_ms)
+            self.ownership.removed(member_id, now_ms - silent_ms)
+            if member is not None:
+                self.ownership.clients[member_id] = member.client_id
+        if member is not None or self.pending_members.get(member_id):
+            self.waited_until(member_id, now_ms)
         self.members.remove(member_id)
         self.pending_members.pop(member_id, None)
         self.pending_syncs.discard(member_id)
@@ -399,8 +412,7 @@ class ClassicGroup:
     def await_join(self, member: Member, join: AwaitingJoin, now_ms: int, out: ResultBuilder) -> None:
         """Hold a known member's join until the next generation. Its earlier waiting join gets REBALANCE_IN_PROGRESS."""
         self.members.update(member, join.request)
-        if self.trace is not None:
-            self.trace.joined(member.member_id, now_ms)
+        self.waited_until(member.member_id, now_ms)
         if self.ownership is not None:
             self.ownership.keep(member.member_id, listed_partitions(join.request.protocols[0][1]), now_ms)
         before = self.members.add_awaiting_join(member, join)

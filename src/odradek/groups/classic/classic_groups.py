@@ -102,13 +102,15 @@ _HANDLERS: Final[dict[type, Callable[[ClassicGroup, Any, object, Now, ResultBuil
 def describe(group: ClassicGroup) -> GroupDescription:
     """Return the description of a group."""
     protocol_name = group.protocol_name if group.state is State.STABLE else None
+    is_joining = group.state is State.PREPARING_REBALANCE
     members = tuple(
         MemberDescription(
             member_id=member.member_id,
             instance_id=member.instance_id,
             client_id=member.client_id,
             client_host=member.client_host,
-            metadata=b"" if protocol_name is None else member.metadata(protocol_name),
+            # Unlike Kafka's, the description of a join phase has the metadata of members that have joined.
+            metadata=member.protocols[0][1] if is_joining and member.awaiting_join else member.metadata(protocol_name),
             assignment=group.assignment(member.member_id),
         )
         for member in group.members

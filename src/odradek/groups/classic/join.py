@@ -116,7 +116,7 @@ def _add_member(
     # each retry of a client would leave a dead member behind.
     group.set_deadline(SESSION, now.ms + group.settings.new_member_join_timeout_ms, member_id)
     if group.trace is not None:
-        group.trace.joined(member_id, now.ms)
+        group.trace.not_awaited(member_id)
     members_changed(group, _cause(CauseKind.JOINED, f"{member_id} joined", member_id, request), now, out)
 
 
@@ -157,6 +157,7 @@ def _replace_static_member(
     group.fail_sync(old, ErrorCode.fenced_instance_id, out)
     member = _new_member(request, to, request.new_member_id)
     group.members.replace(old.member_id, member)
+    group.waited_until(member.member_id, now.ms)
     if group.ownership is not None:
         group.ownership.replaced(old.member_id, member.member_id, now.ms)
     group.pending_syncs.discard(old.member_id)

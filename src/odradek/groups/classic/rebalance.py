@@ -87,6 +87,8 @@ def expire_pending_members(group: ClassicGroup, now: Now, out: ResultBuilder) ->
     probe("groups: pending members are overdue")
     overdue = tuple(member_id for member_id, is_awaited in group.pending_members.items() if is_awaited)
     out.events.append(PendingMembersOverdue(group_id=group.group_id, member_ids=overdue))
+    for member_id in overdue:
+        group.waited_until(member_id, now.ms)
     group.pending_members = dict.fromkeys(group.pending_members, False)
     complete_join_phase(group, now, out)
 
@@ -115,7 +117,9 @@ def complete_join_phase(group: ClassicGroup, now: Now, out: ResultBuilder) -> No
     group.clear_deadline(PENDING_MEMBERS)
     members = group.members
     for member in members:
-        if member.awaiting_join is None and member.instance_id is None:
+        if member.awaiting_join is None and member.instance_id is not None:
+            group.waited_until(member.member_id, now.ms)
+        elif member.awaiting_join is None:
             probe("groups: a member misses the join phase and is removed")
             group.remove_member(member.member_id, now.ms)
             if group.trace is not None:
@@ -167,7 +171,7 @@ def expire_session(group: ClassicGroup, member: Member, now: Now, out: ResultBui
     """Remove a member whose session expired, or that waited too long for its first JoinGroup response."""
     group.fail_join(member, ErrorCode.unknown_member_id, "", out)
     group.fail_sync(member, ErrorCode.unknown_member_id, out)
-    group.remove_member(member.member_id, now.ms - member.session_timeout_ms)
+    group.remove_member(member.member_id, now.ms, silent_ms=member.session_timeout_ms)
     text = f"{member.member_id} sent no heartbeat within its session timeout"
     cause = Cause(kind=CauseKind.SESSION_EXPIRED, text=text, members=(member.member_id,))
     members_changed(group, cause, now, out)

@@ -36,9 +36,14 @@ class GroupTrace:
         self._is_assigned = True
         self._assignor = ""
         self._revoking_since_ms: dict[str, int] = {}
+        self._held_up: set[str] = set()
+        """The members that have waited for partitions of others since the rebalance began."""
+        self._released_ms = 0
+        """When a member last gave partitions up."""
         self._ownership = Ownership(
             {member_id: _named(member.assigned, image) for member_id, member in group.members.items()}
         )
+        self._ownership.clients |= {each: member.subscription.client_id for each, member in group.members.items()}
         self._trace: RebalanceTrace | None = None
 
     def epoch_changed(self, epoch: int, cause: Cause, now: Now) -> list[RebalanceCompleted]:
@@ -47,7 +52,7 @@ class GroupTrace:
             self._epoch, self._behind = epoch, set(self._members)
             return []
         overtaken = self._end(RebalanceOutcome.OVERTAKEN, now)
-        self._epoch, self._is_assigned, self._behind = epoch, False, set(self._members)
+        self._epoch, self._is_assigned, self._behind, self._held_up = epoch, False, set(self._members), set()
         self._trace = RebalanceTrace(cause, now, ())
         return overtaken
 
@@ -64,6 +69,7 @@ class GroupTrace:
             self._forget(update.replaced)
             self._ownership.replaced(update.replaced, member_id, now.ms)
         self._members.add(member_id)
+        self._ownership.clients[member_id] = after.subscription.client_id
         if update.awaits_target:
             self._behind.add(member_id)
             return []
@@ -71,10 +77,12 @@ class GroupTrace:
             self._note_assignment(after, image, now)
         if after.state is MemberState.STABLE and after.epoch >= self._epoch:
             if member_id in self._behind and self._trace is not None:
-                self._trace.joined(member_id, now.ms)
+                self._trace.reached_epoch(member_id, now.ms, self._released_ms if member_id in self._held_up else None)
             self._behind.discard(member_id)
         else:
             self._behind.add(member_id)
+            if after.state is MemberState.UNRELEASED_PARTITIONS:
+                self._held_up.add(member_id)
         return self._maybe_end(now)
 
     def _note_assignment(self, after: ConsumerGroupMember, image: ClusterImage, now: Now) -> None:
@@ -83,6 +91,8 @@ class GroupTrace:
         since_ms = self._revoking_since_ms.pop(member_id, None)
         if after.state is MemberState.UNREVOKED_PARTITIONS:
             self._revoking_since_ms[member_id] = now.ms if since_ms is None else since_ms
+        elif since_ms is not None:
+            self._released_ms = now.ms
         if self._trace is not None:
             self._trace.synced(moved, unowned_ms)
             if since_ms is not None:
@@ -120,19 +130,19 @@ class GroupTrace:
         trace, self._trace = self._trace, None
         if trace is None:
             return []
-        protocol = (PROTOCOL_TYPE, self._assignor)
-        return [
-            trace.completed(
-                self._group_id,
-                self._epoch,
-                outcome,
-                now.ms,
-                protocol=protocol,
-                members=len(self._members),
-                ownership=self._ownership,
-                group_type="consumer",
-            )
-        ]
+        completed = trace.completed(
+            self._group_id,
+            self._epoch,
+            outcome,
+            now.ms,
+            protocol=(PROTOCOL_TYPE, self._assignor),
+            members=len(self._members),
+            ownership=self._ownership,
+            group_type="consumer",
+        )
+        clients = self._ownership.clients
+        self._ownership.clients = {each: name for each, name in clients.items() if each in self._members}
+        return [completed]
 
 
 def cause_of(update: MemberUpdate, reason: str) -> Cause:

@@ -1,4 +1,4 @@
-"""The problems of a cluster are sentences with the command that mends them."""
+"""The problems of a cluster are sentences with a command that details them."""
 
 import pytest
 
@@ -47,12 +47,13 @@ OFFLINE = _log_dir(ErrorCode.kafka_storage_error)
     ("state", "words", "command"),
     [
         (_state(WELL, controller=-1), "no controller", "odradek brokers list"),
-        (_state(WELL, fenced=3), "Broker 3 is registered", "odradek brokers unregister 3"),
+        (_state(WELL, fenced=3), "Broker 3 is registered", "odradek brokers list"),
         (_state((-1, (2, 3), (2,))), "1 partition has no leader", "odradek partitions describe --unavailable"),
         (_state((1, (1, 2), (1,))), "not in sync: t-0.", "odradek partitions describe --under-replicated"),
-        (_state(*[(2, (1, 2), (1, 2))] * 7), "7 of 7 partitions", "odradek partitions elect --all"),
+        (_state(*[(2, (1, 2), (1, 2))] * 7), "7 of 7 partitions", "odradek brokers describe"),
+        (_state((1, (1,), (1,)), WELL), "1 of 1 topics have partitions with one replica", "odradek topics describe t"),
         (_state(WELL, log_dir=OFFLINE), "/d of broker 1 is offline", "odradek brokers describe 1"),
-        (_state(WELL, log_dir=_log_dir(usable=4)), "is 96.0% full", "odradek brokers drain 1"),
+        (_state(WELL, log_dir=_log_dir(usable=4)), "is 96.0% full", "odradek brokers describe 1"),
     ],
 )  # fmt: skip
 def test_a_fault_is_a_sentence_with_a_command(state: ClusterState, words: str, command: str) -> None:

@@ -2,14 +2,14 @@
 
 import asyncio
 from html import unescape
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from members import reading
 from visitor import visiting
 
 from odradek import __version__
-from odradek.clients import Admin, Consumer
+from odradek.clients import Admin, Consumer, Producer
 from odradek.clients.admin.descriptions import ConfigEntry, ConfigResource, ConfigSource
 from odradek.clients.admin.features import BrokerVersions
 from odradek.clients.admin.versions import Versions, read_versions
@@ -20,6 +20,7 @@ from odradek.page.settings import PageSettings
 from odradek.page.views import cluster
 from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing import Cluster
+from odradek.testing.simulation.clock import VirtualClock
 
 pytestmark = pytest.mark.asyncio
 
@@ -29,7 +30,7 @@ async def test_the_brokers_are_shown_with_their_leaders_replicas_and_disks(kafka
     async with visiting(PageSettings(client={"bootstrap_servers": kafka.bootstrap_servers})) as visitor:
         answer = await visitor.get("/")
     assert answer.status == 200
-    assert "Nothing is wrong" in answer.text
+    assert "Broker 0 has not" not in answer.text
     assert f"<td>{kafka.bootstrap_servers}</td>" in answer.text
     assert '<span class="tag">controller</span>' in answer.text
     assert "<meter" in answer.text
@@ -79,7 +80,72 @@ async def test_a_group_that_waits_for_a_member_is_named_with_that_member(kafka: 
     assert "Nothing is wrong" not in text
     assert '<a href="/group?id=it%27s">Group it\'s waits' in text
     assert "Not joined again yet: silent-" in text
-    assert f"""odradek groups waiting 'it'"'"'s' -b {kafka.bootstrap_servers}""" in text
+    assert f"""odradek groups waiting 'it'"'"'s' --bootstrap-server {kafka.bootstrap_servers}""" in text
+
+
+async def test_a_group_without_members_and_with_lag_is_named_with_a_command_of_this_cluster(kafka: Cluster) -> None:
+    kafka.create_topic("unread")
+    servers = {"bootstrap_servers": kafka.bootstrap_servers}
+    async with Producer(**servers) as producer, Admin(**servers) as admin:
+        await producer.send("unread", b"v")
+        await admin.alter_group_offsets("un read", {("unread", 0): 0})
+    settings = PageSettings(client=servers, command_options="--profile a")
+    async with visiting(settings) as visitor:
+        text = unescape((await visitor.get("/")).text)
+    assert '<a href="/group?id=un+read">Group un read has no members and a lag of 1.' in text
+    assert "odradek groups describe 'un read' --profile a</code>" in text
+
+
+async def test_a_broker_that_hangs_is_named_after_five_seconds_and_no_longer_when_it_answers(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering, versions = asyncio.Event(), Admin.describe_broker_versions
+
+    async def hung(self: Admin, broker_id: int | None = None) -> BrokerVersions:
+        if broker_id is not None:
+            await answering.wait()
+        return await versions(self, broker_id)
+
+    monkeypatch.setattr(Admin, "describe_broker_versions", hung)
+    clock, client = VirtualClock(), {"bootstrap_servers": kafka.bootstrap_servers}
+    async with visiting(PageSettings(client=client), clock=clock) as visitor:
+        for pause_s, is_named in ((0.0, False), (4.4, False), (0.2, True), (4.0, True)):
+            clock.advance(pause_s)
+            text = (await visitor.get("/")).text
+            assert ("Broker 0 has not answered for" in text) == is_named
+        assert "Broker 0 has not answered for 9 s." in text
+        assert "Nothing is wrong" not in text
+        answering.set()
+        async with asyncio.timeout(20):
+            while "has not answered" in (await visitor.get("/")).text:
+                pass
+
+
+async def test_an_answer_that_was_missing_long_ago_is_no_fault_of_now(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(_self: Admin, broker_id: int | None = None) -> BrokerVersions:
+        raise UnavailableError(f"broker {broker_id} is away")
+
+    monkeypatch.setattr(Admin, "describe_broker_versions", away)
+    clock, client = VirtualClock(), {"bootstrap_servers": kafka.bootstrap_servers}
+    async with visiting(PageSettings(client=client), clock=clock) as visitor:
+        await visitor.get("/")
+        clock.advance(3600.0)
+        assert "has not answered" not in (await visitor.get("/")).text
+
+
+@pytest.mark.parametrize(
+    ("client", "options"),
+    [
+        ({}, ""),
+        ({"bootstrap_servers": "a:1,b:2"}, " --bootstrap-server a:1,b:2"),
+        ({"bootstrap_servers": ["a:1", "b:2"]}, " --bootstrap-server a:1,b:2"),
+        ({"security_protocol": "SASL_SSL"}, " --command-config FILE"),
+    ],
+)
+async def test_commands_have_the_options_that_the_cluster_needs(client: dict[str, Any], options: str) -> None:
+    assert PageSettings(client=client).options == options
 
 
 async def test_without_a_cluster_the_page_says_so_and_the_next_request_tries_again() -> None:

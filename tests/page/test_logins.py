@@ -1,13 +1,16 @@
 """Logins with SASL credentials of the cluster, and the addresses that need them."""
 
 import asyncio
+from html import unescape
 
 import pytest
 from visitor import visiting
 
+from odradek.clients import Admin
+from odradek.clients.admin.user_credentials import UserScramCredentialUpsertion
 from odradek.model import ConfigurationError
 from odradek.page.login import Attempts, inside
-from odradek.page.settings import PageSettings, check_exposure
+from odradek.page.settings import PageSettings, check_exposure, login_settings
 from odradek.testing import Cluster
 from odradek.testing.simulation.clock import VirtualClock
 
@@ -55,6 +58,36 @@ async def test_wrong_credentials_and_foreign_cookies_open_nothing(secure_kafka: 
         assert (await visitor.post("/create-topic", {"name": "x"}, visitor.app.sessions.login_token)).status == 401
         assert (await visitor.get("/", accept="text/event-stream")).status == 401
         assert (await visitor.get("/static/page.css")).status == 200
+
+
+@pytest.mark.asyncio
+async def test_a_user_of_scram_logs_in_on_a_page_that_uses_plain_and_a_wrong_password_counts_once(
+    secure_kafka: Cluster,
+) -> None:
+    client = secure_kafka.settings("alice") | {"sasl_mechanism": "PLAIN"}
+    async with visiting(PageSettings(client=client, requires_login=True)) as visitor:
+        for user in ("alice", "nobody"):
+            refused = unescape((await visitor.post("/login", {"user": user, "password": "guessed"})).text)
+            assert "The cluster refuses the login: the user or the password is wrong" in refused
+        assert visitor.app._attempts._count["127.0.0.1", "alice"] == 1
+        async with Admin(**secure_kafka.settings()) as admin:
+            added = UserScramCredentialUpsertion(user="carol", mechanism="SCRAM-SHA-512", password="secret")
+            await admin.alter_user_scram_credentials([added])
+        async with asyncio.timeout(20):
+            while (await visitor.post("/login", {"user": "carol", "password": "secret"})).status != 303:
+                visitor.app._attempts._count.clear()  # the broker has not read the user yet
+        assert "<span>carol</span>" in (await visitor.get("/")).text
+
+
+def test_a_password_is_sent_as_it_is_only_if_the_page_does_so_or_to_a_broker_of_tls() -> None:
+    def mechanisms(**client: str) -> list[str]:
+        return [each["sasl_mechanism"] for each in login_settings(client, "alice", "x")]
+
+    strong = ["SCRAM-SHA-512", "SCRAM-SHA-256"]
+    assert mechanisms(security_protocol="SASL_PLAINTEXT") == strong
+    assert mechanisms(security_protocol="SASL_SSL") == [*strong, "PLAIN"]
+    assert mechanisms(security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN") == [*strong, "PLAIN"]
+    assert mechanisms(security_protocol="SASL_SSL", sasl_mechanism="SCRAM-SHA-256") == strong[::-1]
 
 
 def test_after_twenty_wrong_logins_a_user_of_an_address_waits_and_others_do_not() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import logging
+import shlex
 import sys
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -157,6 +158,17 @@ def chosen_address() -> str | None:
     """Return the value of `--bootstrap-server`."""
     address: str | None = _chosen(_BOOTSTRAP_SERVER)
     return address
+
+
+def cluster_arguments() -> str:
+    """Return the command's `cluster_options` as they were given, for commands on the same cluster."""
+    file = _chosen(_COMMAND_CONFIG)
+    given = {
+        "--bootstrap-server": chosen_address(),
+        "--command-config": None if file is None else str(Path(file).absolute()),
+        "--profile": _chosen(_PROFILE),
+    }
+    return " ".join(f"{option} {shlex.quote(value)}" for option, value in given.items() if value is not None)
 
 
 def admin() -> Admin:

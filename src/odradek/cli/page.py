@@ -10,7 +10,14 @@ from pathlib import Path
 
 import click
 
-from odradek.cli.common import client_settings, cluster_options, run, zookeeper_config_option, zookeeper_keys
+from odradek.cli.common import (
+    client_settings,
+    cluster_arguments,
+    cluster_options,
+    run,
+    zookeeper_config_option,
+    zookeeper_keys,
+)
 from odradek.cli.page_server import check_packages, open_page
 from odradek.model import ConfigurationError, OdradekError
 from odradek.presentation.value_formats import SCHEMA_FORMATS, Show, shower
@@ -86,7 +93,8 @@ def command(
         server, address = await open_page(
             listen, client, may_change=role == "operator", login=login, tls=tls, host_names=host_names,
             allow_anonymous_network=allow_anonymous_network, masks=masks, schemas=formats, pipelines=pipelines,
-            metadata=metadata, zookeeper=None if metadata is None else zookeeper_keys(),
+            metadata=metadata, command_options=cluster_arguments(),
+            zookeeper=None if metadata is None else zookeeper_keys(),
         )  # fmt: skip
         try:
             click.echo(f"ready: {address}")

@@ -45,10 +45,12 @@ async def open_page(
     pipelines: Sequence[Path] = (),
     metadata: str | None = None,
     zookeeper: ZookeeperKeys | None = None,
+    command_options: str | None = None,
 ) -> "tuple[PageServer, str]":
     """Open a page of the cluster with these settings of a client; return its server and its address.
 
     `metadata` is the URL of a metadata tree, which the page shows, too; `zookeeper` has the keys for it.
+    `command_options` are those of commands on the same cluster.
 
     Raises `ConfigurationError` without the packages, for an address in use, or if other machines could use it unseen.
     """
@@ -78,6 +80,7 @@ async def open_page(
         schemas=formats,
         pipelines=tuple(pipelines),
         formats={f"{name}.value": name for name in formats},
+        command_options=command_options,
         open_tree=None if metadata is None else lambda: open_reader(metadata, runtime, zookeeper=zookeeper),
     )
     server = PageServer(PageApp(settings, runtime), runtime)

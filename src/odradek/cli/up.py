@@ -118,7 +118,8 @@ def command(
     commands = [_command(number, directory, protocol, port, rest) for number in range(brokers)]
     client = {} if files is None else parse_properties(files.client.read_text(encoding="utf-8"))
     zookeeper = load(config, dict(map(key_and_value, options)))
-    opened = None if page is None else partial(_open_page, page, client, metadata, zookeeper)
+    login = "" if files is None else f" --command-config {shlex.quote(str(files.client))}"
+    opened = None if page is None else partial(_open_page, page, client, metadata, zookeeper, login)
     asyncio.run(_run(Supervisor(commands, SystemClock()), None if files is None else files.client, opened))
 
 
@@ -171,12 +172,15 @@ async def _run(
 
 
 async def _open_page(
-    listen: str, client: Mapping[str, str], metadata: str, zookeeper: ZookeeperKeys, addresses: str
+    listen: str, client: Mapping[str, str], metadata: str, zookeeper: ZookeeperKeys, login: str, addresses: str
 ) -> "PageServer":
     """Open the page of the brokers, and print its address; with --secure it acts as the administrator."""
     from odradek.clients.settings import ClientSettings, settings_of_properties
 
     settings = {**settings_of_properties(client, ClientSettings), "bootstrap_servers": addresses}
-    server, address = await open_page(listen, settings, metadata=metadata, zookeeper=zookeeper)
+    server, address = await open_page(
+        listen, settings, metadata=metadata, zookeeper=zookeeper,
+        command_options=f"--bootstrap-server {addresses}{login}",
+    )  # fmt: skip
     print(f"page: {address}", flush=True)
     return server

@@ -117,7 +117,8 @@ class PageApp:
             "asked": asked,
             "message": message,
             "problem": problem,
-            "cluster": self._settings.client.get("bootstrap_servers", "localhost:9092"),
+            "cluster": self._settings.bootstrap_servers,
+            "options": self._settings.options,
         }
 
     def _asked(self, request: Request, session: Session) -> PageRequest:

@@ -1,15 +1,16 @@
 """The login: a user's SASL credentials of the cluster make a session, if a broker accepts them."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from odradek.clients import Admin
-from odradek.model import ConfigurationError
+from odradek.model import AuthenticationError, ConfigurationError
 from odradek.page.sessions import Session, Sessions, cookie_name
 from odradek.page.settings import PageSettings, login_settings
 from odradek.runtime import Clock
@@ -54,17 +55,31 @@ async def log_in(request: Request, sessions: Sessions, settings: PageSettings, a
     user, password = form.get("user", "").strip(), form.get("password", "")
     if not user or not password or max(len(user), len(password)) > _MOST_CHARACTERS:
         raise ConfigurationError("a login needs a user and a password")
-    client = login_settings(settings.client, user, password)
     address = request.client.host if request.client is not None else ""
     attempts.begin(address, user)
-    async with Admin(**client):
-        attempts.succeed(address, user)  # a broker accepts the credentials
+    client = await _accepted(login_settings(settings.client, user, password))
+    attempts.succeed(address, user)
     session = await sessions.add(client, user)
     response = RedirectResponse(inside(request.query_params.get("next", "/")), HTTPStatus.SEE_OTHER)
     is_secure = request.url.scheme == "https"
     cookie = cookie_name("session", request.scope["port"])
     response.set_cookie(cookie, session.key, httponly=True, samesite="strict", secure=is_secure)
     return response
+
+
+async def _accepted(candidates: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the first settings that a broker accepts. Raises `AuthenticationError` if it refuses all."""
+    refusals: list[str] = []
+    for client in candidates:
+        try:
+            async with Admin(**client):
+                return client
+        except AuthenticationError as error:
+            refusals.append(str(error))
+    if len(set(refusals)) == 1:  # such as a certificate that is not trusted
+        raise AuthenticationError(refusals[0])
+    mechanisms = ", ".join(each["sasl_mechanism"] for each in candidates)
+    raise AuthenticationError(f"the user or the password is wrong, or it offers none of {mechanisms}")
 
 
 async def log_out(session: Session, sessions: Sessions, port: str) -> Response:

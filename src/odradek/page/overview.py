@@ -1,16 +1,24 @@
-"""The reading that the views of the cluster and of topics share: all topics, brokers and log directories."""
+"""The readings that the views of the cluster and of topics share: topics, brokers, log directories; silent brokers."""
 
 from collections.abc import Sequence
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, partial
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
 from odradek.clients import Admin
 from odradek.clients.admin.health import ClusterState, LogDirs, cluster_state, read_log_dirs
-from odradek.model import TopicPartition
+from odradek.model import KafkaError, TopicPartition
+from odradek.page.sessions import Session
 from odradek.page.view import PageRequest
 
+_SILENT_S: Final = 4.5
+_CLOSE_S: Final = 2.0
+"""A broker that answered so shortly before a request has been silent since that answer."""
+_UNWATCHED_S: Final = 15.0
+"""After a longer time without a look, an answer that was missing then says nothing about now."""
 _LOG_DIRS_INTERVALS: Final = 5
 """Log directories are read less often than topics, because their answers have an entry for each replica."""
 
@@ -52,9 +60,10 @@ class Overview:
 
 
 async def overview(asked: PageRequest) -> Overview:
-    """Return the state of the cluster, at most one interval old."""
+    """Return the state of the cluster, at most one interval old, or some seconds while a broker does not answer."""
 
     async def log_dirs_of(brokers: Sequence[int]) -> LogDirs:
+        silent_brokers(asked, brokers)
         interval_s = _LOG_DIRS_INTERVALS * asked.settings.interval_s
         key = ("log directories", *brokers)
         return await asked.reading(key, lambda admin: read_log_dirs(admin, brokers), interval_s)
@@ -62,7 +71,45 @@ async def overview(asked: PageRequest) -> Overview:
     async def read(admin: Admin) -> Overview:
         return Overview(await cluster_state(admin, log_dirs_of))
 
-    return await asked.reading("overview", read)
+    return await asked.recent("overview", read)
+
+
+class _Answers:
+    """When the brokers have last answered a session, and since when they have been asked without an answer."""
+
+    def __init__(self) -> None:
+        self.heard_s: dict[int, float] = {}
+        self.asked_s: dict[int, float] = {}
+        self.looked_s = 0.0
+
+
+_answers: WeakKeyDictionary[Session, _Answers] = WeakKeyDictionary()
+
+
+def silent_brokers(asked: PageRequest, brokers: Sequence[int]) -> dict[int, int]:
+    """Request an answer of each broker, and return for how many seconds those have been silent that owe one."""
+    clock, answers = asked.runtime.clock, _answers.setdefault(asked.session, _Answers())
+    if clock.monotonic() - answers.looked_s > _UNWATCHED_S:
+        answers.asked_s.clear()
+    answers.looked_s = now_s = clock.monotonic()
+
+    async def answer(broker_id: int, admin: Admin) -> None:
+        answers.asked_s.setdefault(broker_id, clock.monotonic())
+        with suppress(KafkaError):  # which is an answer
+            await admin.describe_broker_versions(broker_id)
+        answers.heard_s[broker_id] = clock.monotonic()
+        answers.asked_s.pop(broker_id, None)
+
+    silent: dict[int, int] = {}
+    for broker_id in brokers:
+        asked.begin(("answer", broker_id), partial(answer, broker_id), 1.0)
+        if broker_id in answers.asked_s:
+            asked_s = answers.asked_s[broker_id]
+            heard_s = answers.heard_s.get(broker_id, asked_s)
+            silent_s = now_s - (heard_s if asked_s - heard_s <= _CLOSE_S else asked_s)
+            if silent_s >= _SILENT_S:
+                silent[broker_id] = round(silent_s)
+    return silent
 
 
 def sizes_of(log_dirs: LogDirs) -> dict[TopicPartition, int] | None:

@@ -8,6 +8,8 @@ from typing import Any, Final
 BUSY_SHARE: Final = 4
 """The pause after a reading, as a multiple of its duration, so that a large cluster is read less often."""
 LONGEST_PAUSE_S: Final = 10.0
+_MOMENT_S: Final = 0.1
+_RECENT_S: Final = 20.0
 
 
 def pause_s(interval_s: float, duration_s: float) -> float:
@@ -20,23 +22,43 @@ class Readings:
 
     def __init__(self) -> None:
         self._tasks: dict[Hashable, asyncio.Task[Any]] = {}
+        self._recent: dict[Hashable, tuple[Any]] = {}
+        """Values by key that `recent` has returned in the last `_RECENT_S`."""
         self._running: set[asyncio.Task[Any]] = set()
         """Those that are not done, also forgotten ones, whose viewers still wait."""
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[Any]], interval_s: float) -> Any:
         """Return the kept value of `key`, or else what `read` returns."""
+        task = self.start(key, read, interval_s)
+        await asyncio.wait((task,))
+        return task.result()
+
+    async def recent(self, key: Hashable, read: Callable[[], Awaitable[Any]], interval_s: float) -> Any:
+        """Return what `get` returns, or its last value if that takes longer than a moment, as while a broker hangs."""
+        task, known = self.start(key, read, interval_s), self._recent.get(key)
+        await asyncio.wait((task,), timeout=None if known is None else _MOMENT_S)
+        if known is not None and not task.done():
+            return known[0]
+        value = task.result()
+        if known is None or known[0] is not value:
+            self._recent[key] = made = (value,)
+            asyncio.get_running_loop().call_later(_RECENT_S, self._drop_recent, key, made)
+        return value
+
+    def start(self, key: Hashable, read: Callable[[], Awaitable[Any]], interval_s: float) -> asyncio.Task[Any]:
+        """Return the task of a reading: the one that runs or is kept, or else a new one."""
         task = self._tasks.get(key)
         if task is None:
             task = self._tasks[key] = asyncio.create_task(self._read(key, read, interval_s))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
             task.add_done_callback(lambda done: done.cancelled() or done.exception())  # all viewers may have left
-        await asyncio.wait((task,))
-        return task.result()
+        return task
 
     def forget(self) -> None:
         """Forget all values, because the cluster has been changed."""
         self._tasks.clear()
+        self._recent.clear()
 
     async def close(self) -> None:
         """Cancel the running readings."""
@@ -56,6 +78,10 @@ class Readings:
             return value
         finally:
             loop.call_later(kept_s, drop)
+
+    def _drop_recent(self, key: Hashable, made: tuple[Any]) -> None:
+        if self._recent.get(key) is made:
+            del self._recent[key]
 
     def _drop(self, key: Hashable, task: asyncio.Task[Any] | None) -> None:
         if self._tasks.get(key) is task:

@@ -2,6 +2,7 @@
 
 import datetime
 import hashlib
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +40,7 @@ class Renderer:
             "bytes": size,
             "time": time_tag,
             "duration": duration,
+            "shell": shlex.quote,
             "visible": visible_text,
             "line": line_of,
         }

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from shlex import quote
+from typing import Any, Final
 
 from msgspec import Struct, field
 
@@ -10,6 +11,9 @@ from odradek.metadata.store import Reader
 from odradek.model import ConfigurationError, SecurityProtocol
 from odradek.presentation.value_formats import Show
 from odradek.security import is_loopback
+
+_LOCAL: Final = "localhost:9092"
+_SCRAM: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256")
 
 
 class PageSettings(Struct, frozen=True, kw_only=True):
@@ -35,6 +39,24 @@ class PageSettings(Struct, frozen=True, kw_only=True):
     """TOML files of pipelines, or directories with them, which the page shows."""
     open_tree: Callable[[], Reader] | None = None
     """Opens the cluster's metadata tree, which brokers do not serve; None if the page does not show it."""
+    command_options: str | None = None
+    """The options with which commands reach the cluster; by default those that `client` needs."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The brokers' addresses as one text."""
+        servers = self.client.get("bootstrap_servers", _LOCAL)
+        return servers if isinstance(servers, str) else ",".join(servers)
+
+    @property
+    def options(self) -> str:
+        """The end of each command on the page, with which it reaches the cluster."""
+        given = self.command_options
+        if given is None:
+            given = "" if self.bootstrap_servers == _LOCAL else f"--bootstrap-server {quote(self.bootstrap_servers)}"
+            if "security_protocol" in self.client:
+                given += " --command-config FILE"
+        return f" {given.strip()}".rstrip()
 
     def __repr__(self) -> str:
         return f"PageSettings(may_change={self.may_change}, requires_login={self.requires_login})"
@@ -64,8 +86,13 @@ def check_exposure(host: str, client: Mapping[str, Any], *, has_tls: bool, requi
             )
 
 
-def login_settings(client: Mapping[str, Any], user: str, password: str) -> dict[str, Any]:
-    """Return the client settings of a user who logs in, in place of the credentials of the page itself."""
+def login_settings(client: Mapping[str, Any], user: str, password: str) -> list[dict[str, Any]]:
+    """Return the client settings of a user who logs in, in place of the credentials of the page itself.
+
+    They are those to try: users of SCRAM are in the metadata tree, those of PLAIN in the brokers' files. PLAIN, which
+    sends the password, is tried last, and only if the page uses it itself, or TLS without a mechanism of its own.
+    """
     kept = {name: value for name, value in client.items() if name != "sasl_jaas_config"}
-    mechanism = client.get("sasl_mechanism") or "SCRAM-SHA-512"
-    return {**kept, "sasl_mechanism": mechanism, "sasl_username": user, "sasl_password": password}
+    own = client.get("sasl_mechanism") or ("PLAIN" if client.get("security_protocol") == "SASL_SSL" else None)
+    mechanisms = [*sorted(_SCRAM, key=lambda each: each != own), *(["PLAIN"] if own == "PLAIN" else [])]
+    return [kept | {"sasl_mechanism": each, "sasl_username": user, "sasl_password": password} for each in mechanisms]

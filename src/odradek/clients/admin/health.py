@@ -27,8 +27,10 @@ _MOST_CONFIGS: Final = 200
 _NEARLY_FULL: Final = 0.95
 _TOLERATED_IMBALANCE: Final = 0.1
 """Kafka's `leader.imbalance.per.broker.percentage`."""
+_COMMON_REPLICAS: Final = 3
+"""With as many brokers, a topic has no reason to have one replica."""
 _NAMED: Final = 5
-"""Limit of the partitions that a sentence names."""
+"""Limit of the partitions or topics that a sentence names."""
 
 
 class ClusterState(Struct, frozen=True, kw_only=True):
@@ -44,7 +46,7 @@ class ClusterState(Struct, frozen=True, kw_only=True):
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """A fault of a cluster in a sentence, `advice` on what to do, and the `command` that mends or details it."""
+    """A fault of a cluster in a sentence, `advice` on what to do, and a `command` that only reads and details it."""
 
     sentence: str
     advice: str
@@ -121,6 +123,7 @@ def problems_of(state: ClusterState) -> list[Problem]:
         *_replicas(partitions, state.min_isr),
         *_disks(state.log_dirs),
         *_leaders(partitions, state.cluster),
+        *_unreplicated(state),
     ]
     return sorted(found, key=lambda each: not each.is_severe)
 
@@ -137,8 +140,9 @@ def _brokers(cluster: ClusterDescription) -> Iterable[Problem]:
         if broker.is_fenced:
             yield Problem(
                 sentence=f"Broker {broker.broker_id} is registered, but it does not run or is fenced.",
-                advice="Start it again. If it is gone for good, move its replicas and unregister it.",
-                command=f"odradek brokers unregister {broker.broker_id}",
+                advice="Start it again. If it is gone for good, move its replicas with odradek partitions reassign, "
+                f"then run odradek brokers unregister {broker.broker_id}.",
+                command="odradek brokers list",
                 is_severe=True,
             )
 
@@ -193,8 +197,9 @@ def _disks(log_dirs: Mapping[int, Sequence[LogDirDescription] | None]) -> Iterab
                 if used >= _NEARLY_FULL:
                     yield Problem(
                         sentence=f"The disk of {each.log_dir} on broker {broker_id} is {used:.1%} full.",
-                        advice="Free space: move replicas to other brokers, or keep less of the largest topics.",
-                        command=f"odradek brokers drain {broker_id}",
+                        advice=f"Free space: keep less of the largest topics, or move replicas to other brokers, as "
+                        f"odradek brokers drain {broker_id} does.",
+                        command=f"odradek brokers describe {broker_id}",
                         is_severe=True,
                     )
 
@@ -211,9 +216,21 @@ def _leaders(partitions: _Partitions, cluster: ClusterDescription) -> Iterable[P
             yield Problem(
                 sentence=f"{elsewhere[broker_id]} of {preferred[broker_id]} partitions that broker {broker_id} is to "
                 "lead are led by other brokers.",
-                advice="The controller moves them back after some minutes. To do it now, elect the preferred leaders.",
-                command="odradek partitions elect --all",
+                advice="The controller moves them back after some minutes; odradek partitions elect --all does it now.",
+                command="odradek brokers describe",
             )
+
+
+def _unreplicated(state: ClusterState) -> Iterable[Problem]:
+    alone = [topic.name for topic in state.topics if any(len(each.replicas) == 1 for each in topic.partitions.values())]
+    if alone and len(state.cluster.brokers) >= _COMMON_REPLICAS:
+        more = f" and {len(alone) - _NAMED:,} more" if len(alone) > _NAMED else ""
+        yield Problem(
+            sentence=f"{len(alone):,} of {len(state.topics):,} topics have partitions with one replica, which cannot "
+            f"be used while that broker is down, and are lost with its disk: {', '.join(alone[:_NAMED])}{more}.",
+            advice="Add replicas with odradek partitions reassign --topic NAME --partition N --replicas ID,ID.",
+            command=f"odradek topics describe {' '.join(alone[:_NAMED])}",
+        )
 
 
 def _count(partitions: _Partitions, singular: str, plural: str) -> str:

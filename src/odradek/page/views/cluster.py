@@ -19,7 +19,7 @@ from odradek.clients.admin.versions import Versions, read_versions
 from odradek.metadata import paths
 from odradek.metadata.nodes import decode_integer
 from odradek.model import OdradekError
-from odradek.page.overview import overview
+from odradek.page.overview import overview, silent_brokers
 from odradek.page.view import Page, PageRequest, View
 from odradek.presentation.group_texts import WAITING_STATES, suspects
 
@@ -28,13 +28,18 @@ _TREE_S: Final = 1.0
 _VERSIONS_S: Final = 60.0
 _GROUPS_S: Final = 1.0
 """Limit of the wait for the groups that rebalance: a broker that has just died is still in the metadata."""
+_GROUPS_SILENT_S: Final = 0.2
+"""The same while a broker is known not to answer."""
 _GROUPS_EVERY_S: Final = 2.0
 _MOST_GROUPS: Final = 5
-"""Limit of the groups that rebalance and are described."""
+"""Limit of the groups of each kind that are shown."""
 _REBALANCING: Final = {
     **WAITING_STATES,
     "Reconciling": "waits until its members have given up partitions and taken their new ones",
 }
+_EMPTY: Final = "Empty"
+_MOST_EMPTY: Final = 50
+"""Limit of the groups without members whose lag is read."""
 _UNKNOWN: Final = Versions()
 
 
@@ -60,7 +65,7 @@ class BrokerRow(Struct, frozen=True, kw_only=True):
 
 
 class WaitingGroup(Struct, frozen=True, kw_only=True):
-    """A group that rebalances, in sentences; `address` is that of the group."""
+    """A group that rebalances, or that has lag and no members, in sentences; `address` is that of the group."""
 
     sentence: str
     advice: str
@@ -69,7 +74,7 @@ class WaitingGroup(Struct, frozen=True, kw_only=True):
 
 
 class WaitingGroups(Struct, frozen=True, kw_only=True):
-    """The first groups that rebalance, and the number of the others."""
+    """The first groups that rebalance or are not read, and the number of the others."""
 
     groups: Sequence[WaitingGroup] = ()
     more: int = 0
@@ -96,11 +101,13 @@ async def cluster(asked: PageRequest) -> ClusterPage:
     """Return the state of the cluster now."""
     state = (await overview(asked)).state
     alive = [each.broker_id for each in state.cluster.brokers if not each.is_fenced]
-    key = ("versions", *alive)
+    key, silent = ("versions", *alive), silent_brokers(asked, alive)
     waiting, versions = await asyncio.gather(
-        _waiting(asked), asked.reading(key, lambda admin: read_versions(admin, alive), _VERSIONS_S)
+        _waiting(asked, _GROUPS_SILENT_S if silent else _GROUPS_S),
+        asked.recent(key, lambda admin: read_versions(admin, alive), _VERSIONS_S),
     )
-    page = replace(cluster_page(state, versions), waiting=waiting)
+    page = cluster_page(state, versions)
+    page = replace(page, waiting=waiting, problems=[*map(_silence, silent.items()), *page.problems])
     with suppress(OdradekError, TimeoutError):
         store = asked.tree()
         async with asyncio.timeout(_TREE_S):
@@ -110,29 +117,55 @@ async def cluster(asked: PageRequest) -> ClusterPage:
     return page
 
 
-async def _waiting(asked: PageRequest) -> WaitingGroups | None:
-    """Return the groups that rebalance; None if the brokers do not list them in time, or cannot filter by state."""
+def _silence(silence: tuple[int, int]) -> Problem:
+    broker_id, seconds = silence
+    return Problem(
+        sentence=f"Broker {broker_id} has not answered for {seconds} s.",
+        advice="Its process hangs or is overloaded, or the network is cut: look at the process and its log. Clients "
+        "wait for the partitions that it leads, until its session ends and other brokers lead them.",
+        command="odradek brokers list",
+        is_severe=True,
+    )
+
+
+async def _waiting(asked: PageRequest, limit_s: float) -> WaitingGroups | None:
+    """Return the groups to look at; None if the brokers do not list them in time, or cannot filter by state."""
     try:
-        async with asyncio.timeout(_GROUPS_S):
-            return await asked.reading("waiting groups", _read_waiting, _GROUPS_EVERY_S)
+        async with asyncio.timeout(limit_s):
+            return await asked.recent("waiting groups", _read_waiting, _GROUPS_EVERY_S)
     except (OdradekError, TimeoutError):
         return None
 
 
 async def _read_waiting(admin: Admin) -> WaitingGroups:
-    listed = [each.group_id for each in await admin.list_groups(states=_REBALANCING)]
-    described = await admin.describe_groups(listed[:_MOST_GROUPS]) if listed else {}
-    groups = [
-        WaitingGroup(
-            sentence=f"Group {each.group_id} {_REBALANCING[each.group_state]}.",
-            advice=" ".join(suspects(each)),
-            command=f"odradek groups waiting {quote(each.group_id)}",
-            address=f"/group?{urlencode({'id': each.group_id})}",
-        )
-        for each in described.values()
-        if isinstance(each, GroupDescription) and each.group_state in _REBALANCING
-    ]
-    return WaitingGroups(groups=groups, more=max(0, len(listed) - _MOST_GROUPS))
+    listed = await admin.list_groups(states=[*_REBALANCING, _EMPTY])
+    moving = [each.group_id for each in listed if each.group_state != _EMPTY]
+    empty = [each.group_id for each in listed if each.group_state == _EMPTY]
+    chosen = moving[:_MOST_GROUPS] + empty[:_MOST_EMPTY]
+    described = await admin.describe_groups(chosen) if chosen else {}
+    groups = [each for each in described.values() if isinstance(each, GroupDescription)]
+    unread = [each for each in groups if each.group_state == _EMPTY and each.lag]
+    found = [_waiting_group(each) for each in groups if each.group_state in _REBALANCING]
+    found += [_unread_group(each) for each in unread[:_MOST_GROUPS]]
+    return WaitingGroups(groups=found, more=max(0, len(moving) - _MOST_GROUPS) + max(0, len(unread) - _MOST_GROUPS))
+
+
+def _waiting_group(group: GroupDescription) -> WaitingGroup:
+    return WaitingGroup(
+        sentence=f"Group {group.group_id} {_REBALANCING[group.group_state]}.",
+        advice=" ".join(suspects(group)),
+        command=f"odradek groups waiting {quote(group.group_id)}",
+        address=f"/group?{urlencode({'id': group.group_id})}",
+    )
+
+
+def _unread_group(group: GroupDescription) -> WaitingGroup:
+    return WaitingGroup(
+        sentence=f"Group {group.group_id} has no members and a lag of {group.lag:,}.",
+        advice="Nothing reads its records: start its consumers, or delete the group if it is not needed any more.",
+        command=f"odradek groups describe {quote(group.group_id)}",
+        address=f"/group?{urlencode({'id': group.group_id})}",
+    )
 
 
 def cluster_page(state: ClusterState, versions: Versions = _UNKNOWN) -> ClusterPage:

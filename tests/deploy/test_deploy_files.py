@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from odradek.cli.serve import command as serve
 from odradek.config import BrokerConfig, parse_properties, read_environment
 from odradek.metrics.catalog import ALL, Kind
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
 RULES = yaml.safe_load((DEPLOY / "prometheus/rules.yml").read_text())
 COMPOSE = yaml.safe_load((DEPLOY / "container/compose.yaml").read_text())
 OTHERS = {"up", "process_open_fds", "process_max_fds", "process_resident_memory_bytes"}
@@ -108,3 +110,34 @@ def test_the_files_and_variables_of_each_deployment_make_a_broker_of_a_replicate
         assert config.offsets_topic_replication_factor == 3
         ids.append(config.broker_id)
     assert ids == [1, 1, 2, 3, 0]
+
+
+def test_the_image_is_built_from_the_package_alone() -> None:
+    """Everything is ignored but what the build reads; the build mounts it, so that no layer has the sources."""
+    ignored, *kept = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line[0] != "#"]
+    assert ignored == "*"
+    paths = {Path(line[1:]) for line in kept if line.startswith("!")}
+    assert all((ROOT / path).exists() for path in paths)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    needed = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
+    needed |= {str(Path(package).parent) for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]}
+    build = (DEPLOY / "container/Containerfile").read_text()
+    needed |= set(re.findall(r"cp /tmp/odradek/(\S+)", build))
+    assert paths == {Path(path) for path in needed}
+    assert "RUN --mount=type=bind,target=/tmp/odradek,rw" in build
+    assert not re.search("^(COPY|ADD) ", build, re.MULTILINE)
+
+
+def test_a_namespace_of_kubernetes_comes_before_what_is_in_it() -> None:
+    there = set()
+    for document in yaml.safe_load_all((DEPLOY / "kubernetes/odradek.yaml").read_text()):
+        if document["kind"] == "Namespace":
+            there.add(document["metadata"]["name"])
+        else:
+            assert document["metadata"]["namespace"] in there
+
+
+def test_the_page_names_each_variable_that_differs_between_hosts() -> None:
+    (step,) = re.findall(r"^\| 5 \|.*$", (ROOT / "docs/deployment.md").read_text(), re.MULTILINE)
+    for name in parse_properties((DEPLOY / "systemd/environment").read_text()):
+        assert f"`{name}`" in step

@@ -120,7 +120,9 @@ def test_the_image_is_built_from_the_package_alone() -> None:
     assert all((ROOT / path).exists() for path in paths)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     needed = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
-    needed |= {str(Path(package).parent) for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]}
+    needed |= {
+        str(Path(package).parent) for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    }
     build = (DEPLOY / "container/Containerfile").read_text()
     needed |= set(re.findall(r"cp /tmp/odradek/(\S+)", build))
     assert paths == {Path(path) for path in needed}

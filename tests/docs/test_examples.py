@@ -12,7 +12,21 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from fenced_blocks import LANGUAGES, NOT_RUN, PAGES, ROOT, Example, examples, run_python, run_shell
+from fenced_blocks import (
+    COMPARED_ELSEWHERE,
+    ENDLESS,
+    LANGUAGES,
+    NOT_RUN,
+    PAGES,
+    PRINTS,
+    ROOT,
+    Example,
+    check_printed,
+    examples,
+    run_python,
+    run_shell,
+    shell_steps,
+)
 from test_lab_live import living_group
 
 from odradek.clients.admin import NewTopic
@@ -48,25 +62,27 @@ HERE: Final = [page for page in PAGES if page.name not in RUN_ELSEWHERE]
 
 
 @pytest.mark.parametrize("page", HERE, ids=[page.name for page in HERE])
-def test_the_examples_of_a_page_run(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run = [example for example in examples(page) if example.is_run]
     for example in run:
         if example.language in FILES and example.title:
             (tmp_path / example.title).write_text(example.text)
-    live = [each for each in run if each.language in ("python", "sh", "console") and not each.is_test]
-    live = [each for each in live if not each.needs_spark]
+    live = [each for each in run if each.language in ("python", "sh", "console") or each.title == PRINTS]
+    live = [each for each in live if not each.is_test and not each.needs_spark]
     if not live:
         return
     with ServedBroker(tmp_path / "odradek-data", options=OPTIONS) as broker:
         servers = broker.bootstrap_servers
         with PREPARED.get(page.name, lambda _: nullcontext())(servers):
+            printed = ""
             for example in live:
-                (run_python if example.language == "python" else run_shell)(example, servers)
-                # Those of the README print the record that its first one writes.
-                assert page.name != "README.md" or example.language == "sh" or "b'hello'" in capsys.readouterr().out
+                if example.title == PRINTS:
+                    check_printed(example, printed)
+                elif example.language == "python":
+                    printed = run_python(example, servers)
+                else:
+                    run_shell(example, servers)
 
 
 def test_the_examples_that_are_tests_pass(tmp_path: Path) -> None:
@@ -98,3 +114,10 @@ def test_every_block_has_a_known_language_and_few_are_not_run() -> None:
     assert all((ROOT / test).is_file() for test in RUN_ELSEWHERE.values())
     assert all(len(reason) > 10 for reason in reasons)
     assert len(reasons) <= len(found) / 8
+
+
+def test_all_that_a_page_says_a_command_prints_is_compared() -> None:
+    steps = [(each, step) for page in PAGES for each in examples(page, "console") for step in shell_steps(each)]
+    endless = {each.page.name for each, (command, output) in steps if each.is_run and output and ENDLESS.match(command)}
+    assert endless == COMPARED_ELSEWHERE.keys()
+    assert all((ROOT / test).is_file() for test in COMPARED_ELSEWHERE.values())

@@ -50,7 +50,12 @@ def rerun(page: str, folder: Path) -> None:
 def _output(command: list[str], folder: Path) -> str:
     print("odradek", shlex.join(command), flush=True)
     done = subprocess.run(
-        [sys.executable, "-m", "odradek", *command], cwd=folder, stdout=subprocess.PIPE, text=True, check=True
+        [sys.executable, "-m", "odradek", *command],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
     )
     return done.stdout
 

@@ -153,6 +153,7 @@ def test_values_of_kafkas_keys_become_texts() -> None:
             "sink.topic is flights, which streams.flights reads",
         ),
         ('path = "out"', 'path = "out"\npartitioned_by = ["x"]', "did you mean partition_by?"),
+        ("topics = [", "topcis = [", "there is no key streams.flights.topcis: did you mean topics?"),
         ('servers = "localhost:9092"', 'servers = "l:1"\nmin_partitions = 0', "source.min_partitions is at least 1"),
         ('servers = "localhost:9092"', 'servers = "l:1"\nfail_on_data_loss = 1', "must be true or false"),
         ('servers = "localhost:9092"', 'servers = "l:1"\nconsume_mode = "x"', "is one of direct, group, not 'x'"),

@@ -179,6 +179,8 @@ def test_faults_that_are_not_there_are_refused_in_a_sentence():
         for nothing in ("NOT_THE_LEADER", 4711, 0, "NONE"):
             with pytest.raises(ValueError, match="Kafka has no error"):
                 cluster.fail_next("produce", nothing)
+        with pytest.raises(ValueError, match="did you mean NOT_ENOUGH_REPLICAS"):
+            cluster.fail_next("produce", "NOT_ENOUGH_REPLICA")
         with pytest.raises(ValueError, match="times must be at least 1"):
             cluster.fail_next("produce", 6, times=0)
         with pytest.raises(ValueError, match="no broker 5"):

@@ -122,14 +122,14 @@ class TomlTable:
                 raise self._unknown(key, hint)
 
     def error(self, key: str, problem: str) -> TomlKeyError:
-        """Return an error about a key."""
+        """Return an error about a key: if it is missing, one that names a similar key in its place."""
+        if key not in self._values and (near := self._misspelled(key)):
+            return self._unknown(near, f": did you mean {key}?")
         return TomlKeyError(self._name(key), f"{self._name(key)} {problem}")
 
     def _value(self, key: str, kind: type[T], default: T | None = None) -> T:
         if not self.has(key):
             if default is None:
-                if near := self._misspelled(key):
-                    raise self._unknown(near, f": did you mean {key}?")
                 raise self.error(key, "is missing")
             return default
         value = self._values[key]

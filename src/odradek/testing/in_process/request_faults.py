@@ -11,6 +11,7 @@ from odradek.broker.serving.apis import apis
 from odradek.broker.serving.error_responses import error_response
 from odradek.broker.serving.responses import message_frame
 from odradek.model import ErrorCode
+from odradek.model.suggestions import similar_names
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.headers import decode_request_header
 from odradek.protocol.messages.message_codec import decode_request
@@ -161,10 +162,9 @@ def api_named(name: str | ApiKey) -> ApiKey:
 
 def error_named(error: str | int | ErrorCode) -> ErrorCode:
     """Return an error by its name, in any case, or its number."""
-    if isinstance(error, str):
-        found = ErrorCode.__members__.get(error.lower())
-    else:
-        found = next((each for each in ErrorCode if each == error), None)
-    if found is None or found is ErrorCode.none:
-        raise ValueError(f"Kafka has no error {error!r}; one is NOT_LEADER_OR_FOLLOWER, which is 6")
+    found = ErrorCode.__members__.get(str(error).lower()) or next((each for each in ErrorCode if each == error), None)
+    if not found:  # `none` is 0
+        near = similar_names(str(error).lower(), ErrorCode.__members__)
+        hint = f"did you mean {near[0].upper()}?" if near else "one is NOT_LEADER_OR_FOLLOWER, which is 6"
+        raise ValueError(f"Kafka has no error {error!r}; {hint}")
     return found

@@ -13,8 +13,9 @@ from transactional_client import TransactionalClient
 
 from odradek.broker.serving.api_permissions import PERMISSIONS
 from odradek.broker.serving.apis import apis
+from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.security import ResourceType
+from odradek.security import AclOperation, ResourceType
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import World
 from tests.scenes import played
@@ -86,6 +87,8 @@ def wanted(api: ApiKey, version: int, topic_id: UUID) -> list[dict[str, Any]]:
         everything = {"topics": []}
     elif api is ApiKey.OFFSET_FETCH and version < 2:
         return [request]
+    if api is ApiKey.DESCRIBE_TOPIC_PARTITIONS:
+        return [request, *({**request, "topics": [], "response_partition_limit": limit} for limit in (1, 2, 2000))]
     return [request, {**request, **everything}]
 
 
@@ -109,3 +112,21 @@ async def test_no_response_names_what_the_principal_may_not_describe(world: Worl
             for version in apis()[api].served:
                 for request in wanted(api, version, topic_id):
                     assert not await shows(client, api, version, request), (may_others, api.name, version)
+
+
+@played
+async def test_a_name_that_collides_with_a_hidden_topic_is_refused_without_naming_it(world: World) -> None:
+    setting = await Setting(world).begin()
+    await setting.client.create_topic("dotted.name")
+
+    async def refusal() -> str:
+        topic = {"name": "dotted_name", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+        request = {"topics": [topic], "timeout_ms": 1000, "validate_only": False}
+        (answer,) = (await setting.client.ask(ApiKey.CREATE_TOPICS, request, 7)).topics
+        assert answer.error_code == ErrorCode.invalid_topic_exception
+        return str(answer.error_message)
+
+    assert "collides with dotted.name" in await refusal()
+    setting.rules.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "dotted.name")
+    assert "collides with an existing topic" in await refusal()
+    assert "dotted.name" not in await refusal()

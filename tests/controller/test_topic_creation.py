@@ -35,7 +35,7 @@ def plan(wanted: NewTopic, *, existing=(), brokers=BROKERS, away=(), config=None
         (NewTopic(name=".."), (), ErrorCode.invalid_topic_exception, "can't be"),
         (NewTopic(name="x" * 250), (), ErrorCode.invalid_topic_exception, "249"),
         (NewTopic(name="a"), ("a",), ErrorCode.topic_already_exists, "exists"),
-        (NewTopic(name="a.b"), ("c", "a_b"), ErrorCode.invalid_topic_exception, "collide with a_b"),
+        (NewTopic(name="a.b"), ("c", "a_b"), ErrorCode.invalid_topic_exception, "collides with a_b"),
         (NewTopic(name="a_b"), ("a.b", "a_b"), ErrorCode.topic_already_exists, "exists"),
         (NewTopic(name="a", num_partitions=0), (), ErrorCode.invalid_partitions, "at least 1"),
         (NewTopic(name="a", num_partitions=-2), (), ErrorCode.invalid_partitions, "at least 1"),

@@ -73,6 +73,22 @@ class TopicCreation(Struct, frozen=True, kw_only=True):
     error: KafkaError | None = None
 
 
+class TopicCollisionError(KafkaError):
+    """A topic's name collides with the topics `others`, which only its text for principals that may describe them has."""
+
+    def __init__(self, name: str, others: Collection[str]) -> None:
+        self.name = name
+        self.others = others
+        super().__init__(ErrorCode.invalid_topic_exception, self._text(", ".join(sorted(others))))
+
+    def without_names(self) -> KafkaError:
+        """Return the error for a principal that may not describe all of the topics."""
+        return KafkaError(self.code, self._text("an existing topic"))
+
+    def _text(self, others: str) -> str:
+        return f"the topic {self.name} collides with {others}: '.' and '_' count as one here"
+
+
 class ExistingTopicNames:
     """The existing topic names, and Kafka's rule for collisions: metrics write both `.` and `_` as `_`.
 
@@ -97,9 +113,7 @@ class ExistingTopicNames:
         if name in self._names:
             raise KafkaError(ErrorCode.topic_already_exists, f"the topic {name} exists")
         if collisions := self._flat.get(name.replace(".", "_")):
-            others = ", ".join(sorted(collisions))
-            message = f"the topic {name} would collide with {others}: '.' and '_' count as one here"
-            raise KafkaError(ErrorCode.invalid_topic_exception, message)
+            raise TopicCollisionError(name, collisions)
 
 
 def plan_topic(

@@ -15,7 +15,7 @@ from odradek.broker.parts import HasConfig, HasQuotas
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
 from odradek.config import BrokerConfig, describe_topic
-from odradek.controller import NewTopic, TopicCreation
+from odradek.controller import NewTopic, TopicCollisionError, TopicCreation
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
@@ -71,7 +71,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
         "topics": [
             _without_config(result) if name in hidden and created[name].error is None else result
             async for name in cooperatively(named)
-            for result in (_result(created[name], config),)
+            for result in (_result(context, created[name], config),)
         ]
     }
 
@@ -108,9 +108,14 @@ def _partitions(config: BrokerConfig, topic: NewTopic) -> int:
     return config.num_partitions if count == -1 else max(count, 0)
 
 
-def _result(creation: TopicCreation, config: Callable[[Overrides], list[dict[str, Any]]]) -> dict[str, Any]:
+def _result(
+    context: RequestContext, creation: TopicCreation, config: Callable[[Overrides], list[dict[str, Any]]]
+) -> dict[str, Any]:
     if creation.error is not None or creation.plan is None:
         error = creation.error or KafkaError(ErrorCode.unknown_server_error)
+        if isinstance(error, TopicCollisionError):
+            if context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, error.others, quietly=True):
+                error = error.without_names()
         return {
             "name": creation.name,
             "topic_id": None,

@@ -27,17 +27,18 @@ def handle(broker: HasImage, context: RequestContext, message: Any) -> dict[str,
     if cursor is not None and (cursor.partition_index < 0 or (names and cursor.topic_name not in names)):
         return {"topics": [_failed(name, ErrorCode.invalid_request, NOT_ASKED_FOR) for name in sorted(names)]}
     denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names or broker.image.topics, quietly=not names)
+    # A page must not begin at a topic that the client did not name and may not know.
+    shown = names or broker.image.topics.keys() - denied
     first_topic, first_partition = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
     topics: list[dict[str, Any]] = []
     room = max(min(message.response_partition_limit, MOST_PARTITIONS), 1)
-    for name in sorted(names or broker.image.topics):
+    for name in sorted(shown):
         if name < first_topic:
             continue
         if not room:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
         if name in denied:
-            if names:
-                topics.append(_failed(name, ErrorCode.topic_authorization_failed, NOT_ASKED_FOR))
+            topics.append(_failed(name, ErrorCode.topic_authorization_failed, NOT_ASKED_FOR))
             continue
         operations = context.authorized_operations(ResourceType.TOPIC, name)
         topic = broker.image.topics.get(name)

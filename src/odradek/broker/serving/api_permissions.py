@@ -73,7 +73,9 @@ PERMISSIONS: Final[Mapping[ApiKey, ApiPermissions]] = {
     ApiKey.SASL_HANDSHAKE: ApiPermissions(),
     ApiKey.SASL_AUTHENTICATE: ApiPermissions(),
     ApiKey.API_VERSIONS: ApiPermissions(),
-    ApiKey.CREATE_TOPICS: ApiPermissions(items=(*_CREATE, Permission(AclOperation.DESCRIBE_CONFIGS, _TOPIC))),
+    ApiKey.CREATE_TOPICS: ApiPermissions(
+        items=(*_CREATE, Permission(AclOperation.DESCRIBE_CONFIGS, _TOPIC), _DESCRIBE_TOPIC)
+    ),
     ApiKey.DELETE_TOPICS: ApiPermissions(items=(_DELETE_TOPIC,)),
     ApiKey.DELETE_RECORDS: ApiPermissions(items=(_DELETE_TOPIC,)),
     ApiKey.INIT_PRODUCER_ID: ApiPermissions(

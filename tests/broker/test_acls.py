@@ -298,6 +298,19 @@ def test_refusals_and_changes_are_logged_in_kafkas_words(seed: int, caplog: pyte
     play(seed, scene)
 
 
+def test_every_change_is_logged_whatever_others_of_the_principal_were(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene(world: World) -> None:
+        async with admin(world) as root:
+            for number in range(150):
+                await root.alter_client_quotas(QuotaEntity(user=f"user-{number}"), {"producer_byte_rate": 5})
+        assert [each.split("'")[1] for each in lines(caplog)] == [f"user-{number}" for number in range(150)]
+
+    caplog.set_level(logging.INFO, "odradek.authorizer")
+    play(seed, scene)
+
+
 def test_a_broker_that_is_no_super_user_is_named_in_the_log(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     async def scene(world: World) -> None:
         await world.start(0)

@@ -1,10 +1,11 @@
 """Environment variables of Kafka's container images: which keys they are, and what becomes of those of KRaft."""
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
-from odradek.config import BrokerConfig, read_environment
+from odradek.config import BrokerConfig, load, read_environment
 from odradek.model import ConfigurationError
 
 KAFKAS_EXAMPLE = {
@@ -28,7 +29,7 @@ KAFKAS_EXAMPLE = {
 
 def test_the_variables_of_kafkas_example_make_a_broker_and_say_what_has_no_effect() -> None:
     settings = read_environment(KAFKAS_EXAMPLE)
-    config = BrokerConfig.parse(settings.properties)
+    config = BrokerConfig.parse({**settings.derived, **settings.properties})
     assert (config.broker_id, config.listeners) == (1, ("PLAINTEXT://:19092", "PLAINTEXT_HOST://:9092"))
     assert (config.offsets_topic_replication_factor, config.group_initial_rebalance_delay_ms) == (1, 0)
     assert settings.metadata is None
@@ -43,24 +44,44 @@ def test_the_variables_of_kafkas_example_make_a_broker_and_say_what_has_no_effec
     [
         ({"KAFKA_LOG_RETENTION_MS": "5"}, {"log.retention.ms": "5"}),
         ({"KAFKA_CFG_LOG_RETENTION_MS": "5"}, {"log.retention.ms": "5"}),
-        ({"KAFKA_LOG_DIR": "/data"}, {"log.dirs": "/data"}),
         ({"KAFKA_LOG_DIR": "/data", "KAFKA_LOG_DIRS": "/more"}, {"log.dirs": "/more"}),
         ({"KAFKA_LOG_RETENTION_MS": " "}, {}),
         ({"KAFKA_LISTENER_NAME_A__B___C_X": "y"}, {"listener.name.a_b-c.x": "y"}),
         ({"kafka_log_retention_ms": "5", "HOME": "/root"}, {}),
         ({"KAFKA_BROKER_ID": "3", "KAFKA_NODE_ID": "3"}, {"broker.id": "3"}),
         ({"KAFKA_NUM_IO_THREADS": "8"}, {"num.io.threads": "8"}),
-        (
-            {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://broker:9092,HOST://localhost:29092"},
-            {
-                "advertised.listeners": "PLAINTEXT://broker:9092,HOST://localhost:29092",
-                "listeners": "PLAINTEXT://:9092,HOST://:29092",
-            },
-        ),
     ],
 )
 def test_a_variable_is_a_key_by_the_rules_of_the_images(variables: Any, properties: Any) -> None:
     assert read_environment(variables).properties == properties
+
+
+ADVERTISED: Final = {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://broker:9092,HOST://localhost:29092"}
+
+
+@pytest.mark.parametrize(
+    ("file", "more", "listeners", "log_dirs"),
+    [
+        ("", {}, ("PLAINTEXT://:9092", "HOST://:29092"), ("/data",)),
+        ("listeners=PLAINTEXT://10.0.0.1:1,HOST://:2\n", {}, ("PLAINTEXT://10.0.0.1:1", "HOST://:2"), ("/data",)),
+        ("log.dirs=/file\n", {}, ("PLAINTEXT://:9092", "HOST://:29092"), ("/file",)),
+        ("log.dirs=/file\n", {"KAFKA_LOG_DIRS": "/more"}, ("PLAINTEXT://:9092", "HOST://:29092"), ("/more",)),
+        (
+            "listeners=PLAINTEXT://:1,HOST://:2\n",
+            {"KAFKA_LISTENERS": "PLAINTEXT://:3,HOST://:4"},
+            ("PLAINTEXT://:3", "HOST://:4"),
+            ("/data",),
+        ),
+    ],
+)
+def test_what_variables_only_imply_gives_way_to_the_file(
+    tmp_path: Path, file: str, more: dict[str, str], listeners: tuple[str, ...], log_dirs: tuple[str, ...]
+) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text(file + "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,HOST:PLAINTEXT\n")
+    settings = read_environment({**ADVERTISED, "KAFKA_LOG_DIR": "/data", **more})
+    config = load(str(path), settings.properties, defaults=settings.derived)
+    assert (config.listeners, config.log_dirs) == (listeners, log_dirs)
 
 
 def test_a_quorum_of_several_needs_a_tree_that_they_share() -> None:

@@ -73,7 +73,7 @@ _VALIDATOR: Final = JsonWebTokenValidator(
 
 
 def _scram_server(mechanism: str) -> ScramServer:
-    return ScramServer(mechanism, {_USER: _SCRAM[mechanism]}.get, nonce="server", secret=b"s")
+    return ScramServer(mechanism, {_USER: _SCRAM[mechanism]}.get, lambda _: (b"salt", 4096), nonce="server")
 
 
 _SERVERS: Final[dict[str, Callable[[], SaslServer]]] = {

@@ -15,6 +15,7 @@ from odradek.metadata.nodes import (
     BrokerDirectoriesNode,
     BrokerNode,
     ClusterIdNode,
+    ClusterSecretNode,
     ConfigNode,
     ConsumerNode,
     ControllerNode,
@@ -128,6 +129,12 @@ NODES = [
             "directories": {"aaa": {"path": "/a"}, "bbb": {"path": "/b", "forgotten": True, "old": True}},
             "accepted": {"flights": [1]},
         },
+    ),
+    (
+        paths.CLUSTER_SECRET,
+        "/cluster/secret",
+        ClusterSecretNode(secret=b"\x01\xff"),
+        {"version": 1, "secret": "01ff"},
     ),
     (paths.CLUSTER_ID, "/cluster/id", ClusterIdNode(cluster_id="abc"), {"version": "1", "id": "abc"}),
     (

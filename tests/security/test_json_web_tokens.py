@@ -84,7 +84,7 @@ def test_a_signed_token_is_its_subjects_until_it_expires(key: Any, algorithm: st
 
 
 def test_names_of_claims_are_configured() -> None:
-    checked = validator(subject_claim="preferred_username").check(token(sub=None, preferred_username=" bob "))
+    checked = validator(subject_claim="preferred_username").check(token(sub=None, preferred_username="bob"))
     assert checked.user == "bob"
     assert validator(audiences=(), issuer=None).check(token(aud=["x"], iss="y")).user == "alice"
 
@@ -140,7 +140,11 @@ def with_its_own_key() -> str:
         (lambda: token(exp=NOW_S - 30), "it has expired"),
         (lambda: token(nbf=NOW_S + 31), "not valid yet"),
         (lambda: token(sub=None), "the claim sub is not a user's name"),
-        (lambda: token(sub="  "), "the claim sub is not a user's name"),
+        (lambda: token(sub=""), "the claim sub is not a user's name"),
+        (lambda: token(sub="  "), "the claim sub begins or ends with a blank"),
+        (lambda: token(sub="admin\u00a0"), "the claim sub begins or ends with a blank"),
+        (lambda: token(sub="\u2003admin"), "the claim sub begins or ends with a blank"),
+        (lambda: token(sub="admin\n"), "the claim sub begins or ends with a blank"),
         (lambda: token(scope={"a": 1}), "the claim scope is neither a text nor a list"),
         *((lambda text=text: text, "") for text in ("", "x", "a.b", "a.b.c", "..", "é.é.é", "a" * 9999)),
     ],

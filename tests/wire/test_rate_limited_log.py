@@ -42,3 +42,17 @@ def test_a_client_that_makes_up_kinds_of_lines_gets_one_for_all_the_others(caplo
         Simulation(0).run(scene())
     assert len(caplog.records) == MOST_KEYS + 2
     assert caplog.messages[-1].startswith(f"{1_000 - MOST_KEYS - 1} more lines like this one")
+
+
+def test_lines_of_one_owner_do_not_hide_those_of_another(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        log = RateLimitedLog(logging.getLogger("odradek.wire"))
+        for number in range(1_000):
+            log.log(number, logging.INFO, "mallory does %d", number, owner="mallory")
+        log.log("login", logging.INFO, "alice is refused", owner="alice")
+        await asyncio.sleep(200)
+
+    with caplog.at_level("INFO"):
+        Simulation(0).run(scene())
+    assert caplog.messages.count("alice is refused") == 1
+    assert len([each for each in caplog.messages if each.startswith("mallory")]) == MOST_KEYS + 1

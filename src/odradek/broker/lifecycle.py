@@ -20,6 +20,7 @@ from typing import Final
 
 from odradek.broker.authentication.authorization import create_authorizer
 from odradek.broker.authentication.listener_security import inter_broker_security
+from odradek.broker.authentication.scram_users import ScramUsers
 from odradek.broker.auto_topic_creation_manager import AutoTopicCreationManager
 from odradek.broker.cleaner_workers import CleanerWorkers
 from odradek.broker.cluster.counted_store import CountedStore
@@ -69,7 +70,6 @@ from odradek.model import KafkaError, StorageError, TopicPartition, UnavailableE
 from odradek.model.names import ADMIN_CLIENT_ID
 from odradek.runtime import Runtime
 from odradek.security import ALLOW_ALL
-from odradek.security.sasl import ScramCredential, decode_credential
 from odradek.wire.client_authentication import ClientSecurity
 
 _log = logging.getLogger("odradek.broker")
@@ -127,7 +127,7 @@ class Broker:
             self.admission,
             self.quotas,
             most_connections=most_connections,
-            scram_credentials=self._scram_credential,
+            scram_users=ScramUsers(lambda: self.image),
         )
         security = inter_broker_security(config, runtime)
         self.fence = Fence(store, runtime.clock)
@@ -277,10 +277,6 @@ class Broker:
         """Return the endpoints for the registration: first that of the listener for brokers."""
         first = inter_broker_listener(self.config)
         return sorted(self.endpoints, key=lambda each: each.name != first)
-
-    def _scram_credential(self, mechanism: str, user: str) -> ScramCredential | None:
-        text = self.image.user_configs.get(user, {}).get(mechanism)
-        return None if text is None else decode_credential(text)
 
     @property
     def controller(self) -> Controller:

@@ -102,7 +102,7 @@ def command(
         for key in given.keys() & options_set.keys():
             _log.warning("-o %s=%s has no effect, because a flag sets %s", key, options_set[key], given[key])
         overrides = {**environment.properties, **options_set, **given}
-        loaded = load(config, overrides)
+        loaded = load(config, overrides, defaults=environment.derived)
         metrics = None if metrics_listen is None else parse_host_port(metrics_listen)
         if not allow_anonymous_network:
             _check_exposure(loaded, metrics)

@@ -79,7 +79,7 @@ class Definition:
 
     def parse(self, text: str) -> Value:
         """Return the value of `text`. Raises `ConfigurationError` if it is invalid or not supported."""
-        value = self._read(text.strip())
+        value = self._read(text.strip(" \t\r\n"))  # as Java's trim: other blanks may be part of a name or a password
         self.check(value)
         return value
 

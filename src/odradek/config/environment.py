@@ -30,9 +30,13 @@ _QUORUM: Final = ("controller.quorum.voters", "controller.quorum.bootstrap.serve
 
 
 class EnvironmentSettings(Struct, frozen=True, kw_only=True):
-    """Keys with their texts, the metadata's URL if the variables name one, and lines for the log."""
+    """Keys with their texts, the metadata's URL if the variables name one, and lines for the log.
+
+    `derived` has keys that no variable names, but another one gives a value: a file's own value of them is stronger.
+    """
 
     properties: Mapping[str, str]
+    derived: Mapping[str, str]
     metadata: str | None
     notes: tuple[str, ...]
 
@@ -44,9 +48,10 @@ def read_environment(variables: Mapping[str, str], *, metadata: str | None = Non
     """
     properties, names = _keys(variables)
     notes: list[str] = []
-    _name_the_broker(properties, notes)
+    derived: dict[str, str] = {}
+    _name_the_broker(properties, derived, notes)
     url = _metadata(properties, metadata, notes)
-    _listeners(properties, notes)
+    _listeners(properties, derived, notes)
     if ids := [name for name in _CLUSTER_IDS if variables.get(name)]:
         notes.append(f"{ids[0]} has no effect: the metadata tree has the cluster's id")
     meant, others = divided(properties, BrokerConfig.definitions())
@@ -55,7 +60,7 @@ def read_environment(variables: Mapping[str, str], *, metadata: str | None = Non
     if unknown:
         notes.append(f"no keys of a broker, ignored: {', '.join(sorted(names[key] for key in unknown))}")
     known = meant | {key: text for key, text in others.items() if key not in unknown}
-    return EnvironmentSettings(properties=known, metadata=url, notes=tuple(notes))
+    return EnvironmentSettings(properties=known, derived=derived, metadata=url, notes=tuple(notes))
 
 
 def _keys(variables: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -72,7 +77,7 @@ def _keys(variables: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]
     return properties, names
 
 
-def _name_the_broker(properties: dict[str, str], notes: list[str]) -> None:
+def _name_the_broker(properties: dict[str, str], derived: dict[str, str], notes: list[str]) -> None:
     """Turn `node.id`, `process.roles` and `log.dir` into what this broker has."""
     roles = properties.pop("process.roles", "broker")
     if "broker" not in roles:
@@ -84,7 +89,7 @@ def _name_the_broker(properties: dict[str, str], notes: list[str]) -> None:
             raise ConfigurationError(f"node.id is {node_id}, and broker.id is {properties['broker.id']}; set one")
         notes.append(f"node.id is used as broker.id: {node_id}")
     if directory := properties.pop("log.dir", None):
-        properties.setdefault("log.dirs", directory)
+        derived["log.dirs"] = directory
 
 
 def _metadata(properties: dict[str, str], metadata: str | None, notes: list[str]) -> str | None:
@@ -103,7 +108,7 @@ def _metadata(properties: dict[str, str], metadata: str | None, notes: list[str]
     return url
 
 
-def _listeners(properties: dict[str, str], notes: list[str]) -> None:
+def _listeners(properties: dict[str, str], derived: dict[str, str], notes: list[str]) -> None:
     """Remove the listeners of KRaft controllers; listen on every interface for what is advertised alone."""
     controllers = {each.strip().upper() for each in properties.pop("controller.listener.names", "").split(",")} - {""}
     for key in ("listeners", "advertised.listeners"):
@@ -114,4 +119,4 @@ def _listeners(properties: dict[str, str], notes: list[str]) -> None:
             notes.append(f"{key}: without {', '.join(sorted(controllers))}, as controllers have no listener here")
     if "listeners" not in properties and (advertised := properties.get("advertised.listeners")):
         addresses = [parse_listener(each) for each in advertised.split(",") if each.strip()]
-        properties["listeners"] = ",".join(f"{each.name}://:{each.port}" for each in addresses)
+        derived["listeners"] = ",".join(f"{each.name}://:{each.port}" for each in addresses)

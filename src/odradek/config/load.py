@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from odradek.config.broker import BrokerConfig
 from odradek.config.properties import parse_properties
@@ -13,14 +14,16 @@ from odradek.model import ConfigurationError
 _log = logging.getLogger("odradek.config")
 
 
-def load(properties_file: str | None, overrides: Mapping[str, str]) -> BrokerConfig:
+def load(
+    properties_file: str | None, overrides: Mapping[str, str], *, defaults: Mapping[str, str] = MappingProxyType({})
+) -> BrokerConfig:
     """Return the configuration in a Java properties file, overridden by `overrides` (Kafka's names and texts).
 
-    Values may refer to secrets (`secrets`). Raises `ConfigurationError` for invalid content or an unreadable file. Logs
-    a warning for Kafka's keys that are ignored.
+    `defaults` are for keys that neither the file nor `overrides` has. Values may refer to secrets (`secrets`). Raises
+    `ConfigurationError` for invalid content or an unreadable file. Logs a warning for Kafka's keys that are ignored.
     """
     properties = _read(properties_file) if properties_file is not None else {}
-    properties.update(overrides)
+    properties = {**defaults, **properties, **overrides}
     config = BrokerConfig.parse(resolved(properties))
     for name, text in sorted(config.unimplemented.items()):
         if (reason := why_ignored(name, text)) is not None:

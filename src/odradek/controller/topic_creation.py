@@ -74,7 +74,7 @@ class TopicCreation(Struct, frozen=True, kw_only=True):
 
 
 class TopicCollisionError(KafkaError):
-    """A topic's name collides with the topics `others`, which only its text for principals that may describe them has."""
+    """A topic's name collides with the topics `others`; its text names them."""
 
     def __init__(self, name: str, others: Collection[str]) -> None:
         self.name = name

@@ -98,6 +98,8 @@ class ClusterImage(Struct, frozen=True, kw_only=True):
     """The cluster. A topic that is being deleted is only in `deleting`."""
 
     cluster_id: str = ""
+    cluster_secret: bytes = b""
+    """The bytes of `/cluster/secret`."""
     controller_id: int = NO_CONTROLLER
     controller_epoch: int = 0
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)

@@ -256,6 +256,28 @@ class ClusterIdNode(Struct, frozen=True, kw_only=True):
         return cls(cluster_id=Fields(path, data).text("id"))
 
 
+class ClusterSecretNode(Struct, frozen=True, kw_only=True):
+    """`/cluster/secret`: random bytes, written once and never changed."""
+
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return "ClusterSecretNode()"
+
+    def encode(self) -> bytes:
+        """Encode version 1; the secret is hexadecimal text."""
+        return _encode({"version": 1, "secret": self.secret.hex()})
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> "ClusterSecretNode":
+        """Decode version 1."""
+        fields = Fields(path, data)
+        try:
+            return cls(secret=bytes.fromhex(fields.text("secret")))
+        except ValueError:
+            raise fields.broken("secret", "hexadecimal text") from None
+
+
 class ProducerIdBlockNode(Struct, frozen=True, kw_only=True):
     """`/latest_producer_id_block`: the last allocated block of producer ids, from `first` to `last` inclusive."""
 

@@ -29,6 +29,7 @@ _SENTENCES: Final = (
     ("/controller", "The elected controller, which every broker watches.", "Broker {brokerid} is the controller."),
     ("/controller_epoch", "The number of controllers that were elected; requests of earlier ones are refused.", ""),
     ("/cluster/id", "The cluster's id, from the first broker that started.", ""),
+    ("/cluster/secret", "Random bytes that only those who may read this node know; they are not shown.", ""),
     ("/config/topics/(.+)", "The configuration of topic {0}; brokers with its replicas watch it.", ""),
     ("/config/brokers/<default>", "The dynamic configuration of all brokers.", ""),
     ("/config/brokers/(.+)", "The dynamic configuration of broker {0}.", ""),
@@ -100,7 +101,9 @@ def pretty(data: bytes) -> str:
 
 
 def pretty_without_secrets(path: str, data: bytes) -> str:
-    """Return data as `pretty` does, without the credentials of users and the passwords of brokers."""
+    """Return data as `pretty` does, without the cluster's secret, the credentials of users and passwords of brokers."""
+    if path == "/cluster/secret":
+        return HIDDEN
     if not data or not path.startswith(("/config/users/", "/config/brokers/")):
         return pretty(data)
     value = _fields(data)

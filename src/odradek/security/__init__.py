@@ -37,7 +37,7 @@ from odradek.security.operations import (
     TOPIC_OPERATIONS,
     AclOperation,
 )
-from odradek.security.principal import ANONYMOUS, Principal, distinguished_name, parse_principal
+from odradek.security.principal import ANONYMOUS, Principal, distinguished_name, parse_principal, trimmed
 from odradek.security.principal_mapping import principal_mapping
 
 __all__ = [
@@ -76,4 +76,5 @@ __all__ = [
     "kafka_name",
     "parse_principal",
     "principal_mapping",
+    "trimmed",
 ]

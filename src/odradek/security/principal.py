@@ -18,6 +18,11 @@ ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 """The principal of every client of a listener without authentication."""
 
 
+def trimmed(text: str) -> str:
+    """Return the text without ASCII blanks at its ends, as Java's `trim`. Other blanks may belong to a name."""
+    return text.strip(" \t\r\n")
+
+
 def parse_principal(text: str) -> Principal:
     """Parse `TYPE:NAME`. Raises `ValueError` for other text."""
     kind, colon, name = text.partition(":")

@@ -18,7 +18,7 @@ from odradek.metadata import paths
 from odradek.model import ConfigurationError, StorageError
 from odradek.runtime.tls import TlsSettings, client_context
 
-_SENSITIVE: Final = (paths.USER_CONFIGS, paths.BROKER_CONFIGS)
+_SENSITIVE: Final = (paths.USER_CONFIGS, paths.BROKER_CONFIGS, paths.CLUSTER_SECRET)
 """Nodes with secrets, which only their creator may read. Kafka's third, of delegation tokens, does not exist here."""
 _log = logging.getLogger("odradek.stores")
 

@@ -5,7 +5,7 @@ import logging
 from odradek.config import BrokerConfig
 from odradek.config.listener_settings import inter_broker_listener, listener_settings
 from odradek.model import ConfigurationError
-from odradek.security import ANONYMOUS, AclAuthorizer, parse_principal
+from odradek.security import ANONYMOUS, AclAuthorizer, parse_principal, trimmed
 
 _log = logging.getLogger("odradek.authorizer")
 
@@ -13,7 +13,7 @@ _log = logging.getLogger("odradek.authorizer")
 def create_authorizer(config: BrokerConfig) -> AclAuthorizer | None:
     """Return the authorizer; None without one. Raises `ConfigurationError` for invalid `super.users`."""
     try:
-        super_users = frozenset(parse_principal(each.strip()) for each in config.super_users.split(";") if each.strip())
+        super_users = frozenset(parse_principal(name) for name in map(trimmed, config.super_users.split(";")) if name)
     except ValueError as error:
         raise ConfigurationError(f"super.users: {error}, separated by semicolons") from None
     if not config.authorizer_class_name:

@@ -2,9 +2,11 @@
 
 import ssl
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from odradek.broker.authentication.json_web_keys import JsonWebKeys
+from odradek.broker.authentication.scram_users import ScramUsers
 from odradek.broker.authentication.session_authentication import NewSaslServer
 from odradek.config import BrokerConfig
 from odradek.config.listener_settings import ListenerSettings, inter_broker_listener, listener_settings
@@ -16,15 +18,11 @@ from odradek.security.sasl import (
     JsonWebTokenValidator,
     OauthBearerServer,
     PlainServer,
-    ScramCredential,
     ScramServer,
     parse_jaas,
 )
 from odradek.wire.client_authentication import ClientSecurity
 from odradek.wire.client_security import client_tls, password_login, tls_settings
-
-ScramCredentials = Callable[[str, str], ScramCredential | None]
-"""Returns a user's credential of a mechanism, or None: `credentials(mechanism, user)`."""
 
 
 class ListenerSecurity:
@@ -33,7 +31,7 @@ class ListenerSecurity:
     Before it checks tokens, `read_keys` has to be awaited.
     """
 
-    def __init__(self, settings: ListenerSettings, runtime: Runtime, scram_credentials: ScramCredentials) -> None:
+    def __init__(self, settings: ListenerSettings, runtime: Runtime, scram_users: ScramUsers) -> None:
         self.settings = settings
         self.tls: Callable[[], ssl.SSLContext] | None = None
         """Returns the TLS context of a new connection; None without TLS."""
@@ -49,7 +47,7 @@ class ListenerSecurity:
             self.sasl = {
                 each: self._oauthbearer(runtime)
                 if each == "OAUTHBEARER"
-                else _new_server(each, settings, runtime, scram_credentials)
+                else _new_server(each, settings, runtime, scram_users)
                 for each in keys.sasl_enabled_mechanisms
             }
 
@@ -108,9 +106,7 @@ def inter_broker_security(config: BrokerConfig, runtime: Runtime) -> ClientSecur
     return ClientSecurity(tls=client_tls(settings.protocol, settings.security), login=login)
 
 
-def _new_server(
-    mechanism: str, settings: ListenerSettings, runtime: Runtime, scram_credentials: ScramCredentials
-) -> NewSaslServer:
+def _new_server(mechanism: str, settings: ListenerSettings, runtime: Runtime, scram_users: ScramUsers) -> NewSaslServer:
     """Return a function that makes the server's side of an exchange. Raises `ConfigurationError`."""
     if mechanism == "PLAIN":
         if mechanism not in settings.logins:
@@ -121,10 +117,9 @@ def _new_server(
             )
         users = parse_jaas(settings.logins[mechanism]).users
         return lambda: PlainServer(users)
-    entropy, secret = runtime.entropy, runtime.entropy.randbytes(32)
     return lambda: ScramServer(
         mechanism,
-        lambda user: scram_credentials(mechanism, user),
-        nonce=entropy.randbytes(24).hex(),
-        secret=secret,
+        partial(scram_users.credential, mechanism),
+        partial(scram_users.imagined, mechanism),
+        nonce=runtime.entropy.randbytes(24).hex(),
     )

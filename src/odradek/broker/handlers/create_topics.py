@@ -113,9 +113,10 @@ def _result(
 ) -> dict[str, Any]:
     if creation.error is not None or creation.plan is None:
         error = creation.error or KafkaError(ErrorCode.unknown_server_error)
-        if isinstance(error, TopicCollisionError):
-            if context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, error.others, quietly=True):
-                error = error.without_names()
+        if isinstance(error, TopicCollisionError) and context.denied(
+            AclOperation.DESCRIBE, ResourceType.TOPIC, error.others, quietly=True
+        ):
+            error = error.without_names()
         return {
             "name": creation.name,
             "topic_id": None,

@@ -45,8 +45,6 @@ _MOST_LINES: Final = 10
 """Refusals of one principal and operation that are logged in a minute."""
 _MOST_REMEMBERED: Final = 1000
 """Limit of the names that a session remembers for an API's operation; a client may name topics that do not exist."""
-_MOST_CHANGES: Final = 100
-"""Changes of users, quotas and ACLs by one principal that are logged in a minute."""
 _NONE: Final[frozenset[str]] = frozenset()
 _OPERATIONS: Final = {
     ResourceType.TOPIC: TOPIC_OPERATIONS,
@@ -90,7 +88,6 @@ class Admission:
         self.may_refuse = not self.allows_all or bool(self.postponed_apis - {ApiKey.PRODUCE})
         """Whether methods other than `is_due` can refuse anything; if not, only the handler of Produce calls them."""
         self._refusals = RateLimitedLog(_log, most_lines=_MOST_LINES)
-        self._changes = RateLimitedLog(_log, most_lines=_MOST_CHANGES)
         self._verifier = verifier
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -220,17 +217,17 @@ class Admission:
         return sum(1 << each for each, allowed in zip(operations, results, strict=True) if allowed)
 
     def log_change(self, context: "RequestContext", what: str) -> None:
-        """Log a change of users, quotas or ACLs for audits; `what` has no secrets."""
+        """Log a change of users, quotas or ACLs for audits, each one; `what` has no secrets."""
         text = "Principal = %s from host = %s has changed %s by request = %s"
         api = kafka_name(ApiKey(context.api_key))
-        self._changes.log(context.principal, logging.INFO, text, context.principal, context.client_host, what, api)
+        _log.info(text, context.principal, context.client_host, what, api)
 
     def _log_refusals(self, context: "RequestContext", actions: Iterable[Action]) -> None:
         """Log refused actions in Kafka's words; and what to do if the client is a broker."""
         for operation, (kind, name, pattern_type) in actions:
             is_of_broker = operation is AclOperation.CLUSTER_ACTION
             self._refusals.log(
-                (context.principal, operation, kind),
+                (operation, kind),
                 logging.WARNING if is_of_broker else logging.INFO,
                 "Principal = %s is Denied operation = %s from host = %s on resource = %s:%s:%s for request = %s%s",
                 context.principal,
@@ -241,6 +238,7 @@ class Admission:
                 name,
                 kafka_name(ApiKey(context.api_key)),
                 "; if it is a broker, add its principal to super.users" if is_of_broker else "",
+                owner=context.principal,
             )
 
     def _authorize(self, context: "RequestContext", actions: Sequence[Action]) -> list[bool]:

@@ -16,7 +16,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from odradek.broker.authentication.listener_security import ListenerSecurity, ScramCredentials
+from odradek.broker.authentication.listener_security import ListenerSecurity
+from odradek.broker.authentication.scram_users import ScramUsers
 from odradek.broker.authentication.session_authentication import SessionAuthentication
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.serving.admission import Admission
@@ -64,7 +65,7 @@ class Server:
         quotas: ClientQuotas,
         *,
         most_connections: int,
-        scram_credentials: ScramCredentials,
+        scram_users: ScramUsers,
     ) -> None:
         self._runtime = runtime
         self._metadata = metadata
@@ -86,7 +87,7 @@ class Server:
         """The meter of requests, after `measure_requests`."""
         config = metadata.config
         self._quotas = ConnectionQuotas(most_connections, config)
-        self._scram_credentials = scram_credentials
+        self._scram_users = scram_users
         self._security: dict[str, ListenerSecurity] = {}
         self._pending: dict[str, PendingConnections] = {}
         most_bytes = _most_bytes(config.queued_max_request_bytes)
@@ -152,7 +153,7 @@ class Server:
         for text in self._metadata.config.listeners:
             wanted = parse_listener(text)
             settings = listener_settings(self._metadata.config, wanted.name)
-            security = ListenerSecurity(settings, self._runtime, self._scram_credentials)
+            security = ListenerSecurity(settings, self._runtime, self._scram_users)
             self._security[wanted.name] = security
             await security.read_keys()
             try:
@@ -160,7 +161,8 @@ class Server:
             except OSError as error:
                 self.close_listeners()
                 raise ConfigurationError(f"can't listen on {wanted.host}:{wanted.port}: {_reason(error)}") from None
-            self._opened[wanted.name] = wanted._replace(port=port)
+            bound = self._opened[wanted.name] = wanted._replace(port=port)
+            _log.info("listening at %s%s", bound, "" if wanted.host else ", on every interface of this machine")
             if not wanted.port and remembered.get(wanted.name) != port:
                 self._remember_port(wanted.name, port)
 

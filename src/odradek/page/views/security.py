@@ -24,6 +24,7 @@ from odradek.security import (
     AclPermissionType,
     PatternType,
     kafka_name,
+    trimmed,
 )
 from odradek.security.quotas import DEFAULT, IP_KEYS, USER_KEYS, QuotaEntity
 from odradek.security.sasl import SCRAM_MECHANISMS
@@ -226,13 +227,13 @@ def _names(entity: QuotaEntity) -> str:
 
 def _binding(fields: Mapping[str, str]) -> AclBinding:
     """Return the ACL of a form or an address: `resource` is TYPE:NAME, or `type` and `name` are its parts."""
-    text = fields.get("resource") or f"{fields.get('type', '')}:{fields.get('name', '').strip()}"
+    text = fields.get("resource") or f"{fields.get('type', '')}:{trimmed(fields.get('name', ''))}"
     pattern_type = PatternType.PREFIXED if fields.get("prefixed") else PatternType.LITERAL
     return AclBinding(
         pattern=resource_of(text)._replace(pattern_type=pattern_type),
         entry=AclEntry(
-            principal=str(principal_of(fields.get("principal", "").strip())),
-            host=fields.get("host", "").strip() or "*",
+            principal=str(principal_of(trimmed(fields.get("principal", "")))),
+            host=trimmed(fields.get("host", "")) or "*",
             operation=operation_of(fields.get("operation", "")),
             permission_type=AclPermissionType.DENY if fields.get("deny") else AclPermissionType.ALLOW,
         ),
@@ -260,14 +261,15 @@ async def remove_acl(asked: PageRequest) -> Done:
 
 
 def _check_typed(asked: PageRequest, name: str) -> None:
-    if asked.form.get("typed", "").strip() != name:
+    if trimmed(asked.form.get("typed", "")) != trimmed(name):
         raise ConfigurationError(f"the name that you typed is not {name}: nothing is removed")
 
 
 async def add_user(asked: PageRequest) -> Done:
     """Add a user, or change the password, by both mechanisms or the chosen one."""
     user, password, mechanism = (asked.form.get(name, "") for name in ("user", "password", "mechanism"))
-    if not user.strip() or not password:
+    user = trimmed(user)
+    if not user or not password:
         raise ConfigurationError("a user has a name and a password")
     if password != asked.form.get("again"):
         raise ConfigurationError("the two passwords differ: nothing is changed")
@@ -276,9 +278,9 @@ async def add_user(asked: PageRequest) -> Done:
         raise ConfigurationError(f"{mechanism!r} is not one of {', '.join(known)}")
     mechanisms = [each for each in known if mechanism in ("", each)]
     await (await asked.admin()).alter_user_scram_credentials(
-        [UserScramCredentialUpsertion(user=user.strip(), mechanism=each, password=password) for each in mechanisms]
+        [UserScramCredentialUpsertion(user=user, mechanism=each, password=password) for each in mechanisms]
     )
-    return Done(address="/security/users", message=f"User {user.strip()} authenticates by {' and '.join(mechanisms)}.")
+    return Done(address="/security/users", message=f"User {user} authenticates by {' and '.join(mechanisms)}.")
 
 
 async def remove_user(asked: PageRequest) -> Done:
@@ -297,7 +299,7 @@ def _entity(fields: Mapping[str, str]) -> QuotaEntity:
     """Return the entity of a form or an address, where `user-default` stands for all users without a quota."""
     names: list[str | None] = []
     for kind in ("user", "client-id", "ip"):
-        name, is_default = fields.get(kind, "").strip(), bool(fields.get(f"{kind}{_DEFAULT_FIELD}"))
+        name, is_default = trimmed(fields.get(kind, "")), bool(fields.get(f"{kind}{_DEFAULT_FIELD}"))
         if name and is_default:
             raise ConfigurationError(f"a quota is for the {kind} {name[:40]}, or for all without one of their own")
         names.append(DEFAULT if is_default else name or None)

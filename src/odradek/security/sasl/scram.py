@@ -128,21 +128,25 @@ class ScramClient:
 class ScramServer:
     """The server's side of one exchange. `credential_of` returns the credential of a user, or None.
 
-    `nonce` is a random printable text without commas. For a user without a credential the exchange goes on with a
-    salt that is derived from `secret`, a random text of the server, and fails at its end: a client cannot tell which
-    users exist.
+    `nonce` is a random printable text without commas. For a user without a credential the exchange goes on with the
+    salt and the iterations that `imagined` returns, and fails at its end: a client cannot tell which users exist.
     """
 
     expires_ms: int | None = None
 
     def __init__(
-        self, mechanism: str, credential_of: Callable[[str], ScramCredential | None], *, nonce: str, secret: bytes
+        self,
+        mechanism: str,
+        credential_of: Callable[[str], ScramCredential | None],
+        imagined: Callable[[str], tuple[bytes, int]],
+        *,
+        nonce: str,
     ) -> None:
         self.mechanism = mechanism
         self.user = ""
         self._credential_of = credential_of
         self._nonce = nonce
-        self._secret = secret
+        self._imagined = imagined
         self._claimed = ""
         self._credential: ScramCredential | None = None
         self._message = ""
@@ -167,9 +171,7 @@ class ScramServer:
         self._header = b64encode(token[: len(token) - len(bare)]).decode()
         self._nonce = fields["r"] + self._nonce
         self._credential = credential = self._credential_of(user)
-        salt, iterations = self._imagined_salt(user), FEWEST_ITERATIONS
-        if credential is not None:
-            salt, iterations = credential.salt, credential.iterations
+        salt, iterations = (credential.salt, credential.iterations) if credential else self._imagined(user)
         server_first = f"r={self._nonce},s={b64encode(salt).decode()},i={iterations}"
         self._message = f"{bare.decode()},{server_first}"
         return server_first.encode()
@@ -189,9 +191,6 @@ class ScramServer:
             raise invalid_credentials(self.mechanism)
         self.user = self._claimed
         return b"v=" + b64encode(_hmac(self.mechanism, credential.server_key, message))
-
-    def _imagined_salt(self, user: str) -> bytes:
-        return hashlib.sha256(self._secret + user.encode()).digest()[:16]
 
 
 def _fields(mechanism: str, token: bytes) -> dict[str, str]:

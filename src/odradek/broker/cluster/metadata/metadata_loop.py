@@ -25,7 +25,7 @@ from odradek.broker.cluster.metadata.controller_election import (
     register_controller,
 )
 from odradek.broker.cluster.metadata.job_queue import JobQueue, as_kafka_error
-from odradek.broker.cluster.registration.broker_session import BrokerSession, prepare_tree
+from odradek.broker.cluster.registration.broker_session import BrokerSession, prepare_tree, read_cluster_secret
 from odradek.broker.cluster.registration.dead_brokers import DeadBrokerDetector
 from odradek.broker.cluster.registration.fencing import Fence
 from odradek.broker.cluster.registration.registration import Endpoints, Prepare, prepare_nothing, unregister
@@ -128,7 +128,8 @@ class MetadataLoop(Generic[ControllerT]):
         `ConfigurationError` if another broker has this id, the errors of `prepare`, and the store's errors.
         """
         cluster_id = await prepare_tree(self._store, self._runtime.entropy)
-        self.view.image = ClusterImage(cluster_id=cluster_id)
+        secret = await read_cluster_secret(self._store)
+        self.view.image = ClusterImage(cluster_id=cluster_id, cluster_secret=secret)
         self.view.start()
         await self._broker_session.join(prepare=prepare)
         self._fence.on_change(closed=self._on_fence_closed)

@@ -14,7 +14,7 @@ from odradek.broker.cluster.registration.fencing import Fence
 from odradek.broker.cluster.registration.registration import Endpoints, Prepare, Registration, in_live_session
 from odradek.config import BrokerConfig
 from odradek.metadata import paths
-from odradek.metadata.nodes import ClusterIdNode, encode_topic_id
+from odradek.metadata.nodes import ClusterIdNode, ClusterSecretNode, encode_topic_id
 from odradek.metadata.store import NodeExists, Store, StoreError, Watch
 from odradek.model import StorageError, UnavailableError
 from odradek.runtime import Clock, Entropy, new_id
@@ -23,6 +23,7 @@ _RETREAT_S: Final = 1.0
 """The time for others to elect a controller and leaders before a broker that they take for dead registers again."""
 _ANSWER_S: Final = 2.0
 """The time that a broker that stops waits for the tree, which may be cut off; answers take milliseconds."""
+_SECRET_BYTES: Final = 32
 _log = logging.getLogger("odradek.broker")
 
 
@@ -40,11 +41,26 @@ async def _prepare_tree(store: Store, entropy: Entropy, cluster_id: str | None) 
         if node is None:
             with suppress(NodeExists):
                 await store.create(path)
-    while (node := await store.get(paths.CLUSTER_ID)) is None:
+    new = ClusterIdNode(cluster_id=cluster_id or encode_topic_id(new_id(entropy)))
+    data = await _get_or_create(store, paths.CLUSTER_ID, new.encode())
+    await _get_or_create(
+        store, paths.CLUSTER_SECRET, ClusterSecretNode(secret=entropy.randbytes(_SECRET_BYTES)).encode()
+    )
+    return ClusterIdNode.decode(paths.CLUSTER_ID, data).cluster_id
+
+
+async def _get_or_create(store: Store, path: str, data: bytes) -> bytes:
+    """Return the data of a node that never changes; of several brokers that create it, the first decides."""
+    while (node := await store.get(path)) is None:
         with suppress(NodeExists):
-            created = ClusterIdNode(cluster_id=cluster_id or encode_topic_id(new_id(entropy)))
-            await store.create(paths.CLUSTER_ID, created.encode())
-    return ClusterIdNode.decode(paths.CLUSTER_ID, node.data).cluster_id
+            await store.create(path, data)
+    return node.data
+
+
+async def read_cluster_secret(store: Store) -> bytes:
+    """Return the secret of a prepared tree."""
+    node = await in_live_session(lambda: store.get(paths.CLUSTER_SECRET))
+    return b"" if node is None else ClusterSecretNode.decode(paths.CLUSTER_SECRET, node.data).secret
 
 
 class BrokerSession:

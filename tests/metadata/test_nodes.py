@@ -134,7 +134,7 @@ NODES = [
         paths.CLUSTER_SECRET,
         "/cluster/secret",
         ClusterSecretNode(secret=b"\x01\xff"),
-        {"version": 1, "secret": "01ff"},
+        {"version": 1, "secret": "01ff", "requires_proofs": 1},
     ),
     (paths.CLUSTER_ID, "/cluster/id", ClusterIdNode(cluster_id="abc"), {"version": "1", "id": "abc"}),
     (

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from kazoo.client import KazooClient
 
-from odradek.metadata.store import Create, SessionExpired, SetData
+from odradek.metadata.store import STUCK_SESSIONS, Create, SessionExpired, SetData
 from odradek.model import ConfigurationError, StorageError, UnavailableError
 from odradek.runtime import system_runtime
 from odradek.stores import open_store, zookeeper_connecting
@@ -298,6 +298,28 @@ async def test_an_idle_session_proves_its_liveness_by_transactions_and_not_by_re
     assert store.alive_until == last, "nothing was heard, so nothing is sure"
     await asyncio.to_thread(zookeeper.start)
     await asyncio.to_thread(eventually, lambda: system_runtime().clock.monotonic() < store.alive_until)
+
+
+@needs_zookeeper
+async def test_a_stuck_loop_loses_its_session_although_kazoo_could_keep_it(begin, monkeypatch) -> None:
+    store, other = begin(session_timeout_ms=4_000), begin()
+    heard = WatchCalls()
+    await store.create("/a", ephemeral=True)
+    other.watch_data("/a", heard)
+    assert await other.get("/a") is not None
+    monkeypatch.setattr(store._heartbeat, "_turn", lambda: None)
+    store._heartbeat._turned_at -= STUCK_SESSIONS * 4 + 1
+    store._heartbeat._timer.cancel()
+    await heard.once()
+    assert await other.get("/a") is None
+
+
+@needs_zookeeper
+async def test_heartbeats_are_sent_and_counted_while_the_loop_is_busy(begin) -> None:
+    store = begin(session_timeout_ms=4_000)
+    await store.create("/a")
+    before = store.alive_until
+    eventually(lambda: store.alive_until > before)  # blocks the loop
 
 
 @needs_zookeeper

@@ -18,8 +18,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from odradek.broker.authentication.authorization import create_authorizer
 from odradek.broker.authentication.listener_security import inter_broker_security
+from odradek.broker.authentication.request_proofs import RequestProofs
 from odradek.broker.authentication.scram_users import ScramUsers
 from odradek.broker.auto_topic_creation_manager import AutoTopicCreationManager
 from odradek.broker.cleaner_workers import CleanerWorkers
@@ -129,7 +132,8 @@ class Broker:
             most_connections=most_connections,
             scram_users=ScramUsers(lambda: self.image),
         )
-        security = inter_broker_security(config, runtime)
+        self.proofs = RequestProofs(lambda: self.image)
+        security = replace(inter_broker_security(config, runtime), prove=self.proofs.make)
         self.fence = Fence(store, runtime.clock)
         self.broker_connections = BrokerConnections(runtime, f"broker-{config.broker_id}", security)
         self.controller_requests: ControllerRequests[Controller] = ControllerRequests(

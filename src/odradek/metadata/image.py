@@ -100,6 +100,8 @@ class ClusterImage(Struct, frozen=True, kw_only=True):
     cluster_id: str = ""
     cluster_secret: bytes = b""
     """The bytes of `/cluster/secret`."""
+    requires_proofs: bool = False
+    """Whether brokers refuse requests of other brokers without a proof."""
     controller_id: int = NO_CONTROLLER
     controller_epoch: int = 0
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)

@@ -257,23 +257,30 @@ class ClusterIdNode(Struct, frozen=True, kw_only=True):
 
 
 class ClusterSecretNode(Struct, frozen=True, kw_only=True):
-    """`/cluster/secret`: random bytes, written once and never changed."""
+    """`/cluster/secret`: random bytes, and whether requests between brokers need a proof made with them.
+
+    They need one in a cluster that began with this release; in an older one, from when an operator says so.
+    """
 
     secret: bytes
+    requires_proofs: bool = True
 
     def __repr__(self) -> str:
         return "ClusterSecretNode()"
 
     def encode(self) -> bytes:
         """Encode version 1; the secret is hexadecimal text."""
-        return _encode({"version": 1, "secret": self.secret.hex()})
+        return _encode({"version": 1, "secret": self.secret.hex(), "requires_proofs": int(self.requires_proofs)})
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "ClusterSecretNode":
         """Decode version 1."""
         fields = Fields(path, data)
         try:
-            return cls(secret=bytes.fromhex(fields.text("secret")))
+            return cls(
+                secret=bytes.fromhex(fields.text("secret")),
+                requires_proofs=fields.integer("requires_proofs", default=0) != 0,
+            )
         except ValueError:
             raise fields.broken("secret", "hexadecimal text") from None
 

@@ -16,13 +16,15 @@ disconnected session expires before the client is notified.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from odradek.model import OdradekError
 
 ANY_VERSION = -1
+STUCK_SESSIONS: Final = 2
+"""An event loop that has not turned for so many session time-outs is stuck: its session is no longer renewed."""
 
 
 class Node(NamedTuple):

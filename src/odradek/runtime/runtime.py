@@ -1,11 +1,12 @@
 """The bundle of clock, entropy, disk and network that a process passes down."""
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from odradek.runtime.clock import Clock, SystemClock
 from odradek.runtime.disk import Disk, SystemDisk
 from odradek.runtime.entropy import Entropy, system_entropy
 from odradek.runtime.network import Network, SystemNetwork
+from odradek.runtime.threads import ThreadTicker, Ticker
 
 
 class Runtime(Struct, frozen=True, kw_only=True):
@@ -15,6 +16,8 @@ class Runtime(Struct, frozen=True, kw_only=True):
     entropy: Entropy
     disk: Disk
     network: Network
+    ticker: Ticker = field(default_factory=ThreadTicker)
+    """Renews sessions with the metadata tree while the event loop is busy."""
 
 
 def system_runtime() -> Runtime:

@@ -2,16 +2,53 @@
 
 import asyncio
 import errno
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Thread
-from typing import Final, TypeVar, cast
+from threading import Event, Thread
+from typing import Final, Protocol, TypeVar, cast
 
 T = TypeVar("T")
+_log = logging.getLogger("odradek.runtime")
 _NO_THREAD: Final = "the system starts no thread"
+
+
+class Ticker(Protocol):
+    """Calls functions at intervals, also while the event loop is busy."""
+
+    def start(self, interval_s: float, work: Callable[[], None]) -> Callable[[], None]:
+        """Call `work`, which must not raise, each `interval_s` on a thread. Return a function that ends this."""
+
+
+class ThreadTicker:
+    """A thread for each function. A test sets `is_paused` for a process that stands still."""
+
+    def __init__(self) -> None:
+        self.is_paused = False
+
+    def start(self, interval_s: float, work: Callable[[], None]) -> Callable[[], None]:
+        stopped = Event()
+
+        def run() -> None:
+            while not stopped.wait(interval_s):
+                if not self.is_paused:
+                    work()
+
+        thread = Thread(target=run, name="odradek-ticker", daemon=True)
+        if not _has_started(thread):
+            _log.warning("%s: the session with the metadata tree is renewed by the event loop alone", _NO_THREAD)
+        return stopped.set
+
+
+class NoTicker:
+    """Calls nothing, for loops that are never busy for long."""
+
+    def start(self, interval_s: float, work: Callable[[], None]) -> Callable[[], None]:
+        del interval_s, work
+        return lambda: None
 
 
 class LazyThread:

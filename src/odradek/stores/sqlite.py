@@ -1,6 +1,7 @@
 """The tree in one SQLite file, shared by the processes of one machine.
 
-Transactions run on the event loop, because they take about 0.1 ms. The file must be on a local disk: SQLite's
+Transactions run on the event loop, because they take about 0.1 ms. While the loop is busy, another thread renews the
+session. The file must be on a local disk: SQLite's
 write-ahead log needs shared memory.
 """
 
@@ -9,9 +10,11 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Final
 
-from odradek.metadata.store import Operation, Result, SessionExpired, SingleOperations
+from odradek.metadata.store import STUCK_SESSIONS, Operation, Result, SessionExpired, SingleOperations
 from odradek.model import StorageError, UnavailableError
 from odradek.runtime import Runtime
 from odradek.stores.sqlite_reader import SqliteReader
@@ -19,6 +22,7 @@ from odradek.stores.sqlite_sessions import SessionGoneError, SqliteSession
 from odradek.stores.sqlite_tree import SqliteTree
 
 DEFAULT_SESSION_TIMEOUT_MS: Final = 18_000
+_TICKS_PER_LEASE: Final = 8
 _log = logging.getLogger("odradek.stores")
 
 
@@ -27,6 +31,11 @@ class SqliteStore(SingleOperations, SqliteReader):
 
     def __init__(self, path: str, runtime: Runtime, *, session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> None:
         self._lost: list[Callable[[], None]] = []
+        self._runtime, self._timeout_s = runtime, session_timeout_ms / 1000
+        self._turned_at = runtime.clock.monotonic()
+        self._stop_renewals: Callable[[], None] | None = None
+        self._renewing: SqliteTree | None = None
+        """A connection for the other thread: the event loop may be in the middle of a transaction."""
         try:
             runtime.disk.make_directories(os.path.dirname(path) or ".")
         except OSError as error:
@@ -64,6 +73,19 @@ class SqliteStore(SingleOperations, SqliteReader):
     def on_session_lost(self, callback: Callable[[], None]) -> None:
         self._start_polling()
         self._lost.append(callback)
+        if self._stop_renewals is None:
+            tree = self._renewing = SqliteTree(self._tree.path)
+            renew = partial(self._renew_if_late, tree)
+            self._stop_renewals = self._runtime.ticker.start(self._timeout_s / _TICKS_PER_LEASE, renew)
+
+    def _renew_if_late(self, tree: SqliteTree) -> None:
+        """Renew the lease for an event loop that is busy, but not stuck; called on another thread."""
+        now = self._clock.monotonic()
+        if self._closed or now - self._turned_at > STUCK_SESSIONS * self._timeout_s:
+            return
+        if self.alive_until - now < self._timeout_s / 2:
+            with suppress(sqlite3.Error, OSError, SessionGoneError):  # the loop repeats it, and handles the error
+                self._session.renew(tree)
 
     async def close(self) -> None:
         if self._closed:
@@ -82,11 +104,15 @@ class SqliteStore(SingleOperations, SqliteReader):
         if self._closed:
             return
         self._lost.clear()
+        if self._stop_renewals is not None and self._renewing is not None:
+            self._stop_renewals()
+            self._renewing.close()
         self._session.release()
         self._end()
 
     def _poll_once(self) -> None:
         """Fire watches of changes, renew the lease, expire dead sessions; begin a new session if this one expired."""
+        self._turned_at = self._clock.monotonic()
         self._tree.check_identity()
         try:
             if self._has_changed():

@@ -1,7 +1,7 @@
 """Sessions of a SQLite tree, each a row and a locked file with a lease in the directory `PATH.sessions`.
 
     lock held, lease valid       alive
-    lock held, lease expired     the process is stopped or its loop blocked: expired by another session
+    lock held, lease expired     the process is stopped or its loop stuck: expired by another session
     lock free                    its process died: expired at once
 
 A lease is the modification time of the locked file: its renewal needs no space, so that a full disk ends no session. To
@@ -14,6 +14,7 @@ clock; after a reboot old leases are meaningless, but old locks are free.
 import logging
 import os
 import sqlite3
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -36,8 +37,8 @@ class SessionGoneError(Exception):
 class SqliteSession:
     """The session of this process, which expires dead sessions of others.
 
-    Methods raise `sqlite3.Error` and `OSError`. No process expires the session before `lease_ms` (monotonic clock),
-    unless its lock is free.
+    Any thread may call `renew`, with a connection of its own. Methods raise `sqlite3.Error` and `OSError`.
+    No process expires the session before `lease_ms` (monotonic clock), unless its lock is free.
     """
 
     def __init__(self, tree: SqliteTree, runtime: Runtime, *, timeout_ms: int) -> None:
@@ -46,6 +47,7 @@ class SqliteSession:
         self._timeout_ms = timeout_ms
         self._directory = f"{tree.path}.sessions"
         self._others: list[Session] = []
+        self._renewing = threading.Lock()
         runtime.disk.make_directories(self._directory)
         self._remove_stale_locks()
         self.session_id, self._lock, self.lease_ms = self._begin()
@@ -65,7 +67,9 @@ class SqliteSession:
         if self._tree.session(self.session_id) is not None:
             return False
         session_id, lock = self.session_id, self._lock
-        self.session_id, self._lock, self.lease_ms = self._begin()
+        begun = self._begin()
+        with self._renewing:
+            self.session_id, self._lock, self.lease_ms = begun
         self._release(session_id, lock)
         return True
 
@@ -76,18 +80,26 @@ class SqliteSession:
         """
         if self._now_ms() < self.lease_ms - self._timeout_ms + self._timeout_ms // _RENEWALS_PER_LEASE:
             return
-
-        def work() -> int:
-            if self._tree.session(self.session_id) is None:
-                raise SessionGoneError
-            return self._write_lease(self.session_id)
-
         try:
-            self.lease_ms = self._tree.write(work)  # a transaction without changes, against a concurrent `_delete`
+            self.renew(self._tree)
         except FileNotFoundError:
             self._tree.check_identity()
             self.end()
             raise SessionGoneError from None
+
+    def renew(self, tree: SqliteTree) -> None:
+        """Renew the lease in a transaction of `tree`. Raises `SessionGoneError` if the session was expired."""
+        session_id = self.session_id
+
+        def work() -> int:
+            if tree.session(session_id) is None:
+                raise SessionGoneError
+            return self._write_lease(session_id)
+
+        lease_ms = tree.write(work)  # a transaction without changes, against a concurrent `_delete`
+        with self._renewing:
+            if session_id == self.session_id:
+                self.lease_ms = lease_ms
 
     def refresh(self) -> None:
         """Read the rows of the other sessions. Raises `SessionGoneError` if this one has expired."""

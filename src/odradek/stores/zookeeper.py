@@ -96,7 +96,7 @@ class ZookeeperStore(SingleOperations):
         retry_unexpected_errors(self._client)
         drop_late_connections(self._client)
         self._client.add_listener(self._state_changed)
-        self._heartbeat = Heartbeat(self._client, runtime.clock, self._call_soon)
+        self._heartbeat = Heartbeat(self._client, runtime)
         self._watches = Watches()
         self._armed_data: set[str] = set()
         self._armed_children: set[str] = set()
@@ -116,7 +116,7 @@ class ZookeeperStore(SingleOperations):
 
     @property
     def alive_until(self) -> float:
-        return self._heartbeat.alive_until
+        return self._heartbeat.alive_until(self._session)
 
     # ---- operations ---------------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class ZookeeperStore(SingleOperations):
             ):
                 raise await self._store_error(operation, result)
         if session == self._session:
-            self._heartbeat.confirm(sent)
+            self._heartbeat.confirm(session, sent)
         return [self._result(operation, result) for operation, result in zip(operations, results, strict=True)]
 
     async def set_acl(self, path: str, *, is_open: bool) -> None:
@@ -470,7 +470,6 @@ class ZookeeperStore(SingleOperations):
         if client_id is None or client_id[0] == self._session:
             return
         before, self._session = self._session, client_id[0]
-        self._heartbeat.reset()
         if before:
             _log.warning("the session with ZooKeeper at %s expired; a new one has begun", self._hosts)
             self._watches.fire_all()

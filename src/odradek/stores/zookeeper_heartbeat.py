@@ -3,57 +3,82 @@
 ZooKeeper's leader expires a session one time-out after its last message. A write that a quorum has processed therefore
 proves the session alive for the time-out from when it was *sent*. Reads and pings prove nothing: a server without a
 leader still answers them for a while. The heartbeat is a write without effect, a transaction of a single check: one
-entry in ZooKeeper's log per third of a session time-out.
+entry in ZooKeeper's log per third of a session time-out. It is sent and counted on other threads than the event loop's,
+which may be busy. When the loop is stuck (`STUCK_SESSIONS`), heartbeats and kazoo's own pings end, and so the session.
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
 from kazoo.client import KazooClient
 
-from odradek.runtime import Clock
+from odradek.metadata.store import STUCK_SESSIONS
+from odradek.runtime import Runtime
 
 _HEARTBEATS_PER_TIMEOUT: Final = 3
 _ANY_VERSION: Final = -1
+_TURN_S: Final = 0.5
+"""The interval at which the event loop shows that it turns."""
 _READ_TIMEOUTS_PER_SESSION: Final = 1.5
 """The granted session time-out divided by the read time-out, the only one that kazoo stores."""
 
 
 class Heartbeat:
-    """The heartbeat of `client`'s session, which lives at least until `alive_until`, in monotonic seconds.
+    """The heartbeat of `client`'s session."""
 
-    `call_soon` runs a function on the event loop from any thread.
-    """
-
-    def __init__(self, client: KazooClient, clock: Clock, call_soon: Callable[..., None]) -> None:
-        self.alive_until = 0.0
+    def __init__(self, client: KazooClient, runtime: Runtime) -> None:
         self._client = client
-        self._clock = clock
-        self._call_soon = call_soon
+        self._clock = runtime.clock
+        self._ticker = runtime.ticker
         self._timeout_s = client._session_timeout / 1000
+        self._confirmed = 0, 0.0
+        self._turned_at = math.inf
         self._timer: asyncio.TimerHandle | None = None
+        self._stop_sending: Callable[[], None] | None = None
         self._connect = client._connection._connect
         client._connection._connect = self._connect_and_store_timeout
+        self._ping = client._connection._send_ping
+        client._connection._send_ping = self._ping_unless_stuck
 
     def start(self) -> None:
         """Send heartbeats; called when a connection is established."""
         self.stop()
+        self._turn()
         self._send()
+        self._stop_sending = self._ticker.start(self._timeout_s / _HEARTBEATS_PER_TIMEOUT, self._send)
 
-    def reset(self) -> None:
-        """Reset `alive_until` for a new session."""
-        self.alive_until = 0.0
+    def alive_until(self, session: int) -> float:
+        """Return until when `session` lives at least, in monotonic seconds."""
+        confirmed, until = self._confirmed
+        return until if session == confirmed else 0.0
 
-    def confirm(self, sent: float) -> None:
-        """Extend `alive_until`, after a quorum has processed a request sent at `sent`."""
-        self.alive_until = max(self.alive_until, sent + self._timeout_s)
+    def confirm(self, session: int, sent: float) -> None:
+        """Extend the session's life, after a quorum has processed a request of it that was sent at `sent`."""
+        self._confirmed = session, max(self.alive_until(session), sent + self._timeout_s)
 
     def stop(self) -> None:
         """Stop sending heartbeats."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._stop_sending is not None:
+            self._stop_sending()
+            self._stop_sending = None
+
+    def _turn(self) -> None:
+        self._turned_at = self._clock.monotonic()
+        self._timer = asyncio.get_running_loop().call_later(_TURN_S, self._turn)
+
+    @property
+    def _is_stuck(self) -> bool:
+        return bool(self._clock.monotonic() - self._turned_at > STUCK_SESSIONS * self._timeout_s)
+
+    def _ping_unless_stuck(self, connect_timeout: float) -> None:
+        """Send kazoo's ping, on its thread; it would keep the session of a stuck loop for ever."""
+        if not self._is_stuck:
+            self._ping(connect_timeout)
 
     def _connect_and_store_timeout(self, *server: Any) -> tuple[float, float]:
         """Connect, on kazoo's thread, and store the granted time-out, which may be below the requested one."""
@@ -62,12 +87,14 @@ class Heartbeat:
         return read_timeout_ms, connect_timeout_ms
 
     def _send(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._timeout_s / _HEARTBEATS_PER_TIMEOUT, self._send)
-        sent, session = self._clock.monotonic(), self._client.client_id
+        """Send a heartbeat, on any thread."""
+        sent, client_id = self._clock.monotonic(), self._client.client_id
+        if client_id is None or self._is_stuck:
+            return
         transaction = self._client.transaction()
         transaction.check("/", _ANY_VERSION)
-        transaction.commit_async().rawlink(lambda result: self._call_soon(self._on_response, result, sent, session))
+        transaction.commit_async().rawlink(lambda result: self._on_response(result, sent, client_id))
 
-    def _on_response(self, result: Any, sent: float, session: object) -> None:
-        if result.successful() and result.get_nowait() == [True] and session == self._client.client_id:
-            self.confirm(sent)
+    def _on_response(self, result: Any, sent: float, client_id: Any) -> None:
+        if result.successful() and result.get_nowait() == [True] and client_id == self._client.client_id:
+            self.confirm(client_id[0], sent)

@@ -10,13 +10,13 @@ While a session is renewed, other requests wait: a broker expects no other reque
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from odradek.model import AuthenticationError, ErrorCode, OdradekError
+from odradek.model import AuthenticationError, Buffer, ErrorCode, OdradekError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import milliseconds, optional
 from odradek.security.sasl import SaslClient
@@ -35,12 +35,19 @@ _MOST_STEPS: Final = 10
 Login = Callable[[], Awaitable[SaslClient]]
 """Begins an exchange; it may wait for a token. Raises `AuthenticationError` or `UnavailableError`."""
 
+Prove = Callable[[int, int, int, Sequence[Buffer]], bytes]
+"""Returns a proof, or nothing: `prove(api_key, version, correlation_id, body)`."""
+
 
 class ClientSecurity(Struct, frozen=True, kw_only=True):
-    """How a client secures its connections: `tls` encrypts them, `login` authenticates the client."""
+    """How a client secures its connections: `tls` encrypts them, `login` authenticates the client.
+
+    `prove` returns the proof of a request that a broker sends to another one.
+    """
 
     tls: ssl.SSLContext | None = None
     login: Login | None = None
+    prove: Prove | None = None
 
 
 NO_SECURITY: Final = ClientSecurity()

@@ -26,7 +26,7 @@ from odradek.protocol.messages.message_codec import decode_response, encode_requ
 from odradek.protocol.messages.schemas import Message
 from odradek.runtime import Runtime
 from odradek.runtime.shortages import is_out_of_descriptors
-from odradek.wire.client_authentication import AUTHENTICATION, NO_SECURITY, ClientSecurity, start_session
+from odradek.wire.client_authentication import AUTHENTICATION, NO_SECURITY, ClientSecurity, Prove, start_session
 from odradek.wire.connection_group import limit_unsent
 
 _log = logging.getLogger("odradek.clients")
@@ -69,7 +69,15 @@ class _Pending(Struct):
 class ClientConnection(asyncio.BufferedProtocol):
     """An open connection, made by `open_connection`. Several requests may be in flight; brokers answer in order."""
 
-    def __init__(self, address: str, *, client_id: str, request_timeout_ms: int, max_response_bytes: int) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        client_id: str,
+        request_timeout_ms: int,
+        max_response_bytes: int,
+        prove: Prove | None = None,
+    ) -> None:
         self.address = address
         self.closed = False
         self.writable = True
@@ -82,6 +90,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.tls_error: ssl.SSLError | None = None
         """Why TLS ended: with TLS 1.3 a broker refuses the client's certificate after the client's handshake."""
         self._client_id = client_id
+        self._prove = prove
         self._request_timeout_ms = request_timeout_ms
         self._max_response_bytes = max_response_bytes
         self._loop = asyncio.get_running_loop()
@@ -187,7 +196,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _write(self, api_key: ApiKey, version: int, body: Sequence[Buffer]) -> int:
         assert self._transport is not None
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        header = encode_request_header(api_key, version, correlation_id, self._client_id)
+        proof = b"" if self._prove is None else self._prove(api_key, version, correlation_id, body)
+        header = encode_request_header(api_key, version, correlation_id, self._client_id, proof)
         size = len(header) + sum(map(len, body))
         frame = (_LENGTH.pack(size) + header, *body)
         if self._held is not None and api_key not in AUTHENTICATION:
@@ -410,7 +420,11 @@ async def open_connection(
 
     def factory() -> ClientConnection:
         return ClientConnection(
-            address, client_id=client_id, request_timeout_ms=request_timeout_ms, max_response_bytes=max_response_bytes
+            address,
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            max_response_bytes=max_response_bytes,
+            prove=security.prove,
         )
 
     try:

@@ -5,7 +5,7 @@ request   api_key int16 | api_version int16 | correlation_id int32 | client_id n
 response  correlation_id int32 | tags?
 ```
 Tags are present in flexible versions, except in ApiVersions responses, which clients of any version must be able to
-read.
+read. The only known tag is Odradek's own `PROOF_TAG`, in requests between its brokers.
 """
 
 import struct
@@ -14,10 +14,15 @@ from typing import Final, NamedTuple
 
 from odradek.protocol.api import LAST_API_VERSIONS, ApiKey, is_flexible, schema_versions
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.primitives import malformed, skip_tags
+from odradek.protocol.primitives import Meter, encode_tags, malformed, read_tags, skip_tags
 
 _REQUEST: Final = struct.Struct(">hhih")
 _CORRELATION: Final = struct.Struct(">i")
+PROOF_TAG: Final = 0x0D8A
+PROOF_BYTES: Final = 16
+"""The tag and the size of a proof (`broker.authentication.request_proofs`)."""
+_MOST_TAGS: Final = 64
+"""Limit of a header's tagged fields; Kafka defines none."""
 
 
 class RequestHeader(NamedTuple):
@@ -28,6 +33,7 @@ class RequestHeader(NamedTuple):
     correlation_id: int
     client_id: str | None
     body_offset: int
+    proof: bytes = b""
 
 
 # The cache is bounded because clients choose the numbers.
@@ -48,24 +54,32 @@ def decode_request_header(frame: bytes | memoryview) -> RequestHeader:
     try:
         api_key, version, correlation_id, length = _REQUEST.unpack_from(frame)
         offset = _REQUEST.size
-        client_id = None
+        client_id, proof = None, b""
         if length >= 0:
             client_id = str(frame[offset : offset + length], "utf-8")
             offset += length
         if request_is_flexible(api_key, version):
-            offset = skip_tags(frame, offset)
+            if frame[offset] == 0:
+                offset += 1
+            else:
+                tags, offset = read_tags(frame, offset, (PROOF_TAG,), Meter(_MOST_TAGS))
+                proof = bytes(frame[slice(*tags.get(PROOF_TAG, (0, 0)))])
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise malformed("request header", error) from error
     if offset > len(frame):
         raise MalformedMessageError("malformed request header: it is longer than its frame")
-    return RequestHeader(api_key, version, correlation_id, client_id, offset)
+    return RequestHeader(api_key, version, correlation_id, client_id, offset, proof)
 
 
-def encode_request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """Encode a request header."""
+def encode_request_header(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, proof: bytes = b""
+) -> bytes:
+    """Encode a request header. A version without tagged fields has no room for `proof`."""
     name = b"" if client_id is None else client_id.encode()
     header = _REQUEST.pack(api_key, version, correlation_id, -1 if client_id is None else len(name)) + name
-    return header + b"\x00" if request_is_flexible(api_key, version) else header
+    if not request_is_flexible(api_key, version):
+        return header
+    return header + encode_tags([(PROOF_TAG, proof)] if proof else [])
 
 
 def encode_response_header(api_key: int, version: int, correlation_id: int) -> bytes:

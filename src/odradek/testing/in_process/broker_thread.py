@@ -11,11 +11,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 import uvloop
+from msgspec.structs import replace
 
 from odradek.broker.lifecycle import Broker
 from odradek.config import BrokerConfig
 from odradek.metadata.store import Store
 from odradek.runtime import Runtime
+from odradek.runtime.threads import ThreadTicker
 from odradek.stores import open_store
 
 T = TypeVar("T")
@@ -36,7 +38,8 @@ class BrokerThread:
         self.is_paused = False
         self.broker: Broker
         self._config = config
-        self._runtime = runtime
+        self._ticker = ThreadTicker()
+        self._runtime = replace(runtime, ticker=self._ticker)
         self._metadata = metadata
         self._prepare = prepare
         self._store: Store
@@ -76,7 +79,7 @@ class BrokerThread:
     def die_here(self, kill: Callable[[], None]) -> None:
         """Stop the loop, from which this is called, where it is, until `kill` has ended it from another thread."""
         self._go_on.clear()
-        self.is_paused = True
+        self.is_paused = self._ticker.is_paused = True
         threading.Thread(target=kill, name=f"killing broker {self.broker_id}", daemon=True).start()
         self._stand_still(concurrent.futures.Future())
 
@@ -85,6 +88,7 @@ class BrokerThread:
         if self.is_paused:
             return
         self._go_on.clear()
+        self._ticker.is_paused = True
         entered: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._loop.call_soon_threadsafe(self._stand_still, entered)
         self._wait(entered, "pause")
@@ -92,7 +96,7 @@ class BrokerThread:
 
     def resume(self) -> None:
         """Continue the broker's loop; its clock was not paused."""
-        self.is_paused = False
+        self.is_paused = self._ticker.is_paused = False
         self._go_on.set()
 
     def run(self, work: Coroutine[Any, Any, T], what: str) -> T:

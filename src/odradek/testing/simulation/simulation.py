@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from odradek.runtime import Runtime
+from odradek.runtime.threads import NoTicker
 from odradek.testing.simulation.clock import HOST, VirtualClock
 from odradek.testing.simulation.disk import MemoryDisk, Survival
 from odradek.testing.simulation.loop import VirtualLoop
@@ -52,6 +53,7 @@ class Simulation:
                 entropy=self.entropy(f"host {host}"),
                 disk=self.disk(host),
                 network=self.network.host(host),
+                ticker=NoTicker(),
             )
         return self._runtimes[host]
 

@@ -41,11 +41,12 @@ async def _prepare_tree(store: Store, entropy: Entropy, cluster_id: str | None) 
         if node is None:
             with suppress(NodeExists):
                 await store.create(path)
+    # A cluster that has an id but no secret began with an earlier release, whose brokers send no proofs.
+    is_new = await store.get(paths.CLUSTER_ID) is None
+    secret = ClusterSecretNode(secret=entropy.randbytes(_SECRET_BYTES), requires_proofs=is_new)
+    await _get_or_create(store, paths.CLUSTER_SECRET, secret.encode())
     new = ClusterIdNode(cluster_id=cluster_id or encode_topic_id(new_id(entropy)))
     data = await _get_or_create(store, paths.CLUSTER_ID, new.encode())
-    await _get_or_create(
-        store, paths.CLUSTER_SECRET, ClusterSecretNode(secret=entropy.randbytes(_SECRET_BYTES)).encode()
-    )
     return ClusterIdNode.decode(paths.CLUSTER_ID, data).cluster_id
 
 
@@ -57,10 +58,18 @@ async def _get_or_create(store: Store, path: str, data: bytes) -> bytes:
     return node.data
 
 
-async def read_cluster_secret(store: Store) -> bytes:
-    """Return the secret of a prepared tree."""
+async def read_cluster_secret(store: Store) -> ClusterSecretNode:
+    """Return the secret of a prepared tree; warn if clients can forge requests of brokers."""
     node = await in_live_session(lambda: store.get(paths.CLUSTER_SECRET))
-    return b"" if node is None else ClusterSecretNode.decode(paths.CLUSTER_SECRET, node.data).secret
+    if node is None:
+        raise StorageError(f"{paths.CLUSTER_SECRET} was deleted while the broker started: start it again")
+    secret = ClusterSecretNode.decode(paths.CLUSTER_SECRET, node.data)
+    if not secret.requires_proofs:
+        _log.warning(
+            "Clients can forge requests of brokers in this cluster, which began with an earlier release: when every "
+            "broker has this release, run odradek metadata require-proofs and restart the brokers one by one"
+        )
+    return secret
 
 
 class BrokerSession:

@@ -4,6 +4,7 @@ import pytest
 
 from odradek.broker.authentication.scram_users import ScramUsers
 from odradek.metadata.image import ClusterImage
+from odradek.metadata.nodes import ClusterSecretNode
 from odradek.security.sasl import encode_credential, scram_credential
 
 SHA_256 = "SCRAM-SHA-256"
@@ -18,7 +19,7 @@ def users(*shapes: tuple[int, int], secret: bytes = b"secret") -> ScramUsers:
         }
         for length, iterations in shapes
     }
-    image = ClusterImage(user_configs=configs, cluster_secret=secret)
+    image = ClusterImage(user_configs=configs, secret=ClusterSecretNode(secret=secret))
     return ScramUsers(lambda: image)
 
 

@@ -42,7 +42,7 @@ class ControlPlane:
         def on_image(delta: MetadataDelta) -> None:
             old, new = delta.old, delta.new
             assert old is not new
-            assert not images or images[-1] is old or old == ClusterImage(cluster_id=old.cluster_id)
+            assert not images or images[-1] is old or old == ClusterImage(cluster_id=old.cluster_id, secret=old.secret)
             images.append(new)
             self.history.append(new)
 

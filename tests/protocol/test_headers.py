@@ -29,7 +29,7 @@ def test_request_headers_are_those_of_kio(client_id):
         entity_writer(schema)(stream, entity)
         encoded = encode_request_header(api, version, -7, client_id)
         assert encoded == stream.getvalue(), (api, version)
-        assert decode_request_header(encoded + b"body") == (api, version, -7, client_id, len(encoded))
+        assert decode_request_header(encoded + b"body") == (api, version, -7, client_id, len(encoded), b"")
 
 
 def test_response_headers_are_those_of_kio():
@@ -46,8 +46,21 @@ def test_tags_in_a_header_are_skipped():
     assert decode_response_header(ApiKey.HEARTBEAT, 4, b"\x00\x00\x00\x09\x01\x05\x01a") == (9, 8)
 
 
+def test_a_proof_is_read_in_versions_with_tags():
+    header = encode_request_header(ApiKey.HEARTBEAT, 4, 1, "c", b"sixteen bytes, !")
+    assert decode_request_header(header + b"body")[-2:] == (len(header), b"sixteen bytes, !")
+    older = encode_request_header(ApiKey.HEARTBEAT, 3, 1, "c", b"sixteen bytes, !")
+    assert older == encode_request_header(ApiKey.HEARTBEAT, 3, 1, "c")
+
+
+def test_a_header_of_many_tags_is_malformed_before_they_are_read():
+    header = encode_request_header(ApiKey.HEARTBEAT, 4, 1, "c")[:-1] + b"\xff\xff\x03" + b"\x05\x00" * 65_535
+    with pytest.raises(MalformedMessageError, match="more than 64 entries"):
+        decode_request_header(header)
+
+
 def test_the_header_of_an_unknown_api_is_decoded():
-    assert decode_request_header(b"\x03\xe7\x00\x01\x00\x00\x00\x02\x00\x01c") == (999, 1, 2, "c", 11)
+    assert decode_request_header(b"\x03\xe7\x00\x01\x00\x00\x00\x02\x00\x01c") == (999, 1, 2, "c", 11, b"")
 
 
 @given(data=st.binary(max_size=40), api=st.sampled_from(ApiKey))

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from odradek.config import ListenerAddress
 from odradek.metadata.feature_node import FinalizedFeatures
-from odradek.metadata.nodes import NO_LEADER, RECOVERED
+from odradek.metadata.nodes import NO_LEADER, RECOVERED, ClusterSecretNode
 from odradek.model import TopicPartition
 from odradek.model.names import INTERNAL_TOPICS
 from odradek.security import Acls
@@ -98,10 +98,7 @@ class ClusterImage(Struct, frozen=True, kw_only=True):
     """The cluster. A topic that is being deleted is only in `deleting`."""
 
     cluster_id: str = ""
-    cluster_secret: bytes = b""
-    """The bytes of `/cluster/secret`."""
-    requires_proofs: bool = False
-    """Whether brokers refuse requests of other brokers without a proof."""
+    secret: ClusterSecretNode = ClusterSecretNode(secret=b"", requires_proofs=False)
     controller_id: int = NO_CONTROLLER
     controller_epoch: int = 0
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)

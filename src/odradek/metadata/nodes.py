@@ -257,7 +257,7 @@ class ClusterIdNode(Struct, frozen=True, kw_only=True):
 
 
 class ClusterSecretNode(Struct, frozen=True, kw_only=True):
-    """`/cluster/secret`: random bytes, and whether requests between brokers need a proof made with them.
+    """`/cluster/secret`: random bytes, and whether requests of brokers to each other need a proof made with them.
 
     They need one in a cluster that began with this release; in an older one, from when an operator says so.
     """

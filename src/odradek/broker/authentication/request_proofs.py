@@ -31,16 +31,16 @@ class RequestProofs:
 
     def make(self, api_key: int, version: int, correlation_id: int, body: Sequence[Buffer]) -> bytes:
         """Return the proof of a request to another broker; empty bytes for an API that needs none."""
-        secret = self._image().cluster_secret
+        secret = self._image().secret.secret
         return _proof(secret, api_key, version, correlation_id, body) if secret and api_key in _PROVEN else b""
 
     def are_valid(self, header: RequestHeader, frame: memoryview) -> bool:
         """Return whether the request has this cluster's proof, or none is required."""
-        image = self._image()
-        if not image.requires_proofs:
+        secret = self._image().secret
+        if not secret.requires_proofs:
             return True
         body = (frame[header.body_offset :],)
-        made = _proof(image.cluster_secret, header.api_key, header.api_version, header.correlation_id, body)
+        made = _proof(secret.secret, header.api_key, header.api_version, header.correlation_id, body)
         return hmac.compare_digest(made, header.proof)
 
 

@@ -35,7 +35,7 @@ class ScramUsers:
         if mechanism not in self._shapes:
             self._shapes[mechanism] = _shapes(mechanism, image.user_configs)
         shapes = self._shapes[mechanism]
-        digest = hashlib.shake_256(image.cluster_secret + f"{mechanism} {user}".encode())
+        digest = hashlib.shake_256(image.secret.secret + f"{mechanism} {user}".encode())
         length, iterations = shapes[int.from_bytes(digest.digest(8)) % len(shapes)]
         return digest.digest(8 + length)[8:], iterations
 

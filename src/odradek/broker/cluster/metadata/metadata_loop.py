@@ -129,9 +129,7 @@ class MetadataLoop(Generic[ControllerT]):
         """
         cluster_id = await prepare_tree(self._store, self._runtime.entropy)
         secret = await read_cluster_secret(self._store)
-        self.view.image = ClusterImage(
-            cluster_id=cluster_id, cluster_secret=secret.secret, requires_proofs=secret.requires_proofs
-        )
+        self.view.image = ClusterImage(cluster_id=cluster_id, secret=secret)
         self.view.start()
         await self._broker_session.join(prepare=prepare)
         self._fence.on_change(closed=self._on_fence_closed)

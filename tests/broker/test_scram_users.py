@@ -1,4 +1,4 @@
-"""What an exchange shows of a user without a credential is what it shows of others (X2)."""
+"""An exchange shows the same of users without a credential as of others (X2)."""
 
 import pytest
 

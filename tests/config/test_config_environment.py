@@ -74,7 +74,7 @@ ADVERTISED: Final = {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://broker:9092,HOST
         ),
     ],
 )
-def test_what_variables_only_imply_gives_way_to_the_file(
+def test_a_value_that_variables_only_imply_gives_way_to_the_file(
     tmp_path: Path, file: str, more: dict[str, str], listeners: tuple[str, ...], log_dirs: tuple[str, ...]
 ) -> None:
     path = tmp_path / "server.properties"

@@ -320,6 +320,7 @@ async def test_heartbeats_are_sent_and_counted_while_the_loop_is_busy(begin) -> 
     await store.create("/a")
     before = store.alive_until
     eventually(lambda: store.alive_until > before)  # blocks the loop
+    assert store.alive_until > before
 
 
 @needs_zookeeper

@@ -132,9 +132,8 @@ class Broker:
             most_connections=most_connections,
             scram_users=ScramUsers(lambda: self.image),
         )
-        self.proofs = RequestProofs(lambda: self.image)
+        self.proofs, self.fence = RequestProofs(lambda: self.image), Fence(store, runtime.clock)
         security = replace(inter_broker_security(config, runtime), prove=self.proofs.make)
-        self.fence = Fence(store, runtime.clock)
         self.broker_connections = BrokerConnections(runtime, f"broker-{config.broker_id}", security)
         self.controller_requests: ControllerRequests[Controller] = ControllerRequests(
             self.metadata, self.broker_connections, local_controller=lambda: self.metadata_loop.elected_controller

@@ -150,7 +150,10 @@ def test_files_are_short_enough_to_be_read_at_once():
         for path in SOURCES + TESTS
         if (length := len(path.read_text().splitlines())) > MOST_LINES_IN_A_FILE
     }
-    _report([f"{name}: {long[name]} lines" for name in long.keys() - LONG_FILES.keys()], f"files over {MOST_LINES_IN_A_FILE} lines")
+    _report(
+        [f"{name}: {long[name]} lines" for name in long.keys() - LONG_FILES.keys()],
+        f"files over {MOST_LINES_IN_A_FILE} lines",
+    )
     _report(sorted(LONG_FILES.keys() - long.keys()), "exceptions that are no longer needed")
 
 

@@ -155,6 +155,10 @@ async def test_without_a_cluster_the_page_says_so_and_the_next_request_tries_aga
             answer = await visitor.get("/")
             assert answer.status == 503
             assert "no broker answers" in answer.text
+            assert '<a class="button main" href="/">Try again</a>' in answer.text
+        answer = await visitor.get("/topics/a/messages?from=1")
+        assert 'href="/topics/a/messages?from=1">Try again</a>' in answer.text
+        assert '<a class="button" href="/topics">Back to Topics</a>' in answer.text
 
 
 async def test_the_epoch_of_the_controller_is_shown_if_the_page_has_the_tree(kafka: Cluster) -> None:

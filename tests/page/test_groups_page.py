@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from members import reading
+from members import only_member, reading
 from msgspec.structs import replace
 from visitor import Visitor, visiting
 
@@ -143,14 +143,28 @@ async def test_a_group_is_deleted_by_operators_who_type_its_name(kafka: Cluster)
 async def test_a_removed_member_is_gone_and_a_second_removal_gets_a_sentence(kafka: Cluster) -> None:
     kafka.create_topic("removed")
     async with reading(kafka, "removed", "removed"), page_of(kafka) as visitor:
-        async with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
-            while (found := await admin.describe_group("removed")).group_state != "Stable":
-                await asyncio.sleep(0)
-        address = f"/group/remove?id=removed&member={found.members[0].member_id}"
-        assert "A member that still runs joins again" in (await visitor.get(address)).text
+        member_id = await only_member(kafka, "removed")
+        address = f"/group/remove?id=removed&member={member_id}"
+        form = (await visitor.get(address)).text
+        assert "A member that still runs joins again" in form
+        assert f"<h1>Remove member {member_id[: len('reader-removed-0000')]}</h1>" in form
         assert (await visitor.post(address, {"name": "removed"})).status == 303
         answer = await visitor.post(address.replace("member=", "member=x"), {"name": "removed"})
     assert "has left already" in unescape(answer.text)
+
+
+@pytest.mark.parametrize(
+    ("address", "target"),
+    [
+        ("/groups/billing", "/group?id=billing"),
+        ("/groups/a%2Fb%20%26%20c%3F+%C3%A9", "/group?id=a%2Fb+%26+c%3F%2B%C3%A9"),
+        ("/groups/" + "x" * 300, "/group?id=" + "x" * 300),
+        ("/groups/", "/groups"),
+    ],
+)
+async def test_an_address_with_the_name_of_a_group_leads_to_its_page(address: str, target: str) -> None:
+    async with visiting() as visitor:
+        assert (await visitor.get(address)).headers["location"] == target
 
 
 async def test_an_address_without_a_group_gets_a_sentence(kafka: Cluster) -> None:
@@ -176,8 +190,8 @@ async def test_a_stuck_classic_group_names_the_members_that_may_hold_it_up(monke
     async with visiting() as visitor:
         text = (await visitor.get("/group?id=stuck")).text
     assert "The group rebalances, at least since" in text
-    assert "Check whether these poll, which had partitions before: member-0000 on h, member-0001 on h" in text
-    assert "member-0004 on h and 2 more." in text
+    assert "Check whether these poll, which had partitions before: c-member-0000 on h, c-member-0001 on h" in text
+    assert "c-member-0004 on h and 2 more." in text
 
 
 class _Brokers:

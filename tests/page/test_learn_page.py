@@ -60,10 +60,17 @@ async def test_the_four_groups_are_side_by_side_at_the_moment_of_the_address(vis
     assert answer.text.count("<article>") == 4
     assert answer.text.count('<th scope="row">member-1</th><td>0, 1, 2, 3, 4, 5</td>') == 4
     assert "member-2 starts" not in answer.text
-    later = await played(visitor, links(answer)["Next click »"])
+    later = await played(visitor, links(answer)["Next change »"])
     assert later.text.count("<span>member-2 starts</span>") == 4
     end = await played(visitor, links(answer)["End"])
     assert end.text.count('<th scope="row">not read</th><td>none</td>') == 4
+
+
+async def test_the_next_change_is_a_click_or_a_moment_with_other_readers(visitor: Visitor) -> None:
+    answer = await played(visitor, f"/learn/play?script={SCRIPT}&at=0")
+    assert "<td>0, 1, 2, 3, 4, 5</td></tr>\n<tr><th" not in answer.text
+    following = await played(visitor, links(answer)["Next change »"])
+    assert ">member-1</th>" in following.text
 
 
 async def test_steps_are_links_forward_and_back_without_a_script_in_the_browser(visitor: Visitor) -> None:
@@ -118,7 +125,7 @@ async def test_the_page_comes_at_once_and_the_plays_follow(monkeypatch: pytest.M
         answer = await visitor.get(f"/learn/play?script={SCRIPT}&at=3000")
         assert answer.status == 200
         assert answer.text.count("Is being played…") == 4
-        assert links(answer)["Next click »"].endswith("at=8000")
+        assert links(answer)["Next change »"].endswith("at=8000")
         assert '<noscript><meta http-equiv="refresh" content="1"></noscript>' in answer.text
         await asyncio.gather(*visitor.app.plays._plays.values())
         answer = await played(visitor, f"/learn/play?script={SCRIPT}&at=3000")

@@ -103,7 +103,13 @@ class PageApp:
         return HTMLResponse(self._renderer.page(page.template, values | {"data": data}), status)
 
     def _problem_page(self, values: Mapping[str, Any], sentence: str, status: HTTPStatus) -> Response:
-        return HTMLResponse(self._renderer.page("problem.html", {**values, "problem": sentence}), status)
+        asked = values["asked"]
+        again = (
+            asked.address if asked is not None and not asked.form and status >= HTTPStatus.INTERNAL_SERVER_ERROR else ""
+        )
+        return HTMLResponse(
+            self._renderer.page("problem.html", {**values, "problem": sentence, "again": again}), status
+        )
 
     def _values(
         self, view: View | None, page: Page | None, asked: PageRequest | None, *, message: str = "", problem: str = ""
@@ -119,6 +125,7 @@ class PageApp:
             "problem": problem,
             "cluster": self._settings.bootstrap_servers,
             "options": self._settings.options,
+            "again": "",
         }
 
     def _asked(self, request: Request, session: Session) -> PageRequest:

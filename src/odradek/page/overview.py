@@ -16,7 +16,7 @@ from odradek.page.view import PageRequest
 
 _SILENT_S: Final = 4.5
 _CLOSE_S: Final = 2.0
-"""A broker that answered so shortly before a request has been silent since that answer."""
+"""The silence that counts before a request: looks may be further apart than a second."""
 _UNWATCHED_S: Final = 15.0
 """After a longer time without a look, an answer that was missing then says nothing about now."""
 _LOG_DIRS_INTERVALS: Final = 5
@@ -71,16 +71,15 @@ async def overview(asked: PageRequest) -> Overview:
     async def read(admin: Admin) -> Overview:
         return Overview(await cluster_state(admin, log_dirs_of))
 
-    return await asked.recent("overview", read)
+    return await asked.reading("overview", read, patient=False)
 
 
-class _Answers:
-    """When the brokers have last answered a session, and since when they have been asked without an answer."""
+class _Answers(Struct):
+    """The brokers' last answers to a session, and the first requests that they have not answered, in seconds."""
 
-    def __init__(self) -> None:
-        self.heard_s: dict[int, float] = {}
-        self.asked_s: dict[int, float] = {}
-        self.looked_s = 0.0
+    heard_s: dict[int, float] = {}
+    asked_s: dict[int, float] = {}
+    looked_s: float = 0.0
 
 
 _answers: WeakKeyDictionary[Session, _Answers] = WeakKeyDictionary()
@@ -89,27 +88,24 @@ _answers: WeakKeyDictionary[Session, _Answers] = WeakKeyDictionary()
 def silent_brokers(asked: PageRequest, brokers: Sequence[int]) -> dict[int, int]:
     """Request an answer of each broker, and return for how many seconds those have been silent that owe one."""
     clock, answers = asked.runtime.clock, _answers.setdefault(asked.session, _Answers())
-    if clock.monotonic() - answers.looked_s > _UNWATCHED_S:
+    now_s = clock.monotonic()
+    if now_s - answers.looked_s > _UNWATCHED_S:
         answers.asked_s.clear()
-    answers.looked_s = now_s = clock.monotonic()
+    answers.looked_s = now_s
 
-    async def answer(broker_id: int, admin: Admin) -> None:
+    async def answer(broker_id: int) -> None:
         answers.asked_s.setdefault(broker_id, clock.monotonic())
         with suppress(KafkaError):  # which is an answer
-            await admin.describe_broker_versions(broker_id)
+            await (await asked.admin()).describe_broker_versions(broker_id)
         answers.heard_s[broker_id] = clock.monotonic()
         answers.asked_s.pop(broker_id, None)
 
-    silent: dict[int, int] = {}
     for broker_id in brokers:
-        asked.begin(("answer", broker_id), partial(answer, broker_id), 1.0)
-        if broker_id in answers.asked_s:
-            asked_s = answers.asked_s[broker_id]
-            heard_s = answers.heard_s.get(broker_id, asked_s)
-            silent_s = now_s - (heard_s if asked_s - heard_s <= _CLOSE_S else asked_s)
-            if silent_s >= _SILENT_S:
-                silent[broker_id] = round(silent_s)
-    return silent
+        asked.readings.start((asked.session.key, "answer", broker_id), partial(answer, broker_id), 1.0)
+    since_s = {each: max(answers.heard_s.get(each, at_s), at_s - _CLOSE_S) for each, at_s in answers.asked_s.items()}
+    return {
+        each: round(now_s - at_s) for each, at_s in since_s.items() if each in brokers and now_s - at_s >= _SILENT_S
+    }
 
 
 def sizes_of(log_dirs: LogDirs) -> dict[TopicPartition, int] | None:

@@ -30,6 +30,7 @@ _MOST_GROUP_BYTES: Final = 32_767
 """Limit of a string in Kafka's protocol. Kafka has no other limit of a group's id."""
 _MOST_FIELDS: Final = 1000
 LOGIN: Final = "/login"
+_GROUPS: Final = "/groups/"
 STATIC: Final = "/static/"
 _HEADERS: Final[Mapping[bytes, bytes]] = {
     b"content-security-policy": b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -116,9 +117,11 @@ def _check_sender(headers: Headers, method: str) -> None:
 
 
 def _check_names(scope: Mapping[str, Any]) -> None:
-    if max(map(len, scope["path"].split("/"))) > MAX_TOPIC_NAME_LENGTH:
+    path: str = scope["path"]
+    if not path.startswith(_GROUPS) and max(map(len, path.split("/"))) > MAX_TOPIC_NAME_LENGTH:
         raise Refused(HTTPStatus.REQUEST_URI_TOO_LONG, f"a topic's name has at most {MAX_TOPIC_NAME_LENGTH} characters")
     group_ids = parse_qs(scope["query_string"].decode("latin-1")).get("id", [])
+    group_ids += [path.removeprefix(_GROUPS)] if path.startswith(_GROUPS) else []
     if any(len(each.encode()) > _MOST_GROUP_BYTES for each in group_ids):
         raise Refused(HTTPStatus.REQUEST_URI_TOO_LONG, f"a group's id has at most {_MOST_GROUP_BYTES} bytes")
 

@@ -23,24 +23,23 @@ class Readings:
     def __init__(self) -> None:
         self._tasks: dict[Hashable, asyncio.Task[Any]] = {}
         self._recent: dict[Hashable, tuple[Any]] = {}
-        """Values by key that `recent` has returned in the last `_RECENT_S`."""
+        """Values of the last `_RECENT_S` by key, for those without patience."""
         self._running: set[asyncio.Task[Any]] = set()
         """Those that are not done, also forgotten ones, whose viewers still wait."""
 
-    async def get(self, key: Hashable, read: Callable[[], Awaitable[Any]], interval_s: float) -> Any:
-        """Return the kept value of `key`, or else what `read` returns."""
-        task = self.start(key, read, interval_s)
-        await asyncio.wait((task,))
-        return task.result()
+    async def get(
+        self, key: Hashable, read: Callable[[], Awaitable[Any]], interval_s: float, *, patient: bool = True
+    ) -> Any:
+        """Return the kept value of `key`, or else what `read` returns.
 
-    async def recent(self, key: Hashable, read: Callable[[], Awaitable[Any]], interval_s: float) -> Any:
-        """Return what `get` returns, or its last value if that takes longer than a moment, as while a broker hangs."""
-        task, known = self.start(key, read, interval_s), self._recent.get(key)
+        Without `patient`, return the last value if `read` takes longer than a moment, as while a broker hangs.
+        """
+        task, known = self.start(key, read, interval_s), None if patient else self._recent.get(key)
         await asyncio.wait((task,), timeout=None if known is None else _MOMENT_S)
         if known is not None and not task.done():
             return known[0]
         value = task.result()
-        if known is None or known[0] is not value:
+        if not patient and (known is None or known[0] is not value):
             self._recent[key] = made = (value,)
             asyncio.get_running_loop().call_later(_RECENT_S, self._drop_recent, key, made)
         return value

@@ -35,27 +35,25 @@ class PageRequest(Struct, frozen=True, kw_only=True):
         """Return the admin client of the session's user, connected. Raises `UnavailableError`."""
         return await self.session.admin()
 
-    async def reading(self, key: Hashable, read: Callable[[Admin], Awaitable[T]], interval_s: float | None = None) -> T:
-        """Return what `read` returns; the session shares it by key for `interval_s`, by default the page's."""
-        value: T = await self.readings.get(*self._shared(key, read, interval_s))
-        return value
+    async def reading(
+        self,
+        key: Hashable,
+        read: Callable[[Admin], Awaitable[T]],
+        interval_s: float | None = None,
+        *,
+        patient: bool = True,
+    ) -> T:
+        """Return what `read` returns; the session shares it by key for `interval_s`, by default the page's.
 
-    async def recent(self, key: Hashable, read: Callable[[Admin], Awaitable[T]], interval_s: float | None = None) -> T:
-        """Return what `reading` returns, or its last value at once while a new one takes long."""
-        value: T = await self.readings.recent(*self._shared(key, read, interval_s))
-        return value
+        Without `patient`, return the last value at once while a new one takes long.
+        """
 
-    def begin(self, key: Hashable, read: Callable[[Admin], Awaitable[object]], interval_s: float) -> None:
-        """Start a reading, unless it runs or is as new as `interval_s`."""
-        self.readings.start(*self._shared(key, read, interval_s))
-
-    def _shared(
-        self, key: Hashable, read: Callable[[Admin], Awaitable[T]], interval_s: float | None
-    ) -> tuple[Hashable, Callable[[], Awaitable[T]], float]:
         async def made() -> T:
             return await read(await self.admin())
 
-        return (self.session.key, key), made, self.settings.interval_s if interval_s is None else interval_s
+        kept_s = self.settings.interval_s if interval_s is None else interval_s
+        value: T = await self.readings.get((self.session.key, key), made, kept_s, patient=patient)
+        return value
 
     def number(self, name: str, default: int, *, least: int = 0, most: int = 2**63 - 1) -> int:
         """Return a number of the form or the query. Raises `ConfigurationError` for another text."""

@@ -11,7 +11,7 @@ async def test_a_play_is_stepped_by_clicks_keys_and_by_itself(tab: Page, address
     await tab.goto(f"{address}/learn/play?script=0:join,3:join,8:end&at=2900", timeout=PLAY_LIMIT_MS)
     now = tab.locator(".now")
     await expect(tab.locator("[data-pending]")).to_have_count(0, timeout=PLAY_LIMIT_MS)
-    await tab.get_by_role("link", name="Next click »").click()
+    await tab.get_by_role("link", name="Next change »").click()
     await expect(now).to_contain_text("3.000 s")
     await expect(tab.get_by_text("member-2 starts").first).to_be_visible()
     assert tab.url.endswith("&at=3000")

@@ -3,13 +3,27 @@
 
 // ---- times: `<time datetime>` has UTC from the server ----
 
+function localText(when) {
+  return new Date(when - when.getTimezoneOffset() * 60000).toISOString().slice(0, 23).replace("T", " ");
+}
+
+function localPictures(root) {
+  for (const note of root.querySelectorAll(".picture text")) {
+    const day = note.textContent.match(/^UTC, from ([0-9-]{10}) on/)?.[1];
+    if (!day) continue;
+    const ticks = [...note.closest("svg").querySelectorAll("text")].filter((each) => /^[0-9:]{8}\.[0-9]{3}$/.test(each.textContent));
+    const times = ticks.map((each) => localText(new Date(`${day}T${each.textContent}Z`)));
+    ticks.forEach((each, number) => { each.textContent = times[number].slice(11); });
+    note.textContent = note.textContent.replace(`UTC, from ${day}`, `From ${times[0]?.slice(0, 10) ?? day}`);
+  }
+}
+
 function localTimes(root) {
   for (const element of root.querySelectorAll("time[datetime]:not([title])")) {
     const when = new Date(element.dateTime);
     if (isNaN(when)) continue;
     element.title = element.textContent;
-    const local = new Date(when - when.getTimezoneOffset() * 60000);
-    element.textContent = local.toISOString().slice(0, 23).replace("T", " ");
+    element.textContent = localText(when);
   }
 }
 
@@ -34,6 +48,7 @@ function copyButtons(root) {
 
 function enhance(root) {
   localTimes(root);
+  localPictures(root);
   copyButtons(root);
 }
 
@@ -213,10 +228,11 @@ function startPlay() {
       timer = setTimeout(step, 200);
       return;
     }
-    const next = document.querySelector("#moment a[rel=next]");
+    const speed = bar.querySelector("select").selectedOptions[0];
+    const next = document.querySelector(speed.dataset.by ? "#moment a[data-change]" : "#moment a[rel=next]");
     if (!next) return stop();
     await showMoment(next.href);
-    if (timer !== null) timer = setTimeout(step, Number(bar.querySelector("select").value));
+    if (timer !== null) timer = setTimeout(step, Number(speed.value));
   };
   button.addEventListener("click", () => {
     if (timer !== null) return stop();

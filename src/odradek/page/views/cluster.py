@@ -21,6 +21,7 @@ from odradek.metadata.nodes import decode_integer
 from odradek.model import OdradekError
 from odradek.page.overview import overview, silent_brokers
 from odradek.page.view import Page, PageRequest, View
+from odradek.page.views.groups import names_of
 from odradek.presentation.group_texts import WAITING_STATES, suspects
 
 _TREE_S: Final = 1.0
@@ -104,7 +105,7 @@ async def cluster(asked: PageRequest) -> ClusterPage:
     key, silent = ("versions", *alive), silent_brokers(asked, alive)
     waiting, versions = await asyncio.gather(
         _waiting(asked, _GROUPS_SILENT_S if silent else _GROUPS_S),
-        asked.recent(key, lambda admin: read_versions(admin, alive), _VERSIONS_S),
+        asked.reading(key, lambda admin: read_versions(admin, alive), _VERSIONS_S, patient=False),
     )
     page = cluster_page(state, versions)
     page = replace(page, waiting=waiting, problems=[*map(_silence, silent.items()), *page.problems])
@@ -132,7 +133,7 @@ async def _waiting(asked: PageRequest, limit_s: float) -> WaitingGroups | None:
     """Return the groups to look at; None if the brokers do not list them in time, or cannot filter by state."""
     try:
         async with asyncio.timeout(limit_s):
-            return await asked.recent("waiting groups", _read_waiting, _GROUPS_EVERY_S)
+            return await asked.reading("waiting groups", _read_waiting, _GROUPS_EVERY_S, patient=False)
     except (OdradekError, TimeoutError):
         return None
 
@@ -145,26 +146,21 @@ async def _read_waiting(admin: Admin) -> WaitingGroups:
     described = await admin.describe_groups(chosen) if chosen else {}
     groups = [each for each in described.values() if isinstance(each, GroupDescription)]
     unread = [each for each in groups if each.group_state == _EMPTY and each.lag]
-    found = [_waiting_group(each) for each in groups if each.group_state in _REBALANCING]
-    found += [_unread_group(each) for each in unread[:_MOST_GROUPS]]
-    return WaitingGroups(groups=found, more=max(0, len(moving) - _MOST_GROUPS) + max(0, len(unread) - _MOST_GROUPS))
+    found = [each for each in groups if each.group_state in _REBALANCING] + unread[:_MOST_GROUPS]
+    more = max(0, len(moving) - _MOST_GROUPS) + max(0, len(unread) - _MOST_GROUPS)
+    return WaitingGroups(groups=[_waiting_group(each) for each in found], more=more)
 
 
 def _waiting_group(group: GroupDescription) -> WaitingGroup:
+    name, is_moving = group.group_id, group.group_state in _REBALANCING
+    unread = "Nothing reads its records: start its consumers, or delete the group if it is not needed any more."
     return WaitingGroup(
-        sentence=f"Group {group.group_id} {_REBALANCING[group.group_state]}.",
-        advice=" ".join(suspects(group)),
-        command=f"odradek groups waiting {quote(group.group_id)}",
-        address=f"/group?{urlencode({'id': group.group_id})}",
-    )
-
-
-def _unread_group(group: GroupDescription) -> WaitingGroup:
-    return WaitingGroup(
-        sentence=f"Group {group.group_id} has no members and a lag of {group.lag:,}.",
-        advice="Nothing reads its records: start its consumers, or delete the group if it is not needed any more.",
-        command=f"odradek groups describe {quote(group.group_id)}",
-        address=f"/group?{urlencode({'id': group.group_id})}",
+        sentence=f"Group {name} {_REBALANCING[group.group_state]}."
+        if is_moving
+        else f"Group {name} has no members and a lag of {group.lag:,}.",
+        advice=names_of(group).text(" ".join(suspects(group))) if is_moving else unread,
+        command=f"odradek groups {'waiting' if is_moving else 'describe'} {quote(name)}",
+        address=f"/group?{urlencode({'id': name})}",
     )
 
 

@@ -17,6 +17,7 @@ from odradek.clients.admin.descriptions import GroupDescription
 from odradek.model import ConfigurationError, KafkaError, TopicPartition
 from odradek.page.sessions import Session
 from odradek.page.view import Action, Done, Page, PageRequest
+from odradek.presentation.member_names import MemberNames
 from odradek.presentation.offset_resets import Goal, new_offset, partition_offsets, refusal
 from odradek.presentation.offset_specs import duration_ms, time_ms
 
@@ -92,6 +93,8 @@ class NamePage(Struct, frozen=True, kw_only=True):
     group_id: str
     address: str
     member: str = ""
+    name: str = ""
+    """The member's name."""
 
 
 async def reset_page(asked: PageRequest) -> ResetPage:
@@ -201,7 +204,13 @@ async def undo(asked: PageRequest) -> Done:
 async def name_page(asked: PageRequest) -> NamePage:
     """Return the form that deletes a group or removes a member."""
     group_id = _group_id(asked)
-    return NamePage(group_id=group_id, address=urlencode({"id": group_id}), member=asked.query.get("member", ""))
+    member, clients = asked.query.get("member", ""), dict[str, str]()
+    if member and isinstance(
+        found := (await (await asked.admin()).describe_groups([group_id]))[group_id], GroupDescription
+    ):
+        clients = {each.member_id: each.client_id for each in found.members}
+    name = MemberNames(clients).text(member)
+    return NamePage(group_id=group_id, address=urlencode({"id": group_id}), member=member, name=name)
 
 
 async def delete(asked: PageRequest) -> Done:

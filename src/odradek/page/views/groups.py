@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from markupsafe import Markup
 from msgspec import Struct
 from msgspec.structs import replace
+from starlette.responses import RedirectResponse, Response
 
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import GroupDescription, GroupListing
@@ -26,7 +27,7 @@ from odradek.lab.pictures.drawing import draw, sparkline
 from odradek.lab.pictures.views import holdings_chart, timelines_chart
 from odradek.lab.replay import replay
 from odradek.lab.timeline import Timeline
-from odradek.model import ConfigurationError, OdradekError
+from odradek.model import ConfigurationError, KafkaError, OdradekError
 from odradek.page.lists import Listing, listing
 from odradek.page.readings import pause_s
 from odradek.page.sessions import Session
@@ -41,6 +42,7 @@ from odradek.presentation.group_texts import (
     suspects,
     waited_for,
 )
+from odradek.presentation.member_names import MemberNames
 
 _MOST_WATCHES: Final = 50
 """Limit of the groups that a session remembers."""
@@ -172,6 +174,7 @@ class GroupPage(Struct, frozen=True, kw_only=True):
     last: str
     unread: str | None
     """The partitions that nobody reads."""
+    names: MemberNames
     topics: Sequence[TopicLag]
     since_ms: int
     partitions: Listing[Any]
@@ -192,13 +195,18 @@ def group_id_of(asked: PageRequest) -> str:
     return group_id
 
 
+async def named_group(asked: PageRequest) -> Response:
+    """Lead from `/groups/NAME` to the group's page."""
+    return RedirectResponse(f"/group?{urlencode({'id': asked.path['name']})}" if asked.path["name"] else "/groups")
+
+
 async def group(asked: PageRequest) -> GroupPage:
     """Look at the group once."""
     admin, group_id = await asked.admin(), group_id_of(asked)
     watched = _watched(asked.session, group_id)
     if watched.watch.has_gap(asked.runtime.clock.now_ms()):
         watched.newest, watched.ended_ms, watched.tries = await _newest(admin, group_id), None, _TRIES_AFTER
-    described = await _read_group(asked, group_id)
+    described = await read_group(asked, group_id)
     now_ms = asked.runtime.clock.now_ms()
     watched.watch.look(described, now_ms)
     waits = await admin.group_waits(group_id) if is_moving(described) and described.epoch is not None else None
@@ -218,7 +226,8 @@ async def group_updates(asked: PageRequest) -> AsyncIterator[Any]:
         await asyncio.sleep(pause_s(_INTERVAL_S, clock.monotonic() - began_s))
 
 
-async def _read_group(asked: PageRequest, group_id: str) -> GroupDescription:
+async def read_group(asked: PageRequest, group_id: str) -> GroupDescription:
+    """Return a group, at most half a second old."""
     interval_s = min(_INTERVAL_S, asked.settings.interval_s)
     return await asked.reading(("group", group_id), lambda admin: admin.describe_group(group_id), interval_s)
 
@@ -254,10 +263,18 @@ async def _newest(admin: Admin, group_id: str) -> _Record | None:
     return None
 
 
+def names_of(group: GroupDescription | KafkaError, *records: _Record) -> MemberNames:
+    """Return the names of a group's members, and of those that have left in rebalances of the journal."""
+    members = () if isinstance(group, KafkaError) else group.members
+    left = {member_id: client for each in records for member_id, client in each.get("clients", {}).items()}
+    return MemberNames(left | {each.member_id: each.client_id for each in members})
+
+
 def _group_page(
     asked: PageRequest, watched: _Watched, described: GroupDescription, waits: GroupWaits | None, now_ms: int
 ) -> GroupPage:
     watch, seen, last = watched.watch, watched.watch.rebalance, watched.last
+    names = names_of(described, *([] if last is None else [last]))
     outcome, timeline = "", None
     if last is not None:
         with contextlib.suppress(LabError):  # the record names no owners
@@ -268,8 +285,8 @@ def _group_page(
             outcome = seen.sentence(timeline.unowned_partition_ms)
     if watched.drawn != timeline:
         watched.drawn = timeline
-        chart = None if timeline is None else timelines_chart("Who reads which partition; red: nobody", [timeline])
-        watched.picture = Markup() if chart is None else _picture(chart)
+        title = "Who reads which partition; red: nobody"
+        watched.picture = Markup() if timeline is None else _picture(timelines_chart(title, [_named(timeline, names)]))
     first = watch.lags[0]
     partitions = listing(
         asked,
@@ -281,13 +298,14 @@ def _group_page(
     return GroupPage(
         group=described,
         kind="classic" if described.epoch is None else "consumer",
-        lines=_lines(described, waits),
+        lines=[names.text(line) for line in _lines(described, waits)],
         waiting=[] if waits is None else _waiting(waits, now_ms),
+        names=names,
         seen=seen,
         goes_on=watch.goes_on,
         outcome=outcome,
         picture=watched.picture,
-        last="" if last is None else rebalance_sentence(last),
+        last="" if last is None else names.text(rebalance_sentence(last)),
         unread=assignment_text((p.topic, p.partition) for p in described.partitions if p.member_id is None),
         topics=_topics(described, watch),
         since_ms=first.at_ms,
@@ -349,6 +367,12 @@ def _picture(chart: Chart) -> Markup:
     return Markup(draw(chart, sheet=False))
 
 
+def _named(timeline: Timeline, names: MemberNames) -> Timeline:
+    """Return a timeline with the names of members in place of their ids."""
+    spans = tuple(replace(each, member=each.member and names.text(each.member)) for each in timeline.spans)
+    return replace(timeline, spans=spans, marks=tuple(replace(m, text=names.text(m.text)) for m in timeline.marks))
+
+
 # ---- members and history --------------------------------------------------------------------------------------------
 
 
@@ -356,6 +380,7 @@ class MembersPage(Struct, frozen=True, kw_only=True):
     """The data of the members' page, and the drawing of what those of the page hold."""
 
     group: GroupDescription
+    names: MemberNames
     members: Listing[Any]
     address: str
     picture: Markup
@@ -365,7 +390,8 @@ class MembersPage(Struct, frozen=True, kw_only=True):
 
 async def members(asked: PageRequest) -> MembersPage:
     """Return the members that the address asks for."""
-    described = await _read_group(asked, group_id_of(asked))
+    described = await read_group(asked, group_id_of(asked))
+    names = names_of(described)
     lags: dict[str, int] = {}
     for each in described.partitions:
         if each.member_id is not None and each.lag is not None:
@@ -374,7 +400,7 @@ async def members(asked: PageRequest) -> MembersPage:
         asked,
         described.members,
         {
-            "name": lambda m: m.member_id,
+            "name": lambda m: names.text(m.member_id),
             "host": lambda m: m.client_host,
             "partitions": lambda m: len(m.assignment),
             "lag": lambda m: lags.get(m.member_id),
@@ -383,9 +409,10 @@ async def members(asked: PageRequest) -> MembersPage:
         default="name",
         page_rows=_MEMBERS,
     )
-    holdings = {m.member_id: m.assignment for m in shown.rows}
+    holdings = {names.text(m.member_id): m.assignment for m in shown.rows}
     return MembersPage(
         group=described,
+        names=names,
         members=shown,
         address=urlencode({"id": described.group_id}),
         picture=_picture(holdings_chart("What these members hold", holdings)) if holdings else Markup(),
@@ -400,28 +427,29 @@ class HistoryPage(Struct, frozen=True, kw_only=True):
     group_id: str
     address: str
     rebalances: Sequence[Mapping[str, Any]]
-    waited: Sequence[str | None]
+    waited: Sequence[str]
+    names: MemberNames
     picture: Markup
     missing: str
 
 
 async def history(asked: PageRequest) -> HistoryPage:
     """Return the last rebalances of the journal, with their picture."""
-    group_id = group_id_of(asked)
-    found = await (await asked.admin()).rebalance_history(
-        group_id, limit=asked.number("limit", _HISTORY, least=1, most=200)
-    )
+    admin, group_id = await asked.admin(), group_id_of(asked)
+    found = await admin.rebalance_history(group_id, limit=asked.number("limit", _HISTORY, least=1, most=200))
+    names = names_of((await admin.describe_groups([group_id]))[group_id], *found)
     picture, missing = Markup(), ""
     if found:
         try:
-            picture = _picture(timelines_chart(f"The last {len(found)} rebalances", [_replay(group_id, found)]))
+            picture = _picture(timelines_chart("The last rebalances", [_named(_replay(group_id, found), names)]))
         except LabError as error:
             missing = str(error)
     return HistoryPage(
         group_id=group_id,
         address=urlencode({"id": group_id}),
         rebalances=found[::-1],
-        waited=[waited_for(each) or slowest(each.get("revocations", {})) for each in found[::-1]],
+        waited=[names.text(waited_for(each) or slowest(each.get("revocations", {})) or "–") for each in found[::-1]],
+        names=names,
         picture=picture,
         missing=missing,
     )
@@ -432,6 +460,7 @@ VIEW = View(
     path="/groups",
     pages=(
         Page(path="/groups", template="groups.html", data=groups, live=("list",), interval_s=2.0),
+        Page(path="/groups/{name:path}", template="problem.html", data=named_group),
         Page(path="/group", template="group.html", data=group, live=("now", "lag"), updates=group_updates),
         Page(path="/group/members", template="group_members.html", data=members, live=("members",), interval_s=2.0),
         Page(path="/group/history", template="group_history.html", data=history),

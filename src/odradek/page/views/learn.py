@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 from urllib.parse import urlencode
 
@@ -60,7 +61,8 @@ class LearnPage(Struct, frozen=True, kw_only=True):
     first: str
     previous: str
     next: str
-    next_click: str
+    next_change: str
+    """The next moment in which a click is made, or other partitions are read."""
     last: str
 
 
@@ -125,7 +127,12 @@ async def playing(asked: PageRequest) -> LearnPage:
     def at(moment_ms: int, other: Script = script) -> str:
         return _address(str(other), partitions, seed, moment_ms)
 
-    later = [click.at_ms for click in script.clicks if click.at_ms > at_ms]
+    changes = {click.at_ms for click in script.clicks}
+    for play in plays:
+        for before, after in pairwise(play.steps):
+            if (before.owners, before.unread) != (after.owners, after.unread):
+                changes.add(after.at_ms)
+    later = sorted(each for each in changes if each > at_ms)
     return LearnPage(
         script=script,
         partitions=partitions,
@@ -146,7 +153,7 @@ async def playing(asked: PageRequest) -> LearnPage:
         first=at(0) if at_ms else "",
         previous=at(moments[now - 1]) if now else "",
         next=at(moments[now + 1]) if now + 1 < len(moments) else "",
-        next_click=at(later[0]) if later else "",
+        next_change=at(later[0]) if later else "",
         last=at(script.end_ms) if at_ms < script.end_ms else "",
     )
 

@@ -24,7 +24,8 @@ from odradek.lab.what_if import Change, Transition
 from odradek.lab.what_if import what_if as compute
 from odradek.page.lists import Listing, listing
 from odradek.page.view import Page, PageRequest, View
-from odradek.page.views.groups import group_id_of
+from odradek.page.views.groups import group_id_of, names_of, read_group
+from odradek.presentation.member_names import MemberNames
 from odradek.presentation.transition_texts import counted, transition_sentence
 
 _MOST: Final = 10_000
@@ -78,6 +79,7 @@ class WhatIfPage(Struct, frozen=True, kw_only=True):
     sentence: str
     comparison: Comparison
     picture: Markup
+    names: MemberNames
 
 
 async def choose(asked: PageRequest) -> Listing[GroupListing]:
@@ -101,7 +103,8 @@ async def what_if(asked: PageRequest) -> WhatIfPage:
         add_partitions=tuple(f"{topic}={count}" for topic, count in wish.partitions.items()),
         strategy=wish.strategy or None,
     )
-    made, comparison, picture = await asyncio.to_thread(_computed, case, current, change)
+    names = names_of(await read_group(asked, wish.group_id))
+    made, comparison, picture = await asyncio.to_thread(_computed, case, current, change, names)
     sentence = f"{transition_sentence(made)}."
     if change != Change():
         stopped, members = len(made.stopping_partitions), len(made.stopping_members)
@@ -114,8 +117,8 @@ async def what_if(asked: PageRequest) -> WhatIfPage:
         members=listing(
             asked,
             case.members,
-            {"name": lambda name: name, "partitions": lambda name: len(case.members[name].owned)},
-            text=lambda name: name,
+            {"name": names.text, "partitions": lambda name: len(case.members[name].owned)},
+            text=names.text,
             default="name",
             page_rows=_MEMBERS,
         ),
@@ -123,12 +126,15 @@ async def what_if(asked: PageRequest) -> WhatIfPage:
         sentence=sentence,
         comparison=comparison,
         picture=picture,
+        names=names,
     )
 
 
-def _computed(case: Case, strategy: str, change: Change) -> tuple[Transition, Comparison, Markup]:
+def _computed(case: Case, strategy: str, change: Change, names: MemberNames) -> tuple[Transition, Comparison, Markup]:
     made = compute(case, strategy, change)
-    return made, compare(case), Markup(draw(transition_chart(made), sheet=False))
+    chart = transition_chart(made)
+    chart = replace(chart, names=tuple(map(names.text, chart.names)))
+    return made, compare(case), Markup(draw(chart, sheet=False))
 
 
 def _wish(asked: PageRequest) -> Wish:

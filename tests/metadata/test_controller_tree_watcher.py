@@ -103,7 +103,7 @@ async def test_a_topic_image_has_the_content_of_its_nodes() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda watched: watched.store.create(paths.topic_config("a"), ConfigNode(config={"x": "y"}).encode()),
+        lambda watched: watched.store.create(paths.topic_config("a"), ConfigNode(config={"flush.ms": "1"}).encode()),
         lambda watched: watched.store.set(
             paths.topic("a"), TopicNode(replicas={0: (1,)}, topic_id=UUID(int=1)).encode()
         ),

@@ -156,6 +156,12 @@ def test_nodes_have_the_paths_and_contents_of_the_specification(path, expected, 
     assert decoded.encode() == node.encode()
 
 
+@pytest.mark.parametrize(("kind", "fields"), [(type(node), fields) for _, _, node, fields in NODES])
+def test_a_field_that_is_not_known_is_ignored(kind, fields) -> None:
+    of_a_later_version = kind.decode("/node", json.dumps(fields | {"since": [1]}).encode())
+    assert of_a_later_version == kind.decode("/node", json.dumps(fields).encode())
+
+
 def test_other_paths_are_those_of_the_specification() -> None:
     """M9."""
     assert paths.consumer_owner("group", ONE) == "/consumers/group/owners/flights/1"

@@ -5,7 +5,7 @@ INVALID_CONFIG, wrong keys of a broker INVALID_REQUEST, as in Kafka (KAFKA-13609
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Protocol
 
@@ -160,8 +160,9 @@ def _altered_topic(config: BrokerConfig, resource: AlterResource, before: Mappin
     inherited = topic_config(config, {})
     own = {} if resource.replaces else before
     after = altered(own, resource.alterations, TopicConfig.definitions(), inherited.get)
+    kept = _unknown_before(after, before, TopicConfig.definitions())
     try:
-        return validate_topic_overrides(config, after)
+        return validate_topic_overrides(config, {name: text for name, text in after.items() if name not in kept}) | kept
     except ConfigurationError as error:
         raise KafkaError(ErrorCode.invalid_config, str(error)) from None
 
@@ -173,11 +174,17 @@ def _altered_group(config: BrokerConfig, resource: AlterResource, before: Mappin
     after = altered(
         own, resource.alterations, definitions, lambda name: getattr(inherited, definitions[name].attribute)
     )
+    kept = _unknown_before(after, before, definitions)
     try:
-        group_config(config, after)
+        group_config(config, {name: text for name, text in after.items() if name not in kept})
     except ConfigurationError as error:
         raise KafkaError(ErrorCode.invalid_config, str(error)) from None
     return after
+
+
+def _unknown_before(after: Mapping[str, str], before: Mapping[str, str], known: Container[str]) -> dict[str, str]:
+    """Return the unknown keys that a request left as they were: brokers ignore them, and refuse new ones."""
+    return {name: text for name, text in after.items() if name not in known and before.get(name) == text}
 
 
 def _altered_broker(

@@ -1,13 +1,16 @@
 """Reads the parts of a `ClusterImage` from the metadata tree: brokers, controller, topics, configurations.
 
-Each version of a broken node is logged once. A topic with a broken node is not treated as deleted.
+Each version of a broken node, and of one with unknown keys, is logged once. A topic with a broken node is not treated
+as deleted.
 """
 
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from odradek.config import GroupConfig, TopicConfig
+from odradek.config.definition import unknown_key
 from odradek.metadata import paths
 from odradek.metadata.image import NO_CONTROLLER, UNNAMED, BrokerImage, PartitionImage, TopicImage
 from odradek.metadata.node_fields import BrokenNodeError
@@ -25,21 +28,33 @@ from odradek.model import TopicPartition
 
 K = TypeVar("K")
 
+_KEYS: Final = {paths.TOPIC_CONFIGS: TopicConfig.definitions(), paths.GROUP_CONFIGS: GroupConfig.definitions()}
+"""The known keys of configurations, by the parent of their nodes; those of brokers and users are checked later."""
 _log = logging.getLogger("odradek.metadata")
 
 
 class BrokenNodes:
-    """Logs each version of a broken node once, however often it is read."""
+    """Logs each version of a broken node, or of one with unknown keys, once, however often it is read."""
 
     def __init__(self) -> None:
         self._logged: dict[str, tuple[int, int]] = {}
 
     def report(self, error: BrokenNodeError, node: Node) -> None:
         """Log that `node` is broken, unless this version was logged before."""
-        written = node.created, node.version
-        if self._logged.get(error.path) != written:
-            self._logged[error.path] = written
+        if self._is_new(error.path, node):
             _log.error("Failed to read metadata: %s", error)
+
+    def report_unknown(self, path: str, node: Node, reasons: Iterable[str]) -> None:
+        """Log that keys of `node` are ignored for these `reasons`, unless this version was logged before."""
+        if self._is_new(path, node):
+            _log.warning("Ignoring a part of the metadata node %s: %s", path, "; ".join(reasons))
+
+    def _is_new(self, path: str, node: Node) -> bool:
+        written = node.created, node.version
+        if self._logged.get(path) == written:
+            return False
+        self._logged[path] = written
+        return True
 
 
 async def read_brokers(store: Reader, broken: BrokenNodes) -> dict[int, BrokerImage]:
@@ -107,7 +122,7 @@ async def read_topics(store: Reader, names: Iterable[str], broken: BrokenNodes) 
 async def read_topic_configs(
     store: Reader, names: Iterable[str], broken: BrokenNodes
 ) -> dict[str, Mapping[str, str] | None]:
-    """Return the topics' configurations by topic; None if the node is broken."""
+    """Return the topics' configurations by topic, without unknown keys; None if the node is broken."""
     wanted = list(names)
     nodes = await store.get_many(map(paths.topic_config, wanted))
     return {name: _config(paths.topic_config(name), node, broken) for name, node in zip(wanted, nodes, strict=True)}
@@ -156,7 +171,14 @@ def _topic_node(name: str, node: Node | None, broken: BrokenNodes) -> TopicNode 
     if node is None:
         return None
     try:
-        return TopicNode.decode(paths.topic(name), node.data)
+        topic = TopicNode.decode(paths.topic(name), node.data)
+        if (gap := next((number for number, each in enumerate(topic.replicas) if each != number), None)) is not None:
+            # Clients take n partitions for those from 0 to n - 1; only consumers of Kafka 0.8 read the ids.
+            reason = (
+                f"partition {gap} is missing: clients need the numbers 0 to {len(topic.replicas) - 1}, without gaps"
+            )
+            raise BrokenNodeError(paths.topic(name), reason)
+        return topic
     except BrokenNodeError as error:
         broken.report(error, node)
         return None
@@ -187,11 +209,15 @@ def _partition(topic: TopicNode, key: TopicPartition, node: Node | None, broken:
 
 
 def _config(path: str, node: Node | None, broken: BrokenNodes) -> Mapping[str, str] | None:
-    """Return the configuration in a node: empty if there is no node, None if it is broken."""
+    """Return the configuration in a node, without unknown keys: empty if there is no node, None if it is broken."""
     if node is None:
         return {}
     try:
-        return ConfigNode.decode(path, node.data).config
+        config = ConfigNode.decode(path, node.data).config
     except BrokenNodeError as error:
         broken.report(error, node)
         return None
+    keys = _KEYS.get(paths.parent(path), config)
+    if unknown := [str(unknown_key(name, keys)) for name in config if name not in keys]:
+        broken.report_unknown(path, node, unknown)
+    return {name: text for name, text in config.items() if name in keys}

@@ -213,13 +213,8 @@ class Rebalancer:
                 return self._view
             case Claim():
                 assert self._view is not None
-                log_claims(
-                    self._consumer_id,
-                    self._view,
-                    action.wanted,
-                    strategy=self._strategy,
-                    exclude_internal=self._settings.exclude_internal_topics,
-                )
+                exclude_internal, parts = self._settings.exclude_internal_topics, (self._view, action.wanted)
+                log_claims(self._consumer_id, *parts, strategy=self._strategy, exclude_internal=exclude_internal)
                 self._session_id = self._store.session_id
                 return await self._tree.claim(action.wanted)
             case Start():

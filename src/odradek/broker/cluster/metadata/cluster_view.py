@@ -38,6 +38,7 @@ class ClusterView:
         """Whether the controller may have changed. The metadata loop resets it and tries to become the controller."""
         self.wake = wake
         self._tree: ControllerTreeWatcher | None = None
+        self._broken = BrokenNodes()
         self._on_image = on_image
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
@@ -114,7 +115,7 @@ class ClusterView:
         known = self.image.topics.get(topic)
         if known is not None and (self._tree is not None or topic in self.broker_watcher.configs):
             return known.config
-        return (await read_topic_configs(self.store, [topic], BrokenNodes()))[topic] or {}
+        return (await read_topic_configs(self.store, [topic], self._broken))[topic] or {}
 
     def publish(self, image: ClusterImage) -> MetadataDelta:
         """Replace the image, update `load`, call `on_image`, and evaluate the conditions of `wait_until`."""

@@ -19,6 +19,7 @@ from odradek.config import (
 )
 from odradek.config.replaced_keys import REPLACED_KEYS
 from odradek.config.unimplemented_keys import IGNORED_KEYS
+from odradek.config.zookeeper import tree_url
 from odradek.model import ConfigurationError
 
 
@@ -78,7 +79,6 @@ def test_overrides_beat_the_file(tmp_path) -> None:
         ("log.cleaner.dedupe.buffer.size", "1048576", "more than 1 MiB for each cleaner thread"),
         ("log.cleaner.threads", "128", "more than 1 MiB for each cleaner thread"),
         ("log.cleaner.min.cleanable.ratio", "1.5", "at most 1"),
-        ("zookeeper.connect", "localhost:2181", "--metadata"),
         ("listeners", "PLAINTEXT//nowhere", "HOST:PORT"),
         ("listeners", "PLAIN TEXT://localhost:9092", "NAME://HOST:PORT, not 'PLAIN TEXT"),
         ("listeners", "", "listeners needs a value"),
@@ -138,6 +138,56 @@ def test_a_broker_starts_with_kafka_s_zookeeper_properties_but_for_the_address_o
         "num.network.threads",
         "num.io.threads",
     }
+
+
+def test_a_broker_takes_the_file_of_kafka_0_8(tmp_path: Path, caplog) -> None:
+    """The keys of the `config/server.properties` of Kafka 0.8.2, and those of it that Kafka has dropped since."""
+    shipped = tmp_path / "server.properties"
+    shipped.write_text(
+        """
+        broker.id=0
+        port=9093
+        num.network.threads=3
+        num.io.threads=8
+        socket.send.buffer.bytes=102400
+        socket.receive.buffer.bytes=102400
+        socket.request.max.bytes=104857600
+        log.dirs=logs
+        num.partitions=1
+        num.recovery.threads.per.data.dir=1
+        log.retention.hours=168
+        log.segment.bytes=1073741824
+        log.retention.check.interval.ms=300000
+        log.cleaner.enable=false
+        zookeeper.connect=z1:2181,z2:2181/kafka
+        zookeeper.connection.timeout.ms=6000
+        controller.message.queue.size=10
+        offsets.commit.required.acks=-1
+        replica.lag.max.messages=4000
+        zookeeper.sync.time.ms=2000
+        """
+    )
+    config = load(str(shipped), {})
+    assert config.listeners == ("PLAINTEXT://localhost:9093",)
+    assert tree_url(config.zookeeper_connect) == "zookeeper://z1:2181,z2:2181/kafka"
+    assert len([line for line in caplog.messages if " is ignored: " in line]) == 6
+
+
+@pytest.mark.parametrize(
+    ("properties", "listeners", "advertised"),
+    [
+        ({"port": "9093"}, "PLAINTEXT://localhost:9093", None),
+        ({"host.name": "h"}, "PLAINTEXT://h:9092", None),
+        ({"host.name": "h", "advertised.port": "1"}, "PLAINTEXT://h:9092", "PLAINTEXT://h:1"),
+        ({"advertised.host.name": "a", "port": "2"}, "PLAINTEXT://localhost:2", "PLAINTEXT://a:2"),
+        ({"port": "9093", "listeners": "PLAINTEXT://x:1"}, "PLAINTEXT://x:1", None),
+        ({"port": " "}, "PLAINTEXT://localhost:9092", None),
+    ],
+)
+def test_the_address_of_a_broker_of_kafka_0_8_is_a_listener(properties, listeners, advertised) -> None:
+    config = load(None, properties)
+    assert config.listeners == (listeners,)
+    assert config.advertised_listeners == (None if advertised is None else (advertised,))
 
 
 def test_values_given_directly_are_checked_too() -> None:

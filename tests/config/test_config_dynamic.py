@@ -92,7 +92,7 @@ def test_defaults_of_all_brokers_are_described_alone() -> None:
     [
         ({"log.dirs": "/b"}, "while the broker runs"),
         ({"queued.max.requests": "8"}, "while the broker runs"),
-        ({"zookeeper.connect": "x"}, "--metadata"),
+        ({"zookeeper.connect": "x"}, "cannot be changed while the broker runs"),
         ({"log.preallocate": "true"}, "cannot be true here"),
         ({"message.max.bytes": "-1"}, "at least 0"),
         ({"log.cleaner.min.compaction.lag.ms": "2"}, "min.compaction.lag.ms is at most"),

@@ -32,7 +32,7 @@ def test_the_variables_of_kafkas_example_make_a_broker_and_say_what_has_no_effec
     config = BrokerConfig.parse({**settings.derived, **settings.properties})
     assert (config.broker_id, config.listeners) == (1, ("PLAINTEXT://:19092", "PLAINTEXT_HOST://:9092"))
     assert (config.offsets_topic_replication_factor, config.group_initial_rebalance_delay_ms) == (1, 0)
-    assert settings.metadata is None
+    assert config.zookeeper_connect is None
     notes = "\n".join(settings.notes)
     for name in ("CLUSTER_ID", "controller.quorum.voters", "node.id", "without CONTROLLER", "KAFKA_HEAP_OPTS"):
         assert name in notes
@@ -88,10 +88,15 @@ def test_a_quorum_of_several_needs_a_tree_that_they_share() -> None:
     voters = {"KAFKA_CONTROLLER_QUORUM_VOTERS": "1@a:9093,2@b:9093"}
     with pytest.raises(ConfigurationError, match=r"has 2 members.*KAFKA_ZOOKEEPER_CONNECT"):
         read_environment(voters)
-    assert read_environment(voters, metadata="sqlite:////shared/tree").metadata == "sqlite:////shared/tree"
+    assert not read_environment(voters, metadata="sqlite:////shared/tree").properties
     servers = {"KAFKA_ZOOKEEPER_CONNECT": "z1:2181,z2:2181/kafka"}
-    assert read_environment(voters | servers).metadata == "zookeeper://z1:2181,z2:2181/kafka"
-    assert read_environment(servers, metadata="memory:").metadata == "memory:"
+    assert read_environment(voters | servers).properties == {"zookeeper.connect": "z1:2181,z2:2181/kafka"}
+
+
+def test_the_address_of_a_kubernetes_service_is_no_address_of_the_broker() -> None:
+    """Kubernetes sets KAFKA_PORT for a Service of the name kafka."""
+    variables = {"KAFKA_PORT": "tcp://10.0.0.1:9092", "KAFKA_HOST_NAME": "elsewhere", "KAFKA_ADVERTISED_PORT": "1"}
+    assert not read_environment(variables).properties
 
 
 @pytest.mark.parametrize(

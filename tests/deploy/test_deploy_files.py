@@ -104,8 +104,7 @@ def test_the_files_and_variables_of_each_deployment_make_a_broker_of_a_replicate
         settings = read_environment(environment)
         config = BrokerConfig.parse({**properties, **settings.properties})
         assert settings.notes == ()
-        assert settings.metadata is not None
-        assert settings.metadata.startswith("zookeeper://")
+        assert config.zookeeper_connect
         assert (config.default_replication_factor, config.min_insync_replicas) == (3, 2)
         assert config.offsets_topic_replication_factor == 3
         ids.append(config.broker_id)

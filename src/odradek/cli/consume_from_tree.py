@@ -48,7 +48,8 @@ def tree_settings(properties: Sequence[str], *, group: str | None, from_beginnin
     from odradek.clients.zookeeper_consumer.settings import ZookeeperConsumerSettings
 
     settings = asdict(zookeeper_keys()) | client_settings(ZookeeperConsumerSettings, properties)
-    settings.pop("bootstrap_servers", None)  # of a profile or the environment: the brokers are in the tree
+    for name in ("bootstrap_servers", "zookeeper_connect"):  # of a file or a profile: --zookeeper names the tree
+        settings.pop(name, None)
     settings |= {"auto_offset_reset": "smallest"} if from_beginning else {}
     return settings | ({} if group is None else {"group_id": group})
 
@@ -86,7 +87,8 @@ async def consume_from_tree(
 ) -> None:
     """Read until the wanted count, the time-out of all streams, or cancellation; say what the consumer owns."""
     from odradek.clients.zookeeper_consumer import TopicFilter, ZookeeperConsumer
-    from odradek.clients.zookeeper_consumer.settings import tree_url, zookeeper_consumer_settings
+    from odradek.clients.zookeeper_consumer.settings import zookeeper_consumer_settings
+    from odradek.config.zookeeper import tree_url
 
     if selection.verbose:
         logging.getLogger("odradek.clients").setLevel(logging.INFO)

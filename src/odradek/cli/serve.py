@@ -30,6 +30,7 @@ from odradek.cli.process import started_before
 from odradek.config import BrokerConfig, load, parse_host_port, parse_listener, read_environment
 from odradek.config.listener_settings import listener_settings
 from odradek.config.listeners import ListenerAddress
+from odradek.config.zookeeper import tree_url
 from odradek.log.segments.open_files import DEFAULT_OPEN_FILES
 from odradek.model import ConfigurationError, OdradekError, StorageError
 from odradek.runtime import SystemClock, SystemDisk, SystemNetwork, system_entropy
@@ -111,7 +112,7 @@ def command(
             check_packages()
             listener = page_listener(loaded, page, is_network_allowed=allow_anonymous_network)
         shown = None if page is None or listener is None else (page, listener)
-        url = environment.metadata or f"sqlite:///{loaded.log_dirs[0]}/metadata.sqlite"
+        url = metadata or tree_url(loaded.zookeeper_connect or f"sqlite:///{loaded.log_dirs[0]}/metadata.sqlite")
         most_connections = _connection_limit()
         os.umask(0o077)  # only this user may read records and credentials
         with _new_runner() as runner:

@@ -22,7 +22,7 @@ from odradek.cli.common import key_and_value
 from odradek.cli.page_server import check_packages, open_page, page_option
 from odradek.cli.process import started_before
 from odradek.config import load, parse_host_port, parse_properties
-from odradek.config.zookeeper import ZookeeperKeys
+from odradek.config.zookeeper import ZookeeperKeys, tree_url
 from odradek.model import ConfigurationError, UnavailableError
 from odradek.runtime import SystemClock
 from odradek.security import is_loopback
@@ -107,7 +107,8 @@ def command(
     files = None if secure is None else security_files(Path(secure).absolute())
     if files is not None:
         config = str(files.broker)
-    metadata = metadata or f"sqlite:///{directory}/metadata.sqlite"
+    zookeeper = load(config, dict(map(key_and_value, options)))
+    metadata = metadata or tree_url(zookeeper.zookeeper_connect or f"sqlite:///{directory}/metadata.sqlite")
     rest = ["--metadata", metadata]
     if config is not None:
         rest += ["--config", str(Path(config).absolute())]
@@ -117,7 +118,6 @@ def command(
     protocol = "PLAINTEXT" if files is None else PROTOCOL
     commands = [_command(number, directory, protocol, port, rest) for number in range(brokers)]
     client = {} if files is None else parse_properties(files.client.read_text(encoding="utf-8"))
-    zookeeper = load(config, dict(map(key_and_value, options)))
     login = "" if files is None else f" --command-config {shlex.quote(str(files.client))}"
     opened = None if page is None else partial(_open_page, page, client, metadata, zookeeper, login)
     asyncio.run(_run(Supervisor(commands, SystemClock()), None if files is None else files.client, opened))

@@ -41,8 +41,34 @@ ABSENT_KEYS: Final = {
     "ssl.key.pem": "use ssl.keystore.key",
     "ssl.protocol": "use ssl.enabled.protocols",
     "socket.connection.setup.timeout.max.ms": "every attempt may take socket.connection.setup.timeout.ms",
+    # Of Kafka 0.8; a ZookeeperConsumer has some of them.
+    "consumer.id": "use client.id, or group.instance.id; only a ZookeeperConsumer has it",
+    "consumer.timeout.ms": "use the timeout of poll; only a ZookeeperConsumer has it",
+    **dict.fromkeys(("offsets.storage", "dual.commit.enabled"), "only a ZookeeperConsumer keeps offsets in the tree"),
+    "producer.type": "send is asynchronous; await what it returns for sync",
+    **dict.fromkeys(("rebalance.backoff.ms", "rebalance.max.retries"), "only a ZookeeperConsumer rebalances by itself"),
+    **dict.fromkeys(("serializer.class", "key.serializer.class"), "pass functions as Producer(key_serializer=...)"),
+    "zookeeper.connect": "use bootstrap.servers; ZookeeperConsumer and `odradek consume --zookeeper` read the tree",
 }
 """Keys of Kafka and librdkafka that no client has → the reason."""
+_RENAMED: Final = """
+auto.commit.enable enable.auto.commit           autooffset.reset auto.offset.reset
+batch.num.messages batch.size                   broker.list bootstrap.servers
+compression.codec compression.type              fetch.message.max.bytes max.partition.fetch.bytes
+fetch.wait.max.ms fetch.max.wait.ms             groupid group.id
+message.send.max.retries retries                metadata.broker.list bootstrap.servers
+offsets.channel.backoff.ms retry.backoff.ms     offsets.channel.socket.timeout.ms request.timeout.ms
+queue.buffering.max.messages buffer.memory      queue.buffering.max.ms linger.ms
+queue.enqueue.timeout.ms max.block.ms           refresh.leader.backoff.ms retry.backoff.ms
+request.required.acks acks                      socket.timeout.ms request.timeout.ms
+zookeeper.session.timeout.ms session.timeout.ms zookeeper.connection.timeout.ms socket.connection.setup.timeout.ms
+"""
+RENAMED: Final = dict(zip(_RENAMED.split()[::2], _RENAMED.split()[1::2], strict=True))
+"""Keys of Kafka 0.7 and 0.8 → their names since."""
+ABSENT_KEYS.update({old: f"use {new}" for old, new in RENAMED.items()})
+_GONE: Final = """compressed.topics num.consumer.fetchers offsets.commit.max.retries queued.max.message.chunks
+socket.receive.buffer.bytes zookeeper.sync.time.ms"""
+ABSENT_KEYS.update(dict.fromkeys(_GONE.split(), "a key of Kafka 0.8 that has no successor: leave it out"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,14 +30,13 @@ _QUORUM: Final = ("controller.quorum.voters", "controller.quorum.bootstrap.serve
 
 
 class EnvironmentSettings(Struct, frozen=True, kw_only=True):
-    """Keys with their texts, the metadata's URL if the variables name one, and lines for the log.
+    """Keys with their texts, and lines for the log.
 
     `derived` has keys that no variable names, but another one gives a value: a file's own value of them is stronger.
     """
 
     properties: Mapping[str, str]
     derived: Mapping[str, str]
-    metadata: str | None
     notes: tuple[str, ...]
 
 
@@ -50,7 +49,7 @@ def read_environment(variables: Mapping[str, str], *, metadata: str | None = Non
     notes: list[str] = []
     derived: dict[str, str] = {}
     _name_the_broker(properties, derived, notes)
-    url = _metadata(properties, metadata, notes)
+    _quorum(properties, metadata, notes)
     _listeners(properties, derived, notes)
     if ids := [name for name in _CLUSTER_IDS if variables.get(name)]:
         notes.append(f"{ids[0]} has no effect: the metadata tree has the cluster's id")
@@ -60,7 +59,7 @@ def read_environment(variables: Mapping[str, str], *, metadata: str | None = Non
     if unknown:
         notes.append(f"no keys of a broker, ignored: {', '.join(sorted(names[key] for key in unknown))}")
     known = meant | {key: text for key, text in others.items() if key not in unknown}
-    return EnvironmentSettings(properties=known, derived=derived, metadata=url, notes=tuple(notes))
+    return EnvironmentSettings(properties=known, derived=derived, notes=tuple(notes))
 
 
 def _keys(variables: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -92,10 +91,9 @@ def _name_the_broker(properties: dict[str, str], derived: dict[str, str], notes:
         derived["log.dirs"] = directory
 
 
-def _metadata(properties: dict[str, str], metadata: str | None, notes: list[str]) -> str | None:
-    """Return the URL of the metadata tree; a KRaft quorum of several needs one that they share."""
-    servers = properties.pop("zookeeper.connect", None)
-    url = metadata or (f"zookeeper://{servers}" if servers else None)
+def _quorum(properties: dict[str, str], metadata: str | None, notes: list[str]) -> None:
+    """Remove the keys of a KRaft quorum; one of several members needs a metadata tree that they share."""
+    url = metadata or properties.get("zookeeper.connect")
     for key in _QUORUM:
         members = [each for each in properties.pop(key, "").split(",") if each.strip()]
         if url is None and len(members) > 1:
@@ -105,7 +103,6 @@ def _metadata(properties: dict[str, str], metadata: str | None, notes: list[str]
             )
         if members:
             notes.append(f"{key} has no effect: metadata is in {url or 'a SQLite file in the data directory'}")
-    return url
 
 
 def _listeners(properties: dict[str, str], derived: dict[str, str], notes: list[str]) -> None:

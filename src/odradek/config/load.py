@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from odradek.config.broker import BrokerConfig
 from odradek.config.properties import parse_properties
+from odradek.config.replaced_keys import with_listeners
 from odradek.config.secrets import resolved
 from odradek.config.unimplemented_keys import why_ignored
 from odradek.model import ConfigurationError
@@ -24,7 +25,7 @@ def load(
     """
     properties = _read(properties_file) if properties_file is not None else {}
     properties = {**defaults, **properties, **overrides}
-    config = BrokerConfig.parse(resolved(properties))
+    config = BrokerConfig.parse(with_listeners(resolved(properties)))
     for name, text in sorted(config.unimplemented.items()):
         if (reason := why_ignored(name, text)) is not None:
             _log.warning("%s is ignored: %s", name, reason)

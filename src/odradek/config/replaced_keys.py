@@ -1,5 +1,6 @@
-"""Kafka's broker keys that are refused, because another key or option replaces them."""
+"""Kafka's broker keys that another one replaces: Kafka 0.8's of the listener are translated, others are refused."""
 
+import logging
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -11,10 +12,27 @@ REPLACED_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "log.dir": "use log.dirs, or --data-dir",
         "node.id": "use broker.id, or --broker-id",
         "process.roles": "there is no KRaft here: metadata lives in the tree named with --metadata",
-        "zookeeper.connect": "use --metadata zookeeper://HOST:PORT/CHROOT",
     }
 )
 """Refused key → what to use instead."""
+_LISTENER: Final = ("host.name", "port", "advertised.host.name", "advertised.port")
+"""Kafka 0.8's keys of a broker's address."""
+_log = logging.getLogger("odradek.config")
+
+
+def with_listeners(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return `properties` with `listeners` and `advertised.listeners`, unless given, for Kafka 0.8's keys of them."""
+    result = {name: text for name, text in properties.items() if name not in _LISTENER}
+    old = {name: properties[name].strip() for name in _LISTENER if properties.get(name, "").strip()}
+    if not old:
+        return result
+    host, port = old.get("host.name", "localhost"), old.get("port", "9092")
+    advertised = f"PLAINTEXT://{old.get('advertised.host.name', host)}:{old.get('advertised.port', port)}"
+    result.setdefault("listeners", f"PLAINTEXT://{host}:{port}")
+    if any(name.startswith("advertised.") for name in old):
+        result.setdefault("advertised.listeners", advertised)
+    _log.info("%s: the listener is %s", ", ".join(f"{name}={text}" for name, text in old.items()), result["listeners"])
+    return result
 
 
 def check_not_replaced(properties: Mapping[str, str]) -> None:

@@ -22,15 +22,19 @@ _NO_MECHANISM: Final = "this broker has no such mechanism"
 IGNORED_KEYS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "background.threads": "one event loop does this work",
+        "controller.message.queue.size": "a request to a broker has the newest state, so none queue up",
         "inter.broker.protocol.version": "brokers agree on versions by themselves",
         "log.flush.start.offset.checkpoint.interval.ms": (
             "log start offsets are written down with the recovery points, by log.flush.offset.checkpoint.interval.ms"
         ),
         "log.message.format.version": "every log is of the newest format",
+        "offsets.commit.required.acks": "all in-sync replicas have a commit before it is answered",
         "producer.id.expiration.check.interval.ms": "idle producers are removed at log.retention.check.interval.ms",
         "num.io.threads": "one event loop serves all requests of a broker; start more brokers to use more cores",
         "num.network.threads": "one event loop serves all connections of a broker",
         "transaction.state.log.load.buffer.size": "a coordinator reads its log in pieces of 1 MiB",
+        "replica.lag.max.messages": "replica.lag.time.max.ms decides alone, as in later releases of Kafka",
+        "zookeeper.sync.time.ms": "followers of ZooKeeper are not waited for",
         "queued.max.requests": "a request is served as it is read; queued.max.request.bytes bounds the unanswered ones",
     }
 )

@@ -11,12 +11,23 @@ from dataclasses import dataclass
 
 from odradek.config.definition import boolean, password, text
 from odradek.config.security import STORES
+from odradek.model import ConfigurationError
+
+
+def tree_url(zookeeper_connect: object) -> str:
+    """Return the URL of a tree; `HOST:PORT[,…]/CHROOT` is one of ZooKeeper. Raises `ConfigurationError`."""
+    if not isinstance(zookeeper_connect, str):
+        raise ConfigurationError(f"zookeeper_connect is the URL of a tree in a string, not {zookeeper_connect!r}")
+    return zookeeper_connect if ":/" in zookeeper_connect else f"zookeeper://{zookeeper_connect}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ZookeeperKeys:
-    """The keys of TLS, login and ACLs. Not slotted, so that a slotted class of settings can inherit from it, too."""
+    """The address, and keys of TLS, login and ACLs. Not slotted, so that a slotted class of settings can inherit it."""
 
+    zookeeper_connect: str | None = text(
+        "zookeeper.connect", None, "HOST:PORT[,…]/CHROOT of the metadata tree, or its URL.", nullable=True
+    )
     zookeeper_ssl_client_enable: bool = boolean(
         "zookeeper.ssl.client.enable", False, "Whether connections to ZooKeeper use TLS."
     )

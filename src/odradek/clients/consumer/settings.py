@@ -114,8 +114,8 @@ def consumer_settings(values: Mapping[str, object]) -> ConsumerSettings:
         raise ConfigurationError("group_id can't be empty")
     if settings.auto_offset_reset not in _RESETS and not _BY_DURATION.fullmatch(settings.auto_offset_reset):
         raise ConfigurationError(
-            f"auto_offset_reset can't be {settings.auto_offset_reset!r}: it is one of {', '.join(_RESETS)}, or a "
-            "duration such as by_duration:P1DT12H"
+            f"auto_offset_reset can't be {settings.auto_offset_reset!r}: it is one of {', '.join(_RESETS)} (Kafka 0.8: "
+            "smallest is earliest, largest is latest), or a duration such as by_duration:P1DT12H"
         )
     if settings.group_protocol == "consumer":
         _check_consumer_protocol(settings, values)

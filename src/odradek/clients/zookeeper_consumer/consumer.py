@@ -8,8 +8,9 @@ from odradek.assignors import Assignor, create_assignor
 from odradek.clients.setting_types import ZookeeperConsumerConfig
 from odradek.clients.zookeeper_consumer.rebalance_listener import RebalanceCallback, RebalanceListener
 from odradek.clients.zookeeper_consumer.rebalancer import ANY_TOPIC, Rebalancer
-from odradek.clients.zookeeper_consumer.settings import tree_url, zookeeper_consumer_settings, zookeeper_strategy
+from odradek.clients.zookeeper_consumer.settings import zookeeper_consumer_settings, zookeeper_strategy
 from odradek.clients.zookeeper_consumer.streams import KafkaStream
+from odradek.config.zookeeper import tree_url
 from odradek.groups.zookeeper.membership import State
 from odradek.groups.zookeeper.registration import ThreadCounts, TopicFilter, thread_id, unique_name
 from odradek.groups.zookeeper.view import Ownership

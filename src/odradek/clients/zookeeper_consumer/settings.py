@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from odradek.assignors import Assignor
 from odradek.assignors.registry import KAFKA_0_8_CLASSES, KAFKA_CLASSES
-from odradek.clients.settings import ClientSettings, make_settings
-from odradek.config.definition import boolean, integer, text
+from odradek.clients.settings import ABSENT_KEYS, RENAMED, ClientSettings, make_settings
+from odradek.config.definition import boolean, definitions, integer, text
 from odradek.config.zookeeper import ZookeeperKeys
 from odradek.groups.zookeeper.registration import validate_node_name
 from odradek.model import ConfigurationError
@@ -75,6 +75,11 @@ class ZookeeperConsumerSettings(ClientSettings, ZookeeperKeys):
         "fetch.wait.max.ms", 100, "How long a broker waits for fetch.min.bytes.", minimum=0
     )
 
+    @classmethod
+    def absent_keys(cls) -> Mapping[str, str]:
+        own = definitions(cls)
+        return ABSENT_KEYS | {new: f"use {old}" for old, new in RENAMED.items() if old in own}
+
     @property
     def of_all_clients(self) -> dict[str, Any]:
         """Return the values of `ClientSettings` without `bootstrap_servers`, for the clients that this one opens."""
@@ -85,13 +90,6 @@ class ZookeeperConsumerSettings(ClientSettings, ZookeeperKeys):
     def reset(self) -> str:
         """Return `auto_offset_reset` as `earliest` or `latest`."""
         return _RESETS[self.auto_offset_reset]
-
-
-def tree_url(zookeeper_connect: object) -> str:
-    """Return the URL of a tree; `HOST:PORT[,…]/CHROOT` is one of ZooKeeper. Raises `ConfigurationError`."""
-    if not isinstance(zookeeper_connect, str):
-        raise ConfigurationError(f"zookeeper_connect is the URL of a tree in a string, not {zookeeper_connect!r}")
-    return zookeeper_connect if ":/" in zookeeper_connect else f"zookeeper://{zookeeper_connect}"
 
 
 def zookeeper_strategy(strategy: str | Assignor) -> str | Assignor:

@@ -213,3 +213,19 @@ async def test_a_group_without_brokers_waits_for_one(world: World) -> None:
 def test_wrong_settings_are_refused(settings: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         ZookeeperConsumer(**settings)
+
+
+@played
+async def test_metrics_are_those_of_all_streams_and_of_the_rebalances(world: World) -> None:
+    await world.create_topic("t", 2)
+    reader = Reader(world, "c", {"t": 2})
+    assert reader.consumer.metrics() == {"rebalance_total": 0, "assigned_partitions": 0}
+    await reader.start()
+    await produce(world, "t", (0, b"a"), (1, b"b"), (1, b"c"))
+    await expect(lambda: len(reader.read) == 3)
+    await reader.consumer.commit_offsets()
+    found = reader.consumer.metrics()
+    assert (found["records_consumed_total"], found["records_lag_max"], found["t-1.records_lag"]) == (3, 0, 0)
+    assert (found["rebalance_total"], found["assigned_partitions"], found["commit_total"]) == (1, 2, 1)
+    assert found["commit_latency_max"] >= found["commit_latency_avg"] >= 0
+    await reader.stop()

@@ -80,6 +80,31 @@ def test_keys_headers_and_timestamps_arrive_as_they_were_given(
     assert record.headers == (("a", b"1"), ("nothing", None))
 
 
+def test_a_callback_gets_the_metadata_or_the_error_and_its_own_errors_are_logged(
+    simulation: Simulation, broker: Any, new_log: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    called: list[tuple[RecordMetadata | None, BaseException | None]] = []
+
+    def fail(metadata: RecordMetadata | None, error: BaseException | None) -> None:
+        raise ZeroDivisionError
+
+    async def scenario(producer: Producer) -> None:
+        await producer.send("t", b"0", callback=fail)
+        delivered = await producer.send("t", b"1", callback=lambda *result: called.append(result))
+        await producer.flush()
+        assert called == [(await delivered, None)], "flush waits for callbacks, too"
+        with pytest.raises(TypeError, match="no coroutine function"):
+            await producer.send("t", b"2", callback=scenario)
+        lost = await producer.send("t", b"3", callback=lambda *result: called.append(result))
+        await producer.close(timeout_ms=0)
+        await asyncio.sleep(0)
+        assert called[1:] == [(None, lost.exception())]
+
+    play(simulation, broker, new_log(), scenario)
+    assert "Error executing user-provided callback" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+
+
 def test_the_default_timestamp_is_the_clocks(simulation: Simulation, broker: Any, new_log: Any) -> None:
     async def scene(producer: Producer) -> None:
         delivered = await producer.send("t", b"v", partition=0)

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from odradek.clients.producer.arrow import ArrowRows, SentRows
 
 _log = logging.getLogger("odradek.clients")
+SendCallback = Callable[[RecordMetadata | None, BaseException | None], object]
+"""Called with a delivered record's metadata and None, or with None and the error, as Kafka's `Callback`."""
 
 
 class Producer:
@@ -103,6 +106,7 @@ class Producer:
         self._starting = asyncio.Lock()
         self._is_closed = False
         self._flushes = 0
+        self._has_callbacks = False
 
     async def start(self) -> Self:
         """Connect to the cluster; `async with` calls this. After a failure it may be called again.
@@ -140,27 +144,38 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers | Mapping[str, bytes | None] = (),
+        callback: SendCallback | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Append a record to its partition's batch; return a future of its `RecordMetadata` or error.
 
         Waits up to `max_block_ms` for metadata of a new topic and for free memory (`buffer_memory`). The future need
         not be awaited: `flush` waits, too, and failures are logged. `timestamp_ms` is the current time by default.
+        `callback(metadata, exception)`, of which one is None, is called on the event loop when the future is done.
         Raises `KafkaError` for an unknown topic or partition, a record over `max_request_size`, and a failed serializer
         or partitioner; `TypeError` for a key, value or header of a wrong type; `UnavailableError` after `max_block_ms`.
         """
+        if callback is not None and (not callable(callback) or asyncio.iscoroutinefunction(callback)):
+            raise TypeError(
+                f"callback is a function of metadata and exception, no coroutine function, not {callback!r}"
+            )
         if not headers:
             headers = ()
         elif isinstance(headers, Mapping):
             headers = tuple(headers.items())
         if self._interceptors is None:
-            return await self._send(topic, value, key, partition, timestamp_ms, headers)
-        record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
-        record = self._interceptors.on_send(record)
-        try:
-            return await self._send(*record)
-        except Exception as error:
-            self._interceptors.on_send_error(record, error)
-            raise
+            future = await self._send(topic, value, key, partition, timestamp_ms, headers)
+        else:
+            record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
+            record = self._interceptors.on_send(record)
+            try:
+                future = await self._send(*record)
+            except Exception as error:
+                self._interceptors.on_send_error(record, error)
+                raise
+        if callback is not None:
+            self._has_callbacks = True
+            future.add_done_callback(partial(_call_back, callback, topic))
+        return future
 
     async def send_arrow(
         self,
@@ -283,6 +298,8 @@ class Producer:
                     batch.finished = batch.finished or sender.loop.create_future()
                     await asyncio.shield(batch.finished)
                 batches += batch.parts
+            if self._has_callbacks:
+                await asyncio.sleep(0)  # those of a batch that is done may wait for this turn of the event loop
         finally:
             self._flushes -= 1
             sender.flushing = self._flushes > 0
@@ -495,6 +512,14 @@ def _on_open_loop(sender: Sender) -> Sender:
 
 def _closed() -> UnavailableError:
     return UnavailableError("the producer was closed before the record was delivered")
+
+
+def _call_back(callback: SendCallback, topic: str, future: asyncio.Future[RecordMetadata]) -> None:
+    error = asyncio.CancelledError() if future.cancelled() else future.exception()
+    try:
+        callback(None if error else future.result(), error)
+    except Exception:
+        _log.exception("Error executing user-provided callback on message for topic %s", topic)
 
 
 __all__ = ["Producer", "RecordMetadata", "Serializer"]

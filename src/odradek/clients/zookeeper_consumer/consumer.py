@@ -135,6 +135,26 @@ class ZookeeperConsumer:
         """Return the partitions that the consumer has claimed, each with the thread id of its stream."""
         return {} if self._rebalancer is None else dict(self._rebalancer.membership.owned)
 
+    def metrics(self) -> dict[str, float]:
+        """Return the totals, maxima and lags of `Consumer.metrics`, of all streams, with this consumer's own figures.
+
+        A stream counts anew when no broker that it knew is registered any more.
+        """
+        found: dict[str, float] = {"rebalance_total": self.rebalances, "assigned_partitions": len(self.owned())}
+        if self._rebalancer is None:
+            return found
+        for name, value in (pair for stream in self._rebalancer.streams.values() for pair in stream.metrics().items()):
+            if name.endswith("_total") and name not in {"rebalance_total", "commit_total"}:
+                found[name] = found.get(name, 0) + value
+            elif name.endswith(("_max", ".records_lag")):
+                found[name] = max(found.get(name, 0.0), value)
+        commits = self._rebalancer.commits
+        return found | {
+            "commit_total": commits.count,
+            "commit_latency_avg": commits.mean,
+            "commit_latency_max": commits.maximum,
+        }
+
     async def commit_offsets(self) -> None:
         """Commit the offsets after the records that all streams have returned.
 

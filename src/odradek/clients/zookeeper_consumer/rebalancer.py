@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from odradek.assignors import Assignor
+from odradek.clients.average import Average
 from odradek.clients.cluster import open_cluster
 from odradek.clients.consumer import Consumer
 from odradek.clients.zookeeper_consumer.group_tree import GroupTree
@@ -65,6 +66,8 @@ class Rebalancer:
         )
         self.membership = Membership(consumer_id, assignor, rules)
         self.streams: dict[tuple[str, str], KafkaStream] = {}
+        self.commits = Average()
+        """The latencies of commits, in ms."""
         self._consumer_id = consumer_id
         self._strategy = assignor.name
         self._settings = settings
@@ -312,9 +315,11 @@ class Rebalancer:
         if not consumed:
             return
         session_id, limit_ms = self._session_id, self._settings.zookeeper_session_timeout_ms
+        began = self._runtime.clock.monotonic()
         try:
             async with asyncio.timeout(limit_ms / 1000):
                 await (await self._storage()).commit(consumed, session_id=session_id)
+            self.commits.add((self._runtime.clock.monotonic() - began) * 1000)
         except TimeoutError:
             raise UnavailableError(
                 f"offsets could not be committed within {limit_ms:,} ms (zookeeper.session.timeout.ms)"

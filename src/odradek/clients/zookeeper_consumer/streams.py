@@ -44,6 +44,10 @@ class KafkaStream:
         """Return the partitions that the stream reads."""
         return frozenset() if self._consumer is None else self._consumer.assignment()
 
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics of the stream's client, if it has one."""
+        return {} if self._consumer is None else self._consumer.metrics()
+
     def __aiter__(self) -> Self:
         return self
 

@@ -53,6 +53,10 @@ In the file of `odradek serve --config`, or as `-o KEY=VALUE`. A dynamic key cha
 _FROM_THE_NETWORK: Final = re.compile(
     r"<(?:script|img|iframe)[^>]* src=\"?https?:[^>]*>|<link[^>]* rel=\"?(?:stylesheet|preconnect)[^>]*https?:[^>]*>"
 )
+_EMPTY_HEAD: Final = re.compile(r"<thead>\s*<tr>\s*(?:<th[^>]*></th>\s*)+</tr>\s*</thead>")
+_CELL: Final = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
+_CODE: Final = re.compile(r"<code>([^<]*)</code>")
+_BETWEEN_WORDS: Final = re.compile(r"(?<=[^._,=/:])([._,=/:]+)(?=[^._,=/:])")
 _FENCES: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -114,7 +118,7 @@ def _keys(known: Mapping[str, Definition], more: Callable[[Definition], tuple[st
 
 def _limits(key: Definition) -> str:
     if key.choices:
-        return ", ".join(choice or "empty" for choice in key.choices)
+        return ", ".join(f"`{choice}`" if choice else "empty" for choice in key.choices)
     if key.minimum is None:
         return ""
     most = key.maximum is not None and key.maximum < 2**31 - 1
@@ -324,6 +328,15 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def _named(link: re.Match[str]) -> str:
     return f"`{link[2]}`" if link[1] in link[2] else f"{link[1]} (`{link[2]}`)"
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Return a page without empty heads of tables, and with keys in cells that break between their words only."""
+    return _CELL.sub(lambda cell: _CODE.sub(_breakable, cell[0]), _EMPTY_HEAD.sub("", html))
+
+
+def _breakable(code: re.Match[str]) -> str:
+    return "<code>" + _BETWEEN_WORDS.sub(r"\1<wbr>", code[1]) + "</code>"
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:

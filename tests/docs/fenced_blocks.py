@@ -42,7 +42,6 @@ ENDLESS: Final = re.compile(
 """Commands that run until Ctrl-C, need Spark, or take minutes: only their options are checked here."""
 COMPARED_ELSEWHERE: Final = {
     "lab.md": "tests/lab/test_sweep_page.py",
-    "performance.md": "tests/lab/pages.py",
     "rebalancing.md": "tests/lab/pages.py",
 }
 """Pages that show what such a command prints → what compares it, or writes it anew (`make docs`)."""
@@ -133,7 +132,7 @@ def run_python(example: Example, servers: str) -> str:
 def check_printed(example: Example, printed: str) -> None:
     """Raise `AssertionError` if a block "prints" is not what was printed; any time in ms since 1970 will do."""
     shown, real = (re.sub(r"\b1\d{12}\b", "TIME", text.strip()) for text in (example.text, printed))
-    assert real == shown, str(example)
+    assert real == shown, f"{example}: printed is\n{real}"
 
 
 async def _paste(code: str) -> None:
@@ -175,6 +174,8 @@ def run_shell(example: Example, servers: str) -> None:
                 assert (result.exit_code != 0) == fails, f"{where}\n{result.output}"
                 if example.language == "console" and not endless:
                     assert result.output.rstrip() == expected.replace(ADDRESS, servers), where
+            case ["python3", "-m", "venv", *_]:
+                pass
             case ["pip", "install", *packages]:
                 _check_extras(packages, where)
             case ["make", target, *_]:

@@ -6,6 +6,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from odradek.supervisor.security_files import security_files
 from odradek.testing import Cluster
 
@@ -16,6 +18,30 @@ def test_the_page_prints_its_address_and_ends_on_a_signal(lonely_shell: Any, kaf
     with urllib.request.urlopen(ready.removeprefix("ready: "), timeout=60) as response:
         assert b"<h1>Cluster</h1>" in response.read()
     assert lonely_shell.end(process, signal.SIGINT) == (130, b"", b"")
+
+
+def test_one_page_shows_several_clusters(lonely_shell: Any, kafka: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"bootstrap.servers={kafka.bootstrap_servers}\n")
+    process = lonely_shell.start("page", "--listen", "127.0.0.1:0", "--cluster", f"a={file}", "--cluster", f"b={file}")
+    ready = process.stdout.readline().decode().strip()
+    with urllib.request.urlopen(ready.removeprefix("ready: "), timeout=60) as response:
+        text = response.read().decode()
+    assert response.url.endswith("/clusters/a/")
+    assert '<a href="/clusters/b/">b</a>' in text
+    assert lonely_shell.end(process, signal.SIGINT) == (130, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--cluster", "a", "-b", "x:1"], "leave out -b"),
+        (["--cluster", "a/b"], "is not NAME or NAME=FILE"),
+        (["--cluster", "a=/dev/null", "--cluster", "a=/dev/null"], "two clusters have one name"),
+    ],
+)
+def test_clusters_without_names_of_their_own_are_refused(lonely_shell: Any, arguments: list[str], words: str) -> None:
+    assert words in lonely_shell.run("page", *arguments, code=2)
 
 
 def test_a_page_whose_port_is_taken_is_refused_in_a_line(lonely_shell: Any, kafka: Cluster) -> None:

@@ -160,6 +160,11 @@ def chosen_address() -> str | None:
     return address
 
 
+def choose_cluster(profile: str | None, file: str | None) -> None:
+    """Let `client_settings` and `cluster_arguments` use a profile or a file, in place of the options of the command."""
+    click.get_current_context().meta.update({_PROFILE: profile, _COMMAND_CONFIG: file})
+
+
 def cluster_arguments() -> str:
     """Return the command's `cluster_options` as they were given, for commands on the same cluster."""
     file = _chosen(_COMMAND_CONFIG)

@@ -4,13 +4,16 @@ Standard output has one line, `ready: ADDRESS`, when the page can be opened.
 """
 
 import asyncio
+import re
 import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Final
 
 import click
 
 from odradek.cli.common import (
+    choose_cluster,
     client_settings,
     cluster_arguments,
     cluster_options,
@@ -23,6 +26,8 @@ from odradek.model import ConfigurationError, OdradekError
 from odradek.presentation.value_formats import SCHEMA_FORMATS, Show, shower
 from odradek.runtime.tls import TlsSettings, server_context
 
+_CLUSTER: Final = re.compile(r"[\w-][\w.-]*", re.ASCII)
+
 
 @click.command(name="page")
 @click.option(
@@ -32,6 +37,10 @@ from odradek.runtime.tls import TlsSettings, server_context
 @click.option(
     "--role", type=click.Choice(("viewer", "operator")), default="operator", show_default=True,
     help="Whether users may change the cluster.",
+)  # fmt: skip
+@click.option(
+    "--cluster", "clusters", multiple=True, metavar="NAME[=FILE]",
+    help="Show several clusters: that of the profile NAME, or of client settings; may be repeated.",
 )  # fmt: skip
 @click.option("--login", is_flag=True, help="Users log in to the cluster, also on this machine.")
 @click.option("--tls-certificate", metavar="FILE", help="Serve https: the certificate chain, PEM.")
@@ -65,6 +74,7 @@ def command(
     *,
     listen: str,
     role: str,
+    clusters: Sequence[str],
     login: bool,
     tls_certificate: str | None,
     tls_key: str | None,
@@ -87,13 +97,18 @@ def command(
 
     Masks(masks)  # raises for a wrong expression now, not for each message
     formats = dict(map(_schema, schemas))
-    client = client_settings()
+    if clusters and (cluster_arguments() or metadata is not None):
+        raise click.UsageError("--cluster names the clusters: leave out -b, --command-config, --profile and --metadata")
+    client, options = client_settings(), cluster_arguments()
+    several = dict(map(_cluster, clusters))
+    if len(several) < len(clusters):
+        raise click.UsageError("two clusters have one name: --cluster NAME=FILE gives each its own")
 
     async def work() -> None:
         server, address = await open_page(
             listen, client, may_change=role == "operator", login=login, tls=tls, host_names=host_names,
             allow_anonymous_network=allow_anonymous_network, masks=masks, schemas=formats, pipelines=pipelines,
-            metadata=metadata, command_options=cluster_arguments(),
+            metadata=metadata, command_options=options, clusters=several,
             zookeeper=None if metadata is None else zookeeper_keys(),
         )  # fmt: skip
         try:
@@ -103,6 +118,17 @@ def command(
             await server.close()
 
     run(work())
+
+
+def _cluster(text: str) -> tuple[str, tuple[dict[str, Any], str]]:
+    """Parse NAME[=FILE]; return the name, the settings of a client, and the options of commands."""
+    name, equals, file = text.partition("=")
+    if not _CLUSTER.fullmatch(name):
+        raise click.BadParameter(
+            f"{text!r} is not NAME or NAME=FILE with a NAME of a-z, 0-9, -, _ and .", param_hint="--cluster"
+        )
+    choose_cluster(None if equals else name, file or None)
+    return name, (client_settings(), cluster_arguments())
 
 
 def _schema(text: str) -> tuple[str, Show]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from odradek.config import parse_host_port
 from odradek.config.zookeeper import ZookeeperKeys
@@ -46,17 +47,19 @@ async def open_page(
     metadata: str | None = None,
     zookeeper: ZookeeperKeys | None = None,
     command_options: str | None = None,
+    clusters: Mapping[str, tuple[Mapping[str, Any], str]] | None = None,
 ) -> "tuple[PageServer, str]":
     """Open a page of the cluster with these settings of a client; return its server and its address.
 
     `metadata` is the URL of a metadata tree, which the page shows, too; `zookeeper` has the keys for it.
-    `command_options` are those of commands on the same cluster.
+    `command_options` are those of commands on the same cluster. `clusters` has both by name, for a page of several.
 
     Raises `ConfigurationError` without the packages, for an address in use, or if other machines could use it unseen.
     """
     host, port = parse_host_port(listen)
     check_packages()
     from odradek.page.app import PageApp
+    from odradek.page.clusters import ClusterPages
     from odradek.page.server import PageServer
     from odradek.page.settings import PageSettings, check_exposure
 
@@ -64,7 +67,8 @@ async def open_page(
         from odradek.stores import open_reader  # imported here: most pages need no SQLite
 
     requires_login = login or not (is_loopback(host) or allow_anonymous_network)
-    check_exposure(host, client, has_tls=tls is not None, requires_login=requires_login)
+    for each, _ in [(client, None), *(clusters or {}).values()][bool(clusters) :]:
+        check_exposure(host, each, has_tls=tls is not None, requires_login=requires_login)
     if metadata is not None and requires_login:
         raise ConfigurationError(
             "the metadata tree has no ACLs for users of the cluster, so each user who logs in could read all of it: "
@@ -83,5 +87,10 @@ async def open_page(
         command_options=command_options,
         open_tree=None if metadata is None else lambda: open_reader(metadata, runtime, zookeeper=zookeeper),
     )
-    server = PageServer(PageApp(settings, runtime), runtime)
+    named = {
+        name: replace(settings, client=each, command_options=options, cluster=name, clusters=tuple(clusters or ()))
+        for name, (each, options) in (clusters or {}).items()
+    }
+    pages = ClusterPages({name: PageApp(each, runtime) for name, each in named.items()})
+    server = PageServer(pages if named else PageApp(settings, runtime), runtime)
     return server, await server.open(host, port, tls)

@@ -50,7 +50,7 @@ class PageApp:
         self._attempts = Attempts(runtime.clock)
         self._settings = settings
         self._runtime = runtime
-        self._renderer = Renderer()
+        self._renderer = Renderer(settings.cluster)
         self._views = tuple(views)
         routes = [Route("/static/{name}", self._static)]
         routes += [Route(LOGIN, self._login, methods=["GET", "POST"]), Route("/logout", self._logout, methods=["POST"])]
@@ -62,7 +62,7 @@ class PageApp:
                 for each in view.actions
             ]
         starlette = Starlette(routes=routes, exception_handlers={404: self._no_such_page, Exception: self._fault})
-        self._app = Protection(starlette, self.sessions, settings.host_names)
+        self._app = Protection(starlette, self.sessions, settings.host_names, settings.cluster)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
@@ -125,6 +125,7 @@ class PageApp:
             "problem": problem,
             "cluster": self._settings.bootstrap_servers,
             "options": self._settings.options,
+            "settings": self._settings,
             "again": "",
         }
 

@@ -54,8 +54,9 @@ class Refused(Exception):
 class Protection:
     """The middleware. `scope["session"]` is the request's session, `scope["form"]` has the fields of a form."""
 
-    def __init__(self, app: ASGIApp, sessions: Sessions, host_names: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, sessions: Sessions, host_names: Iterable[str], cluster: str = "") -> None:
         self._app = app
+        self._cookies = f"-{cluster}" if cluster else ""
         self._sessions = sessions
         self._host_names = {"localhost", *(name.lower() for name in host_names)}
 
@@ -84,7 +85,7 @@ class Protection:
     async def _check(self, scope: MutableMapping[str, Any], receive: Receive) -> None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        scope["port"] = self._checked_port(host)
+        scope["port"] = self._checked_port(host) + self._cookies  # which tells the cookies of pages apart
         if scope["method"] not in ("GET", "HEAD", "POST"):
             raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "the page knows GET, HEAD and POST only")
         _check_sender(headers, scope["method"])

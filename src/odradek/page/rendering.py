@@ -2,6 +2,7 @@
 
 import datetime
 import hashlib
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,13 +16,17 @@ from odradek.page.messages.reading import line_of
 
 _FOLDER: Final = Path(__file__).parent
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+CLUSTERS: Final = "/clusters/"
+_ADDRESS: Final = re.compile(rf'( (?:href|src|action)=")/(?!/|{CLUSTERS[1:]})')
+"""The start of an address of the page in an attribute; values in texts have no quotation mark, as they are escaped."""
 STATIC_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 class Renderer:
-    """The templates and static files of the page."""
+    """The templates and static files of the page; `cluster` is that of its addresses, "" if the page has only one."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: str = "") -> None:
+        self._prefix = f"{CLUSTERS}{cluster}" if cluster else ""
         self.static = {
             path.name: path.read_bytes()
             for path in sorted((_FOLDER / "static").iterdir())
@@ -50,12 +55,15 @@ class Renderer:
 
     def page(self, template: str, values: Mapping[str, Any]) -> str:
         """Render a whole page."""
-        return self._environment.get_template(template).render(values)
+        return self._addressed(self._environment.get_template(template).render(values))
 
     def block(self, template: str, name: str, values: Mapping[str, Any]) -> str:
         """Render one block of a template."""
         found = self._environment.get_template(template)
-        return "".join(found.blocks[name](found.new_context(dict(values))))
+        return self._addressed("".join(found.blocks[name](found.new_context(dict(values)))))
+
+    def _addressed(self, html: str) -> str:
+        return _ADDRESS.sub(rf"\g<1>{self._prefix}/", html) if self._prefix else html
 
     def _static_address(self, name: str) -> str:
         return f"/static/{name}?v={hashlib.sha256(self.static[name]).hexdigest()[:12]}"

@@ -12,6 +12,7 @@ from uvicorn.server import ServerState
 
 from odradek.model import ConfigurationError
 from odradek.page.app import PageApp
+from odradek.page.clusters import ClusterPages
 from odradek.runtime import Listener, Runtime
 
 _MOST_CONNECTIONS: Final = 1000
@@ -22,7 +23,7 @@ _log = logging.getLogger("odradek.page")
 class PageServer:
     """Serves one page; it has no threads and no signal handlers."""
 
-    def __init__(self, app: PageApp, runtime: Runtime) -> None:
+    def __init__(self, app: PageApp | ClusterPages, runtime: Runtime) -> None:
         self._app = app
         self._runtime = runtime
         self._state = ServerState()

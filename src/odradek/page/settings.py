@@ -24,6 +24,10 @@ class PageSettings(Struct, frozen=True, kw_only=True):
     """Whether its users are operators, who may change the cluster, or viewers."""
     requires_login: bool = False
     """Whether each user logs in with SASL credentials of the cluster, which the page then uses for that user."""
+    cluster: str = ""
+    """The cluster's name on a page of several."""
+    clusters: tuple[str, ...] = ()
+    """The names of all clusters of the page."""
     host_names: tuple[str, ...] = ()
     """Names by which browsers may address the page, beside `localhost` and all IP addresses."""
     interval_s: float = 1.0

@@ -169,7 +169,7 @@ def run_shell(example: Example, servers: str) -> None:
             case ["odradek", *arguments]:
                 endless = ENDLESS.match(command)
                 more = ["--help"] if endless else ["-b", servers] if OF_A_CLUSTER.match(command) else []
-                result = CliRunner().invoke(main, [*arguments, *more], catch_exceptions=False)
+                result = CliRunner().invoke(main, [*arguments, *more], prog_name="odradek", catch_exceptions=False)
                 fails = bool(_ERROR.search(expected)) and not endless
                 assert (result.exit_code != 0) == fails, f"{where}\n{result.output}"
                 if example.language == "console" and not endless:

@@ -63,7 +63,7 @@ def test_each_name_of_a_row_exists(row: list[str]) -> None:
     known |= {re.sub(r"_", "", api.name).lower() for api in ApiKey}
     known |= {f'kind = "{kind}"' for kind in EXAMPLES} | {f'consume_mode = "{mode}"' for mode in ("direct", "group")}
     nodes = (DOCS / "metadata-tree.md").read_text()
-    for name in CODE.findall(row[1]):
+    for name in CODE.findall(row[1].replace("`callback=`", "")):
         if name.startswith("/"):
             assert f"`{name}`" in nodes, name
         else:

@@ -112,8 +112,8 @@ def _keys(known: Mapping[str, Definition], more: Callable[[Definition], tuple[st
         if not key.internal:
             default = key.format(key.default)
             shown = "" if default is None else f"`{default}`" if default else "empty"
-            rows.append((f"`{name}`", key.type.name.lower(), shown, _limits(key), *more(key), _text(key)))
-    return table(["key", "type", "default", "values", *head, ""], rows)
+            rows.append((f"`{name}`", _text(key), key.type.name.lower(), shown, _limits(key), *more(key)))
+    return table(["key", "meaning", "type", "default", "values", *head], rows)
 
 
 def _limits(key: Definition) -> str:

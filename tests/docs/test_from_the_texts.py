@@ -2,14 +2,17 @@
 
 import importlib
 import re
+import shlex
 from pathlib import Path
 from typing import Final
 
 import pytest
+from click.testing import CliRunner
 from fenced_blocks import ROOT
 from test_names import KEYS, command_of
 
 from odradek.assignors import ASSIGNOR_NAMES
+from odradek.cli import main
 from odradek.model import ErrorCode
 from odradek.partitioners import PARTITIONER_NAMES
 from odradek.pipelines.config.examples import EXAMPLES
@@ -72,12 +75,15 @@ def test_each_name_of_a_row_exists(row: list[str]) -> None:
 
 @pytest.mark.parametrize("row", WORDS.values(), ids=WORDS)
 def test_each_row_has_a_command_or_a_page_that_shows_it(row: list[str]) -> None:
-    commands = [each.split()[1:] for each in CODE.findall(row[2])]
+    commands = [shlex.split(each)[1:] for each in CODE.findall(row[2])]
     assert commands or "](" in row[2]
     for words in commands:
         found, rest = command_of(words)
         assert len(found) > 1, words
         assert not hasattr(found[-1], "commands"), f"{words} needs {rest}"
+        if words[0] in ("lab", "pipeline") and words[1] != "generations":  # the others need a cluster, or take long
+            result = CliRunner().invoke(main, words)
+            assert result.exit_code == 0, result.output
 
 
 def test_each_link_leads_to_a_heading() -> None:

@@ -13,6 +13,7 @@ import pytest
 from fenced_blocks import PAGES, ROOT, examples
 
 from odradek.cli import main
+from odradek.clients import Admin
 from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.producer.settings import ProducerSettings
 from odradek.clients.zookeeper_consumer.settings import ZookeeperConsumerSettings
@@ -182,6 +183,13 @@ def test_files_and_tests_exist() -> None:
                 assert text in sources, f"{page.name}: {text}"
             elif re.fullmatch(r"test_\w+", text):
                 assert any(f"def {text}(" in source for source in sources.values()), f"{page.name}: {text}"
+
+
+def test_the_page_of_clients_has_each_method_of_the_admin_client() -> None:
+    table = (ROOT / "docs/clients.md").read_text().partition("\n| method | command |\n")[2].partition("\n\n")[0]
+    named = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    methods = {name for name in dir(Admin) if not name.startswith("_") and callable(getattr(Admin, name))}
+    assert named == methods - {"start", "close", "create_topic", "describe_group"}, "the last two are short for a list"
 
 
 def test_messages_that_the_page_of_troubles_explains_are_printed() -> None:

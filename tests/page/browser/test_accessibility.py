@@ -30,7 +30,7 @@ QUERIES: Final = {
 }  # fmt: skip
 _LOOKS: Final = ((1600, "light", ""), (1600, "dark", ", runOnly: ['color-contrast']"), (360, "light", ""))
 """Widths, colours and options of axe: of a page in other colours, it checks the rule about colours."""
-_OTHERS: Final = {"/topics/{topic}/export"}
+_OTHERS: Final = {"/topics/{topic}/export", "/groups/{name:path}"}
 """Addresses that are no pages."""
 _OF_MEMBERS: Final = {"/group/what-if", "/group/members"}
 """Pages of a group with members; the others are of one that is empty, so that its offsets can be reset."""

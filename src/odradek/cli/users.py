@@ -25,6 +25,7 @@ from odradek.clients.admin.user_credentials import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from odradek.metadata import paths
 from odradek.model import ConfigurationError, ErrorCode, KafkaError
 from odradek.runtime import system_runtime
 from odradek.security.sasl import (
@@ -144,7 +145,7 @@ def _password(user: str, file: str | None) -> str:
 
 
 async def _write(url: str, user: str, password: str, mechanisms: Sequence[str], iterations: int) -> None:
-    """Write credentials to a tree, which is created if it is new."""
+    """Write credentials to a tree, which is created if it is new; say so, because the URL may be a wrong one."""
     runtime = system_runtime()
     made = {
         each: encode_credential(
@@ -158,5 +159,7 @@ async def _write(url: str, user: str, password: str, mechanisms: Sequence[str], 
         (error,) = await write_changes(store, [ConfigChange(user=user, change=lambda before: {**before, **made})])
         if error is not None:
             raise error
+        if not await store.children(paths.BROKER_REGISTRATIONS):
+            click.echo(f"odradek: no broker has used the tree {url} yet: start brokers with this --metadata", err=True)
     finally:
         await store.close()

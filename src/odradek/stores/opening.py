@@ -33,8 +33,8 @@ def open_store(
     `url` is `sqlite:///PATH` (four slashes: absolute), `zookeeper://HOST:PORT[,…]/CHROOT`, or `memory:`, a new tree. A
     session without contact keeps its ephemeral nodes for `session_timeout_ms`. A call waits `connection_timeout_ms`
     (None: the session time-out) for a ZooKeeper server. `zookeeper` has the keys of TLS and login. Raises
-    `ConfigurationError` for another URL or without kazoo, `StorageError` if the file is not a tree or cannot be opened,
-    and, if it `must_exist`, without a file.
+    `ConfigurationError` for another URL or without kazoo, `StorageError` if the file is not a tree or cannot be opened.
+    A tree that `must_exist` is not created: `StorageError` without a file, or at the first call without the chroot.
     """
     if url == "memory:":
         return MemoryStore(MemoryTree())
@@ -44,7 +44,7 @@ def open_store(
         if not url.startswith("sqlite:////"):
             _log.info("%s is relative to the working directory: the tree is in %s", url, path)
         return SqliteStore(path, runtime, session_timeout_ms=session_timeout_ms)
-    return _zookeeper_store(url, runtime, session_timeout_ms, connection_timeout_ms, zookeeper)
+    return _zookeeper_store(url, runtime, session_timeout_ms, connection_timeout_ms, zookeeper, must_exist=must_exist)
 
 
 def open_reader(url: str, runtime: Runtime, *, zookeeper: ZookeeperKeys | None = None) -> Reader:
@@ -81,6 +81,7 @@ def _zookeeper_store(
     keys: ZookeeperKeys | None,
     *,
     reads_only: bool = False,
+    must_exist: bool = False,
 ) -> Store:
     if not url.startswith("zookeeper://"):
         raise ConfigurationError(
@@ -97,5 +98,6 @@ def _zookeeper_store(
         session_timeout_ms=session_timeout_ms,
         connection_timeout_ms=connection_timeout_ms,
         reads_only=reads_only,
+        must_exist=must_exist,
         keys=keys,
     )

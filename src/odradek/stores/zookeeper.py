@@ -62,9 +62,9 @@ _log = logging.getLogger("odradek.stores")
 class ZookeeperStore(SingleOperations):
     """One session with the tree below `chroot` of the ensemble `hosts` ("host:port,host:port").
 
-    The first call connects and, unless `reads_only`, creates a missing chroot. A call raises `UnavailableError` after
-    `connection_timeout_ms` (None: the session time-out) without a connection, a write also if it loses its connection,
-    and `AuthenticationError` if the servers refuse TLS or the login of `keys`.
+    The first call connects and, unless the tree `must_exist`, creates a missing chroot. A call raises
+    `UnavailableError` after `connection_timeout_ms` (None: the session time-out) without a connection, a write also if
+    it loses its connection, and `AuthenticationError` if the servers refuse TLS or the login of `keys`.
     """
 
     def __init__(
@@ -76,10 +76,12 @@ class ZookeeperStore(SingleOperations):
         session_timeout_ms: int,
         connection_timeout_ms: int | None = None,
         reads_only: bool = False,
+        must_exist: bool = False,
         keys: ZookeeperKeys | None = None,
     ) -> None:
         self._security = ZookeeperSecurity(keys or ZookeeperKeys())
         self._reads_only = reads_only
+        self._must_exist = must_exist or reads_only
         self._hosts = hosts
         self._chroot = chroot
         self._clock = runtime.clock
@@ -344,7 +346,7 @@ class ZookeeperStore(SingleOperations):
         if session not in (0, self._session):
             raise SessionExpired
         if not self._has_chroot:
-            await (self._find_chroot() if self._reads_only else self._make_chroot())
+            await (self._find_chroot() if self._must_exist else self._make_chroot())
 
     async def _make_chroot(self) -> None:
         parts = self._chroot.split("/")

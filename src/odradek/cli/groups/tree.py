@@ -175,7 +175,7 @@ async def _of_existing_partitions(client: Admin, offsets: Mapping[TopicPartition
 
 
 async def _write_offsets(url: str, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-    store = open_store(url, system_runtime(), zookeeper=zookeeper_keys())
+    store = open_store(url, system_runtime(), must_exist=True, zookeeper=zookeeper_keys())
     try:
         await set_offsets(store, group_id, offsets)
     finally:

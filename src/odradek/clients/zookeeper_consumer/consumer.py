@@ -66,7 +66,7 @@ class ZookeeperConsumer:
     async def start(self) -> Self:
         """Open a session with the tree; `async with` calls this.
 
-        Raises `ConfigurationError` for an invalid URL, `StorageError` if the tree cannot be opened.
+        Raises `ConfigurationError` for an invalid URL, `StorageError` if there is no tree or it cannot be opened.
         """
         if self._store is None:
             self._store = self._given_store or open_store(
@@ -74,6 +74,7 @@ class ZookeeperConsumer:
                 self._runtime,
                 session_timeout_ms=self._settings.zookeeper_session_timeout_ms,
                 connection_timeout_ms=self._settings.zookeeper_connection_timeout_ms,
+                must_exist=True,
                 zookeeper=self._settings,
             )
         return self

@@ -1,9 +1,9 @@
 """The `Broker`: it creates all parts, and starts and stops them in order.
 
 ```
-start   lock the data directories · open the ports (clients wait) · prepare the tree · load the logs ·
-        check the directories · join the cluster, which gives the first image and the partitions ·
-        start the coordinators · serve clients
+start   open the ports (clients wait) · check whose the data directories and the broker id are · lock the directories ·
+        prepare the tree · load the logs · check the directories · join the cluster, which gives the first image and
+        the partitions · start the coordinators · serve clients
 stop    controlled shutdown · close the ports · answer waiting requests · stop the coordinators ·
         write pending records · leave the cluster · close the logs
 kill    none of this: the broker stops as after kill -9, but the process continues
@@ -13,10 +13,10 @@ A broker runs on any event loop, including the simulator's: it uses only its `Ru
 
 import asyncio
 import logging
-from collections.abc import Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -31,9 +31,14 @@ from odradek.broker.cluster.log_dir_events import LogDirEvents
 from odradek.broker.cluster.metadata.broker_departures import log_departures
 from odradek.broker.cluster.metadata.metadata_loop import MetadataLoop
 from odradek.broker.cluster.registration.broker_session import prepare_tree
-from odradek.broker.cluster.registration.directories import check_directories, resolve_duplicate_logs
+from odradek.broker.cluster.registration.directories import (
+    check_cluster,
+    check_directories,
+    check_place,
+    resolve_duplicate_logs,
+)
 from odradek.broker.cluster.registration.fencing import Fence
-from odradek.broker.cluster.registration.registration import in_live_session
+from odradek.broker.cluster.registration.registration import Registration, in_live_session
 from odradek.broker.cluster.registration.unclean_registration import wait_until_out_of_isrs
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.cluster.requests.controlled_shutdown import ControlledShutdown
@@ -75,6 +80,7 @@ from odradek.runtime import Runtime
 from odradek.security import ALLOW_ALL
 from odradek.wire.client_authentication import ClientSecurity
 
+T = TypeVar("T")
 _log = logging.getLogger("odradek.broker")
 _TREE_RETRY_S: Final = 1.0
 _WARNING_INTERVAL_S: Final = 60.0
@@ -292,13 +298,20 @@ class Broker:
         """Start the broker, and return when it serves clients.
 
         If it raises (`StorageError`, `ConfigurationError`, `UnavailableError`), nothing is left running. After a
-        cancellation during log recovery, the next start skips the recovered logs.
+        cancellation during log recovery, the next start skips the recovered logs. Nothing is created in the data
+        directories and in the tree before it is known whose they are.
         """
-        self.logs.directories.lock()
+        self.logs.directories.check()
         try:
             if self.config.log_validate_records == "all":
                 compiled_check()  # compiled before clients wait for it
             await self.server.open()
+            await self._until_tree_answers(self._check_identity)
+            self.logs.directories.lock()
+            self.server.remember_ports()
+            self.logs.directories.cluster_id = await self._until_tree_answers(
+                lambda: prepare_tree(self.store, self.runtime.entropy)
+            )
             await self._load_logs()
             await self.metadata_loop.start(
                 prepare=self._prepare_registration, when_read=self.server.accept_controller_requests
@@ -316,12 +329,12 @@ class Broker:
         self.phase = Phase.RUNNING
         _log.info("broker %d serves at %s", self.broker_id, ", ".join(map(str, self.endpoints)))
 
-    async def _prepare_tree(self) -> str:
-        """Return the cluster id; wait for the tree, without limit unless `zookeeper.connection.timeout.ms` is set."""
+    async def _until_tree_answers(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of `work`, repeated without limit unless `zookeeper.connection.timeout.ms` is set."""
         clock, next_warning_s = self.runtime.clock, 0.0
         while True:
             try:
-                return await prepare_tree(self.store, self.runtime.entropy)
+                return await in_live_session(work)
             except UnavailableError as error:
                 if self.config.zookeeper_connection_timeout_ms is not None:
                     raise
@@ -330,14 +343,14 @@ class Broker:
                     _log.warning("%s; broker %d waits for it", error, self.broker_id)
             await asyncio.sleep(_TREE_RETRY_S)
 
+    async def _check_identity(self) -> None:
+        """Raise an error if the directories are of another cluster, or the broker's id or data are elsewhere."""
+        await check_cluster(self.store, self.logs.directories)
+        endpoints = self._registered_endpoints
+        await Registration(self.store, self.broker_id, endpoints, self.config, self.runtime.clock).check_id()
+        await check_place(self.store, self.broker_id, self.logs.directories)
+
     async def _load_logs(self) -> None:
-        cluster_id = await self._prepare_tree()
-        if self.logs.directories.cluster_id not in (None, cluster_id):
-            raise StorageError(
-                f"the data directory {self.config.log_dirs[0]} is of cluster {self.logs.directories.cluster_id}, "
-                f"and the metadata of cluster {cluster_id}"
-            )
-        self.logs.directories.cluster_id = cluster_id
         # In the background: recovery may take minutes, in which the session is kept alive and probes are answered.
         clock = self.runtime.clock
         threads = self.config.num_recovery_threads_per_data_dir

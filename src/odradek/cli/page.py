@@ -3,7 +3,7 @@
 Standard output has one line, `ready: ADDRESS`, when the page can be opened.
 """
 
-import asyncio
+import logging
 import re
 import ssl
 from collections.abc import Callable, Sequence
@@ -22,11 +22,13 @@ from odradek.cli.common import (
     zookeeper_keys,
 )
 from odradek.cli.page_server import check_packages, open_page
+from odradek.cli.process import stop_on_signals
 from odradek.model import ConfigurationError, OdradekError
 from odradek.presentation.value_formats import SCHEMA_FORMATS, Show, shower
 from odradek.runtime.tls import TlsSettings, server_context
 
 _CLUSTER: Final = re.compile(r"[\w-][\w.-]*", re.ASCII)
+_log = logging.getLogger("odradek.page")
 
 
 @click.command(name="page")
@@ -105,6 +107,7 @@ def command(
         raise click.UsageError("two clusters have one name: --cluster NAME=FILE gives each its own")
 
     async def work() -> None:
+        stopping = stop_on_signals(_log)
         server, address = await open_page(
             listen, client, may_change=role == "operator", login=login, tls=tls, host_names=host_names,
             allow_anonymous_network=allow_anonymous_network, masks=masks, schemas=formats, pipelines=pipelines,
@@ -113,7 +116,7 @@ def command(
         )  # fmt: skip
         try:
             click.echo(f"ready: {address}")
-            await asyncio.Event().wait()
+            await stopping.wait()
         finally:
             await server.close()
 

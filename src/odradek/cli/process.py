@@ -1,12 +1,14 @@
 """The command's own process: its standard input, and the signals that end it."""
 
 import asyncio
+import logging
 import os
 import select
 import signal
 import stat
 import sys
 from collections.abc import AsyncIterator, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -32,6 +34,23 @@ async def until_terminated(work: Coroutine[Any, Any, T]) -> T:
         raise
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
+
+
+def stop_on_signals(log: logging.Logger) -> asyncio.Event:
+    """Return an event that the first SIGTERM or SIGINT sets, for a clean stop; the second one ends the process."""
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+
+    def begin_to_stop(number: int) -> None:
+        for each in (signal.SIGTERM, signal.SIGINT):
+            with suppress(ValueError):
+                loop.remove_signal_handler(each)
+        signal.signal(number, signal.SIG_DFL)
+        log.info("%s: shutting down; a second signal ends the process at once", signal.Signals(number).name)
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, begin_to_stop, number)
+    return stopping
 
 
 def check_output() -> None:

@@ -15,7 +15,6 @@ import gc
 import logging
 import os
 import resource
-import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
@@ -23,17 +22,20 @@ from typing import Final
 import click
 
 from odradek.broker.lifecycle import Broker
+from odradek.broker.serving.server import check_listeners
 from odradek.cli import log_lines
 from odradek.cli.page_listener import PageListener, page_listener
 from odradek.cli.page_server import check_packages, open_page, page_option
-from odradek.cli.process import started_before
+from odradek.cli.process import started_before, stop_on_signals
 from odradek.config import BrokerConfig, load, parse_host_port, parse_listener, read_environment
 from odradek.config.listener_settings import listener_settings
 from odradek.config.listeners import ListenerAddress
 from odradek.config.zookeeper import tree_url
+from odradek.log.directories.log_directories import checked_directories
 from odradek.log.segments.open_files import DEFAULT_OPEN_FILES
 from odradek.model import ConfigurationError, OdradekError, StorageError
 from odradek.runtime import SystemClock, SystemDisk, SystemNetwork, system_entropy
+from odradek.runtime.listening import check_address
 from odradek.runtime.runtime import Runtime
 from odradek.security import is_loopback
 from odradek.stores import open_store
@@ -193,14 +195,21 @@ async def _serve(
     *,
     stop_with_stdin: bool,
 ) -> None:
-    stopping = asyncio.Event()
-    _on_signals(stopping.set)
+    stopping = stop_on_signals(_log)
     if stop_with_stdin:
         await asyncio.get_running_loop().connect_read_pipe(lambda: _EndOfInput(stopping.set), sys.stdin)
     runtime = Runtime(clock=SystemClock(), entropy=system_entropy(), disk=SystemDisk(), network=SystemNetwork())
+    # First the refusals: a new tree, or a file in a directory of another broker, would stay.
+    directories = checked_directories(runtime.disk, runtime.entropy, config.log_dirs, config.broker_id)
+    await check_listeners(config, runtime)
+    if metrics is not None:
+        await check_address(*metrics, " for metrics")
+    if page is not None:
+        await check_address(*parse_host_port(page[0]), " for the page")
     store = open_store(
         metadata,
         runtime,
+        must_exist=directories.cluster_id is not None,
         session_timeout_ms=config.zookeeper_session_timeout_ms,
         connection_timeout_ms=config.zookeeper_connection_timeout_ms,
         zookeeper=config,
@@ -291,19 +300,3 @@ class _EndOfInput(asyncio.Protocol):
         del exc
         _log.info("Standard input ended: shutting down")
         self._stop()
-
-
-def _on_signals(stop: Callable[[], None]) -> None:
-    """Stop cleanly at the first SIGTERM or SIGINT; the second one ends the process at once."""
-    loop = asyncio.get_running_loop()
-
-    def begin_to_stop(number: int) -> None:
-        for each in (signal.SIGTERM, signal.SIGINT):
-            with suppress(ValueError):
-                loop.remove_signal_handler(each)
-        signal.signal(number, signal.SIG_DFL)
-        _log.info("%s: shutting down; a second signal ends the process at once", signal.Signals(number).name)
-        stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, begin_to_stop, number)

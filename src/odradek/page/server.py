@@ -10,10 +10,10 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from odradek.model import ConfigurationError
 from odradek.page.app import PageApp
 from odradek.page.clusters import ClusterPages
 from odradek.runtime import Listener, Runtime
+from odradek.runtime.listening import listening_error
 
 _MOST_CONNECTIONS: Final = 1000
 """Limit of open connections; a request beyond it gets 503."""
@@ -51,9 +51,7 @@ class PageServer:
         try:
             self._listener = await self._runtime.network.listen(self._connection, host, port, tls=tls)
         except OSError as error:
-            raise ConfigurationError(
-                f"cannot listen on {host}:{port} for the page: {error.strerror or error}"
-            ) from None
+            raise listening_error(host, port, error, " for the page") from None
         shown = f"[{host}]" if ":" in host else host or "localhost"
         address = f"{'http' if tls is None else 'https'}://{shown}:{self.port}/"
         _log.info("page at %s", address)

@@ -18,6 +18,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
+from odradek.model import ConfigurationError
 from odradek.runtime.pending_connections import PendingConnections
 from odradek.runtime.rate_limited_log import RateLimitedLog
 
@@ -151,10 +152,32 @@ class SystemListener:
             self._loop.remove_reader(listening.fileno())
 
 
+def listening_error(host: str, port: int, error: OSError, purpose: str = "") -> ConfigurationError:
+    """Return the error for an address that cannot be listened on: the system's reason without the loop's prefix."""
+    reasons = {
+        errno.EADDRINUSE: "another process has that port; stop it, or choose another port",
+        errno.EADDRNOTAVAIL: f"{host} is not an address of this machine; localhost and 0.0.0.0 are",
+    }
+    reason = reasons.get(error.errno or 0) or (error.strerror or str(error)).rpartition(": ")[2]
+    return ConfigurationError(f"can't listen on {host}:{port}{purpose}: {reason}")
+
+
+async def check_address(host: str, port: int, purpose: str = "") -> None:
+    """Raise `ConfigurationError` if this process cannot listen on the address now; nothing stays open."""
+    try:
+        for each in await bind(host, port, backlog=None, send_buffer_bytes=-1, receive_buffer_bytes=-1):
+            each.close()
+    except OSError as error:
+        raise listening_error(host, port, error, purpose) from None
+
+
 async def bind(
-    host: str, port: int, *, backlog: int, send_buffer_bytes: int, receive_buffer_bytes: int
+    host: str, port: int, *, backlog: int | None, send_buffer_bytes: int, receive_buffer_bytes: int
 ) -> list[socket.socket]:
-    """Return listening sockets for every address of `host`, with the same port. Raises `OSError`."""
+    """Return listening sockets for every address of `host`, with the same port; with `backlog` None, bound ones only.
+
+    Raises `OSError`.
+    """
     infos = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
@@ -172,7 +195,8 @@ async def bind(
                     listening.setsockopt(socket.SOL_SOCKET, option, size)  # accepted sockets inherit it
             chosen = sockets[0].getsockname()[1] if len(sockets) > 1 else port
             listening.bind((address[0], chosen, *address[2:]))
-            listening.listen(backlog)
+            if backlog is not None:
+                listening.listen(backlog)
     except BaseException:
         for listening in sockets:
             listening.close()

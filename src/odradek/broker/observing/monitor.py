@@ -16,8 +16,8 @@ from odradek.broker.observing.observation import ObservedBroker, steps
 from odradek.broker.parts import Phase
 from odradek.metrics.exposition import load, render
 from odradek.metrics.http import Answer, HttpService
-from odradek.model import ConfigurationError
 from odradek.runtime import Listener
+from odradek.runtime.listening import listening_error
 
 _log = logging.getLogger("odradek.broker")
 _NOT_READY = HTTPStatus.SERVICE_UNAVAILABLE
@@ -44,7 +44,7 @@ class Monitor:
         try:
             self._listener = await self._broker.runtime.network.listen(self._service.connection, host, port)
         except OSError as error:
-            raise ConfigurationError(f"cannot listen on {host}:{port} for metrics: {error.strerror or error}") from None
+            raise listening_error(host, port, error, " for metrics") from None
         _log.info("metrics at http://%s:%d/metrics", f"[{host}]" if ":" in host else host, self.port)
 
     def close(self) -> None:

@@ -6,7 +6,6 @@ Clients get the brokers' addresses for the listener that they use. A connection 
 
 import asyncio
 import contextlib
-import errno
 import logging
 import re
 from collections.abc import Collection, Mapping
@@ -26,11 +25,12 @@ from odradek.broker.serving.connection_quotas import ConnectionQuotas
 from odradek.broker.serving.context import Session
 from odradek.broker.serving.dispatch import Dispatcher
 from odradek.broker.serving.request_metrics import RequestMeter
-from odradek.config import ListenerAddress, parse_listener
+from odradek.config import BrokerConfig, ListenerAddress, parse_listener
 from odradek.config.listener_settings import listener_settings
 from odradek.metrics.counters import ListenerCounters
-from odradek.model import AuthenticationError, ConfigurationError
+from odradek.model import AuthenticationError
 from odradek.runtime import Listener, ListenOptions, Runtime
+from odradek.runtime.listening import check_address, listening_error
 from odradek.runtime.pending_connections import PendingConnections
 from odradek.wire import (
     BufferPool,
@@ -146,8 +146,8 @@ class Server:
     async def open(self) -> None:
         """Listen on every address of `listeners`; client requests wait for `accept_client_requests`.
 
-        A port that was chosen for port 0 is stored in `PORTS_FILE` for the next start. Raises `ConfigurationError` for
-        invalid listeners, and for addresses that cannot be opened.
+        For port 0 a listener gets the port in `PORTS_FILE`, or a free one. Raises `ConfigurationError` for invalid
+        listeners, and for addresses that cannot be opened.
         """
         remembered = self._remembered_ports()
         for text in self._metadata.config.listeners:
@@ -160,11 +160,9 @@ class Server:
                 port = await self._listen(wanted, remembered.get(wanted.name, 0))
             except OSError as error:
                 self.close_listeners()
-                raise ConfigurationError(f"can't listen on {wanted.host}:{wanted.port}: {_reason(error)}") from None
+                raise listening_error(wanted.host, wanted.port, error) from None
             bound = self._opened[wanted.name] = wanted._replace(port=port)
             _log.info("listening at %s%s", bound, "" if wanted.host else ", on every interface of this machine")
-            if not wanted.port and remembered.get(wanted.name) != port:
-                self._remember_port(wanted.name, port)
 
     async def _listen(self, wanted: ListenerAddress, remembered_port: int) -> int:
         """Open one listener and return its port, one for IPv4 and IPv6. For port 0, try `remembered_port` first."""
@@ -210,12 +208,18 @@ class Server:
         # uvloop takes the last sixteen bits of larger numbers.
         return {name: int(port) for name, _, port in lines if re.fullmatch("[0-9]{1,5}", port) and int(port) <= 65_535}
 
-    def _remember_port(self, name: str, port: int) -> None:
-        lines = [f"{each}={number}\n" for each, number in (self._remembered_ports() | {name: port}).items()]
+    def remember_ports(self) -> None:
+        """Store the ports that were chosen for port 0 in `PORTS_FILE`, for the next start."""
+        before = self._remembered_ports()
+        wanted = [each for each in map(parse_listener, self._metadata.config.listeners) if not each.port]
+        ports = before | {each.name: self._opened[each.name].port for each in wanted}
+        if ports == before:
+            return
         try:
-            self._runtime.disk.replace_file(self._ports_path, "".join(lines).encode())
+            text = "".join(f"{name}={port}\n" for name, port in ports.items())
+            self._runtime.disk.replace_file(self._ports_path, text.encode())
         except OSError as error:
-            _log.warning("the port %d will be another one after the next start: %s", port, error)
+            _log.warning("the ports %s will be others after the next start: %s", ports, error)
 
     @property
     def _ports_path(self) -> str:
@@ -370,8 +374,9 @@ def _most_bytes(queued_max_request_bytes: int) -> int:
     return queued_max_request_bytes if queued_max_request_bytes >= 0 else 1 << 62
 
 
-def _reason(error: OSError) -> str:
-    """Return why a listener cannot be opened: the system's text without the event loop's prefix."""
-    if error.errno == errno.EADDRINUSE:
-        return "another process has that port"
-    return (error.strerror or str(error)).rpartition(": ")[2]
+async def check_listeners(config: BrokerConfig, runtime: Runtime) -> None:
+    """Raise `ConfigurationError` if a broker could not open one of its listeners. Nothing stays open."""
+    for wanted in map(parse_listener, config.listeners):
+        settings = listener_settings(config, wanted.name)
+        await ListenerSecurity(settings, runtime, lambda mechanism, user: None).read_keys()
+        await check_address(wanted.host, wanted.port)

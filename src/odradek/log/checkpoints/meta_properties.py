@@ -25,6 +25,7 @@ from odradek.config import parse_properties
 from odradek.log.checkpoints.checkpoint_file import parse_number, split_lines
 from odradek.log.errors import DamagedFileError
 from odradek.model import ConfigurationError
+from odradek.runtime import Disk
 
 META_PROPERTIES: Final = "meta.properties"
 PARTITION_METADATA: Final = "partition.metadata"
@@ -39,6 +40,11 @@ class DirectoryIdentity(Struct, frozen=True, kw_only=True):
     broker_id: int | None
     cluster_id: str | None
     directory_id: str | None = None
+
+
+def is_data_directory(disk: Disk, path: str) -> bool:
+    """Return whether the folder at `path` is a broker's data directory, and so never a log."""
+    return disk.exists(f"{path}/{META_PROPERTIES}")
 
 
 def encode_meta_properties(broker_id: int, cluster_id: str, directory_id: str) -> bytes:

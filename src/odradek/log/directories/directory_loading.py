@@ -10,7 +10,7 @@ If a log cannot be opened, only its partition is offline; in Kafka the directory
 | such logs, if topic ids do not decide | the partition is offline; both logs are unchanged |
 | `{topic}-{partition}.{32 hex digits}-delete` | removed |
 | `{topic}-{partition}.{32 hex digits}-stray` | logged; removed later if the metadata confirms it |
-| other folders, such as Kafka's `-future` | ignored; logged |
+| other folders, such as Kafka's `-future`, or with a `meta.properties` | ignored; logged |
 | other files | ignored |
 """
 
@@ -105,7 +105,7 @@ def find_logs(disk: Disk, directory: str) -> FoundLogs:
                 _logger.warning("Loaded stray log: %s", folder)
                 strays[folder] = stray, _topic_id_of_stray(disk, folder)
                 continue
-            if partition is None:
+            if partition is None or meta_properties.is_data_directory(disk, folder):
                 _logger.warning("%s is not a log's folder, ignoring it", folder)
                 continue
             recovery_point = recovery_points.get(partition, 0)

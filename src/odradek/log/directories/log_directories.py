@@ -1,16 +1,17 @@
 """Locks and checks a broker's data directories, and takes those with failed disks offline.
 
 An offline directory stays offline until the next start; the others stay in use (KIP-112). A broker does not start
-without a usable directory, or with a directory of another broker, cluster or process.
+without a usable directory, or with a directory of another broker, cluster or process, and creates nothing in it then.
 """
 
 import errno
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 
 from odradek.log.checkpoints import meta_properties
 from odradek.log.names import parent_of
-from odradek.model import StorageError
+from odradek.model import StorageError, first_names
 from odradek.runtime import Disk, DiskLock, Entropy, new_id
 from odradek.runtime.shortages import is_out_of_descriptors
 
@@ -78,6 +79,7 @@ class LogDirectories:
 
         If one belongs to another broker, cluster or process, or none is usable, raises `StorageError` and locks none.
         """
+        self.check()
         self.offline.clear()
         try:
             for path in self.paths:
@@ -85,19 +87,28 @@ class LogDirectories:
                     self._lock(path)
                 except OSError as error:
                     self.load_failed(path, error)
-            self._read_meta_properties()
+            self._read_meta_properties(self.load_failed)
         except StorageError:
             self.unlock()
             raise
+
+    def check(self) -> None:
+        """Raise `StorageError` for a directory of another broker, cluster or process; create nothing.
+
+        Set `cluster_id` and `ids`. Directories with a failed disk are left to `lock`.
+        """
+        for path in self.paths:
+            with suppress(OSError):
+                if (holder := self._disk.lock_holder(f"{path}/{meta_properties.LOCK}")) is not None:
+                    raise _in_use(path, holder)
+        self._read_meta_properties(lambda path, error: None)
 
     def _lock(self, path: str) -> None:
         self._make_directory(path)
         try:
             self._locks.append(self._disk.lock(f"{path}/{meta_properties.LOCK}", self._note))
         except BlockingIOError as error:
-            raise StorageError(
-                f"the data directory {path} is in use by {error}; stop it, or choose another --data-dir"
-            ) from None
+            raise _in_use(path, str(error)) from None
 
     def load_failed(self, path: str, error: OSError) -> None:
         """Take a directory offline at the start. Raises `StorageError` if none is left or descriptors are short."""
@@ -119,7 +130,7 @@ class LogDirectories:
             self._disk.make_directories(path)
             self._disk.sync_directory(parent_of(path))
 
-    def _read_meta_properties(self) -> None:
+    def _read_meta_properties(self, when_failed: Callable[[str, OSError], None]) -> None:
         known: dict[str, str] = {}
         self.new.clear()
         self.ids.clear()
@@ -128,11 +139,12 @@ class LogDirectories:
             try:
                 data = self._disk.read_file(path)
             except FileNotFoundError:
+                self._refuse_nested(directory)
                 self.new.add(directory)
                 self.ids[directory] = meta_properties.encode_uuid(new_id(self._entropy))
                 continue
             except OSError as error:
-                self.load_failed(directory, error)
+                when_failed(directory, error)
                 continue
             found = meta_properties.decode_meta_properties(data, path)
             if found.broker_id is not None and found.broker_id != self._broker_id:
@@ -153,6 +165,26 @@ class LogDirectories:
                 raise StorageError(
                     f"the data directory {directory} is of cluster {found.cluster_id}, and this is {self.cluster_id}"
                 )
+
+    def _refuse_nested(self, directory: str) -> None:
+        """Raise `StorageError` if a new directory has data directories of other brokers in it, as one of `up` has."""
+        own = {self._disk.absolute(path) for path in self.paths}
+        with suppress(OSError):
+            inside = {f"{directory}/{name}" for name in self._disk.list(directory)}
+            others = [each for each in sorted(inside) if self._disk.absolute(each) not in own]
+            if nested := [each for each in others if meta_properties.is_data_directory(self._disk, each)]:
+                raise StorageError(
+                    f"{directory} is no data directory, but has those of other brokers in it: {first_names(nested)}; "
+                    "run `odradek up` with it, or choose another --data-dir"
+                )
+
+    def is_at(self, path: str, directory_id: str) -> bool:
+        """Return whether the directory with this `directory.id` is at `path`, in use by this broker or not."""
+        place = f"{path}/{meta_properties.META_PROPERTIES}"
+        with suppress(OSError, StorageError):
+            found = meta_properties.decode_meta_properties(self._disk.read_file(place), place)
+            return found.directory_id == directory_id
+        return False
 
     def write_meta_properties(self, directory: str) -> None:
         """Write the `meta.properties` of a directory in `new`. Raises `OSError`."""
@@ -184,3 +216,14 @@ class LogDirectories:
         """Unlock the directories."""
         while self._locks:
             self._locks.pop().release()
+
+
+def checked_directories(disk: Disk, entropy: Entropy, paths: Sequence[str], broker_id: int) -> LogDirectories:
+    """Return a broker's data directories, unlocked and with nothing created. Raises `StorageError` as `check` does."""
+    directories = LogDirectories(disk, paths, broker_id=broker_id, cluster_id=None, entropy=entropy, note="")
+    directories.check()
+    return directories
+
+
+def _in_use(path: str, holder: str) -> StorageError:
+    return StorageError(f"the data directory {path} is in use by {holder}; stop it, or choose another --data-dir")

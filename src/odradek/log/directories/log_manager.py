@@ -343,6 +343,10 @@ class LogManager:
             choices = self._missing.directories_for(partition, {each: self._disk.absolute(each) for each in usable})
             directory = min(choices, key=self._counts.__getitem__)
             folder = f"{directory}/{partition}"
+            if meta_properties.is_data_directory(self._disk, folder):
+                raise LogStorageError(
+                    f"{folder} is the data directory of a broker; {partition} cannot be created there"
+                )
             try:
                 log = Log.open(self.pool, folder, self._config_for(partition.topic), now_ms=now_ms, clean=True)
             except LogStorageError as error:

@@ -29,9 +29,9 @@ from odradek.log.directories.log_manager import LogManager
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, PartitionImage
 from odradek.metadata.node_fields import BrokenNodeError
-from odradek.metadata.nodes import BrokerDirectoriesNode, KnownDirectory
+from odradek.metadata.nodes import BrokerDirectoriesNode, ClusterIdNode, KnownDirectory
 from odradek.metadata.reading import BrokenNodes, read_topics
-from odradek.metadata.store import NodeExists, Store
+from odradek.metadata.store import NodeExists, Reader, Store
 from odradek.model import StorageError, TopicPartition, first_names
 from odradek.runtime import Runtime
 
@@ -80,7 +80,7 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, t
             await check_directories(store, broker_id, logs, timeout_s=timeout_s)  # with the new ISRs
             return
         if missing and (expected & own.alone or own.broken_topics):
-            reason = _missing_reason(broker_id, missing, expected, own)
+            reason = _missing_reason(broker_id, missing, directories, expected, own)
             if expected & own.alone:
                 logs.refuse_new_directories(reason)
             _log.error("Log directories are missing: %s", reason)
@@ -93,6 +93,28 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, t
     updated = BrokerDirectoriesNode(directories={**stored, **here})
     if updated != written:
         await in_live_session(lambda: _write_directories(store, broker_id, updated))
+
+
+async def check_cluster(store: Reader, directories: LogDirectories) -> None:
+    """Raise `StorageError` if the directories, read by `LogDirectories.check`, are not of the tree's cluster."""
+    node = await store.get(paths.CLUSTER_ID)
+    cluster_id = None if node is None else ClusterIdNode.decode(paths.CLUSTER_ID, node.data).cluster_id
+    if directories.cluster_id not in (None, cluster_id):
+        raise StorageError(
+            f"the data directory {directories.paths[0]} is of cluster {directories.cluster_id}, and the metadata of "
+            f"cluster {cluster_id}"
+        )
+
+
+async def check_place(store: Reader, broker_id: int, directories: LogDirectories) -> None:
+    """Raise `StorageError` if the broker's data is in other directories, and none of it in these."""
+    written = await _read_directories(store, broker_id)
+    known = {} if written is None else {key: each for key, each in written.directories.items() if not each.is_forgotten}
+    if not known.keys() & directories.paths_by_id.keys() and (elsewhere := _unlisted(known, directories)):
+        raise StorageError(
+            f"the data of broker {broker_id} of this cluster is in {' and '.join(elsewhere)}: start this broker with "
+            f"--data-dir {','.join(elsewhere)}, or with another --broker-id"
+        )
 
 
 async def resolve_duplicate_logs(store: Store, runtime: Runtime, logs: LogManager) -> None:
@@ -152,7 +174,7 @@ def _refuse_old_logs(
         raise StorageError(
             f"the data directory {_named(returned)} is back after it was replaced, and {_named(missing)}, which may "
             f"have newer records of {first_names(sorted(doubtful))}, is missing, and no other replica is in sync; "
-            f"{_ways_out(broker_id, missing)}"
+            f"{_ways_out(broker_id, missing, logs.directories)}"
         )
 
 
@@ -185,17 +207,28 @@ def _commands(broker_id: int, key: TopicPartition, *, is_replicated: bool) -> st
 
 
 def _missing_reason(
-    broker_id: int, missing: Mapping[str, KnownDirectory], expected: Set[TopicPartition], own: _OwnPartitions
+    broker_id: int,
+    missing: Mapping[str, KnownDirectory],
+    directories: LogDirectories,
+    expected: Set[TopicPartition],
+    own: _OwnPartitions,
 ) -> str:
     alone = [*map(str, expected & own.alone), *(f"the unreadable topic {each}" for each in own.broken_topics)]
     return (
         f"the data directory {_named(missing)} is missing, and with it {len(expected)} logs, which are offline; no "
-        f"other replica is in sync of {first_names(sorted(alone))}; {_ways_out(broker_id, missing)}"
+        f"other replica is in sync of {first_names(sorted(alone))}; {_ways_out(broker_id, missing, directories)}"
     )
 
 
-def _ways_out(broker_id: int, directories: Collection[str]) -> str:
-    forget = f"odradek metadata forget-directory --metadata URL --broker-id {broker_id} {' '.join(directories)}"
+def _unlisted(known: Mapping[str, KnownDirectory], directories: LogDirectories) -> list[str]:
+    """Return the paths of directories in `known` that are where they were, but not in `log.dirs`."""
+    return [each.path for key, each in known.items() if directories.is_at(each.path, key)]
+
+
+def _ways_out(broker_id: int, missing: Mapping[str, KnownDirectory], directories: LogDirectories) -> str:
+    if unlisted := _unlisted(missing, directories):
+        return f"add {' and '.join(unlisted)} to log.dirs (--data-dir), and restart this broker"
+    forget = f"odradek metadata forget-directory --metadata URL --broker-id {broker_id} {' '.join(missing)}"
     return f"mount the disk and restart this broker; or, if it is lost for good, first run: {forget}"
 
 
@@ -230,7 +263,7 @@ async def accept_losses(store: Store, broker_id: int, partitions: Collection[Top
     await _write_directories(store, broker_id, replace(node, accepted=node.accepted.union(partitions)))
 
 
-async def _read_directories(store: Store, broker_id: int) -> BrokerDirectoriesNode | None:
+async def _read_directories(store: Reader, broker_id: int) -> BrokerDirectoriesNode | None:
     path = paths.broker_directories(broker_id)
     node = await store.get(path)
     if node is None:

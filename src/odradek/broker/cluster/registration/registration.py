@@ -164,14 +164,24 @@ class Registration:
                 await in_live_session(self.register)
                 return
 
+    async def check_id(self) -> ConfigurationError | None:
+        """Return None if the id is free, and an error if a former process of this broker may still have it.
+
+        Raises the error if a broker at another address has the id.
+        """
+        node = await self._store.get(self._path)
+        if node is None or node.owner == self._store.session_id:
+            return None
+        taken = _TakenError(self._broker_id, self._endpoints_of(node))
+        if taken.endpoints != tuple(self._endpoints()):
+            raise taken
+        return taken
+
     async def _until_free(self, timeout_s: float) -> None:
         gone = asyncio.Event()
         watch = self._store.watch_data(self._path, gone.set)
         try:
-            while (node := await self._store.get(self._path)) is not None and node.owner != self._store.session_id:
-                taken = _TakenError(self._broker_id, self._endpoints_of(node))
-                if taken.endpoints != tuple(self._endpoints()):
-                    raise taken
+            while (taken := await self.check_id()) is not None:
                 _log.warning(
                     "Broker id %d is still registered; waiting up to %.0f s for the old session to expire",
                     self._broker_id,

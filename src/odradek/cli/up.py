@@ -6,9 +6,9 @@ data.
 """
 
 import asyncio
+import logging
 import os
 import shlex
-import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -17,25 +17,37 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from odradek.broker.cluster.registration.directories import check_cluster, check_place
 from odradek.cli import log_lines
 from odradek.cli.common import key_and_value
 from odradek.cli.page_server import check_packages, open_page, page_option
-from odradek.cli.process import started_before
+from odradek.cli.process import started_before, stop_on_signals
 from odradek.config import load, parse_host_port, parse_properties
 from odradek.config.zookeeper import ZookeeperKeys, tree_url
+from odradek.log.checkpoints.meta_properties import is_data_directory
+from odradek.log.directories.log_directories import checked_directories
 from odradek.model import ConfigurationError, UnavailableError
-from odradek.runtime import SystemClock
+from odradek.runtime import SystemClock, system_runtime
+from odradek.runtime.listening import check_address
 from odradek.security import is_loopback
+from odradek.stores import open_store
 from odradek.supervisor import BrokerCommand, Supervisor
-from odradek.supervisor.security_files import PROTOCOL, security_files
+from odradek.supervisor.security_files import BROKER_FILE, PROTOCOL, security_files
 
 if TYPE_CHECKING:
     from odradek.page.server import PageServer
 
+_log = logging.getLogger("odradek.up")
 _HIGHEST_PORT = 65_535
-_INTERNAL_REPLICATION: Final = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
+_HOST: Final = "127.0.0.1"
+_REPLICATION: Final = tuple(
+    f"{each}.replication.factor" for each in ("default", "offsets.topic", "transaction.state.log")
+)
 _REPLICAS: Final = 3
-"""Replication factor of internal topics, as in Kafka, if there are enough brokers."""
+"""Replication factor of topics for which the user sets none, or the number of brokers if that is lower.
+
+An internal topic is created only when as many brokers run as its factor, and no consumer can join a group before.
+"""
 
 _SET_BY_UP: Final = {
     "advertised.listeners": "each advertises the address that it listens on; see --port",
@@ -55,7 +67,7 @@ _SET_BY_UP: Final = {
     help="The first broker's port; the others follow. 0 takes free ones, which a restart keeps.",
 )  # fmt: skip
 @click.option(
-    "--data-dir", default="odradek-data", show_default=True, metavar="DIR",
+    "--data-dir", default="odradek-data", show_default=True, metavar="DIR", type=click.Path(file_okay=False),
     help="The directory of all brokers' data and logs, and of the metadata.",
 )  # fmt: skip
 @click.option("--metadata", metavar="URL", help="sqlite:///PATH or zookeeper://HOST:PORT/CHROOT; else a file in DIR.")
@@ -81,7 +93,10 @@ def command(
     log_format: str,
     log_level: str,
 ) -> None:
-    """Run several brokers that share one metadata tree. A broker that dies is started again."""
+    """Run several brokers that share one metadata tree. A broker that dies is started again.
+
+    Topics get three replicas, or as many as there are brokers, unless default.replication.factor says otherwise.
+    """
     log_lines.configure(log_format, log_level)
     if port and port + brokers - 1 > _HIGHEST_PORT:
         raise ConfigurationError(
@@ -101,41 +116,71 @@ def command(
             raise ConfigurationError(
                 "the page of up is for this machine; for others, run odradek page with TLS and a login"
             )
-    directory = Path(data_dir).absolute()
+    directory, secured = Path(data_dir).absolute(), None if secure is None else Path(secure).absolute()
+    if secured is not None and (file := secured / BROKER_FILE).exists():
+        config = str(file)
+    loaded = load(config, dict(map(key_and_value, options)))
+    metadata = metadata or tree_url(loaded.zookeeper_connect or f"sqlite:///{directory}/metadata.sqlite")
+    asyncio.run(_check(brokers, directory, port, page, metadata))
     os.umask(0o077)  # only this user may read records and credentials
+    files = None if secured is None else security_files(secured)
     directory.mkdir(parents=True, exist_ok=True)
-    files = None if secure is None else security_files(Path(secure).absolute())
     if files is not None:
         config = str(files.broker)
-    zookeeper = load(config, dict(map(key_and_value, options)))
-    metadata = metadata or tree_url(zookeeper.zookeeper_connect or f"sqlite:///{directory}/metadata.sqlite")
     rest = ["--metadata", metadata]
     if config is not None:
         rest += ["--config", str(Path(config).absolute())]
-    for option in [*_internal_topics(brokers, config, options), *options]:
+    replicas = [f"{key}={min(_REPLICAS, brokers)}" for key in _REPLICATION if not loaded.is_explicit(key)]
+    for option in [*replicas, *options]:
         rest += ["-o", option]
     rest += ["--log-format", log_format, "--log-level", log_level]
     protocol = "PLAINTEXT" if files is None else PROTOCOL
     commands = [_command(number, directory, protocol, port, rest) for number in range(brokers)]
     client = {} if files is None else parse_properties(files.client.read_text(encoding="utf-8"))
     login = "" if files is None else f" --command-config {shlex.quote(str(files.client))}"
-    opened = None if page is None else partial(_open_page, page, client, metadata, zookeeper, login)
+    opened = None if page is None else partial(_open_page, page, client, metadata, loaded, login)
     asyncio.run(_run(Supervisor(commands, SystemClock()), None if files is None else files.client, opened))
 
 
-def _internal_topics(brokers: int, config: str | None, options: Sequence[str]) -> list[str]:
-    """Return options for the replication factors of internal topics that the user has not set.
+async def _check(brokers: int, directory: Path, port: int, page: str | None, metadata: str) -> None:
+    """Raise an error if a broker would refuse to start, before anything is created.
 
-    A factor is at most `brokers`: an internal topic is created only when as many brokers run as its factor, and no
-    consumer can join a group before.
+    What only a session with the tree shows, such as a broker id that is taken, a broker checks at its start.
     """
-    loaded = load(config, dict(map(key_and_value, options)))
-    return [f"{key}={min(_REPLICAS, brokers)}" for key in _INTERNAL_REPLICATION if not loaded.is_explicit(key)]
+    runtime = system_runtime()
+    if is_data_directory(runtime.disk, str(directory)):
+        raise ConfigurationError(
+            f"{directory} is the data directory of one broker, made by `odradek serve`: use another one for several "
+            f"brokers, for instance: odradek up --brokers {brokers} --data-dir {shlex.quote(f'{directory}-up')}"
+        )
+    folders = [str(_folder(directory, number)) for number in range(brokers)]
+    found = [checked_directories(runtime.disk, runtime.entropy, [each], number) for number, each in enumerate(folders)]
+    for number in range(brokers):
+        await check_address(_HOST, port and port + number)
+    if page is not None:
+        await check_address(*parse_host_port(page), " for the page")
+    if is_data_directory(runtime.disk, str(_folder(directory, brokers))):
+        _log.warning(
+            "broker %d of an earlier start has its data in %s, but does not start: see --brokers", brokers, directory
+        )
+    is_known = any(each.cluster_id is not None for each in found)
+    if metadata.startswith("sqlite:///") and (is_known or runtime.disk.exists(metadata.removeprefix("sqlite:///"))):
+        store = open_store(metadata, runtime, must_exist=True)
+        try:
+            for number, directories in enumerate(found):
+                await check_cluster(store, directories)
+                await check_place(store, number, directories)
+        finally:
+            await store.close()
+
+
+def _folder(directory: Path, broker_id: int) -> Path:
+    return directory / f"broker-{broker_id}"
 
 
 def _command(broker_id: int, directory: Path, protocol: str, port: int, rest: Sequence[str]) -> BrokerCommand:
-    own = ["--broker-id", str(broker_id), "--data-dir", str(directory / f"broker-{broker_id}"), "--stop-with-stdin"]
-    listener = f"listeners={protocol}://127.0.0.1:{port and port + broker_id}"
+    own = ["--broker-id", str(broker_id), "--data-dir", str(_folder(directory, broker_id)), "--stop-with-stdin"]
+    listener = f"listeners={protocol}://{_HOST}:{port and port + broker_id}"
     return BrokerCommand(
         broker_id=broker_id,
         arguments=(sys.executable, "-m", "odradek", "serve", "-o", listener, *own, *rest),
@@ -148,10 +193,7 @@ async def _run(
     client_properties: Path | None,
     page: Callable[[str], Awaitable["PageServer"]] | None,
 ) -> None:
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    stopping = stop_on_signals(_log)
     try:
         if not await started_before(stopping, supervisor.start()):
             return

@@ -21,6 +21,7 @@ from odradek.runtime.certificates import CertificateAuthority, write_private
 from odradek.security.sasl import jaas_text
 
 PROTOCOL: Final = "SASL_SSL"
+BROKER_FILE: Final = "broker.properties"
 _ADMINISTRATOR: Final = "admin"
 _BROKER: Final = "broker"
 
@@ -38,7 +39,7 @@ def security_files(directory: Path) -> SecurityFiles:
     certificate = directory / f"{_BROKER}.pem"
     if not certificate.exists():
         authority.issue(_BROKER)
-    files = SecurityFiles(broker=directory / "broker.properties", client=directory / "client.properties")
+    files = SecurityFiles(broker=directory / BROKER_FILE, client=directory / "client.properties")
     if not (files.broker.exists() and files.client.exists()):
         passwords = {user: _password() for user in (_ADMINISTRATOR, _BROKER)}
         trusted = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(authority.certificate)}

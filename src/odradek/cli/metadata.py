@@ -17,8 +17,7 @@ from odradek.log.names import parse_folder
 from odradek.metadata.nodes import encode_topic_id
 from odradek.metadata.store import Store
 from odradek.model import ConfigurationError
-from odradek.runtime import SystemClock, SystemDisk, SystemNetwork, system_entropy
-from odradek.runtime.runtime import Runtime
+from odradek.runtime import SystemDisk, system_runtime
 from odradek.stores import open_store
 
 T = TypeVar("T")
@@ -75,8 +74,7 @@ def accept_loss(*, partitions: Sequence[str], metadata: str, broker_id: int) -> 
 
 
 async def _with_store(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
-    runtime = Runtime(clock=SystemClock(), entropy=system_entropy(), disk=SystemDisk(), network=SystemNetwork())
-    store = open_store(url, runtime, must_exist=True, zookeeper=zookeeper_keys())
+    store = open_store(url, system_runtime(), must_exist=True, zookeeper=zookeeper_keys())
     try:
         return await work(store)
     finally:
@@ -121,7 +119,7 @@ def _check_place(directories: Sequence[str], metadata: str) -> None:
 
 
 async def _adopt(directories: Sequence[str], url: str) -> Adoption:
-    runtime = Runtime(clock=SystemClock(), entropy=system_entropy(), disk=SystemDisk(), network=SystemNetwork())
+    runtime = system_runtime()
     identity(runtime.disk, directories[0])  # before a new tree is created
     store = open_store(url, runtime, zookeeper=zookeeper_keys())
     try:

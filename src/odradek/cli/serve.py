@@ -34,9 +34,8 @@ from odradek.config.zookeeper import tree_url
 from odradek.log.directories.log_directories import checked_directories
 from odradek.log.segments.open_files import DEFAULT_OPEN_FILES
 from odradek.model import ConfigurationError, OdradekError, StorageError
-from odradek.runtime import SystemClock, SystemDisk, SystemNetwork, system_entropy
+from odradek.runtime import system_runtime
 from odradek.runtime.listening import check_address
-from odradek.runtime.runtime import Runtime
 from odradek.security import is_loopback
 from odradek.stores import open_store
 
@@ -198,9 +197,9 @@ async def _serve(
     stopping = stop_on_signals(_log)
     if stop_with_stdin:
         await asyncio.get_running_loop().connect_read_pipe(lambda: _EndOfInput(stopping.set), sys.stdin)
-    runtime = Runtime(clock=SystemClock(), entropy=system_entropy(), disk=SystemDisk(), network=SystemNetwork())
+    runtime = system_runtime()
     # First the refusals: a new tree, or a file in a directory of another broker, would stay.
-    directories = checked_directories(runtime.disk, runtime.entropy, config.log_dirs, config.broker_id)
+    directories = checked_directories(runtime, config.log_dirs, config.broker_id)
     await check_listeners(config, runtime)
     if metrics is not None:
         await check_address(*metrics, " for metrics")

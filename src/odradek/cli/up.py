@@ -143,28 +143,23 @@ def command(
 
 
 async def _check(brokers: int, directory: Path, port: int, page: str | None, metadata: str) -> None:
-    """Raise an error if a broker would refuse to start, before anything is created.
-
-    What only a session with the tree shows, such as a broker id that is taken, a broker checks at its start.
-    """
+    """Raise an error if a broker would refuse to start, before anything is created."""
     runtime = system_runtime()
     if is_data_directory(runtime.disk, str(directory)):
         raise ConfigurationError(
             f"{directory} is the data directory of one broker, made by `odradek serve`: use another one for several "
             f"brokers, for instance: odradek up --brokers {brokers} --data-dir {shlex.quote(f'{directory}-up')}"
         )
-    folders = [str(_folder(directory, number)) for number in range(brokers)]
-    found = [checked_directories(runtime.disk, runtime.entropy, [each], number) for number, each in enumerate(folders)]
+    found = [checked_directories(runtime, [str(_folder(directory, each))], each) for each in range(brokers)]
     for number in range(brokers):
         await check_address(_HOST, port and port + number)
     if page is not None:
         await check_address(*parse_host_port(page), " for the page")
     if is_data_directory(runtime.disk, str(_folder(directory, brokers))):
-        _log.warning(
-            "broker %d of an earlier start has its data in %s, but does not start: see --brokers", brokers, directory
-        )
+        _log.warning("Broker %d, which has data in %s, does not start: see --brokers", brokers, directory)
     is_known = any(each.cluster_id is not None for each in found)
-    if metadata.startswith("sqlite:///") and (is_known or runtime.disk.exists(metadata.removeprefix("sqlite:///"))):
+    file = metadata.removeprefix("sqlite:///")
+    if file != metadata and (is_known or runtime.disk.exists(file)):
         store = open_store(metadata, runtime, must_exist=True)
         try:
             for number, directories in enumerate(found):

@@ -174,10 +174,7 @@ async def check_address(host: str, port: int, purpose: str = "") -> None:
 async def bind(
     host: str, port: int, *, backlog: int | None, send_buffer_bytes: int, receive_buffer_bytes: int
 ) -> list[socket.socket]:
-    """Return listening sockets for every address of `host`, with the same port; with `backlog` None, bound ones only.
-
-    Raises `OSError`.
-    """
+    """Return sockets for every address of `host`, with the same port: listening with a `backlog`. Raises `OSError`."""
     infos = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )

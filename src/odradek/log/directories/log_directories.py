@@ -12,7 +12,7 @@ from contextlib import suppress
 from odradek.log.checkpoints import meta_properties
 from odradek.log.names import parent_of
 from odradek.model import StorageError, first_names
-from odradek.runtime import Disk, DiskLock, Entropy, new_id
+from odradek.runtime import Disk, DiskLock, Entropy, Runtime, new_id
 from odradek.runtime.shortages import is_out_of_descriptors
 
 _logger = logging.getLogger("odradek.log")
@@ -95,7 +95,7 @@ class LogDirectories:
     def check(self) -> None:
         """Raise `StorageError` for a directory of another broker, cluster or process; create nothing.
 
-        Set `cluster_id` and `ids`. Directories with a failed disk are left to `lock`.
+        Set `cluster_id`, and the `ids` of directories that are not new. A failed disk is left to `lock`.
         """
         for path in self.paths:
             with suppress(OSError):
@@ -141,7 +141,8 @@ class LogDirectories:
             except FileNotFoundError:
                 self._refuse_nested(directory)
                 self.new.add(directory)
-                self.ids[directory] = meta_properties.encode_uuid(new_id(self._entropy))
+                if self.is_locked:
+                    self.ids[directory] = meta_properties.encode_uuid(new_id(self._entropy))
                 continue
             except OSError as error:
                 when_failed(directory, error)
@@ -170,9 +171,9 @@ class LogDirectories:
         """Raise `StorageError` if a new directory has data directories of other brokers in it, as one of `up` has."""
         own = {self._disk.absolute(path) for path in self.paths}
         with suppress(OSError):
-            inside = {f"{directory}/{name}" for name in self._disk.list(directory)}
-            others = [each for each in sorted(inside) if self._disk.absolute(each) not in own]
-            if nested := [each for each in others if meta_properties.is_data_directory(self._disk, each)]:
+            inside = [f"{directory}/{name}" for name in self._disk.list(directory)]
+            found = [each for each in inside if meta_properties.is_data_directory(self._disk, each)]
+            if nested := [each for each in found if self._disk.absolute(each) not in own]:
                 raise StorageError(
                     f"{directory} is no data directory, but has those of other brokers in it: {first_names(nested)}; "
                     "run `odradek up` with it, or choose another --data-dir"
@@ -218,11 +219,11 @@ class LogDirectories:
             self._locks.pop().release()
 
 
-def checked_directories(disk: Disk, entropy: Entropy, paths: Sequence[str], broker_id: int) -> LogDirectories:
-    """Return a broker's data directories, unlocked and with nothing created. Raises `StorageError` as `check` does."""
-    directories = LogDirectories(disk, paths, broker_id=broker_id, cluster_id=None, entropy=entropy, note="")
-    directories.check()
-    return directories
+def checked_directories(runtime: Runtime, paths: Sequence[str], broker_id: int) -> LogDirectories:
+    """Return a broker's data directories, not locked, after `check`. Raises `StorageError`."""
+    found = LogDirectories(runtime.disk, paths, broker_id=broker_id, cluster_id=None, entropy=runtime.entropy, note="")
+    found.check()
+    return found
 
 
 def _in_use(path: str, holder: str) -> StorageError:

@@ -31,7 +31,7 @@ from odradek.metadata.image import UNNAMED, PartitionImage
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import BrokerDirectoriesNode, ClusterIdNode, KnownDirectory
 from odradek.metadata.reading import BrokenNodes, read_topics
-from odradek.metadata.store import NodeExists, Reader, Store
+from odradek.metadata.store import NodeExists, Store
 from odradek.model import StorageError, TopicPartition, first_names
 from odradek.runtime import Runtime
 
@@ -80,7 +80,7 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, t
             await check_directories(store, broker_id, logs, timeout_s=timeout_s)  # with the new ISRs
             return
         if missing and (expected & own.alone or own.broken_topics):
-            reason = _missing_reason(broker_id, missing, directories, expected, own)
+            reason = f"{_missing_reason(missing, expected, own)}; {_ways_out(broker_id, missing, directories)}"
             if expected & own.alone:
                 logs.refuse_new_directories(reason)
             _log.error("Log directories are missing: %s", reason)
@@ -95,18 +95,17 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, t
         await in_live_session(lambda: _write_directories(store, broker_id, updated))
 
 
-async def check_cluster(store: Reader, directories: LogDirectories) -> None:
+async def check_cluster(store: Store, directories: LogDirectories) -> None:
     """Raise `StorageError` if the directories, read by `LogDirectories.check`, are not of the tree's cluster."""
-    node = await store.get(paths.CLUSTER_ID)
-    cluster_id = None if node is None else ClusterIdNode.decode(paths.CLUSTER_ID, node.data).cluster_id
-    if directories.cluster_id not in (None, cluster_id):
+    node, own = await store.get(paths.CLUSTER_ID), directories.cluster_id
+    known = None if node is None else ClusterIdNode.decode(paths.CLUSTER_ID, node.data).cluster_id
+    if own not in (None, known):
         raise StorageError(
-            f"the data directory {directories.paths[0]} is of cluster {directories.cluster_id}, and the metadata of "
-            f"cluster {cluster_id}"
+            f"the data directory {directories.paths[0]} is of cluster {own}, and the metadata of cluster {known}"
         )
 
 
-async def check_place(store: Reader, broker_id: int, directories: LogDirectories) -> None:
+async def check_place(store: Store, broker_id: int, directories: LogDirectories) -> None:
     """Raise `StorageError` if the broker's data is in other directories, and none of it in these."""
     written = await _read_directories(store, broker_id)
     known = {} if written is None else {key: each for key, each in written.directories.items() if not each.is_forgotten}
@@ -206,17 +205,11 @@ def _commands(broker_id: int, key: TopicPartition, *, is_replicated: bool) -> st
     return f"{others}to continue without the lost records, run: {accept}; then restart this broker"
 
 
-def _missing_reason(
-    broker_id: int,
-    missing: Mapping[str, KnownDirectory],
-    directories: LogDirectories,
-    expected: Set[TopicPartition],
-    own: _OwnPartitions,
-) -> str:
+def _missing_reason(missing: Mapping[str, KnownDirectory], expected: Set[TopicPartition], own: _OwnPartitions) -> str:
     alone = [*map(str, expected & own.alone), *(f"the unreadable topic {each}" for each in own.broken_topics)]
     return (
         f"the data directory {_named(missing)} is missing, and with it {len(expected)} logs, which are offline; no "
-        f"other replica is in sync of {first_names(sorted(alone))}; {_ways_out(broker_id, missing, directories)}"
+        f"other replica is in sync of {first_names(sorted(alone))}"
     )
 
 
@@ -263,7 +256,7 @@ async def accept_losses(store: Store, broker_id: int, partitions: Collection[Top
     await _write_directories(store, broker_id, replace(node, accepted=node.accepted.union(partitions)))
 
 
-async def _read_directories(store: Reader, broker_id: int) -> BrokerDirectoriesNode | None:
+async def _read_directories(store: Store, broker_id: int) -> BrokerDirectoriesNode | None:
     path = paths.broker_directories(broker_id)
     node = await store.get(path)
     if node is None:

@@ -27,6 +27,7 @@ from odradek.broker.serving.dispatch import Dispatcher
 from odradek.broker.serving.request_metrics import RequestMeter
 from odradek.config import BrokerConfig, ListenerAddress, parse_listener
 from odradek.config.listener_settings import listener_settings
+from odradek.metadata.image import ClusterImage
 from odradek.metrics.counters import ListenerCounters
 from odradek.model import AuthenticationError
 from odradek.runtime import Listener, ListenOptions, Runtime
@@ -377,6 +378,5 @@ def _most_bytes(queued_max_request_bytes: int) -> int:
 async def check_listeners(config: BrokerConfig, runtime: Runtime) -> None:
     """Raise `ConfigurationError` if a broker could not open one of its listeners. Nothing stays open."""
     for wanted in map(parse_listener, config.listeners):
-        settings = listener_settings(config, wanted.name)
-        await ListenerSecurity(settings, runtime, lambda mechanism, user: None).read_keys()
+        ListenerSecurity(listener_settings(config, wanted.name), runtime, ScramUsers(ClusterImage))
         await check_address(wanted.host, wanted.port)

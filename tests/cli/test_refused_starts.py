@@ -96,7 +96,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def refused_serves(place: Path, address: str) -> dict[str, tuple[Start, str]]:
-    """What is started, and words of the refusal."""
+    """Return each start and words of its refusal."""
     new, one, several = place / "new", place / "one", place / "several"
     return {
         "directory of up": (partial(start, several), "run `odradek up` with it"),

@@ -15,7 +15,7 @@ from odradek.clients.producer.transactions.transaction_machine import (
     TransactionEvent,
     TransactionState,
 )
-from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError, explained
 from odradek.runtime import Clock
 
 _log = logging.getLogger("odradek.clients")
@@ -50,7 +50,9 @@ class Transactions:
                 ErrorCode.transactional_id_authorization_failed: "the user may not WRITE with this id; two-phase "
                 "commit also needs TWO_PHASE_COMMIT, and transaction.two.phase.commit.enable on the brokers",
             }.get(error.code)
-            raise KafkaError(error.code, f"transactional id {name!r}: {why}") if why else error from None
+            raise (
+                KafkaError(error.code, f"transactional id {name!r}: {explained(error.code, why)}") if why else error
+            ) from None
         machine.uses_version_2 = self._requests.uses_version_2
         machine.initialized(prepared)
 

@@ -9,13 +9,14 @@ SEEDS ?= 0..199
 # Where it is set, every process of the many would compile the whole project anew: half of a broker's start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all check bench fuzz sim soak docs page-pictures site
+.PHONY: help demo test test-all test-alone check bench fuzz sim soak docs page-pictures site
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo      three brokers, a year of real flights, three pipelines on Spark, a broker killed, results"
-	@echo "make test      the tests that need Python alone, three at a time (ARGS='-k words', ARGS='--numprocesses 0')"
-	@echo "make test-all  every test: also Spark, Kafka, ZooKeeper, kcat and the fuzzers, where they are installed"
+	@echo "make test      whether it works here: tests that need Python alone, three at a time (ARGS='-k words')"
+	@echo "make test-all  every test: also long ones, Spark, Kafka, ZooKeeper, kcat and the fuzzers, where they are installed"
+	@echo "make test-alone  tests that share a fixture, each alone and each first of its module (ARGS=tests/cli)"
 	@echo "make check     format, lint, types, floors, tidiness: under a minute"
 	@echo "make fuzz      one of the fuzzers for longer (TARGET=columns RUNS=1000000)"
 	@echo "make sim       200 clusters with faults in virtual time (SEEDS=1000..9999)"
@@ -25,14 +26,17 @@ help:
 	@echo "make site      the pages of docs/ as a web site in site/, with references of every command, key, metric and class"
 	@echo "make bench     figures beside their peers' (ARGS=compare: Apache Kafka's; ARGS='produce --help' for one)"
 
-demo: .venv/installed
+demo: .venv/demo
 	$(BIN)/python -m demo $(ARGS)
 
-test: .venv/installed
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup -m "not needs" $(ARGS)
+test: .venv/test
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup -m "not needs and not long" $(ARGS)
 
 test-all: .venv/installed
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup $(ARGS)
+
+test-alone: .venv/test
+	$(BIN)/python -m pytest -p tests.alone -m "not needs and not long" $(ARGS)
 
 check: .venv/installed
 	$(BIN)/ruff format --check --quiet .
@@ -63,9 +67,14 @@ sim: .venv/installed
 soak: .venv/installed
 	PYTHONPATH=tests/interop $(BIN)/python tests/soak/soak.py $(ARGS)
 
+# Each stamp has a lock, all packages of a run; .venv/installed has those of all. The locks are complete: pip resolves nothing.
+.venv/demo: requirements-demo.lock
+.venv/test: requirements-test.lock
+.venv/installed: requirements.lock
+
 # The packages first, then the project itself: its build backend is one of them.
-.venv/installed: .venv/bin/pip requirements.lock pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+.venv/demo .venv/test .venv/installed: .venv/bin/pip pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(filter %.lock,$^)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -14,30 +14,69 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-@pytest.fixture(scope="module")
-def lock() -> str:
-    return (ROOT / "requirements.lock").read_text()
+LOCKS: Final = {
+    path.name: path.read_text() for path in (ROOT / "requirements.lock", *sorted(ROOT.glob("requirements-*.lock")))
+}
+"""That of all packages, then those of what `make test` and `make demo` install."""
+PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-def test_the_lock_pins_every_package_with_a_hash_and_says_nothing_of_where_it_came_from(lock: str):
-    requirements = [block for block in re.split(r"\n(?=\S)", lock) if block and not block.startswith("#")]
+def _blocks(lock: str) -> list[str]:
+    return [block.strip() for block in re.split(r"\n(?=\S)", lock) if block and not block.startswith("#")]
+
+
+def _names(lock: str) -> set[str]:
+    return {_normal(line.partition("==")[0]) for line in lock.splitlines() if "==" in line}
+
+
+def _command(lock: str) -> str:
+    """Return the command of CONTRIBUTING.md that makes the lock."""
+    text = (ROOT / "CONTRIBUTING.md").read_text().replace("\\\n", "")
+    (command,) = re.findall(rf"^ *(.*) -o {lock}$", text, re.MULTILINE)
+    return command
+
+
+def _wanted(lock: str) -> set[str]:
+    """Return the packages of the extras and groups that the lock's command names."""
+    command = _command(lock)
+    extras, groups = PROJECT["project"]["optional-dependencies"], PROJECT["dependency-groups"]
+    named = set(extras) if "--all-extras" in command else set(re.findall(r"--extra (\S+)", command))
+    found = [*PROJECT["project"]["dependencies"], *(each for extra in named for each in extras[extra])]
+    waiting = re.findall(r"--group (\S+)", command)
+    while waiting:
+        for each in groups[waiting.pop()]:
+            if isinstance(each, str):
+                found.append(each)
+            else:
+                waiting.append(each["include-group"])
+    left_out = {_normal(each) for each in re.findall(r"--no-emit-package (\S+)", command)}
+    return {_normal(re.split(r"[\[<>=!~; ]", name)[0]) for name in found} - {"odradek"} - left_out
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_pins_every_package_with_a_hash_and_says_nothing_of_where_it_came_from(name: str):
     pinned = re.compile(r"[A-Za-z0-9._-]+==\S+( ; .*)?( \\\n    --hash=sha256:[0-9a-f]{64})+")
-    assert not [block.splitlines()[0] for block in requirements if not pinned.fullmatch(block.strip())]
-    assert "//" not in lock
-    assert "--index" not in lock
+    assert not [block.splitlines()[0] for block in _blocks(LOCKS[name]) if not pinned.fullmatch(block)]
+    assert "//" not in LOCKS[name]
+    assert "--index" not in LOCKS[name]
 
 
-def test_the_lock_has_every_package_that_the_project_names(lock: str):
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    extras = project["project"]["optional-dependencies"]
-    wanted = [
-        *project["project"]["dependencies"],
-        *project["dependency-groups"]["dev"],
-        *(name for extra in extras.values() for name in extra),
-    ]
-    names = {_normal(re.split(r"[\[<>=!~; ]", name)[0]) for name in wanted} - {"odradek"}
-    locked = {_normal(line.partition("==")[0]) for line in lock.splitlines() if "==" in line}
-    assert names <= locked
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_has_every_package_that_the_project_names_for_it(name: str):
+    assert _wanted(name) <= _names(LOCKS[name])
+
+
+def test_a_package_has_one_version_in_all_locks():
+    everything = set(_blocks(LOCKS["requirements.lock"]))
+    assert len(LOCKS) == 3
+    assert not [block for lock in LOCKS.values() for block in _blocks(lock) if block not in everything]
+
+
+def test_the_tests_and_the_demo_install_no_tool_of_other_commands():
+    groups = PROJECT["dependency-groups"]
+    tools = {_normal(re.split(r"[\[<>=!~; ]", each)[0]) for each in groups["dev"] if isinstance(each, str)}
+    assert {"basedpyright", "mkdocs-material", "playwright"} <= tools
+    assert not [name for name, lock in LOCKS.items() if name != "requirements.lock" and _names(lock) & tools]
 
 
 def test_every_page_of_the_docs_has_a_line_in_the_nav_of_the_site():
@@ -49,7 +88,7 @@ def test_every_page_of_the_docs_has_a_line_in_the_nav_of_the_site():
 
 
 def test_all_files_name_the_same_versions_of_python():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = PROJECT
     prefix = "Programming Language :: Python :: "
     classifiers = [each.removeprefix(prefix) for each in project["project"]["classifiers"] if each.startswith(prefix)]
     (readme,) = re.findall(r"Python (\S+(?:, \S+)*) and (\S+) are\s+supported", (ROOT / "README.md").read_text())

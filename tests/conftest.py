@@ -12,13 +12,17 @@ import os
 import re
 import shutil
 import signal
+import sys
+import weakref
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from odradek.testing.servers.zookeeper import ZookeeperServer, find_zookeeper
+from tests.left_behind import close_all, compile_tests, end_processes_with_this_one, log_of_librdkafka
 
 
 def _installed(is_installed: Callable[[], bool]) -> Callable[[], str]:
@@ -72,8 +76,17 @@ settings.load_profile("odradek")
 _REQUIRED: Final = frozenset(os.environ.get("ODRADEK_REQUIRE", "").replace(",", " ").lower().split())
 
 
+_clients_of_librdkafka: Final = log_of_librdkafka()
+
+# `make test` installs no browser's driver: those tests need Chromium, too.
+collect_ignore: Final = [] if importlib.util.find_spec("playwright") or "chromium" in _REQUIRED else ["page/browser"]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(component): skip the test where the component is not installed")
+    config.addinivalue_line("markers", "long: what `make test` leaves to `make test-all`, because it takes long")
+    if not hasattr(config, "workerinput"):
+        end_processes_with_this_one()
     if unknown := _REQUIRED - COMPONENTS.keys():
         raise pytest.UsageError(f"ODRADEK_REQUIRE names {sorted(unknown)}; known are {sorted(COMPONENTS)}")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -89,10 +102,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Collect without the garbage collector, which would go through thousands of tests again and again, now and
-    later."""
+    later.
+
+    Most of a first collection is the compilation of the tests with their asserts, which xdist's workers would repeat
+    at the same time: each begins with a part of it.
+    """
     gc.disable()
+    if (worker := getattr(session.config, "workerinput", None)) and not sys.dont_write_bytecode:
+        files = sorted(path for each in session.config.args for path in Path(each).rglob("test_*.py"))
+        compile_tests(files[int(worker["workerid"][2:]) :: worker["workercount"]], session.config)
     try:
         return (yield)
     finally:
@@ -165,6 +185,20 @@ def _insist(report: R) -> R:
             report.outcome = "failed"
             report.longrepr = f"{reason}, but ODRADEK_REQUIRE names {', '.join(missing)}"
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+    """Close clients of librdkafka that a fixture makes after it, and before the brokers that it uses."""
+    made = _clients_of_librdkafka
+    mine: list[weakref.ref[Any]] = []
+    fixturedef.addfinalizer(lambda: close_all(mine))
+    before = len(made)
+    try:
+        return (yield)
+    finally:
+        mine += made[before:]
+        del made[before:]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,7 +4,6 @@ import subprocess
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import kafka
 import pytest
 from existing_clients import DEADLINE_S
 from group_members import (
@@ -71,25 +70,14 @@ def test_a_member_that_does_not_poll_is_replaced_and_can_rejoin(
 def test_clients_of_two_libraries_share_a_group(servers: str, topic: str, written: Callable[[int], list[str]]):
     """M6. A vote between their lists of assignors finds the one that both have."""
     written(30)
-    theirs = kafka.KafkaConsumer(
-        topic,
-        bootstrap_servers=servers,
-        group_id=topic,
-        auto_offset_reset="earliest",
-        heartbeat_interval_ms=300,
-        session_timeout_ms=6000,
-    )
+    # On a thread of its own: kafka-python discards a join that completes between two polls, and joins again; polled in
+    # turn with another member, on a busy machine, it makes one rebalance follow the other.
+    theirs = KafkaPythonMember(servers, topic, topic, "range")
     ours = ConfluentMember(servers, topic, topic, "roundrobin,range")
-
-    def shared() -> bool:
-        ours.poll()
-        theirs.poll(50)
-        owned = {place.partition for place in theirs.assignment()}
-        return len(owned) == len(ours.owned()) == 3 and owned | ours.owned() == ALL
-
-    assert eventually(shared, within_s=DEADLINE_S)
+    settle([ours, theirs], [3, 3])
     theirs.close()
     settle([ours], [6])
+    assert ours.owned() == ALL
     ours.close()
 
 

@@ -39,6 +39,14 @@ def test_a_row_of_the_specification_has_tests_that_name_it(row):
         assert any(re.search(rf"\b{row}\b", path.read_text()) for path in (ROOT / folder).rglob("test_*.py")), folder
 
 
+@pytest.mark.parametrize("row", ROWS)
+def test_the_tests_that_need_python_alone_show_each_row(row):
+    """`make test` leaves out what is `long` or `needs` a component."""
+    files = [path.read_text() for folder in ROWS[row] for path in (ROOT / folder).rglob("test_*.py")]
+    left_out = re.compile(r"^(pytestmark = |    )\[?pytest\.mark\.(long|needs)\b", re.MULTILINE)
+    assert any(re.search(rf"\b{row}\b", text) and not left_out.search(text) for text in files)
+
+
 EXAMPLES: Final = re.findall(
     r"^\| (\d) \| [^|]+ \| \[[^\]]+\]\(([^)#]+)#?([^)]*)\) \| `([^`]+)` \|$", PAGE, re.MULTILINE
 )

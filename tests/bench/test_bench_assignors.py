@@ -10,6 +10,8 @@ from bench import assignor_grid, assignor_speed
 from bench.peers.kafka_assignors import Case, GridCell
 from odradek.cli import main
 
+pytestmark = pytest.mark.long
+
 
 def test_five_changes_of_a_group_are_measured_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     groups: list[int] = []

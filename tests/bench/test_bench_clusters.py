@@ -12,6 +12,8 @@ from bench.peers.clusters import ClusterSide, odradek_cluster_side
 from odradek.cli import main
 from odradek.model import UnavailableError
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("confluent_kafka")
 
 

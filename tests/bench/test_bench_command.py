@@ -9,6 +9,8 @@ from click.testing import CliRunner
 from bench.clients.processes import client_command
 from odradek.cli import bench, main
 
+pytestmark = pytest.mark.long
+
 
 def test_a_source_tree_has_the_benchmarks():
     assert "compare" in CliRunner().invoke(bench.load(bench.SOURCE_TREE), ["--help"]).output

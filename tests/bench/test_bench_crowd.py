@@ -7,6 +7,8 @@ from click.testing import CliRunner
 
 from odradek.cli import main
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("confluent_kafka")
 
 

@@ -12,6 +12,8 @@ from bench.clients import members
 from bench.peers.sides import Side, odradek_side
 from odradek.cli import main
 
+pytestmark = pytest.mark.long
+
 Rows = dict[tuple[str, str], dict[str, Any]]
 
 

@@ -17,6 +17,8 @@ from odradek.cli import main
 from odradek.model import SecurityProtocol, UnavailableError
 from odradek.testing import Cluster
 
+pytestmark = pytest.mark.long
+
 
 def row(ours: float, theirs: float, aim: Aim | None = None) -> Row:
     return Row(what="speed", unit="MiB/s", figures={"us": ours, "them": theirs}, of="us", to="them", aim=aim)

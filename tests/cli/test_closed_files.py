@@ -7,6 +7,8 @@ from typing import Final
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S: Final = 60
 
 

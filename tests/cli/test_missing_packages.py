@@ -10,6 +10,8 @@ from click.testing import CliRunner
 
 from odradek import cli
 
+pytestmark = pytest.mark.long
+
 PACKAGES: Final = ("fastavro", "google.protobuf", "kazoo", "numba", "pyarrow", "pyspark")
 PAGE: Final = ("jinja2", "starlette", "uvicorn")
 COMMANDS: Final = (["page"], ["serve", "--page"], ["up", "--page"])

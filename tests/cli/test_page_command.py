@@ -11,6 +11,8 @@ import pytest
 from odradek.supervisor.security_files import security_files
 from odradek.testing import Cluster
 
+pytestmark = pytest.mark.long
+
 
 def test_the_page_prints_its_address_and_ends_on_a_signal(lonely_shell: Any, kafka: Cluster) -> None:
     process = lonely_shell.start("page", "--listen", "127.0.0.1:0", "-b", kafka.bootstrap_servers)

@@ -20,6 +20,8 @@ from odradek.testing.simulated_cluster import shrinking
 from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult
 from odradek.testing.simulated_cluster.workloads.catalogue import draw_workloads
 
+pytestmark = pytest.mark.long
+
 
 def _play(plan: SeedPlan) -> SeedResult:
     """Return a result at once: deeds 0 to 4, and a finding if deed 3 is played in an odd seed."""

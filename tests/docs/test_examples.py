@@ -33,6 +33,8 @@ from odradek.clients.admin import NewTopic
 from odradek.clients.blocking import Admin, Consumer, Producer
 from odradek.testing.servers.odradek_process import ServedBroker
 
+pytestmark = pytest.mark.long
+
 FILES: Final = frozenset({"toml", "json"})
 OPTIONS: Final = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
 

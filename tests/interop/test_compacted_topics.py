@@ -15,6 +15,8 @@ from odradek.cli import main
 from odradek.testing.conditions import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S = 60.0
 OPTIONS = {
     **BROKER_OPTIONS,

@@ -3,10 +3,14 @@
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.wire_client import BlockingWireClient
+
+pytestmark = pytest.mark.long
 
 BROKER: Final = 4
 FLAGS: Final = {

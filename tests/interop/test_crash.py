@@ -18,6 +18,8 @@ from existing_clients import BROKER_OPTIONS, CLIENTS
 from odradek.testing import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
 
+pytestmark = pytest.mark.long
+
 PARTITIONS = 3
 DEADLINE_S = 60.0
 KILLS = int(os.environ.get("ODRADEK_KILLS", "2"))

@@ -14,6 +14,8 @@ from fault_rounds import ServedCluster
 
 from odradek.testing import eventually
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S = 60.0
 COUNT = 200
 OPTIONS = {

@@ -15,6 +15,8 @@ from odradek.testing.conditions import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.wire_client import BlockingWireClient
 
+pytestmark = pytest.mark.long
+
 OPEN_FILES = 96
 FLOOD = 300
 TOPIC_CONFIG = {"segment.bytes": "20000", "segment.index.bytes": "4096"}

@@ -27,6 +27,8 @@ from odradek.protocol.primitives import Meter
 from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.wire_client import BlockingWireClient
 
+pytestmark = pytest.mark.long
+
 _WIDTHS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint16": 16, "timedelta_i32": 32}
 _TEXTS: Final = (None, "", "x" * 32_767, "x" * 32_768, "\0", "ä/\U0001f600", TOPIC)
 _BYTES: Final = (None, b"", b"\0", b"\xff" * 100, bytes(70_000))

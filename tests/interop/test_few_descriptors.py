@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import confluent_kafka
+import pytest
 from existing_clients import BROKER_OPTIONS, CLIENTS
 
 from odradek.testing.servers.odradek_process import ServedBroker
+
+pytestmark = pytest.mark.long
 
 PARTITIONS = 300
 OPEN_FILES = 256

@@ -17,6 +17,8 @@ from small_disk import SmallDisk
 from odradek.testing import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S = 60.0
 DISK_BYTES = 24 << 20
 BALLAST_BYTES = 6 << 20

@@ -14,6 +14,8 @@ from existing_clients import BROKER_OPTIONS
 from odradek.testing import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
 
+pytestmark = pytest.mark.long
+
 COMMAND = [sys.executable, "-m", "odradek"]
 
 

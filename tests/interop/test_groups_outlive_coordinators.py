@@ -12,6 +12,8 @@ from odradek.protocol.api import ApiKey
 from odradek.testing import Cluster, eventually
 from odradek.testing.wire_client import BlockingWireClient
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S = 120.0
 SESSION_MS = 6000
 """As short as it may be: who could not say that it leaves is waited for so long."""

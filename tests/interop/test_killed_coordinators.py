@@ -25,6 +25,8 @@ from odradek.testing import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.wire_client import BlockingWireClient
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S: Final = 60.0
 PARTITIONS: Final = 6
 PATIENT_MS: Final = 300_000

@@ -15,6 +15,8 @@ from existing_clients import BROKER_OPTIONS, CLIENTS
 from odradek.testing import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S = 60.0
 PARTITIONS = 2
 FAILING_DISK = """

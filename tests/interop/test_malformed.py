@@ -17,6 +17,8 @@ from odradek.protocol.batches.records import encode_batch
 from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.wire_client import BlockingWireClient
 
+pytestmark = pytest.mark.long
+
 NOW_MS: Final = 1_790_000_000_000
 METADATA: Final[dict[str, Any]] = {
     "topics": [],

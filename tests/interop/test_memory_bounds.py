@@ -20,6 +20,8 @@ from odradek.testing.conditions import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.wire_client import BlockingWireClient
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S: Final = 60.0
 """For an answer, of a broker that is not alone on its machine."""
 

@@ -21,6 +21,8 @@ from odradek.cli import main
 from odradek.testing import eventually
 from odradek.testing.servers.zookeeper import find_zookeeper
 
+pytestmark = pytest.mark.long
+
 OFFSET: Final = "/consumers/readers/offsets/flights/0"
 LIMIT_S: Final = 60
 

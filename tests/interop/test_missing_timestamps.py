@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import confluent_kafka
+import pytest
 from existing_clients import CLIENTS, DEADLINE_S
 
 from odradek.testing.conditions import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
+
+pytestmark = pytest.mark.long
 
 COUNT = 200
 IN_2020_MS = 1_577_836_800_000

@@ -13,6 +13,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from odradek.cli import main
 from odradek.testing import Cluster, eventually
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S: Final = 120.0
 Run = Callable[..., list[Any]]
 

@@ -5,6 +5,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from odradek.testing import Cluster
 
+pytestmark = pytest.mark.long
+
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
 

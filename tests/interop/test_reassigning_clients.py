@@ -20,6 +20,8 @@ from odradek.testing import Cluster
 from odradek.testing.conditions import eventually
 from odradek.testing.wire_client import BlockingWireClient
 
+pytestmark = pytest.mark.long
+
 BROKERS: Final = (0, 1, 2)
 DEADLINE_S: Final = 120.0
 

@@ -11,6 +11,8 @@ from existing_clients import CLIENTS, CODECS, DEADLINE_S, Client, Message, batch
 
 from odradek.testing.servers.odradek_process import ServedBroker
 
+pytestmark = pytest.mark.long
+
 NOW_MS: Final = 1_790_000_000_000
 KINDS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
 NAMES: Final = [

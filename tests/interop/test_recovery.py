@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 
 import confluent_kafka
+import pytest
 from existing_clients import BROKER_OPTIONS, CLIENTS
 
 from odradek.testing.servers.odradek_process import ServedBroker
+
+pytestmark = pytest.mark.long
 
 PARTITIONS = 30
 DEADLINE_S = 60.0

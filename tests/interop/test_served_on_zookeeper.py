@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 from odradek.testing import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
 
-pytestmark = pytest.mark.needs("zookeeper")
+pytestmark = [pytest.mark.long, pytest.mark.needs("zookeeper")]
 OPTIONS = {**BROKER_OPTIONS, "zookeeper.session.timeout.ms": "30000"}
 
 

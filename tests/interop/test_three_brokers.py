@@ -14,6 +14,8 @@ from odradek.protocol.api import ApiKey
 from odradek.testing import Cluster
 from odradek.testing.wire_client import BlockingWireClient
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S = 120.0
 RACKS = ("north", "south", "west")
 BROKERS = (0, 1, 2)

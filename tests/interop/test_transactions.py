@@ -27,6 +27,8 @@ from odradek.protocol.batches.records import encode_batch
 from odradek.testing.servers.odradek_process import ServedBroker
 from transactions import Partition
 
+pytestmark = pytest.mark.long
+
 OPTIONS: Final = {**BROKER_OPTIONS, "transaction.partition.verification.enable": "false"}
 
 

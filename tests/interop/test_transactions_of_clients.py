@@ -8,6 +8,8 @@ from transactional_clients import CLIENTS, check_ends, check_fencing, committed,
 
 from bench.peers.franz_go_client import franz_go
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def created(servers: str, topic: str) -> str:

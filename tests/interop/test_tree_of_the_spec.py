@@ -34,6 +34,8 @@ from odradek.runtime import system_runtime
 from odradek.stores import MemoryStore, MemoryTree, open_reader
 from odradek.testing import eventually
 
+pytestmark = pytest.mark.long
+
 EPHEMERAL, PERSISTENT = True, False
 Tree = Mapping[str, tuple[bytes, bool]]
 """Paths to data, and whether the node is ephemeral."""

@@ -13,6 +13,8 @@ from odradek.protocol.messages.headers import decode_response_header
 from odradek.protocol.messages.message_codec import response_decoder
 from odradek.testing.wire_client import BlockingWireClient
 
+pytestmark = pytest.mark.long
+
 TOPIC: Final = "every-version"
 GROUP: Final = "every-version"
 BATCH: Final = bytes(encode_batch([(1_790_000_000_000, b"k", b"v", ())], codec=0))

@@ -23,6 +23,8 @@ from odradek.testing import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.servers.zookeeper import ZookeeperServer, find_zookeeper
 
+pytestmark = pytest.mark.long
+
 GROUP: Final = "readers"
 PARTITIONS: Final = 4
 READ: Final = """

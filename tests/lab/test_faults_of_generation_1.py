@@ -21,6 +21,8 @@ from odradek.stores import MemoryStore
 from odradek.testing.world import Member, World, until
 from tests.scenes import in_world
 
+pytestmark = pytest.mark.long
+
 FIRST: Final = TopicPartition("t", 0)
 CONFIG: Final = {
     "group.initial.rebalance.delay.ms": "0",

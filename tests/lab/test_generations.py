@@ -7,6 +7,8 @@ import pytest
 from odradek.lab.costs import Change, Cost, Generation
 from odradek.lab.generations import Measured, measure, measure_all
 
+pytestmark = pytest.mark.long
+
 LATER = (Generation.EAGER, Generation.COOPERATIVE, Generation.CONSUMER)
 
 

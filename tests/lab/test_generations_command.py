@@ -9,6 +9,8 @@ from click.testing import CliRunner, Result
 
 from odradek.cli import main
 
+pytestmark = pytest.mark.long
+
 
 def generations(*arguments: str, fails: int = 0) -> Result:
     result = CliRunner().invoke(main, ["lab", "generations", *arguments])

@@ -22,6 +22,8 @@ from odradek.lab.timeline import Mark, Span
 from odradek.lab.what_if import Change, what_if
 from odradek.model import TopicPartition
 
+pytestmark = pytest.mark.long
+
 LONG = "consumer-of-the-flights-$a$-departures-1-0f3e9c1a-5d52-4a57-9be2-4fd9ab0db7f1"
 
 

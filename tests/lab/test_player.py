@@ -11,6 +11,8 @@ from odradek.lab.player import Play, parse_script
 from odradek.lab.player.playing import play
 from odradek.lab.player.steps import Kind
 
+pytestmark = pytest.mark.long
+
 WALK = "0:join,0:join,5:join,12:die-2,20:leave-1,30:end"
 LATER = (Generation.EAGER, Generation.COOPERATIVE, Generation.CONSUMER)
 

@@ -9,6 +9,8 @@ from fenced_blocks import examples, shell_steps
 from lab_commands import lab
 from sweeps import compute_here
 
+pytestmark = pytest.mark.long
+
 EXAMPLES: Final = [
     (command.removeprefix("odradek lab "), output)
     for example in examples("lab.md", "console")

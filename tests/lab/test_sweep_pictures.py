@@ -12,6 +12,8 @@ from sweeps import compute_here, rows_of_table, sweep_of
 from odradek.lab.sweep.heat_maps import axes_of, draw, heat_map
 from odradek.lab.sweep.summary import means
 
+pytestmark = pytest.mark.long
+
 TEXT = "strategy = ['range', 'sticky']\nmembers = [2, 1, 4]\npartitions = [10, 30]\nracks = [0, 3]\nseed = [0, 1]"
 
 

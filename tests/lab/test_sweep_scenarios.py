@@ -15,6 +15,8 @@ from odradek.lab.sweep.scenarios import SCHEMA, compute_row, encode
 from odradek.lab.sweep.settings import Value
 from odradek.runtime import SystemClock
 
+pytestmark = pytest.mark.long
+
 SETTING: Mapping[str, Value] = {
     "members": 6, "topics": 4, "partitions": 40, "skew": 1.0, "subscribed": 0.5, "racks": 3, "replicas": 2,
     "failure": "none", "seed": 0,

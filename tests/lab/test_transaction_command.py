@@ -8,6 +8,8 @@ import pytest
 from lab_commands import lab, lab_json
 from pages import DOCS
 
+pytestmark = pytest.mark.long
+
 
 def steps(*arguments: str) -> list[str]:
     """Return the steps, without times."""

@@ -33,6 +33,8 @@ from odradek.protocol.api import ApiKey
 from odradek.testing.world import Member, World, settled, until
 from tests.scenes import in_world
 
+pytestmark = pytest.mark.long
+
 REBALANCE_S = 60
 SESSION_S = 45
 

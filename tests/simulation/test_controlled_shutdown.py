@@ -13,6 +13,8 @@ from odradek.model import UnavailableError
 from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing.world import World, until
 
+pytestmark = pytest.mark.long
+
 EVERYWHERE = {number: tuple((number + place) % 3 for place in range(3)) for number in range(6)}
 
 

@@ -15,6 +15,8 @@ from odradek.testing.simulated_cluster.workloads.retained import Retained
 from odradek.testing.simulated_cluster.workloads.workload import create_topic
 from odradek.testing.world import World, until
 
+pytestmark = pytest.mark.long
+
 
 def play(scene: Callable[[World, Schedule], Awaitable[None]], **config: str) -> None:
     """Play a scene in a cluster with topic `t`; then all faults end, and the cluster must be whole."""

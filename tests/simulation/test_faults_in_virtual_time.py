@@ -20,6 +20,8 @@ from odradek.testing.simulated_cluster.workloads.records import TOPIC, Recording
 from odradek.testing.simulated_cluster.workloads.workload import create_topic
 from odradek.testing.world import World, until
 
+pytestmark = pytest.mark.long
+
 PARTITIONS: Final = 2
 
 

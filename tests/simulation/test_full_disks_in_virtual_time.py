@@ -16,6 +16,8 @@ from odradek.testing import Survival
 from odradek.testing.simulation.disk import MemoryDisk
 from odradek.testing.world import World, until
 
+pytestmark = pytest.mark.long
+
 CONFIG = {
     "auto.create.topics.enable": "false",
     "log.segment.bytes": "2000",

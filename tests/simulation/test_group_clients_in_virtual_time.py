@@ -25,6 +25,8 @@ from odradek.testing.simulated_cluster.promises import BROKERS, CLIENTS, PATIENC
 from odradek.testing.simulated_cluster.setup import CONFIG
 from odradek.testing.world import World, until
 
+pytestmark = pytest.mark.long
+
 KEPT, AGAIN = "kept", "again"
 """A topic that stays, and one that is deleted and created again."""
 GROUP: Final = "g"

@@ -24,6 +24,8 @@ from odradek.testing.simulated_cluster.promises import BrokenPromiseError
 from odradek.testing.simulated_cluster.workloads.classic_group import GROUP, PARTITIONS, TOPIC, Actor, GroupHistory
 from odradek.testing.world import World, until
 
+pytestmark = pytest.mark.long
+
 CONFIG: Final = {
     "default.replication.factor": "3",
     "offsets.topic.num.partitions": "1",

@@ -24,6 +24,8 @@ from odradek.stores import MemoryStore
 from odradek.testing import Survival
 from odradek.testing.world import World, until
 
+pytestmark = pytest.mark.long
+
 ROUNDS: Final = 1
 PATIENCE_S: Final = 60
 

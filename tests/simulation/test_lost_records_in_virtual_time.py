@@ -21,6 +21,8 @@ from odradek.metadata.nodes import PartitionStateNode
 from odradek.model import OdradekError, TopicPartition
 from odradek.testing.world import World, until
 
+pytestmark = pytest.mark.long
+
 KEY: Final = TopicPartition("t", 0)
 BROKERS: Final = range(3)
 PATIENCE_S: Final = 90.0

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 PYTHONS = os.environ.get("ODRADEK_PYTHONS", "").split()
 PROGRAM = """
 import logging, sys

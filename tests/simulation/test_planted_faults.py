@@ -37,6 +37,8 @@ from odradek.testing.simulated_cluster.faults import aimed
 from odradek.testing.simulated_cluster.faults.catalogue import FAULTS
 from odradek.testing.simulated_cluster.seed_run import SeedPlan
 
+pytestmark = pytest.mark.long
+
 elections: Any = import_module("odradek.controller.elections")
 """The module, which the function of this name hides in its package."""
 

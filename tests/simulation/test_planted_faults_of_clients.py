@@ -27,6 +27,8 @@ from odradek.security.acl_authorizer import Decision
 from odradek.testing.simulated_cluster.seed_run import SeedPlan
 from odradek.transactions.transaction_machine import TransactionMachine
 
+pytestmark = pytest.mark.long
+
 
 def removed_acls_are_kept(patch: pytest.MonkeyPatch) -> None:
     update = AclAuthorizer.update

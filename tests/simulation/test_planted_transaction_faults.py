@@ -20,6 +20,8 @@ from odradek.transactions import transaction_machine
 from odradek.transactions.transaction import TransactionMetadata
 from odradek.transactions.transaction_machine import TransactionMachine
 
+pytestmark = pytest.mark.long
+
 FOUND_WITHIN: Final = 8
 """Seeds in which each planted fault is found."""
 SEEDS_OF_VERSION_1: Final = [seed for seed in range(20) if draw_setup(seed, {}).transaction_version == 1][:FOUND_WITHIN]

@@ -19,6 +19,8 @@ from odradek.testing.simulated_cluster.workloads.records import TOPIC
 from odradek.testing.simulated_cluster.workloads.workload import create_topic
 from odradek.testing.world import World
 
+pytestmark = pytest.mark.long
+
 
 class RackConsumers(RackWorld):
     """Each broker has a rack of its own, and so have the consumers that read."""

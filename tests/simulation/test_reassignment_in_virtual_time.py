@@ -4,12 +4,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from odradek.controller import NewTopic
 from odradek.metadata.nodes import ReassignPartitionsNode
 from odradek.metadata.store import Operation
 from odradek.model import TopicPartition
 from odradek.stores import MemoryStore
 from odradek.testing.world import World, until
+
+pytestmark = pytest.mark.long
 
 KEY = TopicPartition("t", 0)
 MOST_WRITES = 40

@@ -18,6 +18,8 @@ from odradek.testing.simulated_cluster.setup import CONFIG, draw_setup
 from odradek.testing.simulated_cluster.workloads.sequences import HOST, TOPIC, Numberer, Sequences
 from odradek.testing.world import World
 
+pytestmark = pytest.mark.long
+
 PLACE: Final = TopicPartition(TOPIC, 0)
 
 

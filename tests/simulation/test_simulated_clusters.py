@@ -20,6 +20,8 @@ from odradek.testing.simulated_cluster.workloads.classic_group import Actor
 from odradek.testing.simulated_cluster.workloads.compacted import Compacted
 from odradek.testing.simulated_cluster.workloads.feeder import Feeder
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("seed", seeds(1))
 def test_a_cluster_keeps_its_promises_under_the_faults_of_a_seed(seed: int) -> None:

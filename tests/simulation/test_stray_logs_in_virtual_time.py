@@ -18,6 +18,8 @@ from odradek.metadata.nodes import TopicNode
 from odradek.model import OdradekError, TopicPartition
 from odradek.testing.world import World, until
 
+pytestmark = pytest.mark.long
+
 BROKERS: Final = range(3)
 TOPICS: Final = ("a", "b", "c")
 KEPT: Final = "kept"

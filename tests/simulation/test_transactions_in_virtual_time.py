@@ -8,6 +8,8 @@ from sampling import assert_no_findings, seeds
 
 from odradek.testing.simulated_cluster.seed_run import SeedPlan, run_seed
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("seed", seeds(2))
 def test_transactions_are_isolated_and_atomic_amid_faults(seed: int) -> None:

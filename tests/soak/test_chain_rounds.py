@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from chain_rounds import Chain, chains
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.timeout(300)
 def test_each_record_has_its_effect_once_though_processes_and_brokers_are_killed(tmp_path: Path, seed: int) -> None:

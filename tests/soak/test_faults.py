@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from fault_rounds import FAULTS, trial
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def play(directory: Path, metadata: str, seed: int) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import soak_network
 
+pytestmark = pytest.mark.long
+
 SOAK = Path(__file__).with_name("soak.py")
 DEADLINE_S = 240.0
 

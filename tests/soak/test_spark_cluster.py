@@ -22,6 +22,7 @@ from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.servers.ports import free_ports
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.needs("java"),
     pytest.mark.timeout(1200),
     pytest.mark.skipif("ODRADEK_SEEDS" not in os.environ, reason="takes minutes: ODRADEK_SEEDS=1 runs it"),

@@ -26,6 +26,8 @@ from odradek.spark.writing.writers import TaskCommitMessage, end_write, write_ta
 from odradek.testing.conditions import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
 
+pytestmark = pytest.mark.long
+
 TASKS = 3
 
 

@@ -25,6 +25,8 @@ from odradek.spark.writing import retention
 from odradek.spark.writing.sink import WriteResult, write
 from odradek.testing.servers.odradek_process import ServedBroker
 
+pytestmark = pytest.mark.long
+
 Produce = Callable[..., None]
 
 

@@ -1,7 +1,11 @@
 """When a broker that died is started again."""
 
+import pytest
+
 from odradek.supervisor import Restarts
 from odradek.supervisor.restarts import FIRST_DELAY_S, GOOD_WHILE_S, LONGEST_DELAY_S
+
+pytestmark = pytest.mark.long
 
 
 def test_each_delay_is_longer_up_to_a_limit() -> None:

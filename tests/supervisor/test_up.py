@@ -132,6 +132,7 @@ def test_several_brokers_serve_one_cluster_and_stop_together(tmp_path: Path) -> 
         assert "has stopped" in (tmp_path / f"broker-{number}.log").read_text()
 
 
+@pytest.mark.long
 def test_a_broker_that_is_killed_is_started_again_where_it_was(tmp_path: Path) -> None:
     with up(tmp_path, "--brokers", "2") as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
@@ -153,6 +154,7 @@ def test_a_broker_that_is_killed_is_started_again_where_it_was(tmp_path: Path) -
         assert f"broker 1 (process {before[1]}) was ended by SIGKILL; restarting it in 0.2 s" in log
 
 
+@pytest.mark.long
 def test_brokers_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     with up(tmp_path, "--brokers", "2") as running:
         children = running.children()
@@ -161,6 +163,7 @@ def test_brokers_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> N
     assert (tmp_path / "broker-0" / ".kafka_cleanshutdown").exists(), "they were told to stop"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -187,6 +190,7 @@ def test_a_failed_start_prints_one_line_and_leaves_no_broker_running(tmp_path: P
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_a_data_directory_in_use_is_named(tmp_path: Path) -> None:
     with up(tmp_path, "--brokers", "1"):
         done = subprocess.run(

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from test_up import DEADLINE_S, Up, up
 
 from odradek.testing import eventually
+
+pytestmark = pytest.mark.long
 
 
 def command_for(running: Up) -> Callable[..., list[Any]]:

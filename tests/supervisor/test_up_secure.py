@@ -13,6 +13,8 @@ from odradek.cli import main
 from odradek.model import ConfigurationError
 from odradek.supervisor.security_files import security_files
 
+pytestmark = pytest.mark.long
+
 
 def odradek(command: str) -> Result:
     return CliRunner().invoke(main, shlex.split(command)[1:])

@@ -22,6 +22,8 @@ from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.testing.simulation.disk import MemoryDisk, Survival
 
+pytestmark = pytest.mark.long
+
 CONFIG = replace(COMPACT, segment_bytes=700, index_interval_bytes=150, file_delete_delay_ms=5)
 PRODUCER = {"producer_id": 3, "producer_epoch": 0}
 

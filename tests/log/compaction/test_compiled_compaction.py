@@ -17,6 +17,8 @@ from odradek.protocol.batches.control_records import ControlType, EndTransaction
 from odradek.protocol.batches.record_batch import HEADER_SIZE
 from odradek.protocol.batches.records import encode_batch
 
+pytestmark = pytest.mark.long
+
 PLAIN, COMPILED = 1 << 62, 0
 RETENTION_MS = 1000
 CONFIG = replace(COMPACT, segment_bytes=1500, index_interval_bytes=100, delete_retention_ms=RETENTION_MS)

@@ -21,6 +21,8 @@ from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import encode_batch
 from odradek.testing.simulation.disk import MemoryDisk, Survival
 
+pytestmark = pytest.mark.long
+
 PARTITION = TopicPartition("t", 0)
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=200, retention_bytes=1800, file_delete_delay_ms=10)
 

@@ -20,6 +20,8 @@ from odradek.protocol.batches.record_batch import iterate_batches, read_header
 from odradek.protocol.batches.records import encode_batch
 from odradek.testing.simulation.disk import MemoryDisk, PowerCutError, Survival
 
+pytestmark = pytest.mark.long
+
 START_MS = 1_800_000_000_000
 KEPT, DELETED = TopicPartition("kept", 0), TopicPartition("deleted", 1)
 TOPIC_ID = uuid.UUID(int=5)

@@ -406,20 +406,10 @@ def _fetched(
 def _records(partition: TopicPartition, buffer: memoryview, start: int, end: int) -> list[ConsumerRecord]:
     topic, number = partition
     return [
-        ConsumerRecord(
-            topic,
-            number,
-            offset,
-            timestamp,
-            key,
-            value,
-            headers,
-            header.partition_leader_epoch,
-            int(header.is_log_append_time),
-        )
+        ConsumerRecord(topic, number, *record, header.partition_leader_epoch, int(header.is_log_append_time))
         for position, header in iterate_batches(buffer)
-        for offset, timestamp, key, value, headers in decode_records(buffer, position)
-        if start <= offset < end
+        for record in decode_records(buffer, position)
+        if start <= record[0] < end
     ]
 
 

@@ -1,6 +1,8 @@
-"""The readings that the views of the cluster and of topics share: topics, brokers, log directories; silent brokers."""
+"""The readings that views share: topics, brokers, log directories, offsets; and the brokers that are silent."""
 
-from collections.abc import Sequence
+import asyncio
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import Final
@@ -9,8 +11,11 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 
 from odradek.clients import Admin
+from odradek.clients.admin.descriptions import TopicDescription
 from odradek.clients.admin.health import ClusterState, LogDirs, cluster_state, read_log_dirs
-from odradek.model import KafkaError, TopicPartition
+from odradek.clients.metadata import NO_LEADER
+from odradek.clients.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndTimestamp
+from odradek.model import KafkaError, OdradekError, TopicPartition
 from odradek.page.sessions import Session
 from odradek.page.view import PageRequest
 
@@ -19,12 +24,18 @@ _CLOSE_S: Final = 2.0
 """The silence that counts before a request: looks may be further apart than a second."""
 _UNWATCHED_S: Final = 15.0
 """After a longer time without a look, an answer that was missing then says nothing about now."""
-_LOG_DIRS_INTERVALS: Final = 5
-"""Log directories are read less often than topics, because their answers have an entry for each replica."""
+SLOW_INTERVALS: Final = 5
+"""Log directories and offsets are read less often than topics: their answers have an entry for each partition."""
+_OFFSETS_S: Final = 3.0
+"""Limit of the wait for one leader's offsets: one that has just died is still in the metadata."""
+_MOST_REQUESTED: Final = 500
+"""Limit of the partitions of a request: the broker reads from disk for a time, about 50 µs for each."""
+
+PartitionOffsets = dict[TopicPartition, OffsetAndTimestamp]
 
 
 class TopicRow(Struct, frozen=True, kw_only=True):
-    """A topic in the list; `size_bytes` is that of all replicas, None if it is unknown."""
+    """A topic in the list; `size_bytes` is that of all replicas. None means unknown."""
 
     name: str
     is_internal: bool
@@ -32,6 +43,9 @@ class TopicRow(Struct, frozen=True, kw_only=True):
     replication_factor: int
     out_of_sync: int
     size_bytes: int | None
+    messages: int | None = None
+    written_ms: int | None = None
+    """The greatest time of a message."""
 
 
 class Overview:
@@ -64,7 +78,7 @@ async def overview(asked: PageRequest) -> Overview:
 
     async def log_dirs_of(brokers: Sequence[int]) -> LogDirs:
         silent_brokers(asked, brokers)
-        interval_s = _LOG_DIRS_INTERVALS * asked.settings.interval_s
+        interval_s = SLOW_INTERVALS * asked.settings.interval_s
         key = ("log directories", *brokers)
         return await asked.reading(key, lambda admin: read_log_dirs(admin, brokers), interval_s)
 
@@ -106,6 +120,37 @@ def silent_brokers(asked: PageRequest, brokers: Sequence[int]) -> dict[int, int]
     return {
         each: round(now_s - at_s) for each, at_s in since_s.items() if each in brokers and now_s - at_s >= _SILENT_S
     }
+
+
+async def read_offsets(admin: Admin, topics: Iterable[TopicDescription]) -> Mapping[int, PartitionOffsets]:
+    """Return by EARLIEST, LATEST and MAX_TIMESTAMP the offsets of the partitions whose leaders answer in time."""
+    led: dict[int, list[TopicPartition]] = {}
+    for topic in topics:
+        for number, each in topic.partitions.items():
+            if each.leader != NO_LEADER:
+                led.setdefault(each.leader, []).append(TopicPartition(topic.name, number))
+
+    async def read(wanted: Sequence[TopicPartition], kind: int) -> PartitionOffsets:
+        found: PartitionOffsets = {}
+        with suppress(OdradekError, TimeoutError):  # the user may not see them, or the broker is old or away
+            async with asyncio.timeout(_OFFSETS_S):
+                for start in range(0, len(wanted), _MOST_REQUESTED):
+                    found |= await admin.list_offsets(dict.fromkeys(wanted[start : start + _MOST_REQUESTED], kind))
+        return found
+
+    kinds = (EARLIEST, LATEST, MAX_TIMESTAMP)
+    answers = await asyncio.gather(*(read(wanted, kind) for kind in kinds for wanted in led.values()))
+    count = len(led)
+    return {kind: dict(ChainMap(*answers[at * count : (at + 1) * count])) for at, kind in enumerate(kinds)}
+
+
+def counted(offsets: Mapping[int, PartitionOffsets], topic: TopicDescription) -> tuple[int | None, int | None]:
+    """Return the offsets in a topic's log and the greatest time of its messages; None where one is unknown."""
+    first, end, written = offsets[EARLIEST], offsets[LATEST], offsets[MAX_TIMESTAMP]
+    keys = [TopicPartition(topic.name, number) for number in topic.partitions]
+    is_known = all(key in first and key in end for key in keys)
+    messages = sum(end[key].offset - first[key].offset for key in keys) if is_known else None
+    return messages, max((written[key].timestamp for key in keys if key in written), default=None)
 
 
 def sizes_of(log_dirs: LogDirs) -> dict[TopicPartition, int] | None:

@@ -15,6 +15,8 @@ from odradek.page.messages.decoding import visible_text
 from odradek.page.messages.reading import line_of
 
 _FOLDER: Final = Path(__file__).parent
+_TIME_UNITS: Final = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1000}
+_NO_LIMIT: Final = str(2**63 - 1)
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 CLUSTERS: Final = "/clusters/"
 _ADDRESS: Final = re.compile(rf'( (?:href|src|action)=")/(?!/|{CLUSTERS[1:]})')
@@ -44,6 +46,7 @@ class Renderer:
             "number": number,
             "bytes": size,
             "time": time_tag,
+            "unit": in_units,
             "duration": duration,
             "shell": shlex.quote,
             "visible": visible_text,
@@ -98,6 +101,19 @@ def duration(value_ms: float | None) -> str:
         if whole >= length:
             return f"{whole // length} {unit} {whole % length // part} {smaller}"
     return f"{whole} s"
+
+
+def in_units(value: str | None, key: str) -> str:
+    """Return the value of a configuration key in a larger unit, as "7 days" or "1 GiB"; "" where it has none."""
+    if value is None or value == _NO_LIMIT or (value == "-1" and key.startswith("retention.")):
+        return "no limit" if value else ""
+    amount = int(value) if value.isdecimal() and len(value) < 20 else 0
+    if key.endswith(".ms") and amount >= 1000:
+        unit, length = next(((name, ms) for name, ms in _TIME_UNITS.items() if amount % ms == 0), ("", 1))
+        return f"{amount // length} {unit}{'s' if amount != length else ''}" if unit else duration(amount)
+    if key.endswith(".bytes") and amount >= 1024:
+        return size(amount) if amount % 1024 else size(amount).replace(".0", "")
+    return ""
 
 
 def time_tag(time_ms: int | None) -> Markup | str:

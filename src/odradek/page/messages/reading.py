@@ -86,6 +86,13 @@ class _Read(NamedTuple):
     """The number of the partition's messages that the scan reads before it."""
 
 
+_ORDERS: Final[Mapping[int, Callable[[_Read], tuple[int, int]]]] = {
+    -1: lambda each: (each.rank, -each.timestamp),
+    1: lambda each: (each.timestamp, each.rank),
+}
+"""The order in which a scan reads backward and forward."""
+
+
 def place_of(record: ConsumerRecord) -> Shortened:
     """Return the place of a large message, without the message."""
     return Shortened(topic=record.topic, partition=record.partition, offset=record.offset, timestamp=record.timestamp)
@@ -187,7 +194,7 @@ async def scan(
         ]
         ranks.update({partition: len(chunk) for partition, chunk in chunks.items()})
         chunk_read = chunk_bytes = 0
-        for each in heapq.merge(*in_order, key=_from_the_end if query.is_backward else _oldest):
+        for each in heapq.merge(*in_order, key=_ORDERS[direction]):
             places[each.partition] = each.offset if query.is_backward else each.offset + 1
             chunk_read += 1
             chunk_bytes += each.size_bytes
@@ -203,24 +210,13 @@ async def scan(
         yield progress(is_done=False)
 
 
-def _from_the_end(each: _Read) -> tuple[int, int]:
-    return each.rank, -each.timestamp
-
-
-def _oldest(each: _Read) -> tuple[int, int]:
-    return each.timestamp, each.rank
-
-
-def _newest(each: _Read) -> tuple[int, int]:
-    return -each.timestamp, each.rank
-
-
 def _by_time(found: Iterable[_Read]) -> tuple[Entry, ...]:
     """Return the entries of `found`, the newest first; those of one partition stay in the order of their offsets."""
     partitions: dict[TopicPartition, list[_Read]] = {}
     for each in found:
         partitions.setdefault(each.partition, []).append(each)
-    return tuple(each.entry for each in heapq.merge(*partitions.values(), key=_newest) if each.entry is not None)
+    merged = heapq.merge(*partitions.values(), key=lambda each: (-each.timestamp, each.rank))
+    return tuple(each.entry for each in merged if each.entry is not None)
 
 
 def _next_step(step: int, partitions: int, records: int, size_bytes: int) -> int:

@@ -74,11 +74,6 @@ class MessagesPage(Struct, frozen=True, kw_only=True):
     """The address of the next messages; "" at the end."""
 
     @property
-    def place_width(self) -> int:
-        """The length of the longest `partition:offset`, so that they can be aligned."""
-        return max(len(f"{each.partition}:{each.offset}") for each in self.rows)
-
-    @property
     def messages(self) -> int:
         """The offsets of the topic's partitions that are in use."""
         return sum(end - self.progress.starts[number] for number, end in self.progress.ends.items())

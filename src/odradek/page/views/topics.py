@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from odradek.clients import Admin
 from odradek.clients.admin.descriptions import (
     ConfigEntry,
     ConfigResource,
     ConfigResourceType,
     ConfigSource,
+    GroupDescription,
     TopicDescription,
 )
 from odradek.clients.admin.health import read_log_dirs
@@ -20,9 +23,14 @@ from odradek.config import Alteration, AlterOperation
 from odradek.model import ConfigurationError, OdradekError, TopicPartition, validate_topic_name
 from odradek.model.names import INTERNAL_TOPICS
 from odradek.page.lists import Listing, listing
-from odradek.page.overview import TopicRow, overview, sizes_of
+from odradek.page.overview import SLOW_INTERVALS, TopicRow, counted, overview, read_offsets, sizes_of
 from odradek.page.view import Action, Done, Page, PageRequest, View
 
+_MOST_COUNTED: Final = 2_000
+"""Limit of the partitions of a list whose messages are counted."""
+_MOST_GROUPS: Final = 100
+"""Limit of the groups that are looked at for those that read a topic."""
+_GROUPS_S: Final = 3.0
 _SOURCES: Final = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG: "this topic",
     ConfigSource.DYNAMIC_BROKER_CONFIG: "the broker, at run time",
@@ -46,8 +54,17 @@ class ConfigRow(Struct, frozen=True, kw_only=True):
     """A key of the topic's configuration, and where its value is set."""
 
     entry: ConfigEntry
-    is_own: bool
+    is_default: bool
     source: str
+
+
+class GroupRow(Struct, frozen=True, kw_only=True):
+    """A group that reads a topic or has committed offsets of it; members and lag are those of this topic."""
+
+    group_id: str
+    state: str
+    members: int
+    lag: int | None
 
 
 class TopicPage(Struct, frozen=True, kw_only=True):
@@ -55,55 +72,76 @@ class TopicPage(Struct, frozen=True, kw_only=True):
 
     topic: TopicDescription
     partitions: Listing[PartitionRow]
-    records: int | None
+    messages: int | None
+    written_ms: int | None
     size_bytes: int | None
+    groups: Sequence[GroupRow] | None
+    """The greatest lag first; None if a coordinator does not answer in time."""
+    other_groups: int
+    """The groups that were not looked at."""
     configs: Sequence[ConfigRow]
 
 
 async def topics(asked: PageRequest) -> Listing[TopicRow]:
-    """Return the topics that the address asks for; internal ones with `internal=1`."""
+    """Return the topics that the address asks for; internal ones with `internal=1`.
+
+    Messages are counted in the topics of the page only, unless it is sorted by them.
+    """
     internal = bool(asked.query.get("internal"))
-    rows = [row for row in (await overview(asked)).topics if internal or not row.is_internal]
+    rows: Sequence[TopicRow] = [row for row in (await overview(asked)).topics if internal or not row.is_internal]
+    is_by_count = asked.query.get("sort", "").removeprefix("-") in ("messages", "written")
     keys = {
         "name": lambda row: row.name,
         "partitions": lambda row: row.partitions,
         "replicas": lambda row: row.replication_factor,
         "sync": lambda row: row.out_of_sync,
         "size": lambda row: row.size_bytes,
+        "messages": lambda row: row.messages,
+        "written": lambda row: row.written_ms,
     }
-    return listing(asked, rows, keys, text=lambda row: row.name, default="name")
+    if is_by_count:
+        rows = await _counted(asked, rows)
+    shown = listing(asked, rows, keys, text=lambda row: row.name, default="name")
+    return shown if is_by_count else replace(shown, rows=await _counted(asked, shown.rows))
+
+
+async def _counted(asked: PageRequest, rows: Sequence[TopicRow]) -> list[TopicRow]:
+    """Return rows with messages and last write, except of topics with which the partitions would be too many."""
+    known = {each.name: each for each in (await overview(asked)).state.topics}
+    left, wanted = _MOST_COUNTED, []
+    for row in rows:
+        if row.partitions <= left and row.name in known:
+            wanted.append(known[row.name])
+            left -= row.partitions
+    key, interval_s = ("offsets", *(each.name for each in wanted)), SLOW_INTERVALS * asked.settings.interval_s
+    offsets = await asked.reading(key, lambda admin: read_offsets(admin, wanted), interval_s, patient=False)
+    counts = {each.name: counted(offsets, each) for each in wanted}
+    return [replace(row, messages=m, written_ms=w) for row in rows for m, w in [counts.get(row.name, (None, None))]]
 
 
 async def topic(asked: PageRequest) -> TopicPage:
     """Return one topic with its partitions. Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION."""
     admin, name = await asked.admin(), asked.path["topic"]
     found = (await admin.describe_topics([name]))[name]
-    led = [TopicPartition(name, number) for number, each in found.partitions.items() if each.leader != -1]
     online = {
         broker for each in found.partitions.values() for broker in set(each.replicas) - set(each.offline_replicas)
     }
-    first, end, log_dirs, configs = await asyncio.gather(
-        admin.list_offsets(dict.fromkeys(led, EARLIEST)),
-        admin.list_offsets(dict.fromkeys(led, LATEST)),
+    offsets, log_dirs, configs, (groups, other_groups) = await asyncio.gather(
+        read_offsets(admin, [found]),
         read_log_dirs(admin, online, [TopicPartition(name, number) for number in found.partitions]),
-        admin.describe_configs([_resource(name)]),
-        return_exceptions=True,
+        _configs(admin, name),
+        _groups(asked, name),
     )
-    if isinstance(log_dirs, BaseException):
-        raise log_dirs
     sizes = sizes_of(log_dirs)
     rows = [
         PartitionRow(
             number=number,
             partition=each,
-            first_offset=_offset(first, TopicPartition(name, number)),
-            end_offset=_offset(end, TopicPartition(name, number)),
+            first_offset=None if (at := offsets[EARLIEST].get(TopicPartition(name, number))) is None else at.offset,
+            end_offset=None if (at := offsets[LATEST].get(TopicPartition(name, number))) is None else at.offset,
             size_bytes=None if sizes is None else sizes.get(TopicPartition(name, number), 0),
         )
         for number, each in found.partitions.items()
-    ]
-    known = [
-        row.end_offset - row.first_offset for row in rows if row.end_offset is not None and row.first_offset is not None
     ]
     keys = {
         "name": lambda row: row.number,
@@ -111,44 +149,59 @@ async def topic(asked: PageRequest) -> TopicPage:
         "size": lambda row: row.size_bytes,
         "leader": lambda row: row.partition.leader,
     }
+    messages, written_ms = counted(offsets, found)
     return TopicPage(
         topic=found,
         partitions=listing(asked, rows, keys, text=lambda row: str(row.number), default="name"),
-        records=sum(known) if known else None,
+        messages=messages,
+        written_ms=written_ms,
         size_bytes=None if sizes is None else sum(row.size_bytes or 0 for row in rows),
-        configs=_configs(configs),
+        groups=groups,
+        other_groups=other_groups,
+        configs=configs,
     )
 
 
-def _offset(found: object, partition: TopicPartition) -> int | None:
-    """Return an offset of a ListOffsets result, None if that is an error."""
-    if not isinstance(found, Mapping):
-        _raise_foreign(found)
-        return None
-    offset = found.get(partition)
-    return None if offset is None else int(offset.offset)
+async def _groups(asked: PageRequest, topic: str) -> tuple[list[GroupRow] | None, int]:
+    """Return the groups that read a topic or have offsets of it, and how many groups were not looked at."""
+
+    async def read(admin: Admin) -> tuple[list[GroupDescription], int]:
+        listed = [each.group_id for each in await admin.list_groups()]
+        described = (await admin.describe_groups(listed[:_MOST_GROUPS])).values()
+        return [each for each in described if isinstance(each, GroupDescription)], max(0, len(listed) - _MOST_GROUPS)
+
+    try:
+        async with asyncio.timeout(_GROUPS_S):
+            interval_s = SLOW_INTERVALS * asked.settings.interval_s
+            found, others = await asked.reading("groups of topics", read, interval_s, patient=False)
+    except (OdradekError, TimeoutError):
+        return None, 0
+    rows = []
+    for group in found:
+        if partitions := [each for each in group.partitions if each.topic == topic]:
+            lags = [each.lag for each in partitions if each.lag is not None]
+            members = len({each.member_id for each in partitions} - {None})
+            lag = sum(lags) if lags else None
+            rows.append(GroupRow(group_id=group.group_id, state=group.group_state, members=members, lag=lag))
+    return sorted(rows, key=lambda row: (-(row.lag or 0), row.group_id)), others
 
 
-def _configs(found: object) -> list[ConfigRow]:
-    """Return the keys of DescribeConfigs' result, the topic's own first; none if it is an error."""
-    if not isinstance(found, Mapping):
-        _raise_foreign(found)
+async def _configs(admin: Admin, name: str, *, with_texts: bool = False) -> list[ConfigRow]:
+    """Return the keys of a topic's configuration, those that differ from the default first; none if it is refused."""
+    try:
+        (entries,) = (await admin.describe_configs([_resource(name)], include_documentation=with_texts)).values()
+    except OdradekError:
         return []
-    (entries,) = found.values()
     rows = [
         ConfigRow(
             entry=each,
-            is_own=each.source is ConfigSource.DYNAMIC_TOPIC_CONFIG,
+            is_default=each.source is ConfigSource.DEFAULT_CONFIG,
             source=_SOURCES.get(each.source, each.source.name.lower()),
         )
         for each in entries
     ]
-    return sorted(rows, key=lambda row: (not row.is_own, row.entry.name))
-
-
-def _raise_foreign(found: object) -> None:
-    if isinstance(found, BaseException) and not isinstance(found, OdradekError):
-        raise found
+    order = list(_SOURCES.values())
+    return sorted(rows, key=lambda row: (order.index(row.source) if row.source in order else -1, row.entry.name))
 
 
 # ---- changes ----------------------------------------------------------------------------------------------------
@@ -162,6 +215,14 @@ async def described(asked: PageRequest) -> TopicDescription:
     """Return the topic of a form. Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION."""
     name = asked.path["topic"]
     return (await (await asked.admin()).describe_topics([name]))[name]
+
+
+async def configuration(asked: PageRequest) -> Mapping[str, Any]:
+    """Return a topic's configuration, and the key that the form or its address names."""
+    name = (await described(asked)).name
+    rows = await _configs(await asked.admin(), name, with_texts=True)
+    key = asked.form.get("key") or asked.query.get("key", "")
+    return {"name": name, "key": key, "rows": rows, "row": next((row for row in rows if row.entry.name == key), None)}
 
 
 async def create(asked: PageRequest) -> Done:
@@ -232,7 +293,9 @@ VIEW = View(
         Page(path="/create-topic", template="topic_create.html", data=nothing, operator=True),
         Page(path="/topics/{topic}", template="topic.html", data=topic, live=("state",)),
         Page(path="/topics/{topic}/partitions", template="topic_partitions.html", data=described, operator=True),
-        Page(path="/topics/{topic}/configuration", template="topic_configuration.html", data=described, operator=True),
+        Page(
+            path="/topics/{topic}/configuration", template="topic_configuration.html", data=configuration, operator=True
+        ),
         Page(path="/topics/{topic}/delete", template="topic_delete.html", data=described, operator=True),
     ),
     actions=(

@@ -91,6 +91,25 @@ def test_the_next_coordinator_ends_each_phase_of_a_failover_with_one_owner_a_par
     assert generations == sorted(generations)
 
 
+@pytest.mark.parametrize("phase", range(1, 6))
+def test_a_failover_by_name_ends_with_what_it_has_kept(phase: int) -> None:
+    made = played(Generation.EAGER, f"failover-{phase}")
+    assert made.script == f"failover-{phase}"
+    assert any(f"dies: phase {phase}" in step.text for step in made.steps)
+    assert [each.text.split(":")[0] for each in made.findings if each.holds] == [
+        "each of 6 partitions has one owner",
+        "no commit is lost",
+        "no generation began twice",
+    ]
+
+
+@pytest.mark.parametrize("generation", [Generation.ZOOKEEPER, Generation.COOPERATIVE, Generation.CONSUMER])
+def test_a_failover_by_name_is_checked_in_every_generation(generation: Generation) -> None:
+    findings = played(generation, "failover-4").findings
+    assert [each.text for each in findings if not each.holds] == []
+    assert len(findings) == (1 if generation is Generation.ZOOKEEPER else 3)
+
+
 @pytest.mark.parametrize("generation", [Generation.ZOOKEEPER, Generation.CONSUMER])
 def test_a_failover_without_joins_is_the_death_of_a_broker(generation: Generation) -> None:
     made = played(generation, "0:join,0:join,4:failover-5,5:join,20:end")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import click
+from click.core import ParameterSource
 
 from odradek.cli.common import print_json, print_table, table_options
 from odradek.cli.lab.picture import timeline_option, write_picture
@@ -43,11 +44,16 @@ def play(
     failover-N (the coordinator dies in phase 1 to 5 of a rebalance) and end. Three brokers, the network and the tree
     are simulated in virtual time. A silent member is removed after six seconds. NOT-READ are the partitions that nobody
     reads after the step. --json has an object for each generation.
+
+    SCRIPT may also be failover-1 to failover-5 alone: a member joins a group that commits, the coordinator dies in this
+    phase, and at the end owners, commits and generations are checked. Without --generation, it is one of generation 2.
     """
     from odradek.lab.player import parse_script
     from odradek.lab.player.playing import play as play_script
 
     parsed = parse_script(script)
+    if parsed.name and click.get_current_context().get_parameter_source("chosen") is ParameterSource.DEFAULT:
+        chosen = (Generation.EAGER,)
     with silent_brokers():
         plays = [play_script(each, parsed, partitions=partitions, seed=seed) for each in chosen]
     title = f"{parsed}; gaps are red"
@@ -67,6 +73,8 @@ def play(
             for step in made.steps
         ]
         print_table(_STEPS, rows)
+        for finding in made.findings:
+            click.echo(finding.text if finding.holds else f"broken: {finding.text}")
         click.echo()
     print_table(
         _TOTALS,
@@ -82,3 +90,5 @@ def play(
             for made in plays
         ],
     )
+    if not all(finding.holds for made in plays for finding in made.findings):
+        raise click.exceptions.Exit(1)

@@ -1,6 +1,7 @@
 """Runs a script on three simulated brokers and one group, in virtual time, and records the steps."""
 
 import asyncio
+import re
 from collections import Counter
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from odradek.lab.case import LabError
 from odradek.lab.costs import Generation
 from odradek.lab.group_members import CONFIG, GROUP, SESSION_MS, TOPIC, TREE_S, GroupMember, TreeRequest, new_member
 from odradek.lab.player.script import BROKERS, MOST_PARTITIONS, PHASES, Action, Click, Script, parse_script
-from odradek.lab.player.steps import Kind, Message, Play, Step, Totals
+from odradek.lab.player.steps import Finding, Kind, Message, Play, Step, Totals
 from odradek.lab.player.words import (
     APIS,
     READER,
@@ -21,6 +22,7 @@ from odradek.lab.player.words import (
     Said,
     Words,
     leader_words,
+    numbers,
     owner_words,
     tree_words,
 )
@@ -28,6 +30,7 @@ from odradek.lab.timeline import Mark, Span, Timeline, TimelineBuilder
 from odradek.model import OdradekError, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC
 from odradek.protocol.api import ApiKey
+from odradek.protocol.consumer_protocol import decode_assignment
 from odradek.testing.simulation.message_tap import MessageTap, TappedRequest
 from odradek.testing.simulation.slow_store import SlowStore
 from odradek.testing.world import World
@@ -104,6 +107,13 @@ class _Player:
         self._owners: dict[int, str] = {}
         self._leaders: dict[str, str] = {}
         self._group = ""
+        self._generations: list[int] = []
+        """The group's generations or epochs, in the order in which its coordinators had them."""
+        self._assigned: set[tuple[tuple[int, int], str]] = set()
+        """The pairs of (generation, partition) and member in the answers to SyncGroup."""
+        self._committed: dict[TopicPartition, int] = {}
+        """The highest committed offset that a member had an answer for, by partition."""
+        self._findings: tuple[Finding, ...] = ()
         self._requests = 0
         self._tree: Counter[str] = Counter()
 
@@ -117,6 +127,8 @@ class _Player:
             async with world.producer("writer") as producer:
                 for number in range(_MESSAGES):
                     await producer.send(TOPIC, b"message %d" % number, partition=0)
+        if self._script.name:
+            self._tasks.append(asyncio.create_task(self._write_again_and_again()))
         await world.pass_time(_CALM_S)
         self._began_s = world.now_s
         self._look(is_first=True)
@@ -126,6 +138,8 @@ class _Player:
         await self._sleep_until(self._script.end_ms)
         self._look()
         self._flush()
+        if self._script.name:
+            self._findings = await self._check()
         self._began_s = None
         if self._timer is not None:
             self._timer.cancel()
@@ -165,6 +179,7 @@ class _Player:
                 tree_writes=self._tree["writes"],
             ),
             timeline=timeline,
+            findings=self._findings,
         )
 
     # ---- clicks -----------------------------------------------------------------------------------------------------
@@ -216,6 +231,33 @@ class _Player:
             self._tasks.append(loop.create_task(self._upgrade(number)))
         self._look()
 
+    async def _write_again_and_again(self) -> None:
+        async with self.world.producer("writer") as producer:
+            while True:
+                for place in self._places:
+                    await producer.send(*place[:1], b"message", partition=place.partition)
+                await asyncio.sleep(_READ_EVERY_S)
+
+    async def _check(self) -> tuple[Finding, ...]:
+        owners = Counter(number for member in self._members.values() for number in member.owned)
+        wrong = [place.partition for place in self._places if owners[place.partition] != 1]
+        count = f"each of {len(self._places)} partitions has one owner"
+        found = [(count, f"partitions without one owner: {numbers(wrong)}", not wrong)]
+        if self._generation is not Generation.ZOOKEEPER:
+            committed = dict(self._committed)
+            async with Admin(self.world.servers, runtime=self.world.simulation.runtime("admin")) as admin:
+                stored = (await admin.list_group_offsets([GROUP]))[GROUP]
+            kept = {} if isinstance(stored, OdradekError) else stored
+            lost = [place for place, offset in committed.items() if place not in kept or kept[place].offset < offset]
+            answered = f"no commit is lost: the last answered ones of {len(committed)} partitions are there"
+            found.append((answered, f"commits are lost: {', '.join(map(str, lost))}", bool(committed) and not lost))
+            shown = ", ".join(map(str, self._generations))
+            is_new = self._generations == sorted(set(self._generations)) and len(self._assigned) == len(
+                {key for key, _ in self._assigned}
+            )
+            found.append((f"no generation began twice: {shown}", f"a generation began twice: {shown}", is_new))
+        return tuple(Finding(text=good if holds else bad, holds=holds) for good, bad, holds in found)
+
     async def _read_again_and_again(self) -> None:
         runtime = self.world.simulation.runtime(READER)
         async with SimpleConsumer(self.world.servers, runtime=runtime, client_id=READER) as reader:
@@ -242,6 +284,8 @@ class _Player:
     def _new_member(self, number: int, generation: Generation) -> GroupMember:
         name = f"member-{number}"
         settings = _TREE_MEMBER if generation is Generation.ZOOKEEPER else {"client_id": name, **_MEMBER}
+        if self._script.name and settings is not _TREE_MEMBER:
+            settings |= {"enable_auto_commit": True, "auto_commit_interval_ms": 1_000}
         if self._script.grows and settings is not _TREE_MEMBER:
             settings["metadata_max_age_ms"] = _NOTICE_MS
         self._members[number] = new_member(self.world, generation, name, self._on_tree, **settings)
@@ -337,6 +381,14 @@ class _Player:
         if self._is_losing_answers:
             return False
         self._say(said)
+        if request.api is ApiKey.OFFSET_COMMIT and not error:
+            for topic in request.message.topics:
+                for each in topic.partitions:
+                    place = TopicPartition(topic.name, each.partition_index)
+                    self._committed[place] = max(each.committed_offset, self._committed.get(place, 0))
+        elif request.api is ApiKey.SYNC_GROUP and not error:
+            for place in decode_assignment(response.assignment).partitions:
+                self._assigned.add(((request.message.generation_id, place.partition), request.client_id))
         if error == "REBALANCE_IN_PROGRESS" or (request.api in _COMMANDS and not said.is_routine):
             self._is_now(2, in_s=_ONE_WAY_S)
         if request.api is ApiKey.SYNC_GROUP and not error:
@@ -399,6 +451,8 @@ class _Player:
             self._add(Kind.LEADERS, leader_words(before[0], after[0]))
         if after[1] != before[1]:
             self._add(Kind.GROUP, f"the group is {self._group}")
+            number = int(re.findall(r"(?:generation|epoch) (\d+)", self._group)[0])
+            self._generations += [number] if self._generations[-1:] != [number] else []
         if after[2] != before[2]:
             self._add(Kind.OWNERS, owner_words(before[2], owners))
 

@@ -13,6 +13,8 @@ upgrade-1        member 1 closes, and starts again with the protocol of generati
 failover-3       the coordinator dies in phase 3 of `PHASES`, as soon as a rebalance gets there
 end              the end of the play; without it, 12 s after the last click
 ```
+
+`failover-3` alone is the script in which a third member joins, the coordinator dies in phase 3, and the members commit.
 """
 
 import re
@@ -30,7 +32,8 @@ MOST_CLICKS: Final = 20
 MOST_MS: Final = 120_000
 _TAIL_MS: Final = 12_000
 _CLICK: Final = re.compile(r"([0-9]{1,6})(?:\.([0-9]{1,3}))?:([a-z-]+?)(?:-([0-9]{1,3}))?(-back)?")
-_FORM: Final = "write SECONDS:CLICK, such as 12.5:die-2"
+_FAILOVER: Final = re.compile("failover-[1-5]")
+_FORM: Final = "write SECONDS:CLICK, such as 12.5:die-2, or failover-1 to failover-5 alone"
 
 
 class Action(StrEnum):
@@ -102,13 +105,14 @@ class Click(Struct, frozen=True, kw_only=True):
 
 
 class Script(Struct, frozen=True, kw_only=True):
-    """The clicks by time."""
+    """The clicks by time. In one with a name, the members read and commit, and the group is checked at the end."""
 
     clicks: tuple[Click, ...]
+    name: str = ""
 
     def __str__(self) -> str:
         """Return the script in its notation."""
-        return ",".join(map(str, self.clicks))
+        return self.name or ",".join(map(str, self.clicks))
 
     @property
     def end_ms(self) -> int:
@@ -141,12 +145,16 @@ class Script(Struct, frozen=True, kw_only=True):
 
 def parse_script(text: str) -> Script:
     """Parse a script. Raises `LabError` for what it does not understand, and for what cannot happen."""
+    name = text.strip() if _FAILOVER.fullmatch(text.strip()) else ""
+    if name:
+        text = f"0:join,0:join,4:{name},5:join,20:end"
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
         raise LabError(f"the script is empty: {_FORM}")
     if len(parts) > MOST_CLICKS:
         raise LabError(f"the script has {len(parts)} clicks: use at most {MOST_CLICKS}")
-    script = Script(clicks=tuple(sorted(map(_click, parts), key=lambda click: click.at_ms)))
+    clicks = tuple(sorted(map(_click, parts), key=lambda click: click.at_ms))
+    script = Script(clicks=clicks, name=name)
     _check(script)
     return script
 

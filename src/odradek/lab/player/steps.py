@@ -66,6 +66,13 @@ class Totals(Struct, frozen=True, kw_only=True):
     tree_writes: int
 
 
+class Finding(Struct, frozen=True, kw_only=True):
+    """A promise that was checked at the end of a play, and whether it holds."""
+
+    text: str
+    holds: bool
+
+
 class Play(Struct, frozen=True, kw_only=True):
     """A script that was played with one generation."""
 
@@ -77,3 +84,5 @@ class Play(Struct, frozen=True, kw_only=True):
     totals: Totals
     timeline: Timeline
     """The readers of partitions."""
+    findings: tuple[Finding, ...] = ()
+    """After `failover-1` to `failover-5`."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import pkgutil
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from uuid import UUID
 
 import pytest
 from test_versions import GROUP, TOPIC, requests
+from widest_requests import wide_requests
 
 from odradek.broker import handlers
 from odradek.broker.serving.admission import Admission
@@ -18,6 +20,7 @@ from odradek.groups import ClassicGroup
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.records import encode_batch
+from odradek.protocol.messages.message_codec import encode_request
 from odradek.security import (
     AclOperation,
     Action,
@@ -454,3 +457,29 @@ async def test_cached_metadata_is_of_one_principal_and_one_version_of_the_rules(
         assert await topics(bob) == {"public"}
     setting.rules.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "public", principal=ALICE)
     assert await topics(alice) == {TOPIC}
+
+
+@pytest.mark.parametrize(("api", "version"), [(ApiKey.UPDATE_METADATA, 9), (ApiKey.ADD_PARTITIONS_TO_TXN, 5)])
+@played
+async def test_a_request_between_brokers_is_refused_before_its_body_is_read(
+    world: World, api: ApiKey, version: int
+) -> None:
+    """And whatever the body says: the answer to a right broker epoch is that to a wrong one."""
+    setting = await Setting(world).begin()
+    setting.rules.deny(AclOperation.CLUSTER_ACTION)
+    for epoch in (setting.broker.image.brokers[0].epoch, 12345):
+        body = struct.pack(">iiq", 0, 1, epoch) + b"\xff" * 40
+        setting.client.send(api, body, version)
+        answer = await setting.client.answer()
+        assert answer.error_code is ErrorCode.cluster_authorization_failed
+
+
+@pytest.mark.parametrize("api", [ApiKey.CREATE_ACLS, ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS])
+@played
+async def test_a_refusal_that_repeats_entries_keeps_the_limit_of_entries(world: World, api: ApiKey) -> None:
+    setting = await Setting(world).begin(queued_max_request_bytes=20_000_000, socket_request_max_bytes=10_000_000)
+    setting.rules.deny(AclOperation.ALTER, ResourceType.CLUSTER)
+    most = setting.broker.config.most_request_entries
+    (_, message), *_ = wide_requests(api, last := apis()[api].served.stop - 1, most + 1)
+    setting.client.send(api, encode_request(api, last, message), last)
+    assert await setting.client.receive() is None

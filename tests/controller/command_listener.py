@@ -54,6 +54,7 @@ class CommandListener:
             BrokerCounters(),
             self._admission,
             ClientQuotas(config, runtime.clock),
+            runtime.worker,
             is_own_command=lambda body: self._broker.metadata_loop.command_handler.is_addressed_here(body),
         )
         self._dispatcher.serve_clients()

@@ -149,3 +149,28 @@ def test_snappy_that_claims_gigabytes_is_refused_before_anything_is_allocated(cl
     length.append(rest)
     with pytest.raises(CorruptBatchError):
         decompress(Codec.SNAPPY, bytes(length) + b"\x00a")
+
+
+XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+SNAPPY_BLOCK = bytes(cramjam.snappy.compress_raw(b"a"))
+SKIPPED_FRAME = struct.pack("<II", 0x184D2A50, 0)
+MANY_PIECES = {
+    "gzip members": (Codec.GZIP, gzip.compress(b"") * 1000),
+    "snappy blocks": (Codec.SNAPPY, XERIAL_HEADER + (struct.pack(">i", len(SNAPPY_BLOCK)) + SNAPPY_BLOCK) * 20_000),
+    "lz4 frames": (Codec.LZ4, bytes(compress(Codec.LZ4, b"")) * 20_000),
+    "lz4 frames without data": (Codec.LZ4, SKIPPED_FRAME * 20_000),
+    "zstd frames": (Codec.ZSTD, bytes(cramjam.zstd.compress(b"")) * 20_000),
+    "zstd frames without data": (Codec.ZSTD, SKIPPED_FRAME * 20_000),
+}
+
+
+@pytest.mark.parametrize("case", MANY_PIECES)
+def test_data_in_very_many_pieces_is_refused(case):
+    """Each costs time, however little data it has, and zlib copies the rest of the data for each member."""
+    codec, data = MANY_PIECES[case]
+    with pytest.raises(CorruptBatchError, match="more than"):
+        decompress(codec, data)
+
+
+def test_a_few_gzip_members_are_read():
+    assert bytes(decompress(Codec.GZIP, gzip.compress(b"a") * 8)) == b"a" * 8

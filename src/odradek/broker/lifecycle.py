@@ -117,16 +117,16 @@ class Broker:
             most_partitions=config.most_session_partitions,
             entropy=runtime.entropy,
         )
-        self.authorizer = create_authorizer(config)
+        self.authorizer, self.quotas = create_authorizer(config), ClientQuotas(config, runtime.clock)
         self.verification = self._make_verification()
         self.admission = admission or Admission(self.authorizer or ALLOW_ALL, verifier=self.verification)
-        self.quotas = ClientQuotas(config, runtime.clock)
         self.dispatcher = Dispatcher(
             self,
             self.metadata,
             self.counters,
             self.admission,
             self.quotas,
+            runtime.worker,
             is_own_command=lambda body: self.metadata_loop.command_handler.is_addressed_here(body),
         )
         self.server = Server(

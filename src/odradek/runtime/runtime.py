@@ -6,11 +6,11 @@ from odradek.runtime.clock import Clock, SystemClock
 from odradek.runtime.disk import Disk, SystemDisk
 from odradek.runtime.entropy import Entropy, system_entropy
 from odradek.runtime.network import Network, SystemNetwork
-from odradek.runtime.threads import ThreadTicker, Ticker
+from odradek.runtime.threads import LazyThread, ThreadTicker, Ticker, Worker
 
 
 class Runtime(Struct, frozen=True, kw_only=True):
-    """The clock, randomness, disk and network of a process."""
+    """The clock, randomness, disk, network and worker of a process."""
 
     clock: Clock
     entropy: Entropy
@@ -18,6 +18,8 @@ class Runtime(Struct, frozen=True, kw_only=True):
     network: Network
     ticker: Ticker = field(default_factory=ThreadTicker)
     """Renews sessions with the metadata tree while the event loop is busy."""
+    worker: Worker = field(default_factory=lambda: LazyThread("odradek-worker"))
+    """Runs computations that would hold the event loop for too long."""
 
 
 def system_runtime() -> Runtime:

@@ -51,6 +51,13 @@ class NoTicker:
         return lambda: None
 
 
+class Worker(Protocol):
+    """Runs work that touches nothing but its arguments."""
+
+    def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        """Run `work` beside the event loop, and return a future of the running loop."""
+
+
 class LazyThread:
     """One thread that runs the submitted work in order. It is started by the first `submit`."""
 

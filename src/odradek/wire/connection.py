@@ -138,8 +138,6 @@ class Connection(asyncio.BufferedProtocol):
         self.read_at = 0.0
         self.session: object = None
 
-    # Methods that the transport calls
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do not inherit from asyncio's.
         self._transport = cast("asyncio.Transport", transport)
@@ -244,13 +242,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def forget_request(self, *, kept_bytes: int) -> None:
         """Count only `kept_bytes` for the one unanswered request, if any: the rest is freed, or counted elsewhere."""
-        if not self._in_flight:
-            return
-        (reply,) = self._in_flight
-        gone_bytes = max(reply.request_bytes - kept_bytes, 0)
-        reply.request_bytes -= gone_bytes
-        self._in_flight_bytes -= gone_bytes
-        self._budget.give_back(gone_bytes)
+        for reply in self._in_flight:
+            self.count_decoded(min(kept_bytes - reply.request_bytes, 0))
+
+    def count_decoded(self, decoded_bytes: int) -> None:
+        """Count more memory for the one unanswered request, if any."""
+        for reply in self._in_flight:
+            reply.request_bytes += decoded_bytes
+            self._in_flight_bytes += decoded_bytes
+            self._budget.give_back(-decoded_bytes)
 
     def close(self, reason: str | None = None) -> None:
         """Send the replies that the cork holds back, then close; log `reason`, if any."""

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from odradek.assignors import ASSIGNOR_NAMES, KAFKA_CLASSES, create_assignor
-from odradek.broker.cooperation import cooperatively
+from odradek.broker.cooperation import cooperatively, light
 from odradek.broker.coordinators.coordinator_context import CoordinatorState
 from odradek.broker.coordinators.coordinator_topic import CoordinatorTopic, CreateTopic, TopicKind
 from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, LeaderPartitions
@@ -168,7 +168,13 @@ class GroupCoordinator:
             _failed(request) if isinstance(request, KafkaError) else self.submit(group_id, request)
             async for group_id, request in cooperatively(requests)
         ]
-        return await asyncio.gather(*replies, return_exceptions=True)
+        results: list[Any] = []
+        async for reply in cooperatively(replies, light):
+            try:
+                results.append(await reply)
+            except KafkaError as error:
+                results.append(error)
+        return results
 
     def machine(self, group_id: str) -> GroupCoordinatorMachine | None:
         """Return the state machine for a group; None unless this broker coordinates the group and has loaded it."""

@@ -9,6 +9,7 @@ is refused, the transaction gets none, and the others get OPERATION_NOT_ATTEMPTE
 import asyncio
 from typing import Any, Final, Protocol
 
+from odradek.broker.cooperation import Steps, cooperatively, in_turns, light
 from odradek.broker.parts import HasImage, HasTransactions
 from odradek.broker.serving.context import RequestContext
 from odradek.broker.transactions.response_errors import response_code
@@ -25,6 +26,8 @@ class _Broker(HasImage, HasTransactions, Protocol): ...
 _FENCED_FROM: Final = 2
 _BROKERS_FROM: Final = 4
 _EPOCH_PER_TRANSACTION_FROM: Final = 5
+_TOGETHER: Final = 32
+"""Transactions of a broker's request that are handled at the same time."""
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
@@ -34,16 +37,15 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
         names = ("transactional_id", "producer_id", "producer_epoch", "topics")
         transactional_id, *producer, topics = (getattr(message, prefix + name) for name in names)
         errors = await _of_client(broker, context, transactional_id, _producer(*producer), _partitions(topics))
-        return {"results_by_topic_v3_and_below": _by_topic(errors)}
-    if not context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
-        return {"error_code": ErrorCode.cluster_authorization_failed, "results_by_transaction": []}
-    results = await asyncio.gather(*(_of_broker(broker, context, each) for each in message.transactions))
-    return {
-        "results_by_transaction": [
-            {"transactional_id": each.transactional_id, "topic_results": _by_topic(errors)}
-            for each, errors in zip(message.transactions, results, strict=True)
-        ]
-    }
+        return {"results_by_topic_v3_and_below": await in_turns(_by_topic(errors))}
+    results = []
+    for first in range(0, len(message.transactions), _TOGETHER):
+        some = message.transactions[first : first + _TOGETHER]
+        errors_of_some = await asyncio.gather(*(_of_broker(broker, context, each) for each in some))
+        for each, errors in zip(some, errors_of_some, strict=True):
+            topics = await in_turns(_by_topic(errors))
+            results.append({"transactional_id": each.transactional_id, "topic_results": topics})
+    return {"results_by_transaction": results}
 
 
 _Errors = dict[TopicPartition, ErrorCode]
@@ -59,7 +61,9 @@ async def _of_client(
     if not context.allows(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         return dict.fromkeys(partitions, ErrorCode.transactional_id_authorization_failed)
     topics = {partition.topic for partition in partitions}
-    denied = context.denied(AclOperation.WRITE, ResourceType.TOPIC, topics) | (topics & INTERNAL_TOPICS)
+    write = AclOperation.WRITE
+    denied = await in_turns(context.denied_in_steps(write, ResourceType.TOPIC, sorted(topics)))
+    denied |= topics & INTERNAL_TOPICS
     refused = {each: ErrorCode.topic_authorization_failed for each in partitions if each.topic in denied}
     return await _add(broker, context, transactional_id, producer, partitions, refused)
 
@@ -84,7 +88,11 @@ async def _add(
     partitions: frozenset[TopicPartition],
     refused: _Errors,
 ) -> _Errors:
-    missing = [each for each in sorted(partitions - refused.keys()) if broker.image.partition(each) is None]
+    missing = [
+        each
+        async for each in cooperatively(sorted(partitions - refused.keys()), light)
+        if broker.image.partition(each) is None
+    ]
     refused = refused | dict.fromkeys(missing, ErrorCode.unknown_topic_or_partition)
     if refused:
         return {each: refused.get(each, ErrorCode.operation_not_attempted) for each in partitions}
@@ -106,8 +114,9 @@ def _partitions(topics: Any) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(topic.name, number) for topic in topics for number in topic.partitions)
 
 
-def _by_topic(errors: _Errors) -> list[dict[str, Any]]:
+def _by_topic(errors: _Errors) -> Steps[list[dict[str, Any]]]:
     topics: dict[str, list[dict[str, Any]]] = {}
     for (topic, number), error in sorted(errors.items()):
         topics.setdefault(topic, []).append({"partition_index": number, "partition_error_code": error})
+        yield 1
     return [{"name": topic, "results_by_partition": results} for topic, results in topics.items()]

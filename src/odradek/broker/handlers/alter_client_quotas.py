@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from odradek.broker.config_changes import ConfigChange
+from odradek.broker.cooperation import cooperatively
 from odradek.broker.parts import HasMetadataLoop
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
@@ -17,7 +18,7 @@ async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any)
     """Return one entry per entity, which is altered completely or not at all; INVALID_REQUEST for invalid quotas."""
     results: list[KafkaError | None] = []
     changes: dict[int, ConfigChange] = {}
-    for place, entry in enumerate(message.entries):
+    async for place, entry in cooperatively(enumerate(message.entries), _weight):
         try:
             changes[place] = _change(entry)
             results.append(None)
@@ -28,7 +29,7 @@ async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any)
             made = await broker.metadata_loop.change_configs(list(changes.values()))
         except KafkaError as error:
             made = [error] * len(changes)
-        for place, result in zip(changes, made, strict=True):
+        async for place, result in cooperatively(zip(changes, made, strict=True)):
             results[place] = result
             if result is None:
                 ops = message.entries[place].ops
@@ -54,6 +55,11 @@ def _response(message: Any, results: Sequence[KafkaError | None]) -> dict[str, A
             for entry, error in zip(message.entries, results, strict=True)
         ]
     }
+
+
+def _weight(numbered: tuple[int, Any]) -> int:
+    _, entry = numbered
+    return 4 + len(entry.entity) + 4 * len(entry.ops)
 
 
 def _change(entry: Any) -> ConfigChange:

@@ -5,13 +5,16 @@ ISR's members (KIP-903).
 """
 
 from typing import Any, Protocol
+from uuid import UUID
 
+from odradek.broker.cooperation import cooperatively, light
 from odradek.broker.parts import HasController, HasImage
 from odradek.broker.replication.alter_partition_requests import WrittenIsr
 from odradek.broker.serving.context import RequestContext
 from odradek.controller import AlterPartitionItem
 from odradek.controller.alter_partition import ANY_EPOCH
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.messages.message_codec import optional
 
 
 class _Broker(HasController, HasImage, Protocol): ...
@@ -20,29 +23,33 @@ class _Broker(HasController, HasImage, Protocol): ...
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per partition; NOT_CONTROLLER and STALE_BROKER_EPOCH are errors of the request."""
     names = broker.image.topic_names
+    entries = [(topic.topic_id, each) for topic in message.topics for each in topic.partitions]
     items = {
-        TopicPartition(names[topic.topic_id], each.partition_index): _item(context.api_version, each)
-        for topic in message.topics
-        if topic.topic_id in names
-        for each in topic.partitions
+        TopicPartition(names[topic_id], each.partition_index): _item(context.api_version, each)
+        async for topic_id, each in cooperatively(entries, _weight)
+        if topic_id in names
     }
     try:
         results = await broker.controller.alter_partitions(message.broker_id, message.broker_epoch, items)
     except KafkaError as error:
         return {"error_code": error.code, "topics": []}
-    topics = []
-    for topic in message.topics:
-        name = names.get(topic.topic_id)
-        partitions = []
-        for each in topic.partitions:
-            result = (
-                KafkaError(ErrorCode.unknown_topic_id)
-                if name is None
-                else results[TopicPartition(name, each.partition_index)]
-            )
-            partitions.append({"partition_index": each.partition_index, **_answer(result)})
-        topics.append({"topic_id": topic.topic_id, "partitions": partitions})
-    return {"error_code": ErrorCode.none, "topics": topics}
+    topics: dict[UUID | None, list[dict[str, Any]]] = {}
+    async for topic_id, each in cooperatively(entries, light):
+        name = names.get(topic_id)
+        result = (
+            KafkaError(ErrorCode.unknown_topic_id)
+            if name is None
+            else results[TopicPartition(name, each.partition_index)]
+        )
+        partition = {"partition_index": each.partition_index, **_answer(result)}
+        topics.setdefault(topic_id, []).append(partition)
+    answers = [{"topic_id": topic_id, "partitions": partitions} for topic_id, partitions in topics.items()]
+    return {"error_code": ErrorCode.none, "topics": answers}
+
+
+def _weight(entry: tuple[UUID | None, Any]) -> int:
+    _, each = entry
+    return 2 + len(optional(each, "new_isr", ())) + len(optional(each, "new_isr_with_epochs", ()))
 
 
 def _item(version: int, each: Any) -> AlterPartitionItem:

@@ -8,6 +8,7 @@ returns their progress. Null `replicas` cancel a reassignment. Version 1 can for
 from typing import Any
 
 from odradek.broker.controlling import partition_jobs
+from odradek.broker.cooperation import cooperatively, light
 from odradek.broker.parts import HasController
 from odradek.broker.serving.context import RequestContext
 from odradek.controller import Replicas
@@ -21,12 +22,12 @@ async def handle(broker: HasController, context: RequestContext, message: Any) -
     any_factor = optional(message, "allow_replication_factor_change", True)
     targets: dict[TopicPartition, Replicas | None] = {}
     twice = set()
-    for topic in message.topics:
-        for each in topic.partitions:
-            key = TopicPartition(topic.name, each.partition_index)
-            if key in targets:
-                twice.add(key)
-            targets[key] = None if each.replicas is None else tuple(each.replicas)
+    entries = ((topic.name, each) for topic in message.topics for each in topic.partitions)
+    async for name, each in cooperatively(entries, lambda entry: 1 + len(entry[1].replicas or ())):
+        key = TopicPartition(name, each.partition_index)
+        if key in targets:
+            twice.add(key)
+        targets[key] = None if each.replicas is None else tuple(each.replicas)
     wanted = {key: target for key, target in targets.items() if key not in twice}
     answer: dict[str, Any] = {"allow_replication_factor_change": any_factor}
     try:
@@ -43,7 +44,7 @@ async def handle(broker: HasController, context: RequestContext, message: Any) -
         for key in twice
     }
     topics: dict[str, list[dict[str, Any]]] = {}
-    for key in targets:
+    async for key in cooperatively(targets, light):
         refused = errors.get(key)
         topics.setdefault(key.topic, []).append(
             {

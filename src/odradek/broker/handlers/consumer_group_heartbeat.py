@@ -7,6 +7,7 @@ import asyncio
 from functools import partial
 from typing import Any, Final, Protocol
 
+from odradek.broker.cooperation import Steps
 from odradek.broker.parts import HasConfig, HasGroups, HasRuntime
 from odradek.broker.serving.context import RequestContext, WhenDone
 from odradek.groups.consumer.member import Assignment
@@ -23,7 +24,7 @@ class _Broker(HasConfig, HasGroups, HasRuntime, Protocol): ...
 _OWN_IDS_FROM: Final = 1
 
 
-def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any] | WhenDone:
+def handle(broker: _Broker, context: RequestContext, message: Any) -> Steps[dict[str, Any] | WhenDone]:
     """Return the member's epoch, and its assignment if that changed, the member joins, or the request has all fields.
 
     The response may wait for records of the group to be committed.
@@ -31,8 +32,8 @@ def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, 
     if "consumer" not in broker.config.group_coordinator_rebalance_protocols:
         text = "group.coordinator.rebalance.protocols of this broker does not have consumer"
         return _failed(KafkaError(ErrorCode.unsupported_version, text))
-    names = message.subscribed_topic_names
-    denied = names and context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
+    names = message.subscribed_topic_names or ()
+    denied = yield from context.denied_in_steps(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
     if denied:
         return _failed(KafkaError(ErrorCode.topic_authorization_failed, f"no permission to describe {min(denied)}"))
     if not message.group_id:

@@ -5,7 +5,7 @@ When the response is sent, this broker decides by them, and the others within mo
 
 from typing import Any
 
-from odradek.broker.cooperation import cooperatively
+from odradek.broker.cooperation import cooperatively, light
 from odradek.broker.parts import HasMetadataLoop
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
@@ -37,6 +37,6 @@ async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any)
                 "error_code": ErrorCode.none if each is None else each.code,
                 "error_message": None if each is None else str(each),
             }
-            for each in results
+            async for each in cooperatively(results, light)
         ]
     }

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
+from odradek.broker.cooperation import cooperatively, in_turns, light
 from odradek.broker.parts import HasImage, HasQuotas
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
@@ -29,10 +30,10 @@ _STRICT_FROM: Final = 3
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per topic: INVALID_REQUEST if named twice, INVALID_PARTITIONS if the count is not larger."""
     named = Counter(topic.name for topic in message.topics)
-    denied = context.denied(AclOperation.ALTER, ResourceType.TOPIC, named)
+    denied = await in_turns(context.denied_in_steps(AclOperation.ALTER, ResourceType.TOPIC, named))
     wanted = []
     throttled: dict[str, KafkaError | None] = {}
-    for topic in message.topics:
+    async for topic in cooperatively(message.topics, lambda each: 4 + len(each.assignments or ())):
         if named[topic.name] == 1 and topic.name not in denied:
             assignment = None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments]
             new = NewPartitions(topic=topic.name, count=topic.count, assignment=assignment)
@@ -62,7 +63,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
                 "error_code": ErrorCode.none if error is None else error.code,
                 "error_message": None if error is None else str(error),
             }
-            for name, error in results.items()
+            async for name, error in cooperatively(results.items(), light)
         ]
     }
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
-from odradek.broker.cooperation import cooperatively
+from odradek.broker.cooperation import HEAVY, cooperatively, in_turns
 from odradek.broker.parts import HasConfig, HasQuotas
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
@@ -37,13 +37,15 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
     """Return one result per topic; a topic that is named twice gets INVALID_REQUEST."""
     may_create_all = context.allows(AclOperation.CREATE, ResourceType.CLUSTER, quietly=True)
     names = [topic.name for topic in message.topics]
-    denied = frozenset() if may_create_all else context.denied(AclOperation.CREATE, ResourceType.TOPIC, names)
-    hidden = context.denied(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names, quietly=True)
+    create, describe = AclOperation.CREATE, AclOperation.DESCRIBE_CONFIGS
+    to_check = () if may_create_all else names
+    denied = await in_turns(context.denied_in_steps(create, ResourceType.TOPIC, to_check))
+    hidden = await in_turns(context.denied_in_steps(describe, ResourceType.TOPIC, names, quietly=True))
     named = Counter(topic.name for topic in message.topics)
     wanted: list[NewTopic] = []
     errors: dict[str, KafkaError] = {}
     validate_only = optional(message, "validate_only", False)
-    async for topic in cooperatively(message.topics):
+    async for topic in cooperatively(message.topics, _weight):
         try:
             if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.invalid_request, f"the request names the topic {topic.name} twice")
@@ -74,6 +76,10 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
             for result in (_result(context, created[name], config),)
         ]
     }
+
+
+def _weight(topic: Any) -> int:
+    return HEAVY + len(topic.assignments) + len(topic.configs)
 
 
 def _without_config(result: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ offset once a minute). If a live replica lacks it at the request's timeout, its 
 import asyncio
 from typing import Any, Final, Protocol
 
+from odradek.broker.cooperation import Steps, cooperatively, in_turns
 from odradek.broker.parts import HasLogs, HasPartitions, HasRuntime
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.serving.admission import authorization_error
@@ -33,32 +34,44 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
     Errors: OFFSET_OUT_OF_RANGE beyond the high watermark, POLICY_VIOLATION if `cleanup.policy` lacks `delete`,
     INVALID_TOPIC_EXCEPTION for internal topics.
     """
-    denied = context.denied(AclOperation.DELETE, ResourceType.TOPIC, (topic.name for topic in message.topics))
+    topics, waiting = await in_turns(_delete_all(broker, context, message))
+    deadline_s = broker.runtime.clock.monotonic() + message.timeout.total_seconds()
+    async for name, result in cooperatively(waiting):
+        await _wait_for_replicas(broker, name, result, deadline_s)
+    return {"topics": topics}
+
+
+def _delete_all(
+    broker: _Broker, context: RequestContext, message: Any
+) -> Steps[tuple[list[dict[str, Any]], list[tuple[str, dict[str, Any]]]]]:
+    """Advance the log start offsets; return the response's topics, and `(topic, result)` of each partition changed."""
+    names = (topic.name for topic in message.topics)
+    denied = yield from context.denied_in_steps(AclOperation.DELETE, ResourceType.TOPIC, names)
     topics = []
     waiting: list[tuple[str, dict[str, Any]]] = []
     is_changed = False
-    for topic in message.topics:
-        partitions = []
-        for wanted in topic.partitions:
-            result = {"partition_index": wanted.partition_index, "low_watermark": _UNKNOWN}
-            try:
-                if topic.name in denied:
-                    raise authorization_error(ResourceType.TOPIC)
-                before, result["low_watermark"] = _delete(
-                    broker.partitions, topic.name, wanted.partition_index, wanted.offset
-                )
-                is_changed |= result["low_watermark"] > before
-                waiting.append((topic.name, result))
-            except KafkaError as error:
-                result["error_code"] = error.code
-            partitions.append(result)
-        topics.append({"name": topic.name, "partitions": partitions})
-    if is_changed:
-        broker.logs.checkpoints.write_all()
-    deadline_s = broker.runtime.clock.monotonic() + message.timeout.total_seconds()
-    for name, result in waiting:
-        await _wait_for_replicas(broker, name, result, deadline_s)
-    return {"topics": topics}
+    try:
+        for topic in message.topics:
+            partitions = []
+            for wanted in topic.partitions:
+                result = {"partition_index": wanted.partition_index, "low_watermark": _UNKNOWN}
+                try:
+                    if topic.name in denied:
+                        raise authorization_error(ResourceType.TOPIC)
+                    before, result["low_watermark"] = _delete(
+                        broker.partitions, topic.name, wanted.partition_index, wanted.offset
+                    )
+                    is_changed |= result["low_watermark"] > before
+                    waiting.append((topic.name, result))
+                except KafkaError as error:
+                    result["error_code"] = error.code
+                partitions.append(result)
+                yield 2
+            topics.append({"name": topic.name, "partitions": partitions})
+    finally:
+        if is_changed:
+            broker.logs.checkpoints.write_all()
+    return topics, waiting
 
 
 async def _wait_for_replicas(broker: _Broker, topic: str, result: dict[str, Any], deadline_s: float) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any, Protocol
 from uuid import UUID
 
+from odradek.broker.cooperation import cooperatively, light
 from odradek.broker.parts import HasController, HasImage, HasQuotas
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
@@ -33,7 +34,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
     errors: dict[int, KafkaError] = {}
     wanted: dict[int, str | UUID] = {}
     taken: dict[int, int] = {}
-    for place, (name, topic_id) in enumerate(requested):
+    async for place, (name, topic_id) in cooperatively(enumerate(requested), lambda _: 4):
         if named[name, topic_id] > 1 or (name is None) == (topic_id is None):
             errors[place] = KafkaError(ErrorCode.invalid_request, "a topic is named once, by its name or by its id")
         elif (error := _refusal(broker.image, context, name, topic_id)) is not None:
@@ -58,7 +59,8 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
         count = sum(taken[place] for place in failed)
         broker.quotas.take_mutations(context, -count, strict_from=_STRICT_FROM)
     results |= {place: (*requested[place], error) for place, error in errors.items()}
-    return {"responses": [_response(*results[place]) for place in range(len(requested))]}
+    places = range(len(requested))
+    return {"responses": [_response(*results[place]) async for place in cooperatively(places, light)]}
 
 
 def _refusal(

@@ -6,29 +6,35 @@ Leaders and followers return the producers of their own log, as in Kafka, for `k
 
 from typing import Any
 
+from odradek.broker.cooperation import Steps
 from odradek.broker.parts import HasPartitions
 from odradek.broker.replication.replica_manager import ReplicaManager
+from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
 from odradek.model import KafkaError, validate_topic_name
 from odradek.security import AclOperation, ResourceType
 
 
-def handle(broker: HasPartitions, context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: HasPartitions, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
     """Return one description per partition, also for a partition that is named twice."""
     wanted: dict[str, dict[int, None]] = {}
     for topic in message.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    return {
-        "topics": [
-            {"name": name, "partitions": [_describe(broker.partitions, context, name, number) for number in numbers]}
-            for name, numbers in wanted.items()
-        ]
-    }
+    denied = yield from context.denied_in_steps(AclOperation.READ, ResourceType.TOPIC, wanted)
+    topics = []
+    for name, numbers in wanted.items():
+        partitions = []
+        for number in numbers:
+            partitions.append(_describe(broker.partitions, name, number, is_denied=name in denied))
+            yield 2 + len(partitions[-1]["active_producers"])
+        topics.append({"name": name, "partitions": partitions})
+    return {"topics": topics}
 
 
-def _describe(partitions: ReplicaManager, context: RequestContext, topic: str, number: int) -> dict[str, Any]:
+def _describe(partitions: ReplicaManager, topic: str, number: int, *, is_denied: bool) -> dict[str, Any]:
     try:
-        context.check(AclOperation.READ, ResourceType.TOPIC, topic)
+        if is_denied:
+            raise authorization_error(ResourceType.TOPIC)
         producers = partitions.log(validate_topic_name(topic), number).producers
     except KafkaError as error:
         return {

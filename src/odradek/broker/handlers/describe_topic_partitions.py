@@ -7,6 +7,7 @@ last one. Eligible leader replicas are always empty, as only KRaft has them.
 from collections.abc import Iterator
 from typing import Any, Final
 
+from odradek.broker.cooperation import Steps
 from odradek.broker.parts import HasImage
 from odradek.broker.serving.context import RequestContext
 from odradek.metadata.image import ClusterImage, TopicImage
@@ -17,37 +18,40 @@ MOST_PARTITIONS: Final = 2_000
 """Kafka's `max.request.partition.size.limit`: a client may request smaller pages only."""
 
 
-def handle(broker: HasImage, context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: HasImage, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
     """Return one page of the requested topics, or of all if none is requested.
 
     A cursor before partition 0, or at a topic that was not requested, is INVALID_REQUEST for every topic.
     """
-    names = {topic.name for topic in message.topics}
+    image, names = broker.image, {topic.name for topic in message.topics}
     cursor = message.cursor
-    if cursor is not None and (cursor.partition_index < 0 or (names and cursor.topic_name not in names)):
-        return {"topics": [_failed(name, ErrorCode.invalid_request, NOT_ASKED_FOR) for name in sorted(names)]}
-    denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names or broker.image.topics, quietly=not names)
-    # A page must not begin at a topic that the client did not name and may not know.
-    shown = names or broker.image.topics.keys() - denied
-    first_topic, first_partition = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
     topics: list[dict[str, Any]] = []
+    if cursor is not None and (cursor.partition_index < 0 or (names and cursor.topic_name not in names)):
+        for name in sorted(names):
+            topics.append(_failed(name, ErrorCode.invalid_request, NOT_ASKED_FOR))
+            yield 1
+        return {"topics": topics}
+    first_topic, first_partition = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
     room = max(min(message.response_partition_limit, MOST_PARTITIONS), 1)
-    for name in sorted(shown):
-        if name < first_topic:
-            continue
+    for name in sorted(name for name in names or image.topics if name >= first_topic):
+        yield 16
+        if not context.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, quietly=not names):
+            # A page must not begin at a topic that the client did not name and may not know.
+            if names and room:
+                topics.append(_failed(name, ErrorCode.topic_authorization_failed, NOT_ASKED_FOR))
+            if not names or room:
+                continue
         if not room:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
-        if name in denied:
-            topics.append(_failed(name, ErrorCode.topic_authorization_failed, NOT_ASKED_FOR))
-            continue
         operations = context.authorized_operations(ResourceType.TOPIC, name)
-        topic = broker.image.topics.get(name)
+        topic = image.topics.get(name)
         if topic is None:
             topics.append(_failed(name, _why_not(name), operations))
             continue
         numbers = sorted(number for number in topic.partitions if name != first_topic or number >= first_partition)
         page, rest = numbers[:room], numbers[room:]
-        topics.append(_known(topic, _partitions(broker.image, topic, page, context.listener), operations))
+        topics.append(_known(topic, _partitions(image, topic, page, context.listener), operations))
+        yield len(numbers)
         if rest:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": rest[0]}}
         room -= len(page)

@@ -10,6 +10,7 @@ from typing import Any
 
 from odradek.broker.controlling import partition_jobs
 from odradek.broker.controlling.controller_epoch import ControllerEpoch
+from odradek.broker.cooperation import Steps, at_once, cooperatively, in_turns, light
 from odradek.broker.parts import HasController
 from odradek.broker.serving.context import RequestContext
 from odradek.controller import ElectionType
@@ -25,18 +26,19 @@ async def handle(broker: HasController, context: RequestContext, message: Any) -
     wanted: list[TopicPartition] | None = None
     if message.topic_partitions is not None:
         named = (TopicPartition(each.topic, number) for each in message.topic_partitions for number in each.partitions)
-        wanted = list(dict.fromkeys(named))
+        wanted = list(dict.fromkeys([each async for each in cooperatively(named, light)]))
     try:
-        return _answer(await _elect(broker, wanted, optional(message, "election_type", 0), message.timeout))
+        results = await _elect(broker, wanted, optional(message, "election_type", 0), message.timeout)
     except KafkaError as error:
-        return _answer(dict.fromkeys(wanted or (), error)) | {"error_code": error.code}
+        return await in_turns(_answer(dict.fromkeys(wanted or (), error), error.code))
+    return await in_turns(_answer(results))
 
 
 def refuse(message: Any, error: KafkaError) -> dict[str, Any]:
     """Return `error` for the request and every partition of it."""
     named = message.topic_partitions or ()
     keys = (TopicPartition(each.topic, number) for each in named for number in each.partitions)
-    return _answer(dict.fromkeys(keys, error)) | {"error_code": error.code}
+    return at_once(_answer(dict.fromkeys(keys, error), error.code))
 
 
 async def _elect(
@@ -63,7 +65,7 @@ async def _elect(
         seen.cancel()
 
 
-def _answer(results: Results) -> dict[str, Any]:
+def _answer(results: Results, error_code: ErrorCode = ErrorCode.none) -> Steps[dict[str, Any]]:
     topics: dict[str, list[dict[str, Any]]] = {}
     for key, error in results.items():
         topics.setdefault(key.topic, []).append(
@@ -73,9 +75,6 @@ def _answer(results: Results) -> dict[str, Any]:
                 "error_message": None if error is None else str(error),
             }
         )
-    return {
-        "error_code": ErrorCode.none,
-        "replica_election_results": [
-            {"topic": name, "partition_result": partitions} for name, partitions in topics.items()
-        ],
-    }
+        yield 1
+    listed = [{"topic": name, "partition_result": partitions} for name, partitions in topics.items()]
+    return {"error_code": error_code, "replica_election_results": listed}

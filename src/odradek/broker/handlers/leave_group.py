@@ -3,8 +3,10 @@
 Versions: 3 many members (KIP-345), 5 the reason (KIP-800). Before version 3 the member's error is the response's error.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
+from odradek.broker.cooperation import cooperatively, light
 from odradek.broker.parts import HasGroups
 from odradek.broker.serving.context import RequestContext
 from odradek.groups.messages import LeaveRequest, LeavingMember
@@ -17,7 +19,8 @@ _MANY_FROM: Final = 3
 async def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one error per member: UNKNOWN_MEMBER_ID if the group does not exist."""
     try:
-        members = await broker.groups.submit(message.group_id, LeaveRequest(members=_leavers(context, message)))
+        leavers = tuple([each async for each in cooperatively(_leavers(context, message), light)])
+        members = await broker.groups.submit(message.group_id, LeaveRequest(members=leavers))
     except KafkaError as error:
         return {"error_code": error.code, "members": []}
     is_single = context.api_version < _MANY_FROM
@@ -25,19 +28,18 @@ async def handle(broker: HasGroups, context: RequestContext, message: Any) -> di
         "error_code": members[0][1] if is_single else ErrorCode.none,
         "members": [
             {"member_id": each.member_id, "group_instance_id": each.instance_id, "error_code": member_error}
-            for each, member_error in members
+            async for each, member_error in cooperatively(members, light)
         ],
     }
 
 
-def _leavers(context: RequestContext, message: Any) -> tuple[LeavingMember, ...]:
+def _leavers(context: RequestContext, message: Any) -> Iterator[LeavingMember]:
     if context.api_version < _MANY_FROM:
-        return (LeavingMember(member_id=message.member_id),)
-    return tuple(
-        LeavingMember(
+        yield LeavingMember(member_id=message.member_id)
+        return
+    for member in message.members:
+        yield LeavingMember(
             member_id=member.member_id,
             instance_id=member.group_instance_id,
             reason=optional(member, "reason", None),
         )
-        for member in message.members
-    )

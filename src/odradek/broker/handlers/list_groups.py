@@ -6,6 +6,7 @@ nothing.
 
 from typing import Any
 
+from odradek.broker.cooperation import Steps
 from odradek.broker.parts import HasGroups
 from odradek.broker.serving.context import RequestContext
 from odradek.groups.group_registry import Group
@@ -14,7 +15,7 @@ from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
 
-def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: HasGroups, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
     """Return the groups, or COORDINATOR_LOAD_IN_PROGRESS while a partition of `__consumer_offsets` is loading."""
     states = _filter(message, "states_filter")
     types = _filter(message, "types_filter")
@@ -26,11 +27,15 @@ def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str
         group for machine in machines for group in machine.groups.by_id.values() if not types or group.kind in types
     ]
     if not context.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER, quietly=True):
-        denied = context.denied(
-            AclOperation.DESCRIBE, ResourceType.GROUP, (group.group_id for group in groups), quietly=True
-        )
+        ids = (group.group_id for group in groups)
+        denied = yield from context.denied_in_steps(AclOperation.DESCRIBE, ResourceType.GROUP, ids, quietly=True)
         groups = [group for group in groups if group.group_id not in denied]
-    return {"groups": [_listed(group) for group in groups if not states or group.state.lower() in states]}
+    listed = []
+    for group in groups:
+        if not states or group.state.lower() in states:
+            listed.append(_listed(group))
+        yield 1
+    return {"groups": listed}
 
 
 def _filter(message: Any, field: str) -> set[str]:

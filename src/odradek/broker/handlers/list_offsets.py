@@ -14,6 +14,7 @@ Versions: 2 isolation level, 4 leader epochs (KIP-320), 5 OFFSET_NOT_AVAILABLE, 
 from collections import Counter
 from typing import Any, Final, NamedTuple
 
+from odradek.broker.cooperation import Steps
 from odradek.broker.parts import HasPartitions
 from odradek.broker.replication.partition import Partition
 from odradek.broker.serving.admission import authorization_error
@@ -43,11 +44,12 @@ class _Found(NamedTuple):
     leader_epoch: int = -1
 
 
-def handle(broker: HasPartitions, context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: HasPartitions, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
     """Return one result per partition; a partition that is named twice gets INVALID_REQUEST."""
     named = [TopicPartition(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions]
     twice = {each for each, count in Counter(named).items() if count > 1} if len(set(named)) < len(named) else set()
-    denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, (topic.name for topic in message.topics))
+    names = (topic.name for topic in message.topics)
+    denied = yield from context.denied_in_steps(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
     read_committed = optional(message, "isolation_level", 0) == _READ_COMMITTED
     is_consumer = message.replica_id == _CONSUMER
     topics = []
@@ -69,6 +71,7 @@ def handle(broker: HasPartitions, context: RequestContext, message: Any) -> dict
                 partitions.append({"partition_index": number, "error_code": error.code})
             else:
                 partitions.append({"partition_index": number, "error_code": 0, **found._asdict()})
+            yield 1
         topics.append({"name": topic.name, "partitions": partitions})
     return {"topics": topics}
 

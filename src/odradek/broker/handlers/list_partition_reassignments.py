@@ -6,6 +6,7 @@ Only the controller serves it. Partitions that are not being reassigned, or do n
 from typing import Any
 
 from odradek.broker.controlling import partition_jobs
+from odradek.broker.cooperation import cooperatively, light
 from odradek.broker.parts import HasController
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
@@ -17,7 +18,7 @@ async def handle(broker: HasController, context: RequestContext, message: Any) -
     wanted: dict[str, set[int]] | None = None
     if message.topics is not None:
         wanted = {}
-        for topic in message.topics:
+        async for topic in cooperatively(message.topics, light):
             wanted.setdefault(topic.name, set()).update(topic.partition_indexes)
     try:
         controller = broker.controller
@@ -25,7 +26,7 @@ async def handle(broker: HasController, context: RequestContext, message: Any) -
     except KafkaError as error:
         return {"error_code": error.code, "error_message": str(error), "topics": []}
     topics: dict[str, list[dict[str, Any]]] = {}
-    for key, assignment in found.items():
+    async for key, assignment in cooperatively(found.items(), light):
         topics.setdefault(key.topic, []).append(
             {
                 "partition_index": key.partition,

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import re2
 
+from odradek.broker.cooperation import Steps
 from odradek.broker.parts import HasRuntime, HasTransactions
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
@@ -22,7 +23,7 @@ class _Broker(HasRuntime, HasTransactions, Protocol): ...
 _STATES = {state.text for state in TransactionState}
 
 
-def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: _Broker, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
     """Return the ids, COORDINATOR_LOAD_IN_PROGRESS while a partition loads, or INVALID_REGULAR_EXPRESSION."""
     try:
         matches = _pattern(optional(message, "transactional_id_pattern", ""))
@@ -40,9 +41,13 @@ def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, 
             and (matches is None or matches.fullmatch(each.transactional_id) is not None)
         )
 
-    wanted = [each for each in known if is_wanted(each)]
+    wanted = []
+    for each in known:
+        if is_wanted(each):
+            wanted.append(each)
+        yield 1
     ids = (each.transactional_id for each in wanted)
-    denied = context.denied(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, ids, quietly=True)
+    denied = yield from context.denied_in_steps(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, ids, quietly=True)
     return {
         "unknown_state_filters": sorted(states - _STATES),
         "transaction_states": [

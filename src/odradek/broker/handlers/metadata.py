@@ -7,21 +7,27 @@ topic ids in responses, 12 in requests (KIP-516); 13 an error of the request (KI
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
+from odradek.broker.cooperation import LARGE_BYTES, Steps, in_turns, one_turn
 from odradek.broker.parts import HasConfig, HasCounters, HasImage
-from odradek.broker.serving.context import RequestContext, cluster_operations
-from odradek.broker.serving.response_cache import CachedResponse
+from odradek.broker.serving.context import RequestContext, cluster_operations, decoded_bytes
+from odradek.broker.serving.response_cache import CachedResponse, Key
 from odradek.broker.serving.responses import frame as response_frame
 from odradek.controller import NewTopic
 from odradek.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.model import ErrorCode, InvalidTopicError, KafkaError, UnavailableError, validate_topic_name
 from odradek.model.names import INTERNAL_TOPICS
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages.metadata import MetadataRequest, decode_metadata_request, encode_metadata_response
+from odradek.protocol.messages.metadata import (
+    MetadataRequest,
+    WantedTopic,
+    decode_metadata_request,
+    encode_metadata_response,
+)
 from odradek.protocol.primitives import Meter
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 from odradek.wire import Buffers, Reply
@@ -66,16 +72,49 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     if cached is not None:
         return _respond(broker, context, cached)
     meter = Meter(broker.config.most_request_entries)
+    if len(body) > LARGE_BYTES:
+        return broker.dispatcher.answer_later(context, _serve_large(broker, context, body, meter), meter)
     request = decode_metadata_request(header.api_version, body, meter=meter)
-    absent = _creatable(broker, context, request)
-    denied = _not_creatable(context, absent)
-    absent = [name for name in absent if name not in denied]
-    errors = dict.fromkeys(denied, ErrorCode.topic_authorization_failed)
+    keys = [key]
+    if request.topics is None:
+        # All requests for all topics share a response, whatever unknown fields they have; no body is as short as this.
+        flags = request.include_cluster_authorized_operations, request.include_topic_authorized_operations
+        keys.append((*key[:3], bytes(flags)))
+        cached = broker.response_cache.get(broker.image, keys[-1])
+        if cached is not None:
+            return _respond(broker, context, cached)
+    image, absent = broker.image, one_turn(_absent(broker, context, request))
+    message = None if absent is None or absent[0][0] else one_turn(_message(image, context, request, absent[0][1]))
+    if message is None:
+        return broker.dispatcher.answer_later(context, _serve_later(broker, context, request, keys), meter)
+    return _respond(broker, context, _store(broker, image, keys, _answer(header.api_version, message[0])))
+
+
+async def _serve_large(broker: _Broker, context: RequestContext, body: bytes, meter: Meter) -> Buffers:
+    decoding = broker.dispatcher.worker.submit(lambda: decode_metadata_request(context.api_version, body, meter=meter))
+    request = await decoding
+    context.session.connection.count_decoded(decoded_bytes(meter))
+    return await _serve_later(broker, context, request, [])
+
+
+async def _serve_later(
+    broker: _Broker, context: RequestContext, request: MetadataRequest, keys: Sequence[Key]
+) -> Buffers:
+    """Create absent topics, and return the response, which takes more than one turn."""
+    absent, errors = await in_turns(_absent(broker, context, request))
     if absent:
-        return broker.dispatcher.answer_later(context, _create_first(broker, context, request, absent, errors), meter)
-    answer = _encode(broker.image, context, request, errors)
-    broker.response_cache.put(broker.image, key, answer)
-    return _respond(broker, context, answer)
+        await _create(broker, absent, errors)
+    image = broker.image
+    message = await in_turns(_message(image, context, request, errors))
+    answer = await broker.dispatcher.worker.submit(lambda: _answer(context.api_version, message))
+    return _respond(broker, context, _store(broker, image, () if absent else keys, answer))
+
+
+def _store(broker: _Broker, image: ClusterImage, keys: Sequence[Key], answer: CachedResponse) -> CachedResponse:
+    """Store the response for requests with these keys, unless the image has changed."""
+    for key in keys if image is broker.image else ():
+        broker.response_cache.put(image, key, answer)
+    return answer
 
 
 def _refuse(broker: _Broker, context: RequestContext, body: bytes, error: KafkaError) -> Reply:
@@ -98,13 +137,9 @@ def _refuse(broker: _Broker, context: RequestContext, body: bytes, error: KafkaE
     return _respond(broker, context, _answer(version, message))
 
 
-async def _create_first(
-    broker: _Broker,
-    context: RequestContext,
-    request: MetadataRequest,
-    absent: list[str],
-    errors: dict[str, ErrorCode],
-) -> Buffers:
+async def _create(broker: _Broker, absent: list[str], errors: dict[str, ErrorCode]) -> None:
+    """Create topics, and add the errors of those that cannot be created to `errors`."""
+
     async def create(name: str) -> None:
         try:
             await broker.auto_topic_creation_manager.ensure(NewTopic(name=name))
@@ -117,7 +152,6 @@ async def _create_first(
         async with asyncio.timeout(_CREATION_WAIT_S), asyncio.TaskGroup() as group:
             for name in absent:
                 group.create_task(create(name))
-    return _respond(broker, context, _encode(broker.image, context, request, errors))
 
 
 def _answer(version: int, message: dict[str, Any]) -> CachedResponse:
@@ -136,38 +170,52 @@ def _respond(broker: _Broker, context: RequestContext, answer: CachedResponse) -
     return response_frame(context.header, answer.body)
 
 
-def _not_creatable(context: RequestContext, absent: list[str]) -> frozenset[str]:
-    """Return those of `absent` that the principal may not create."""
-    if not absent or context.allows(AclOperation.CREATE, ResourceType.CLUSTER, quietly=True):
-        return frozenset()
-    return context.denied(AclOperation.CREATE, ResourceType.TOPIC, absent)
-
-
-def _creatable(broker: _Broker, context: RequestContext, request: MetadataRequest) -> list[str]:
-    """Return requested topics that do not exist and may be created automatically, at most `MOST_CREATED`."""
+def _absent(
+    broker: _Broker, context: RequestContext, request: MetadataRequest
+) -> Steps[tuple[list[str], dict[str, ErrorCode]]]:
+    """Return the topics that the request creates, at most `MOST_CREATED`, and the errors of those that it may not."""
     version = context.api_version
     if not broker.config.auto_create_topics_enable or not request.allow_auto_topic_creation:
-        return []
+        return [], {}
     names: dict[str, None] = {}
     for topic in request.topics or ():
+        yield 1
         if topic.name is None or topic.name in broker.image.topics or (version >= 10 and topic.topic_id):
             continue
         if topic.name in INTERNAL_TOPICS:
             continue  # the coordinator creates it
         if _is_valid(topic.name) and topic.name not in broker.image.deleting:
             names[topic.name] = None
-    denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
-    return [name for name in names if name not in denied][:MOST_CREATED]
+    hidden = yield from context.denied_in_steps(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
+    absent = [name for name in names if name not in hidden][:MOST_CREATED]
+    if not absent or context.allows(AclOperation.CREATE, ResourceType.CLUSTER, quietly=True):
+        return absent, {}
+    denied = context.denied(AclOperation.CREATE, ResourceType.TOPIC, absent)
+    errors = dict.fromkeys(denied, ErrorCode.topic_authorization_failed)
+    return [name for name in absent if name not in denied], errors
 
 
-def _encode(
+def _message(
     image: ClusterImage, context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]
-) -> CachedResponse:
-    version, listener = context.api_version, context.listener
+) -> Steps[dict[str, Any]]:
+    listener = context.listener
     wants_operations = request.include_topic_authorized_operations
     wants_cluster = request.include_cluster_authorized_operations
     endpoints = [(broker, broker.endpoint(listener)) for broker in image.brokers.values()]
-    message = {
+    topics = []
+    wants_all = request.topics is None or (context.api_version == 0 and not request.topics)
+    hidden: frozenset[str] = frozenset()
+    if wants_all:
+        hidden = yield from context.denied_in_steps(
+            AclOperation.DESCRIBE, ResourceType.TOPIC, image.topics, quietly=True
+        )
+    for topic in _topics(image, context, None if wants_all else request.topics, hidden, errors):
+        operations = NOT_ASKED_FOR
+        if wants_operations and topic["error_code"] == 0:
+            operations = context.authorized_operations(ResourceType.TOPIC, topic["name"])
+        topics.append({**topic, "topic_authorized_operations": operations})
+        yield 2 + len(topic["partitions"]) // 2 + 8 * wants_operations
+    return {
         "brokers": [
             {"node_id": broker.broker_id, "host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
             for broker, endpoint in endpoints
@@ -175,31 +223,26 @@ def _encode(
         ],
         "cluster_id": image.cluster_id,
         "controller_id": image.controller_id,
-        "topics": [
-            {
-                **topic,
-                "topic_authorized_operations": context.authorized_operations(ResourceType.TOPIC, topic["name"])
-                if wants_operations and topic["error_code"] == 0
-                else NOT_ASKED_FOR,
-            }
-            for topic in _topics(image, context, request, errors)
-        ],
+        "topics": topics,
         "cluster_authorized_operations": cluster_operations(context) if wants_cluster else NOT_ASKED_FOR,
     }
-    return _answer(version, message)
 
 
 def _topics(
-    image: ClusterImage, context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]
-) -> Iterable[dict[str, Any]]:
+    image: ClusterImage,
+    context: RequestContext,
+    requested: Iterable[WantedTopic] | None,
+    hidden: Container[str],
+    errors: dict[str, ErrorCode],
+) -> Iterator[dict[str, Any]]:
+    """Yield the requested topics, or all but the `hidden` ones if `requested` is None."""
     version, listener = context.api_version, context.listener
-    if request.topics is None or (version == 0 and not request.topics):
-        denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, image.topics, quietly=True)
+    if requested is None:
         for image_topic in image.topics.values():
-            if image_topic.name not in denied:
+            if image_topic.name not in hidden:
                 yield _known(image, image_topic, listener)
         return
-    for wanted in dict.fromkeys(request.topics):  # a repeated topic is in the response once, as in Kafka
+    for wanted in dict.fromkeys(requested):  # a repeated topic is in the response once, as in Kafka
         topic_id = wanted.topic_id if version >= 10 else None
         if version < _TOPIC_IDS_FROM and (wanted.name is None or topic_id):
             yield _unknown(wanted.name or "", ErrorCode.invalid_request, topic_id)

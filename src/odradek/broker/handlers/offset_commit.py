@@ -8,6 +8,7 @@ in place of names.
 import asyncio
 from typing import Any, Final, Protocol
 
+from odradek.broker.cooperation import Steps
 from odradek.broker.parts import HasConfig, HasGroups, HasImage, HasRuntime
 from odradek.broker.serving.context import RequestContext, WhenDone
 from odradek.groups.messages import CommitRequest
@@ -24,7 +25,7 @@ _GROUP_ID_NOT_FOUND_FROM: Final = 9
 _TOPIC_IDS_FROM: Final = 10
 
 
-def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any] | WhenDone:
+def handle(broker: _Broker, context: RequestContext, message: Any) -> Steps[dict[str, Any] | WhenDone]:
     """Return one error per partition; an error of the group is repeated at every partition."""
     answers: list[dict[str, Any]] = []
     values: dict[TopicPartition, OffsetCommitValue] = {}
@@ -61,7 +62,9 @@ def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, 
                     commit_timestamp=now_ms,
                     expire_timestamp=expire_timestamp,
                 )
+            yield 1
         answers.append({**_name(topic, by_id=by_id), "partitions": partitions})
+        yield 1
     if not values:
         return {"topics": answers}
 

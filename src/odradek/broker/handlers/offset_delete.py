@@ -6,6 +6,7 @@ the response is sent, the deletion is committed.
 
 from typing import Any, Protocol
 
+from odradek.broker.cooperation import Steps, in_turns
 from odradek.broker.parts import HasGroups, HasImage
 from odradek.broker.serving.context import RequestContext
 from odradek.groups.messages import DeleteOffsetsRequest
@@ -18,14 +19,7 @@ class _Broker(HasGroups, HasImage, Protocol): ...
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one error per partition, or a single error of the group."""
-    denied = context.denied(AclOperation.READ, ResourceType.TOPIC, (topic.name for topic in message.topics))
-    wanted = {
-        TopicPartition(topic.name, each.partition_index): (
-            ErrorCode.topic_authorization_failed if topic.name in denied else ErrorCode.none
-        )
-        for topic in message.topics
-        for each in topic.partitions
-    }
+    wanted = await in_turns(_wanted(broker, context, message))
     try:
         await _delete(broker, message.group_id, wanted)
     except KafkaError as error:
@@ -36,11 +30,25 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
     return {"topics": [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]}
 
 
+def _wanted(broker: _Broker, context: RequestContext, message: Any) -> Steps[dict[TopicPartition, ErrorCode]]:
+    """Return the requested partitions with their errors; NONE for those whose offsets may be deleted."""
+    names = (topic.name for topic in message.topics)
+    denied = yield from context.denied_in_steps(AclOperation.READ, ResourceType.TOPIC, names)
+    wanted: dict[TopicPartition, ErrorCode] = {}
+    for topic in message.topics:
+        for each in topic.partitions:
+            key, error = TopicPartition(topic.name, each.partition_index), ErrorCode.none
+            if topic.name in denied:
+                error = ErrorCode.topic_authorization_failed
+            elif broker.image.partition(key) is None:
+                error = ErrorCode.unknown_topic_or_partition
+            wanted[key] = error
+            yield 1
+    return wanted
+
+
 async def _delete(broker: _Broker, group_id: str, wanted: dict[TopicPartition, ErrorCode]) -> None:
     """Delete the offsets without an error in `wanted`, and set their errors there. Raises the group's `KafkaError`."""
-    for partition, refused in wanted.items():
-        if not refused and broker.image.partition(partition) is None:
-            wanted[partition] = ErrorCode.unknown_topic_or_partition
     deletable = tuple(partition for partition, error in wanted.items() if error is ErrorCode.none)
     reply = await broker.groups.submit(group_id, DeleteOffsetsRequest(partitions=deletable))
     if isinstance(reply, ErrorCode):

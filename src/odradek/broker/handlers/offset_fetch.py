@@ -8,7 +8,7 @@ groups (KIP-709), 9 members of consumer groups (KIP-848), 10 topic ids in place 
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
-from odradek.broker.cooperation import cooperatively
+from odradek.broker.cooperation import HEAVY, Steps, in_turns
 from odradek.broker.parts import HasGroups, HasImage
 from odradek.broker.serving.context import RequestContext
 from odradek.groups.messages import FetchedOffsets, FetchOffsetsRequest
@@ -32,46 +32,62 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
     require_stable = optional(message, "require_stable", False)
     has_many = context.api_version >= _MANY_GROUPS_FROM
     wanted = tuple(dict.fromkeys(message.groups)) if has_many else (message,)
-    requests = (
-        (each.group_id, _request(broker.image, context, each, require_stable=require_stable)) for each in wanted
-    )
+    requests = await in_turns(_requests(broker.image, context, wanted, require_stable=require_stable))
     replies = await broker.groups.submit_all(requests)
-    groups = [
-        _fetched(broker.image, context, each, reply)
-        async for each, reply in cooperatively(zip(wanted, replies, strict=True))
-    ]
+    groups = await in_turns(_answers(broker.image, context, wanted, replies))
     return {"groups": groups} if has_many else groups[0]
 
 
-def _request(
-    image: ClusterImage, context: RequestContext, wanted: Any, *, require_stable: bool
-) -> FetchOffsetsRequest | KafkaError:
-    try:
-        context.check(AclOperation.DESCRIBE, ResourceType.GROUP, wanted.group_id)
-    except KafkaError as error:
-        return error
-    return FetchOffsetsRequest(
-        partitions=_partitions(image, context, wanted),
-        require_stable=require_stable,
-        member_id=optional(wanted, "member_id", None),
-        member_epoch=optional(wanted, "member_epoch", -1),
-    )
+def _requests(
+    image: ClusterImage, context: RequestContext, groups: tuple[Any, ...], *, require_stable: bool
+) -> Steps[list[tuple[str, FetchOffsetsRequest | KafkaError]]]:
+    requests: list[tuple[str, FetchOffsetsRequest | KafkaError]] = []
+    for group in groups:
+        yield HEAVY
+        try:
+            context.check(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id)
+        except KafkaError as error:
+            requests.append((group.group_id, error))
+            continue
+        request = FetchOffsetsRequest(
+            partitions=(yield from _partitions(image, context, group)),
+            require_stable=require_stable,
+            member_id=optional(group, "member_id", None),
+            member_epoch=optional(group, "member_epoch", -1),
+        )
+        requests.append((group.group_id, request))
+    return requests
+
+
+def _answers(
+    image: ClusterImage, context: RequestContext, groups: tuple[Any, ...], replies: list[Any]
+) -> Steps[list[dict[str, Any]]]:
+    answers = []
+    for group, reply in zip(groups, replies, strict=True):
+        answers.append((yield from _fetched(image, context, group, reply)))
+        yield HEAVY
+    return answers
 
 
 def _fetched(
     image: ClusterImage, context: RequestContext, wanted: Any, fetched: FetchedOffsets | KafkaError
-) -> dict[str, Any]:
+) -> Steps[dict[str, Any]]:
     error = fetched.code if isinstance(fetched, KafkaError) else fetched.error
     if isinstance(fetched, KafkaError) or error is not ErrorCode.none:
         topics = _failed(wanted, error) if context.api_version < _GROUP_ERROR_FROM else []
         return {"group_id": wanted.group_id, "error_code": error, "topics": topics}
     by_id = context.api_version >= _TOPIC_IDS_FROM
     fetch = _Fetch(image, context, fetched, by_id=by_id)
-    topics = fetch.all() if wanted.topics is None else [fetch.topic(topic) for topic in wanted.topics]
+    if wanted.topics is None:
+        return {"group_id": wanted.group_id, "topics": (yield from fetch.all())}
+    topics = []
+    for topic in wanted.topics:
+        topics.append(fetch.topic(topic))
+        yield 2 + len(topic.partition_indexes)
     return {"group_id": wanted.group_id, "topics": topics}
 
 
-def _partitions(image: ClusterImage, context: RequestContext, wanted: Any) -> tuple[TopicPartition, ...] | None:
+def _partitions(image: ClusterImage, context: RequestContext, wanted: Any) -> Steps[tuple[TopicPartition, ...] | None]:
     if wanted.topics is None:
         return None
     found = []
@@ -79,6 +95,7 @@ def _partitions(image: ClusterImage, context: RequestContext, wanted: Any) -> tu
         known = image.topic_by_id(topic.topic_id) if context.api_version >= _TOPIC_IDS_FROM else topic
         if known is not None:
             found += [TopicPartition(known.name, number) for number in topic.partition_indexes]
+        yield 1 + len(topic.partition_indexes)
     return tuple(found)
 
 
@@ -91,14 +108,16 @@ class _Fetch:
         self._fetched = fetched
         self._by_id = by_id
 
-    def all(self) -> list[dict[str, Any]]:
+    def all(self) -> Steps[list[dict[str, Any]]]:
         """Return all offsets that the principal may see; with topic ids, only those of existing topics."""
         by_topic: dict[str, list[int]] = {}
         for topic, number in (*self._fetched.values, *self._fetched.unstable):
             by_topic.setdefault(topic, []).append(number)
         answers = []
-        denied = self._context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, by_topic, quietly=True)
+        describe = AclOperation.DESCRIBE
+        denied = yield from self._context.denied_in_steps(describe, ResourceType.TOPIC, by_topic, quietly=True)
         for name, numbers in by_topic.items():
+            yield len(numbers)
             image = self._image.topics.get(name)
             if name in denied:
                 continue

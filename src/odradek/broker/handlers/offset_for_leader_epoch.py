@@ -7,6 +7,7 @@ leader epoch that the client knows, 3 the replica id.
 
 from typing import Any, Final
 
+from odradek.broker.cooperation import Steps
 from odradek.broker.parts import HasPartitions
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.serving.context import RequestContext
@@ -17,25 +18,23 @@ from odradek.security import AclOperation, ResourceType
 _UNDEFINED: Final = -1
 
 
-def handle(broker: HasPartitions, context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: HasPartitions, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
     """Return one result per partition; epoch and end offset are -1 for an epoch after the leader's."""
     may_read_all = context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, quietly=True)
     names = () if may_read_all else (topic.topic for topic in message.topics)
-    denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
-    return {
-        "topics": [
-            {
-                "topic": topic.topic,
-                "partitions": [
-                    {"error_code": ErrorCode.topic_authorization_failed, "partition": wanted.partition}
-                    if topic.topic in denied
-                    else _end_of_epoch(broker.partitions, topic.topic, wanted)
-                    for wanted in topic.partitions
-                ],
-            }
-            for topic in message.topics
-        ]
-    }
+    denied = yield from context.denied_in_steps(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
+    topics = []
+    for topic in message.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            if topic.topic in denied:
+                refused = {"error_code": ErrorCode.topic_authorization_failed, "partition": wanted.partition}
+                partitions.append(refused)
+            else:
+                partitions.append(_end_of_epoch(broker.partitions, topic.topic, wanted))
+            yield 1
+        topics.append({"topic": topic.topic, "partitions": partitions})
+    return {"topics": topics}
 
 
 def _end_of_epoch(partitions: ReplicaManager, topic: str, wanted: Any) -> dict[str, Any]:

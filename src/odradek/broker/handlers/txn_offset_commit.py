@@ -7,6 +7,7 @@ Until the transaction's marker the offsets are pending. Versions: 3 the group's 
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from odradek.broker.cooperation import Steps, in_turns
 from odradek.broker.parts import HasConfig, HasGroups, HasImage, HasRuntime
 from odradek.broker.serving.context import RequestContext
 from odradek.coordination import Producer
@@ -32,9 +33,19 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
         context.check(AclOperation.READ, ResourceType.GROUP, message.group_id)
     except KafkaError as error:
         return _answer(message, {}, otherwise=error.code)
+    errors, values = await in_turns(_sort_out(broker, context, message))
+    outcome = await _commit(broker, context, message, values) if values else ErrorCode.none
+    return _answer(message, errors, otherwise=outcome)
+
+
+def _sort_out(
+    broker: _Broker, context: RequestContext, message: Any
+) -> Steps[tuple[dict[TopicPartition, ErrorCode], dict[TopicPartition, OffsetCommitValue]]]:
+    """Return the errors of partitions that are refused, and the offsets of the others."""
     errors: dict[TopicPartition, ErrorCode] = {}
     values: dict[TopicPartition, OffsetCommitValue] = {}
-    denied = context.denied(AclOperation.READ, ResourceType.TOPIC, (topic.name for topic in message.topics))
+    names = (topic.name for topic in message.topics)
+    denied = yield from context.denied_in_steps(AclOperation.READ, ResourceType.TOPIC, names)
     for topic in message.topics:
         for wanted in topic.partitions:
             key = TopicPartition(topic.name, wanted.partition_index)
@@ -51,8 +62,8 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
                     metadata=wanted.committed_metadata or "",
                     commit_timestamp=broker.runtime.clock.now_ms(),
                 )
-    outcome = await _commit(broker, context, message, values) if values else ErrorCode.none
-    return _answer(message, errors, otherwise=outcome)
+            yield 1
+    return errors, values
 
 
 async def _commit(

@@ -7,10 +7,11 @@ Version 2: the marker's transaction version (KIP-1228), which decides which prod
 
 from typing import Any
 
+from odradek.broker.cooperation import Steps, at_once, in_turns
 from odradek.broker.parts import HasTransactions
 from odradek.broker.serving.context import RequestContext
 from odradek.broker.transactions.marker_writes import Marker, Results
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional
 
 
@@ -20,7 +21,8 @@ async def handle(broker: HasTransactions, context: RequestContext, message: Any)
     As in Kafka, markers of one producer for one partition share one error.
     """
     del context
-    return _answer(await broker.transactions.marker_writer.write(map(_marker, message.markers)))
+    results = await broker.transactions.marker_writer.write(map(_marker, message.markers))
+    return await in_turns(_answer(results))
 
 
 def _marker(marker: Any) -> Marker:
@@ -43,19 +45,17 @@ def refuse(message: Any, error: KafkaError) -> dict[str, Any]:
     results: Results = {}
     for marker in message.markers:
         results.setdefault(marker.producer_id, {}).update(dict.fromkeys(_partitions(marker), error.code))
-    return _answer(results)
+    return at_once(_answer(results))
 
 
-def _answer(results: Results) -> dict[str, Any]:
-    return {
-        "markers": [
-            {"producer_id": producer_id, "topics": _by_topic(errors)} for producer_id, errors in results.items()
-        ]
-    }
-
-
-def _by_topic(errors: dict[TopicPartition, ErrorCode]) -> list[dict[str, Any]]:
-    topics: dict[str, list[dict[str, Any]]] = {}
-    for (topic, number), error in errors.items():
-        topics.setdefault(topic, []).append({"partition_index": number, "error_code": error})
-    return [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]
+def _answer(results: Results) -> Steps[dict[str, Any]]:
+    markers = []
+    for producer_id, errors in results.items():
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for (topic, number), error in errors.items():
+            topics.setdefault(topic, []).append({"partition_index": number, "error_code": error})
+            yield 1
+        named = [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]
+        markers.append({"producer_id": producer_id, "topics": named})
+        yield 1
+    return {"markers": markers}

@@ -17,7 +17,8 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from odradek.broker.serving.api_permissions import PERMISSIONS, Permission
+from odradek.broker.cooperation import Steps
+from odradek.broker.serving.api_permissions import PERMISSIONS, Permission, request_permissions
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.runtime.rate_limited_log import RateLimitedLog
@@ -45,6 +46,7 @@ _MOST_LINES: Final = 10
 """Refusals of one principal and operation that are logged in a minute."""
 _MOST_REMEMBERED: Final = 1000
 """Limit of the names that a session remembers for an API's operation; a client may name topics that do not exist."""
+_NAMES_AT_ONCE: Final = 64
 _NONE: Final[frozenset[str]] = frozenset()
 _OPERATIONS: Final = {
     ResourceType.TOPIC: TOPIC_OPERATIONS,
@@ -135,7 +137,7 @@ class Admission:
             raise refusal
         if self.allows_all:
             return
-        permissions = PERMISSIONS[ApiKey(context.api_key)].request
+        permissions = request_permissions(context.api_key, context.api_version)
         if not permissions:
             return
         group_id = str(getattr(message, "group_id", ""))
@@ -197,6 +199,25 @@ class Admission:
             self._log_refusals(context, islice(refused.values(), _MOST_LINES))
         if len(allowed) + len(wanted) <= _MOST_REMEMBERED:
             allowed.update(name for name in wanted if name not in refused)
+        return frozenset(refused)
+
+    def denied_in_steps(
+        self,
+        context: "RequestContext",
+        operation: AclOperation,
+        resource_type: ResourceType,
+        names: Iterable[str],
+        *,
+        quietly: bool = False,
+    ) -> Steps[frozenset[str]]:
+        """Do as `denied`, in steps: for names whose number is not limited."""
+        if self.allows_all:
+            return _NONE
+        refused: set[str] = set()
+        each = iter(dict.fromkeys(names))
+        while some := tuple(islice(each, _NAMES_AT_ONCE)):
+            refused |= self.denied(context, operation, resource_type, some, quietly=quietly)
+            yield 2 * len(some)
         return frozenset(refused)
 
     def _allowed(self, session: "Session", key: tuple[int, AclOperation, ResourceType]) -> set[str]:

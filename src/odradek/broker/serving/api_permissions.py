@@ -119,3 +119,18 @@ PERMISSIONS: Final[Mapping[ApiKey, ApiPermissions]] = {
     ApiKey.LIST_CONFIG_RESOURCES: ApiPermissions(request=(Permission(AclOperation.DESCRIBE_CONFIGS, _CLUSTER),)),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ApiPermissions(items=(_DESCRIBE_TOPIC,)),
 }
+_BROKERS_FROM: Final = 4
+"""The version of AddPartitionsToTxn from which only brokers may send it."""
+
+
+def request_permissions(api_key: int, version: int) -> tuple[Permission, ...]:
+    """Return the permissions of which a principal needs one for the request as a whole."""
+    if api_key == ApiKey.ADD_PARTITIONS_TO_TXN and version >= _BROKERS_FROM:
+        return (_CLUSTER_ACTION,)
+    return PERMISSIONS[ApiKey(api_key)].request
+
+
+def is_decided_by_header(api_key: int, version: int) -> bool:
+    """Return whether a request as a whole needs a permission on the cluster, and not on what its body names."""
+    permissions = request_permissions(api_key, version)
+    return bool(permissions) and all(each.resource_type is _CLUSTER for each in permissions)

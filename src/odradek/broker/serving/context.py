@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct, field
 
 from odradek.broker.authentication.session_authentication import SessionAuthentication
+from odradek.broker.cooperation import Steps
 from odradek.broker.serving.admission import Admission, authorization_error
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.headers import RequestHeader
@@ -123,6 +124,12 @@ class RequestContext(NamedTuple):
     ) -> frozenset[str]:
         """Return those of `names` on which the principal may not do the operation; log them unless `quietly`."""
         return self.session.admission.denied(self, operation, resource_type, names, quietly=quietly)
+
+    def denied_in_steps(
+        self, operation: AclOperation, resource_type: ResourceType, names: Iterable[str], *, quietly: bool = False
+    ) -> Steps[frozenset[str]]:
+        """Do as `denied`, in steps: for names whose number is not limited."""
+        return self.session.admission.denied_in_steps(self, operation, resource_type, names, quietly=quietly)
 
     def authorized_operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
         """Return the bit field of the operations that the principal may do on the resource (KIP-430)."""

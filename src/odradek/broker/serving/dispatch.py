@@ -1,5 +1,7 @@
 """The dispatcher: it calls the handler of a request's API, and makes a reply of the handler's result.
 
+No request holds the event loop: bodies above `LARGE_BYTES` are decoded, and wide responses encoded, by the worker, and
+a handler that is a generator works in turns (`broker.cooperation`). Smaller requests are served at once.
 A handler is imported with its codecs when its API is first requested. A malformed request, a bug in a handler, or an
 import without a free file descriptor is logged and closes the request's connection. No exception of a handler leaves
 this module. The next request repeats a failed import.
@@ -7,16 +9,20 @@ this module. The next request repeats a failed import.
 
 import asyncio
 import importlib
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from types import GeneratorType
 from typing import Any, Final
 
 from odradek.broker.authentication.session_authentication import AUTHENTICATION
+from odradek.broker.cooperation import LARGE_BYTES, TURN, Steps, in_turns, one_turn
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.serving.admission import Admission
+from odradek.broker.serving.api_permissions import is_decided_by_header
 from odradek.broker.serving.apis import HANDLERS, PIPELINED, Api, apis
 from odradek.broker.serving.client_quotas import ClientQuotas
 from odradek.broker.serving.context import RequestContext, Session, WhenDone, decoded_bytes
-from odradek.broker.serving.responses import message_frame, refusal
+from odradek.broker.serving.responses import message_frame, names_entries, refusal
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey
@@ -25,6 +31,7 @@ from odradek.protocol.messages.message_codec import decode_request as decode
 from odradek.protocol.messages.message_codec import metered_request_decoder, response_encoder
 from odradek.protocol.primitives import Meter
 from odradek.runtime.shortages import is_out_of_descriptors
+from odradek.runtime.threads import Worker
 from odradek.wire import LATER, NO_REPLY, Buffers, Connection, PendingReply, Reply
 
 _LONGEST_CLIENT_ID: Final = 100
@@ -48,18 +55,20 @@ class Dispatcher:
         counters: BrokerCounters,
         admission: Admission,
         quotas: ClientQuotas,
+        worker: Worker,
         *,
         is_own_command: Callable[[bytes], bool],
     ) -> None:
         self._broker = broker
         self._metadata = metadata
-        self._counters = counters
-        self._admission = admission
+        self.counters = counters
+        self.admission = admission
         self._quotas = quotas
-        self._is_own_command = is_own_command
+        self.worker = worker
+        self.is_own_command = is_own_command
         self._serves_controller = False
         self._serves_clients = False
-        self._counts_errors = False
+        self.counts_errors = False
         self._handlers: dict[tuple[int, int], Handler] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -73,7 +82,7 @@ class Dispatcher:
 
     def count_errors(self) -> None:
         """Count the error codes in responses from now on."""
-        self._counts_errors = True
+        self.counts_errors = True
 
     def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
         """Serve one frame as `wire.Service` says. Requests of `PIPELINED` APIs may overlap, others are served alone."""
@@ -93,7 +102,7 @@ class Dispatcher:
                 connection.hold()
                 return LATER
             context = RequestContext(header, session)
-            if header.api_key in self._admission.postponed_apis or self._quotas.are_set:
+            if header.api_key in self.admission.postponed_apis or self._quotas.are_set:
                 return self._serve_guarded(context, frame)
             handler = self._handlers.get((header.api_key, header.api_version)) or self._find_handler(header, session)
             return handler(self._broker, context, frame)
@@ -112,7 +121,7 @@ class Dispatcher:
         if quotas.is_muted(session.connection):
             session.connection.hold()
             return LATER
-        if context.api_key in self._admission.postponed_apis and not self._admission.is_due(context, frame):
+        if context.api_key in self.admission.postponed_apis and not self.admission.is_due(context, frame):
             return LATER
         charge = quotas.begin(context, size)
         key = context.api_key, context.api_version
@@ -120,13 +129,18 @@ class Dispatcher:
         reply = handler(self._broker, context, frame)
         return reply if charge is None or reply is LATER else charge.apply(reply)
 
+    @property
+    def most_request_entries(self) -> int:
+        """The limit of a client's request (`BrokerConfig.most_request_entries`)."""
+        return self._metadata.config.most_request_entries
+
     def answer_later(
         self,
         context: RequestContext,
         answer: Coroutine[Any, Any, Buffers],
         meter: Meter,
         *,
-        handler: Coroutine[Any, Any, Any] | None = None,
+        handler: Coroutine[Any, Any, Any] | Steps[Any] | None = None,
     ) -> PendingReply:
         """Run `answer` as a task, and return a reply for its result. Later requests of the connection wait for it.
 
@@ -148,7 +162,7 @@ class Dispatcher:
 
     def kill(self) -> None:
         """Cancel the tasks of unanswered requests, and the checks of `Admission`."""
-        self._admission.stop()
+        self.admission.stop()
         for task in tuple(self._tasks):
             task.cancel()
 
@@ -162,7 +176,7 @@ class Dispatcher:
         api = apis().get(header.api_key)
         if api is not None and header.api_version in api.served:
             module = _import_handler(api)
-            handler = module.handle if api.raw else self._message_handler(api, header.api_version, module)
+            handler = module.handle if api.raw else _MessageHandler(self, api, header.api_version, module)
             self._handlers[header.api_key, header.api_version] = handler
             return handler
         if api is not None and api.key == ApiKey.API_VERSIONS:
@@ -170,55 +184,131 @@ class Dispatcher:
             return newer
         raise KafkaError(ErrorCode.unsupported_version, _unserved(api, header, session))
 
-    def _message_handler(self, api: Api, version: int, module: Any) -> Handler:
-        """Return a function that decodes a frame, authorizes the request, and calls `module.handle` with the message.
 
-        `module.refuse`, or else `error_responses`, makes the response to an unauthorized request.
-        """
-        key = api.key
-        handle: Callable[..., Any] = module.handle
-        refuse: Callable[[Any, KafkaError], dict[str, Any]] | None = getattr(module, "refuse", None)
-        is_guarded = self._admission.may_refuse
-        metered_request_decoder(key, version)
-        response_encoder(key, version)  # at once: a request must not fail for lack of its encoder after it was executed
+class _MessageHandler:
+    """Decodes the frames of one API and version, authorizes the requests, and calls `module.handle` with the messages.
 
-        def encode(context: RequestContext, answer: dict[str, Any]) -> Buffers:
-            if self._counts_errors:
-                from odradek.broker.serving.response_errors import count_errors
+    If the header decides, a request is authorized before its body is decoded. `module.refuse`, or else
+    `error_responses`, makes the response to an unauthorized request.
+    """
 
-                count_errors(self._counters, context.header, answer)
-            return message_frame(context.header, answer)
+    def __init__(self, dispatcher: Dispatcher, api: Api, version: int, module: Any) -> None:
+        self._dispatcher = dispatcher
+        self._key, self._version = api.key, version
+        self._is_command = api.key in CONTROLLER_VERSIONS
+        self._handle: Callable[..., Any] = module.handle
+        self._refuse: Callable[[Any, KafkaError], dict[str, Any]] | None = getattr(module, "refuse", None)
+        self._is_guarded = dispatcher.admission.may_refuse
+        self._is_early = self._is_guarded and is_decided_by_header(api.key, version)
+        metered_request_decoder(api.key, version)
+        # At once: a request must not fail for lack of its encoder after it was executed.
+        response_encoder(api.key, version)
 
-        async def encode_later(context: RequestContext, answer: Coroutine[Any, Any, dict[str, Any]]) -> Buffers:
-            return encode(context, await answer)
+    def __call__(self, broker: object, context: RequestContext, frame: memoryview) -> Reply:
+        """Serve one request."""
+        dispatcher = self._dispatcher
+        body = bytes(frame[context.header.body_offset :])
+        is_large = len(body) > LARGE_BYTES
+        if self._is_early:
+            try:
+                context.check_request(None)
+            except KafkaError as error:
+                if is_large:
+                    return dispatcher.answer_later(context, self._refuse_large(context, body, error), Meter(0))
+                return self._encode(context, self._refusal_of_unread(context, body, error))
+        # A controller's command may have an entry for each partition, so it is not limited.
+        is_unlimited = self._is_command and dispatcher.is_own_command(body)
+        meter = Meter(len(body) if is_unlimited else dispatcher.most_request_entries)
+        if is_large:
+            return dispatcher.answer_later(context, self._serve_large(broker, context, body, meter), meter)
+        answer = self._begin(broker, context, decode(self._key, self._version, body, meter=meter))
+        if isinstance(answer, WhenDone):
+            future, to_message = answer
+            if not future.done():
+                reply = _exclusive_reply(meter)
+                future.add_done_callback(
+                    lambda done: _settle(context, reply, lambda: self._encode(context, to_message(done)))
+                )
+                return reply
+            answer = to_message(future)
+        if isinstance(answer, dict):
+            return self._encode(context, answer)
+        return dispatcher.answer_later(context, self._encode_later(context, answer), meter, handler=answer)
 
-        def serve(broker: object, context: RequestContext, frame: memoryview) -> Reply:
-            body = bytes(frame[context.header.body_offset :])
-            is_command = key in CONTROLLER_VERSIONS and self._is_own_command(body)
-            # A controller's command may have an entry for each partition, so it is not limited.
-            meter = Meter(len(body) if is_command else self._metadata.config.most_request_entries)
-            message = decode(key, version, body, meter=meter)
-            if is_guarded:
-                try:
-                    context.check_request(message)
-                except KafkaError as error:
-                    refused = refuse(message, error) if refuse else refusal(context.header, message, error)
-                    return encode(context, refused)
-            answer = handle(broker, context, message)
-            if isinstance(answer, WhenDone):
-                future, to_message = answer
-                if not future.done():
-                    reply = _exclusive_reply(meter)
-                    future.add_done_callback(
-                        lambda done: _settle(context, reply, lambda: encode(context, to_message(done)))
-                    )
-                    return reply
-                answer = to_message(future)
-            if isinstance(answer, dict):
-                return encode(context, answer)
-            return self.answer_later(context, encode_later(context, answer), meter, handler=answer)
+    def _begin(self, broker: object, context: RequestContext, message: Any) -> Any:
+        """Return the response, or what `_encode_later` makes it of."""
+        if self._is_guarded and not self._is_early:
+            try:
+                context.check_request(message)
+            except KafkaError as error:
+                return self._refusal(context, message, error)
+        answer = self._handle(broker, context, message)
+        if isinstance(answer, GeneratorType):
+            done = one_turn(answer)
+            return answer if done is None else done[0]
+        return answer
 
-        return serve
+    async def _serve_large(self, broker: object, context: RequestContext, body: bytes, meter: Meter) -> Buffers:
+        decoding = self._dispatcher.worker.submit(lambda: decode(self._key, self._version, body, meter=meter))
+        message = await decoding
+        context.session.connection.count_decoded(decoded_bytes(meter))
+        return await self._encode_later(context, self._begin(broker, context, message))
+
+    # ---- responses ----------------------------------------------------------------------------------------------
+
+    def _encode(self, context: RequestContext, answer: dict[str, Any]) -> Buffers:
+        if self._dispatcher.counts_errors:
+            from odradek.broker.serving.response_errors import count_errors
+
+            count_errors(self._dispatcher.counters, context.header, answer)
+        return message_frame(context.header, answer)
+
+    async def _encode_later(self, context: RequestContext, answer: Any) -> Buffers:
+        if isinstance(answer, GeneratorType):
+            answer = await in_turns(answer)
+        elif isinstance(answer, Coroutine):
+            answer = await answer
+        if isinstance(answer, WhenDone):
+            await asyncio.wait((answer.future,))
+            answer = answer.message(answer.future)
+        if not is_wide(answer):
+            return self._encode(context, answer)
+        from odradek.broker.serving.response_errors import error_codes
+
+        buffers, errors = await self._dispatcher.worker.submit(
+            lambda: (message_frame(context.header, answer), Counter(error_codes(self._key, self._version, answer)))
+        )
+        if self._dispatcher.counts_errors:
+            for code, count in errors.items():
+                self._dispatcher.counters.erred(self._key, code, count)
+        return buffers
+
+    def _refusal(self, context: RequestContext, message: Any, error: KafkaError) -> dict[str, Any]:
+        return self._refuse(message, error) if self._refuse else refusal(context.header, message, error)
+
+    def _refusal_of_unread(self, context: RequestContext, body: bytes, error: KafkaError) -> dict[str, Any]:
+        """Return the response to an unauthorized request, which is decoded if the response has its entries."""
+        message = None
+        if self._refuse or names_entries(self._key, self._version):
+            message = decode(self._key, self._version, body, meter=Meter(self._dispatcher.most_request_entries))
+        return self._refusal(context, message, error)
+
+    async def _refuse_large(self, context: RequestContext, body: bytes, error: KafkaError) -> Buffers:
+        answer = await self._dispatcher.worker.submit(lambda: self._refusal_of_unread(context, body, error))
+        return await self._encode_later(context, answer)
+
+
+def is_wide(message: Mapping[str, Any]) -> bool:
+    """Return whether the lists of a response have more items than are encoded in one turn."""
+    left, structs = TURN, [message]
+    while structs:
+        for value in structs.pop().values():
+            if isinstance(value, list | tuple):
+                left -= len(value)
+                if left < 0:
+                    return True
+                structs += [each for each in value if isinstance(each, dict)]
+    return False
 
 
 def _is_of_controller(api_key: int, session: Session) -> bool:

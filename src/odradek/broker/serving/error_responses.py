@@ -76,6 +76,11 @@ def error_response(api_key: ApiKey, version: int, request: Any, error: ErrorCode
     return message if response.has_error_code else response.struct(response_type, request, named=False)
 
 
+def names_entries(api_key: ApiKey, version: int) -> bool:
+    """Return whether a response with an authorization error has the entries of the request."""
+    return api_key in _WITHIN | _EVERYWHERE or not _codes(load_response_schema(api_key, version))
+
+
 class _Response:
     """Builds a response. `has_error_code`: whether it has the error code; `is_complete`: it has all inner structs."""
 

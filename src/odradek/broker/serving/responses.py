@@ -37,6 +37,13 @@ def refusal(header: RequestHeader, request: Any, error: KafkaError) -> dict[str,
     return error_response(ApiKey(header.api_key), header.api_version, request, error.code, str(error))
 
 
+def names_entries(api_key: int, version: int) -> bool:
+    """Return whether a `refusal` depends on the request's entries."""
+    from odradek.broker.serving.error_responses import names_entries  # its imports are slow, and rarely needed
+
+    return names_entries(ApiKey(api_key), version)
+
+
 def counted_refusal(counters: BrokerCounters, header: RequestHeader, request: Any, error: KafkaError) -> Buffers:
     """Return the frame of a `refusal`, and count its errors: for handlers of frames, which count their own."""
     from odradek.broker.serving.response_errors import count_errors  # its imports are slow, and rarely needed

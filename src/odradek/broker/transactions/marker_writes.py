@@ -6,6 +6,7 @@ from functools import partial
 
 from msgspec import Struct
 
+from odradek.broker.cooperation import cooperatively
 from odradek.broker.replication.partition import ACKS_ALL
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -45,9 +46,9 @@ class MarkerWriter:
         """
         writes = _Writes()
         now_ms = self._clock.now_ms()
-        for marker in markers:
-            for topic_partition in marker.partitions:
-                self._begin(writes, marker, topic_partition, now_ms)
+        named = ((marker, topic_partition) for marker in markers for topic_partition in marker.partitions)
+        async for marker, topic_partition in cooperatively(named, lambda _: 8):
+            self._begin(writes, marker, topic_partition, now_ms)
         return await writes.finished()
 
     def _begin(self, writes: "_Writes", marker: Marker, topic_partition: TopicPartition, now_ms: int) -> None:

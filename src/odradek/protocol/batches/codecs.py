@@ -35,6 +35,13 @@ _ZSTD_BLOCK_BYTES: Final = 128 << 10
 _ZSTD_LEVEL: Final = 3
 _LZ4_LEVEL: Final = 9
 _LZ4_HIGH_LEVELS: Final = range(2, 13)
+_MOST_PIECES: Final = 16 << 10
+"""Limit of the gzip members, blocks and frames of one batch, of which each costs time, however small it is.
+
+Kafka's clients write one member or frame, and blocks of 32 KiB and more: so many blocks hold twice
+`MAX_DECOMPRESSED_BYTES`. Members are limited to `_MOST_MEMBERS`, as zlib copies the rest of the data for each.
+"""
+_MOST_MEMBERS: Final = 16
 _SKIPPABLE: Final = range(0x184D2A50, 0x184D2A60)
 _UINT32: Final = struct.Struct("<I")
 _INT32: Final = struct.Struct(">i")
@@ -77,10 +84,12 @@ def _decompress_into(module: Any, data: Buffer, bound: int, max_bytes: int) -> m
 
 
 def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
-    members = []
+    members: list[bytes] = []
     room = max_bytes
     rest: Buffer = data
     while rest:
+        if len(members) == _MOST_MEMBERS:
+            raise ValueError(f"it has more than {_MOST_MEMBERS} gzip members")
         decompressor = zlib.decompressobj(wbits=31)
         members.append(decompressor.decompress(rest, room + 1))
         room -= len(members[-1])
@@ -115,6 +124,7 @@ def _decompress_snappy(data: memoryview, max_bytes: int) -> memoryview:
                 raise ValueError("a block is longer than the data")
             blocks.append(data[position : position + size])
             position += size
+            _count(len(blocks))
     sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
     total = sum(sizes)
     if total > max_bytes:
@@ -160,10 +170,12 @@ def _compress_lz4_block(block: Buffer, level: int) -> bytes:
 
 def _lz4_bound(data: Buffer) -> int:
     """Return an upper bound of the decompressed size, from the block headers: Java's frames have no content size."""
-    total = position = 0
+    total = position = pieces = 0
     while position < len(data):
         (magic,) = _UINT32.unpack_from(data, position)
         position += 4
+        pieces += 1
+        _count(pieces)
         if magic in _SKIPPABLE:
             position += 4 + _UINT32.unpack_from(data, position)[0]
             continue
@@ -175,6 +187,8 @@ def _lz4_bound(data: Buffer) -> int:
         while (size := _UINT32.unpack_from(data, position)[0]) != 0:
             # A block of n bytes decompresses to at most 255 n: a match costs at least a byte per 255 bytes.
             size &= ~_LZ4_STORED
+            pieces += 1
+            _count(pieces)
             total += min(block_bytes, size * 255)
             position += 4 + size + (4 if flags & 0x10 else 0)
         position += 4 + (4 if flags & 0x04 else 0)
@@ -183,10 +197,12 @@ def _lz4_bound(data: Buffer) -> int:
 
 def _zstd_bound(data: Buffer) -> int:
     """Return an upper bound of the decompressed size, from the headers of frames and blocks."""
-    total = position = 0
+    total = position = pieces = 0
     while position < len(data):
         (magic,) = _UINT32.unpack_from(data, position)
         position += 4
+        pieces += 1
+        _count(pieces)
         if magic in _SKIPPABLE:
             position += 4 + _UINT32.unpack_from(data, position)[0]
             continue
@@ -197,7 +213,8 @@ def _zstd_bound(data: Buffer) -> int:
         size_bytes = (int(single_segment), 2, 4, 8)[descriptor >> 6]
         position += 1 + (not single_segment) + (0, 1, 2, 4)[descriptor & 3]
         content_size = int.from_bytes(data[position : position + size_bytes], "little")
-        position, bound = _walk_zstd_blocks(data, position + size_bytes)
+        position, bound, blocks = _walk_zstd_blocks(data, position + size_bytes)
+        pieces += blocks
         position += 4 if descriptor & 0x04 else 0
         if size_bytes:
             bound = min(bound, content_size + 256 if size_bytes == 2 else content_size)
@@ -205,17 +222,24 @@ def _zstd_bound(data: Buffer) -> int:
     return total
 
 
-def _walk_zstd_blocks(data: Buffer, position: int) -> tuple[int, int]:
-    """Return `(position after the frame's last block, upper bound of the frame's decompressed size)`."""
-    bound = 0
+def _walk_zstd_blocks(data: Buffer, position: int) -> tuple[int, int, int]:
+    """Return the position after the frame's last block, a bound of the decompressed size, and the number of blocks."""
+    bound = blocks = 0
     while True:
+        blocks += 1
+        _count(blocks)
         header = data[position] | data[position + 1] << 8 | data[position + 2] << 16
         position += 3
         kind, size = (header >> 1) & 3, header >> 3
         bound += _ZSTD_BLOCK_BYTES if kind == 2 else size
         position += 1 if kind == 1 else size
         if header & 1:
-            return position, bound
+            return position, bound, blocks
+
+
+def _count(pieces: int) -> None:
+    if pieces > _MOST_PIECES:
+        raise ValueError(f"it has more than {_MOST_PIECES} blocks and frames")
 
 
 def _too_large(max_bytes: int) -> DecompressedSizeError:

@@ -24,6 +24,18 @@ from odradek.testing.simulation.trace import Trace
 T = TypeVar("T")
 
 
+class InlineWorker:
+    """A `Worker` that runs the work at once: nothing happens beside a simulation's event loop."""
+
+    def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        try:
+            future.set_result(work())
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
 class Simulation:
     """A loop, a network and hosts with disks, all driven by `seed`. Disks stay when `run` is called again.
 
@@ -54,6 +66,7 @@ class Simulation:
                 disk=self.disk(host),
                 network=self.network.host(host),
                 ticker=NoTicker(),
+                worker=InlineWorker(),
             )
         return self._runtimes[host]
 

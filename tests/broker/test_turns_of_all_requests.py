@@ -1,0 +1,106 @@
+"""No request makes its broker do more than a few entries' work before other tasks of the event loop may run."""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Final
+
+import pytest
+from widest_requests import TOPIC, wide_requests
+
+from odradek.broker.serving.apis import apis
+from odradek.protocol.api import ApiKey
+from odradek.protocol.messages.message_codec import encode_request
+from odradek.testing.simulation import loop as virtual_loop
+from odradek.testing.simulation.simulation import InlineWorker
+from odradek.testing.world import World
+from tests.scenes import in_world
+
+ENTRIES: Final = 4500
+MOST_CALLS: Final = 8 * ENTRIES
+"""Function calls of one callback: it may hash all entries, and not handle them, which takes tens of calls for each."""
+CONFIG: Final = {
+    "auto.create.topics.enable": "false",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+SECURED: Final = {
+    **CONFIG,
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:admin",
+}
+LATER: Final = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.API_VERSIONS, ApiKey.PRODUCE, ApiKey.FETCH}
+
+
+class Calls:
+    """Counts the function calls in each callback of the broker, without those of its worker."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.most = self._now = 0
+        run, submit = virtual_loop._Handle.run, InlineWorker.submit
+
+        def counted(handle: Any) -> None:
+            if handle.host != "broker":
+                run(handle)
+                return
+            self._now = 0
+            sys.setprofile(self._count)
+            try:
+                run(handle)
+            finally:
+                sys.setprofile(None)
+                self.most = max(self.most, self._now)
+
+        def uncounted(worker: InlineWorker, work: Callable[[], Any]) -> Any:
+            sys.setprofile(None)
+            try:
+                return submit(worker, work)
+            finally:
+                sys.setprofile(self._count)
+
+        monkeypatch.setattr(virtual_loop._Handle, "run", counted)
+        monkeypatch.setattr(InlineWorker, "submit", uncounted)
+
+    def _count(self, frame: FrameType, event: str, arg: object) -> None:
+        del frame, arg
+        self._now += event == "call"
+
+
+async def _wide_turns(world: World, api: ApiKey, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Send each of the API's widest requests; return those with a callback of too many calls."""
+    last = apis()[api].served.stop - 1
+    calls, slow = Calls(monkeypatch), {}
+    for version in (3, last) if api is ApiKey.ADD_PARTITIONS_TO_TXN else (last,):
+        for path, message in wide_requests(api, version, ENTRIES):
+            client = await world.client()
+            body = encode_request(api, version, message)
+            calls.most = 0
+            client.send(api, body, version)
+            assert await client.receive() is not None, path
+            if calls.most > MOST_CALLS:
+                slow[f"{version} {path}"] = calls.most
+            client.close()
+    return slow
+
+
+@pytest.mark.parametrize("api", [ApiKey(key) for key in apis() if key not in LATER])
+@in_world(CONFIG)
+async def test_the_widest_requests_are_served_in_turns(
+    world: World, api: ApiKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await world.client()
+    await client.create_topic(TOPIC, 3)
+    for key_type, key in ((0, "g"), (1, "id")):
+        await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": key_type, "coordinator_keys": [key]}, 4)
+    await world.pass_time(2)
+    assert not await _wide_turns(world, api, monkeypatch)
+
+
+@pytest.mark.parametrize("api", [ApiKey(key) for key in apis() if key not in LATER])
+@in_world(SECURED)
+async def test_the_widest_requests_are_refused_in_turns(
+    world: World, api: ApiKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not await _wide_turns(world, api, monkeypatch)

@@ -67,7 +67,7 @@ async def open_page(
         from odradek.stores import open_reader  # imported here: most pages need no SQLite
 
     requires_login = login or not (is_loopback(host) or allow_anonymous_network)
-    for each, _ in [(client, None), *(clusters or {}).values()][bool(clusters) :]:
+    for each in [settings for settings, _ in clusters.values()] if clusters else [client]:
         check_exposure(host, each, has_tls=tls is not None, requires_login=requires_login)
     if metadata is not None and requires_login:
         raise ConfigurationError(

@@ -79,7 +79,7 @@ async def _accepted(candidates: Sequence[Mapping[str, Any]]) -> Mapping[str, Any
     if len(set(refusals)) == 1:  # such as a certificate that is not trusted
         raise AuthenticationError(refusals[0])
     mechanisms = ", ".join(each["sasl_mechanism"] for each in candidates)
-    raise AuthenticationError(f"the user or the password is wrong, or it offers none of {mechanisms}")
+    raise AuthenticationError(f"the user or the password is wrong, or the cluster offers none of {mechanisms}")
 
 
 async def log_out(session: Session, sessions: Sessions, port: str) -> Response:

@@ -21,7 +21,7 @@ from odradek.page.view import PageRequest
 
 _SILENT_S: Final = 4.5
 _CLOSE_S: Final = 2.0
-"""The silence that counts before a request: looks may be further apart than a second."""
+"""The longest silence before a request that counts: looks may be further apart."""
 _UNWATCHED_S: Final = 15.0
 """After a longer time without a look, an answer that was missing then says nothing about now."""
 SLOW_INTERVALS: Final = 5

@@ -30,7 +30,7 @@ _VERSIONS_S: Final = 60.0
 _GROUPS_S: Final = 1.0
 """Limit of the wait for the groups that rebalance: a broker that has just died is still in the metadata."""
 _GROUPS_SILENT_S: Final = 0.2
-"""The same while a broker is known not to answer."""
+"""Limit of the wait for groups while a broker is known not to answer."""
 _GROUPS_EVERY_S: Final = 2.0
 _MOST_GROUPS: Final = 5
 """Limit of the groups of each kind that are shown."""

@@ -13,7 +13,7 @@ from bench.cluster_comparisons import BROKERS, ClusterBench
 from bench.measure import Row, print_rows
 from bench.peers.clusters import ClusterSide, kafka_cluster_side, odradek_cluster_side
 from bench.progress import progress
-from odradek.cli.common import key_and_value
+from odradek.cli.checks import key_and_value
 
 F = TypeVar("F", bound=Callable[..., Any])
 PEERS: Final[dict[str, Callable[[], ClusterSide]]] = {"kafka": kafka_cluster_side}

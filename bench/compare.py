@@ -19,7 +19,7 @@ from bench.measure import Row, print_rows
 from bench.peers.security import BenchSecurity
 from bench.peers.sides import kafka_side, odradek_side
 from bench.progress import progress
-from odradek.cli.common import key_and_value
+from odradek.cli.checks import key_and_value
 from odradek.model import SecurityProtocol
 
 COMPARISONS: Final[Mapping[str, Callable[[Bench], Iterator[Row]]]] = {

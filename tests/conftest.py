@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 
+from odradek.testing import Cluster
 from odradek.testing.servers.zookeeper import ZookeeperServer, find_zookeeper
 from tests.left_behind import close_all, compile_tests, end_processes_with_this_one, log_of_librdkafka
 
@@ -242,3 +243,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def _seed_of(config: pytest.Config) -> int:
     drawn = config.getoption("randomly_seed", default=0)
     return int(os.environ.get("ODRADEK_SEED") or (drawn if isinstance(drawn, int) else 0))  # a word: -p no:randomly
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Cluster]:
+    """Start one broker for the whole session, with the rebalance journal, which the plugin's broker does not have."""
+    with Cluster(brokers=1, config={"group.rebalance.journal.enable": "true"}) as cluster:
+        yield cluster

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from odradek.clients import Producer
 from odradek.clients.cluster import NoBrokerError, open_cluster
 from odradek.clients.retry import retrying
-from odradek.model import ErrorCode, KafkaError
+from odradek.model import ErrorCode, KafkaError, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.testing import Simulation
 from odradek.testing.world import World
@@ -53,3 +54,32 @@ def test_a_late_response_and_an_error_that_lasts_are_named_once(lines: pytest.Lo
         assert lines.messages[1:].count("broker broker:9092 has not answered LIST_GROUPS yet") == 1
 
     World(0).play(scene)
+
+
+def test_a_topic_that_is_not_created_is_named_once(lines: pytest.LogCaptureFixture) -> None:
+    async def scene(world: World) -> None:
+        settings = {"max_block_ms": 8_000, "allow_auto_create_topics": False}
+        async with Producer(world.servers, runtime=world.simulation.runtime("client"), **settings) as producer:
+            with pytest.raises(KafkaError):
+                await producer.send("nosuch", b"x")
+
+    World(0).play(scene)
+    assert [line for line in lines.messages if "nosuch" in line] == lines.messages[:1]
+    assert lines.messages[0].endswith("; trying again")
+
+
+def test_a_producer_without_memory_says_for_what_it_waits(lines: pytest.LogCaptureFixture) -> None:
+    async def scene(world: World) -> None:
+        await world.create_topic("t", 1)
+        settings = {"max_block_ms": 5_000, "buffer_memory": 10, "linger_ms": 0}
+        async with Producer(world.servers, runtime=world.simulation.runtime("client"), **settings) as producer:
+            await (await producer.send("t", b"x"))
+            world.simulation.network.partition(["client"], ["broker"])
+            await producer.send("t", b"x" * 100)
+            with pytest.raises(UnavailableError):
+                await producer.send("t", b"x" * 100)
+            world.simulation.network.heal()
+
+    World(0).play(scene)
+    assert sum(line.startswith("waiting for room for a record: ") for line in lines.messages) == 1
+    assert sum("has not answered PRODUCE yet" in line for line in lines.messages) == 1

@@ -10,5 +10,5 @@ from odradek.testing import Cluster
 @pytest.fixture(scope="session")
 def servers() -> Iterator[str]:
     """The address of a broker."""
-    with Cluster(brokers=1) as cluster:
+    with Cluster(brokers=1, config={"group.rebalance.journal.enable": "true"}) as cluster:
         yield cluster.bootstrap_servers

@@ -172,7 +172,8 @@ def test_a_long_list_of_partitions_is_cut_and_says_by_how_many() -> None:
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_one_clear_sentence(arguments: tuple[str, ...], message: str) -> None:
-    error = lab("assign", *arguments, code=1)
+    usage, error = lab("assign", *arguments, code=2).split("\nError: ")
+    assert usage.startswith("Usage: ")
     assert message in error
     assert len(error.splitlines()) == 1
 

@@ -147,3 +147,12 @@ async def _lead() -> int:
 
 def test_async_with_starts_several_brokers_beside_the_callers_loop():
     assert asyncio.run(_lead()) == 1
+
+
+def test_a_group_of_a_cluster_adds_no_topic_but_that_of_its_offsets():
+    """The rebalance journal, which `serve` and `up` have, would surprise a test that lists topics."""
+    with Cluster(brokers=1) as cluster:
+        cluster.create_topic("t")
+        write(cluster, "t", 0, "a")
+        assert read(cluster, "t", 1) == {"a"}
+        assert set(AdminClient(settings(cluster)).list_topics(timeout=DEADLINE_S).topics) == {"t", "__consumer_offsets"}

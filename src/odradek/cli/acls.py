@@ -119,14 +119,14 @@ def add(
     deny: bool,
     host: str,
 ) -> None:
-    r"""Allow PRINCIPAL the OPERATION on RESOURCE, which is TYPE:NAME.
+    """Allow PRINCIPAL the OPERATION on RESOURCE, which is TYPE:NAME.
 
     \b
     odradek acls add User:alice read topic:flights
     odradek acls add User:alice all topic:alice- --prefixed
     odradek acls add User:alice read group:*
     odradek acls add User:alice describe cluster
-    """
+    """  # noqa: D301 - click needs the character
     pattern_type = PatternType.PREFIXED if prefixed else PatternType.LITERAL
     permission_type = AclPermissionType.DENY if deny else AclPermissionType.ALLOW
     entry = AclEntry(principal=str(principal), host=host, operation=operation, permission_type=permission_type)
@@ -171,11 +171,11 @@ def remove(
 @click.option("--host", default="", metavar="ADDRESS", help="The client's address.  [default: one without own ACLs]")
 @cluster_options
 def explain(*, principal: Principal, operation: AclOperation, resource: ResourcePattern, host: str) -> None:
-    r"""Say whether PRINCIPAL may do OPERATION on RESOURCE, which is TYPE:NAME, and which ACL decides.
+    """Say whether PRINCIPAL may do OPERATION on RESOURCE, which is TYPE:NAME, and which ACL decides.
 
     \b
     odradek acls explain User:alice read topic:flights
-    """
+    """  # noqa: D301 - click needs the character
     found = with_admin(lambda client: explain_action(client, principal, operation, resource, host))
     click.echo(found)
     if found.decision.reason is Reason.NO_MATCH:

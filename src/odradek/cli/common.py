@@ -18,6 +18,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from odradek.cli.checks import ADDRESSES, key_and_value
 from odradek.cli.process import until_terminated
 from odradek.cli.profiles import properties_of_profile, timeout_of_environment
 from odradek.cli.tables import table_lines
@@ -66,7 +67,7 @@ def options(*added: Callable[[Any], Any]) -> Callable[[F], F]:
 cluster_options = options(
     click.option(
         "--bootstrap-server", "-b", metavar="HOST:PORT[,…]", expose_value=False,
-        callback=_remember(_BOOTSTRAP_SERVER), help="Brokers to ask first.  [default: localhost:9092]",
+        type=ADDRESSES, callback=_remember(_BOOTSTRAP_SERVER), help="Brokers to ask first.  [default: localhost:9092]",
     ),
     click.option(
         "--command-config", metavar="FILE", expose_value=False, callback=_remember(_COMMAND_CONFIG),
@@ -118,7 +119,10 @@ def client_settings(cls: type[ClientSettings] = ClientSettings, properties: Sequ
     except ConfigurationError as error:
         raise ConfigurationError(f"{place}: {error}") from None
     found |= settings_of_properties(resolved(_read(_chosen(_COMMAND_CONFIG))), *every)
-    found |= settings_of_properties(resolved(settings_of(properties)), cls)
+    try:
+        found |= settings_of_properties(resolved(settings_of(properties)), cls)
+    except ConfigurationError as error:
+        raise click.BadParameter(str(error), param_hint="--property") from None
     if (address := chosen_address()) is not None:
         found["bootstrap_servers"] = address
     return _limits(found, is_admin=cls is ClientSettings) | found
@@ -179,14 +183,6 @@ def cluster_arguments() -> str:
 def admin() -> Admin:
     """Return an `Admin` for the cluster that the command's `cluster_options` name."""
     return Admin(**client_settings())
-
-
-def key_and_value(text: str) -> tuple[str, str]:
-    """Split `KEY=VALUE` into its two texts. Raises `click.BadParameter`."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise click.BadParameter(f"{text!r} is not KEY=VALUE")
-    return key.strip(), value
 
 
 def settings_of(texts: Iterable[str]) -> dict[str, str]:

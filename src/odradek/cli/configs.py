@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 import click
 
 from odradek.cli import CommandGroup
+from odradek.cli.checks import key_and_value
 from odradek.cli.cluster_names import complete_groups, complete_topics
 from odradek.cli.common import (
     cluster_options,
-    key_and_value,
     options,
     print_listing,
     print_rows,

@@ -10,7 +10,7 @@ from msgspec import Struct
 from odradek.cli.cluster_names import complete_topics
 from odradek.cli.common import check_together, chosen_address, client_settings, cluster_options, progress, run
 from odradek.cli.consume_from_tree import TreeSelection, consume_from_tree, tree_selection_options, tree_settings
-from odradek.cli.partition_lists import topic_and_partitions
+from odradek.cli.partition_lists import TOPICS, topic_and_partitions
 from odradek.cli.process import check_output
 from odradek.clients import Consumer, ConsumerRecord
 from odradek.clients.consumer import ConsumerSettings
@@ -60,7 +60,7 @@ Range:      FROM..TO, without the record at TO and with either end missing, or 5
 
 
 @click.command(name="consume", help=_HELP)
-@click.argument("topics", nargs=-1, metavar="TOPIC[:N,…]...", shell_complete=complete_topics)
+@click.argument("topics", nargs=-1, type=TOPICS, metavar="TOPIC[:N,…]...", shell_complete=complete_topics)
 @click.option("--group", "-g", metavar="GROUP", help="Read as a member of this group, and commit.")
 @click.option(
     "--partition",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
+from odradek.cli.checks import TREE_URL
 from odradek.cli.common import client_settings, options, zookeeper_config_option, zookeeper_keys
 from odradek.metadata import paths
 from odradek.presentation.record_formats import Formatter
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from odradek.groups.zookeeper.view import Ownership
 
 tree_selection_options = options(
-    click.option("--zookeeper", metavar="URL", help="Read as a consumer of generation 1, whose group is in this tree."),
+    click.option("--zookeeper", type=TREE_URL, help="Read as a consumer of generation 1, whose group is in this tree."),
     click.option("--threads", type=click.IntRange(1), metavar="N", help="With --zookeeper: streams of each topic."),
     click.option("--whitelist", metavar="REGEX", help="With --zookeeper: all topics with such names, also later ones."),
     click.option("--blacklist", metavar="REGEX", help="With --zookeeper: all topics but those with such names."),

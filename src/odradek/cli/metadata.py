@@ -12,6 +12,7 @@ import click
 from odradek.broker.adoption import AdoptedTopic, Adoption, adopt, identity
 from odradek.broker.cluster.registration.directories import accept_losses, forget_directories
 from odradek.cli import CommandGroup, tree_view, tree_writes
+from odradek.cli.checks import TREE_URL
 from odradek.cli.common import json_line, json_option, zookeeper_config_option, zookeeper_keys
 from odradek.log.names import parse_folder
 from odradek.metadata.nodes import encode_topic_id
@@ -35,7 +36,7 @@ for _each in (tree_view.ls, tree_view.get, tree_view.watch, *_WRITES):
 
 @command.command(name="forget-directory")
 @click.argument("ids", nargs=-1, required=True, metavar="DIRECTORY_ID...")
-@click.option("--metadata", metavar="URL", required=True, help="The tree: the URL of the broker's --metadata.")
+@click.option("--metadata", type=TREE_URL, required=True, help="The tree: the URL of the broker's --metadata.")
 @zookeeper_config_option
 @click.option(
     "--broker-id", type=click.IntRange(min=0), metavar="N", required=True, help="The broker that had the directories."
@@ -53,7 +54,7 @@ def forget_directory(*, ids: Sequence[str], metadata: str, broker_id: int) -> No
 
 @command.command(name="accept-loss")
 @click.argument("partitions", nargs=-1, required=True, metavar="TOPIC-PARTITION...")
-@click.option("--metadata", metavar="URL", required=True, help="The tree: the URL of the broker's --metadata.")
+@click.option("--metadata", type=TREE_URL, required=True, help="The tree: the URL of the broker's --metadata.")
 @zookeeper_config_option
 @click.option(
     "--broker-id", type=click.IntRange(min=0), metavar="N", required=True, help="The broker that has the logs."
@@ -83,7 +84,7 @@ async def _with_store(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
 
 @command.command(name="adopt")
 @click.argument("directories", nargs=-1, required=True, metavar="DIR...")
-@click.option("--metadata", metavar="URL", required=True, help="The tree: sqlite:///PATH outside of DIR, for instance.")
+@click.option("--metadata", type=TREE_URL, required=True, help="The tree: sqlite:///PATH outside of DIR, for instance.")
 @zookeeper_config_option
 @json_option
 def adopt_command(*, directories: Sequence[str], metadata: str, as_json: bool) -> None:

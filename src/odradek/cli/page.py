@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import click
 
+from odradek.cli.checks import ADDRESS, TREE_URL
 from odradek.cli.common import (
     choose_cluster,
     client_settings,
@@ -33,7 +34,7 @@ _log = logging.getLogger("odradek.page")
 
 @click.command(name="page")
 @click.option(
-    "--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT",
+    "--listen", type=ADDRESS, default="127.0.0.1:8080", show_default=True,
     help="The page's address; port 0 takes a free one.",
 )  # fmt: skip
 @click.option(
@@ -68,7 +69,9 @@ _log = logging.getLogger("odradek.page")
     help="Show pipelines of this machine; may be repeated.",
 )  # fmt: skip
 @click.option(
-    "--metadata", metavar="URL", help="Show this metadata tree: sqlite:///PATH or zookeeper://HOST:PORT[,…]/CHROOT."
+    "--metadata",
+    type=TREE_URL,
+    help="Show this metadata tree: sqlite:///PATH or zookeeper://HOST:PORT[,…]/CHROOT.",
 )
 @zookeeper_config_option
 @cluster_options

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
+from odradek.cli.checks import ADDRESS
 from odradek.config import parse_host_port
 from odradek.config.zookeeper import ZookeeperKeys
 from odradek.model import ConfigurationError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.presentation.value_formats import Show
 
 page_option = click.option(
-    "--page", metavar="HOST:PORT", is_flag=False, flag_value="127.0.0.1:8080",
+    "--page", type=ADDRESS, is_flag=False, flag_value="127.0.0.1:8080",
     help="Also serve the page of the cluster, at 127.0.0.1:8080 by default.",
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import IO, Any, Final
 
 import click
 
+from odradek.cli.checks import Checked
 from odradek.clients import Admin
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import PreferredReplicaElectionNode, ReassignPartitionsNode
@@ -99,6 +100,9 @@ def topic_and_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
             raise click.BadParameter(f"{text!r} is not TOPIC or TOPIC:N,N-N,…, such as t:0,4-7")
         found += range(int(match[1]), last + 1)
     return topic, tuple(found)
+
+
+TOPICS: Final = Checked("topic[:n,…]", topic_and_partitions)
 
 
 async def partitions_of_topics(

@@ -9,17 +9,20 @@ from typing import Final
 
 import click
 
+from odradek.cli.checks import key_and_value
 from odradek.cli.cluster_names import complete_topics
-from odradek.cli.common import check_together, client_settings, cluster_options, key_and_value, progress, run
+from odradek.cli.common import check_together, client_settings, cluster_options, progress, run
 from odradek.cli.partition_lists import topic_and_partitions
 from odradek.cli.process import chunks_of_stdin
 from odradek.clients import Producer, RecordMetadata
 from odradek.clients.producer import ProducerSettings
 from odradek.model import OdradekError, validate_topic_name
+from odradek.model.names import InvalidTopicError
 from odradek.presentation.record_formats import NewRecord, record_of_json, unescape
 from odradek.presentation.value_formats import WRITTEN_FORMATS, bytes_of_text
 
 _CHUNK_BYTES = 256 << 10
+_CODECS: Final = ("gzip", "snappy", "lz4", "zstd")
 _MOST_RECORD_BYTES = 64 << 20
 """Limit of a line: brokers accept far less."""
 _CHECKED_EVERY = 1_000
@@ -46,8 +49,8 @@ odradek consume a --json -e | odradek produce b --json
 )
 @click.option("--partition", "-p", type=click.IntRange(min=0), help="The partition of every record.")
 @click.option("--partitioner", metavar="NAME", help="classic, sticky, adaptive, legacy, …, or an import path.")
-@click.option("--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
-@click.option("--acks", metavar="N", help="0, 1 or all.")
+@click.option("--compression", "-z", type=click.Choice(["none", *_CODECS]), help="The compression of batches.")
+@click.option("--acks", type=click.Choice(["0", "1", "all", "-1"]), help="The acknowledgements to wait for.")
 @click.option("--lines", "-l", is_flag=True, help="Each line of a FILE is a record, not each FILE.")
 @click.option("--null", "-Z", is_flag=True, help="An empty key or value is null.")
 @click.option("--json", "as_json", is_flag=True, help="Lines are records as `consume --json` prints them.")
@@ -120,7 +123,10 @@ def command(
 
 def _topic_and_partition(text: str, partition: int | None) -> tuple[str, int | None]:
     topic, numbers = topic_and_partitions(text)
-    validate_topic_name(topic)
+    try:
+        validate_topic_name(topic)
+    except InvalidTopicError as error:
+        raise click.BadParameter(str(error)) from None
     if numbers is None:
         return topic, partition
     if partition is not None or len(numbers) != 1:
@@ -133,26 +139,32 @@ async def _produce(
 ) -> None:
     """Send all records. Raises the first delivery error."""
     pending: deque[asyncio.Future[RecordMetadata]] = deque()
-    async with Producer(**settings) as producer:  # type: ignore[arg-type]
-        with progress(f"producing to {topic}", None, unit="records", wanted=not sys.stdin.isatty()) as advance:
-            sent = 0
-            async for raw in records:
-                record = parse(raw)
-                pending.append(
-                    await producer.send(
-                        topic,
-                        record.value,
-                        record.key,
-                        partition=record.partition,
-                        timestamp_ms=record.timestamp_ms,
-                        headers=record.headers,
+    sent = delivered = 0
+    try:
+        async with Producer(**settings) as producer:  # type: ignore[arg-type]
+            with progress(f"producing to {topic}", None, unit="records", wanted=not sys.stdin.isatty()) as advance:
+                async for raw in records:
+                    record = parse(raw)
+                    pending.append(
+                        await producer.send(
+                            topic,
+                            record.value,
+                            record.key,
+                            partition=record.partition,
+                            timestamp_ms=record.timestamp_ms,
+                            headers=record.headers,
+                        )
                     )
-                )
-                sent += 1
-                if sent % _CHECKED_EVERY == 0:
-                    advance(_take_delivered(pending))
-            await producer.flush()
-            advance(_take_delivered(pending))
+                    sent += 1
+                    if sent % _CHECKED_EVERY == 0:
+                        delivered += (taken := _take_delivered(pending))
+                        advance(taken)
+                await producer.flush()
+                advance(_take_delivered(pending))
+    except asyncio.CancelledError:
+        delivered += sum(each.done() and not each.cancelled() and each.exception() is None for each in pending)
+        click.echo(f"odradek: {delivered:,} records were acknowledged, {sent - delivered:,} were not", err=True)
+        raise
 
 
 def _take_delivered(pending: deque[asyncio.Future[RecordMetadata]]) -> int:

@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 from odradek.cli import CommandGroup
+from odradek.cli.checks import key_and_value
 from odradek.cli.common import (
     cluster_options,
-    key_and_value,
     options,
     print_json,
     print_table,

@@ -24,6 +24,7 @@ import click
 from odradek.broker.lifecycle import Broker
 from odradek.broker.serving.server import check_listeners
 from odradek.cli import log_lines
+from odradek.cli.checks import ADDRESS, BROKER_KEY, TREE_URL, key_and_value
 from odradek.cli.page_listener import PageListener, page_listener
 from odradek.cli.page_server import check_packages, open_page, page_option
 from odradek.cli.process import started_before, stop_on_signals
@@ -50,17 +51,21 @@ _USUAL_CONNECTIONS: Final = 10_000
 
 @click.command(name="serve")
 @click.option(
-    "--listen", metavar="HOST:PORT", help="The address to listen on; port 0 takes a free one, which a restart keeps."
+    "--listen",
+    type=ADDRESS,
+    help="The address to listen on; port 0 takes a free one, which a restart keeps.",
 )
-@click.option("--advertise", metavar="HOST:PORT", help="The address for clients, if it is another one.")
+@click.option("--advertise", type=ADDRESS, help="The address for clients, if it is another one.")
 @click.option("--data-dir", metavar="DIR", help="The data directory.")
 @click.option("--broker-id", type=click.IntRange(min=0), metavar="N", help="This broker's id in its cluster.")
 @click.option(
-    "--metadata", metavar="URL", help="sqlite:///PATH, zookeeper://HOST:PORT/CHROOT or memory:; else a file in DIR."
+    "--metadata",
+    type=TREE_URL,
+    help="sqlite:///PATH, zookeeper://HOST:PORT/CHROOT or memory:; else a file in DIR.",
 )
 @click.option("--config", metavar="FILE", help="Java properties, as Kafka's server.properties.")
-@click.option("-o", "options", multiple=True, metavar="KEY=VALUE", help="One of Kafka's keys; may be repeated.")
-@click.option("--metrics-listen", metavar="HOST:PORT", help="The address of /metrics, /healthz and /readyz.")
+@click.option("-o", "options", multiple=True, type=BROKER_KEY, help="One of Kafka's keys; may be repeated.")
+@click.option("--metrics-listen", type=ADDRESS, help="The address of /metrics, /healthz and /readyz.")
 @page_option
 @click.option("--log-format", type=click.Choice(log_lines.FORMATS), default="text", show_default=True)
 @click.option("--log-level", type=click.Choice(log_lines.LEVELS), default="info", show_default=True)
@@ -93,10 +98,10 @@ def command(
         environment = read_environment(os.environ, metadata=metadata)
         for note in environment.notes:
             _log.info("%s", note)
-        options_set = dict(map(_key_and_value, options))
+        options_set = dict(map(key_and_value, options))
         flags = {
-            "listeners": None if listen is None else f"PLAINTEXT://{_address(listen)}",
-            "advertised.listeners": None if advertise is None else f"PLAINTEXT://{_address(advertise)}",
+            "listeners": None if listen is None else f"PLAINTEXT://{listen}",
+            "advertised.listeners": None if advertise is None else f"PLAINTEXT://{advertise}",
             "log.dirs": data_dir,
             "broker.id": None if broker_id is None else str(broker_id),
         }
@@ -123,18 +128,6 @@ def command(
             raise
         _log.critical("%s", error)
         raise click.exceptions.Exit(1) from error
-
-
-def _key_and_value(option: str) -> tuple[str, str]:
-    key, equals, value = option.partition("=")
-    if not equals or not key.strip():
-        raise ConfigurationError(f"-o needs KEY=VALUE, not {option!r}")
-    return key.strip(), value
-
-
-def _address(text: str) -> str:
-    parse_host_port(text)
-    return text
 
 
 def _check_exposure(config: BrokerConfig, metrics: tuple[str, int] | None) -> None:

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import click
 
 from odradek.cli import CommandGroup
+from odradek.cli.checks import TOPIC_NAME, key_and_value
 from odradek.cli.cluster_names import complete_topics, topics_of_names
 from odradek.cli.common import (
     cluster_options,
-    key_and_value,
     print_json,
     print_listing,
     print_table,
@@ -37,7 +37,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", type=TOPIC_NAME)
 @click.option("--partitions", "-p", type=click.IntRange(min=1), help="Number of partitions.  [default: the cluster's]")
 @click.option(
     "--replication-factor", "-r", type=click.IntRange(min=1), help="Number of replicas.  [default: the cluster's]"

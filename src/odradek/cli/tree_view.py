@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from odradek.cli.checks import TREE_URL
 from odradek.cli.common import json_option, print_json, run, zookeeper_config_option, zookeeper_keys
 from odradek.cli.tree_changes import TreeChange, TreeChanges
 from odradek.metadata.reading import read_subtree
@@ -33,9 +34,11 @@ def tree_location(function: F) -> F:
         "--data-dir", default="odradek-data", show_default=True, metavar="DIR",
         help="The data directory of `serve` or `up`, whose tree is used without --metadata.",
     )(zookeeper_config_option(function))  # fmt: skip
-    return click.option("--metadata", metavar="URL", help="sqlite:///PATH or zookeeper://HOST:PORT[,…]/CHROOT.")(
-        function
-    )
+    return click.option(
+        "--metadata",
+        type=TREE_URL,
+        help="sqlite:///PATH or zookeeper://HOST:PORT[,…]/CHROOT.",
+    )(function)
 
 
 @click.command()

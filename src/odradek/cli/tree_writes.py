@@ -55,13 +55,13 @@ def _write_options(function: F) -> F:
 @click.argument("value", default="")
 @_write_options
 def create(*, path: str, value: str, metadata: str | None, data_dir: str, force: bool) -> None:
-    r"""Create the persistent node PATH, whose parent must exist, with VALUE.
+    """Create the persistent node PATH, whose parent must exist, with VALUE.
 
     \b
     odradek metadata create /admin/delete_topics/flights
     odradek metadata create /admin/preferred_replica_election \
         '{"version":1,"partitions":[{"topic":"flights","partition":0}]}'
-    """
+    """  # noqa: D301 - click needs the character
     data = _checked(path, value, force=force)
     _change(tree_url(metadata, data_dir), lambda store: store.create(path, data))
     click.echo(f"created {path}")
@@ -72,11 +72,11 @@ def create(*, path: str, value: str, metadata: str | None, data_dir: str, force:
 @click.argument("value")
 @_write_options
 def set_command(*, path: str, value: str, metadata: str | None, data_dir: str, force: bool) -> None:
-    r"""Replace the value of the node PATH.
+    """Replace the value of the node PATH.
 
     \b
     odradek metadata set /config/topics/flights '{"version":1,"config":{"retention.ms":"3600000"}}'
-    """
+    """  # noqa: D301 - click needs the character
     data = _checked(path, value, force=force)
     _change(tree_url(metadata, data_dir), lambda store: store.set(path, data))
     click.echo(f"changed {path}")
@@ -96,14 +96,14 @@ def delete(*, path: str, metadata: str | None, data_dir: str, force: bool) -> No
 @click.option("--open", "is_open", is_flag=True, help="Let everyone read and change every node.")
 @tree_location
 def set_acls(*, is_open: bool, metadata: str | None, data_dir: str) -> None:
-    r"""Give the nodes that exist in ZooKeeper the ACLs that zookeeper.set.acl=true gives to new ones.
+    """Give the nodes that exist in ZooKeeper the ACLs that zookeeper.set.acl=true gives to new ones.
 
     Log in as the brokers do. Nodes below /consumers and /zookeeper stay as they are: they belong to the
     consumers and to ZooKeeper.
 
     \b
     odradek metadata set-acls --metadata zookeeper://host1.example:2281/odradek --zookeeper-config server.properties
-    """
+    """  # noqa: D301 - click needs the character
     if not tree_url(metadata, data_dir).startswith("zookeeper://"):
         raise ConfigurationError("only trees in ZooKeeper have ACLs: give --metadata zookeeper://HOST:PORT/CHROOT")
     if not is_open and not zookeeper_keys().zookeeper_set_acl:

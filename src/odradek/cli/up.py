@@ -19,7 +19,7 @@ import click
 
 from odradek.broker.cluster.registration.directories import check_cluster, check_place
 from odradek.cli import log_lines
-from odradek.cli.common import key_and_value
+from odradek.cli.checks import BROKER_KEY, TREE_URL, key_and_value
 from odradek.cli.page_server import check_packages, open_page, page_option
 from odradek.cli.process import started_before, stop_on_signals
 from odradek.config import load, parse_host_port, parse_properties
@@ -70,13 +70,13 @@ _SET_BY_UP: Final = {
     "--data-dir", default="odradek-data", show_default=True, metavar="DIR", type=click.Path(file_okay=False),
     help="The directory of all brokers' data and logs, and of the metadata.",
 )  # fmt: skip
-@click.option("--metadata", metavar="URL", help="sqlite:///PATH or zookeeper://HOST:PORT/CHROOT; else a file in DIR.")
+@click.option("--metadata", type=TREE_URL, help="sqlite:///PATH or zookeeper://HOST:PORT/CHROOT; else a file in DIR.")
 @click.option("--config", metavar="FILE", help="Java properties for every broker, as Kafka's server.properties.")
 @click.option(
     "--secure", metavar="DIR", type=click.Path(file_okay=False),
     help="Use TLS and passwords. DIR gets certificates and client.properties, the administrator's login.",
 )  # fmt: skip
-@click.option("-o", "options", multiple=True, metavar="KEY=VALUE", help="A key for every broker; may be repeated.")
+@click.option("-o", "options", multiple=True, type=BROKER_KEY, help="A key for every broker; may be repeated.")
 @page_option
 @click.option("--log-format", type=click.Choice(log_lines.FORMATS), default="text", show_default=True)
 @click.option("--log-level", type=click.Choice(log_lines.LEVELS), default="info", show_default=True)
@@ -99,13 +99,13 @@ def command(
     """
     log_lines.configure(log_format, log_level)
     if port and port + brokers - 1 > _HIGHEST_PORT:
-        raise ConfigurationError(
+        raise click.UsageError(
             f"{brokers} brokers from port {port} on need ports above {_HIGHEST_PORT}; choose a lower --port"
         )
     if metadata == "memory:":
-        raise ConfigurationError("several processes cannot share a tree in memory: use sqlite:///PATH")
+        raise click.UsageError("several processes cannot share a tree in memory: use sqlite:///PATH")
     if own := sorted(dict(map(key_and_value, options)).keys() & _SET_BY_UP.keys()):
-        raise ConfigurationError(f"-o {own[0]} would be the same for every broker: {_SET_BY_UP[own[0]]}")
+        raise click.UsageError(f"-o {own[0]} would be the same for every broker: {_SET_BY_UP[own[0]]}")
     if secure is not None and config is not None:
         raise ConfigurationError(
             f"--secure has a file of its own: add the keys of {config} to {secure}/broker.properties, or use -o"

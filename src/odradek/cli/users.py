@@ -10,6 +10,7 @@ import click
 from odradek.broker.cluster.registration.broker_session import prepare_tree
 from odradek.broker.config_changes import ConfigChange, write_changes
 from odradek.cli import CommandGroup
+from odradek.cli.checks import TREE_URL
 from odradek.cli.common import (
     cluster_options,
     print_json,
@@ -64,7 +65,9 @@ def command() -> None:
 )  # fmt: skip
 @click.option("--password-file", metavar="FILE", help="The password; by default from a prompt or standard input.")
 @click.option(
-    "--metadata", metavar="URL", help="Write to this metadata tree, without a broker: for the first users of a cluster."
+    "--metadata",
+    type=TREE_URL,
+    help="Write to this metadata tree, without a broker: for the first users of a cluster.",
 )
 @zookeeper_config_option
 @cluster_options

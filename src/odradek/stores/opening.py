@@ -67,6 +67,15 @@ def open_reader(url: str, runtime: Runtime, *, zookeeper: ZookeeperKeys | None =
     return reader
 
 
+def check_url(url: str) -> str:
+    """Return `url`. Raises `ConfigurationError` if it is the URL of no kind of tree."""
+    if url != "memory:" and _sqlite_path(url) is None and not url.startswith("zookeeper://"):
+        raise ConfigurationError(
+            f"the metadata URL must be sqlite:///PATH, zookeeper://HOST:PORT[,…]/CHROOT or memory:, not {url!r}"
+        )
+    return url
+
+
 def _sqlite_path(url: str) -> str | None:
     """Return the absolute path of the tree's file; None for another URL."""
     path = url.removeprefix("sqlite:///") if url.startswith("sqlite:///") else ""
@@ -83,10 +92,7 @@ def _zookeeper_store(
     reads_only: bool = False,
     must_exist: bool = False,
 ) -> Store:
-    if not url.startswith("zookeeper://"):
-        raise ConfigurationError(
-            f"the metadata URL must be sqlite:///PATH, zookeeper://HOST:PORT[,…]/CHROOT or memory:, not {url!r}"
-        )
+    check_url(url)
     with packages_of("zookeeper", "trees in ZooKeeper"):
         from odradek.stores.zookeeper import ZookeeperStore
         from odradek.stores.zookeeper_connecting import parse_zookeeper_url

@@ -464,7 +464,7 @@ async def open_connection(
 @contextlib.contextmanager
 def log_waiting(what: str, *, wanted: bool) -> Iterator[None]:
     """Write to `waiting_log`, if `wanted`, what is waited for, if the block takes longer than `WAITING_LOG_S`."""
-    timer = asyncio.get_running_loop().call_later(WAITING_LOG_S, waiting_log.info, "waiting for an answer of %s", what)
+    timer = asyncio.get_running_loop().call_later(WAITING_LOG_S, waiting_log.info, "waiting for %s", what)
     if not wanted:
         timer.cancel()
     try:

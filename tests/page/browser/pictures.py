@@ -28,6 +28,7 @@ _CITIES: Final = ("Zürich", "Vienna", "Graz", "Basel")
 async def main() -> None:
     """Write each picture."""
     config = {"offsets.topic.num.partitions": "3", "group.initial.rebalance.delay.ms": "500"}
+    config |= {"group.rebalance.journal.enable": "true"}
     with Cluster(brokers=3, config=config) as cluster:
         cluster.create_topic("orders", partitions=6, replication_factor=3)
         cluster.create_topic("payments", partitions=3, replication_factor=3)

@@ -24,7 +24,7 @@ from odradek.cli.groups.views import (
 )
 from odradek.cli.groups.waiting import waiting
 from odradek.cli.groups.watch import watch
-from odradek.cli.partition_lists import partitions_of_topics, topic_and_partitions
+from odradek.cli.partition_lists import TOPICS, partitions_of_topics, topic_and_partitions
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import GroupDescription
 from odradek.clients.admin.results import RefusedGroupsError
@@ -169,7 +169,7 @@ def delete(ctx: click.Context, *, selection: GroupSelection) -> None:
     "topics",
     multiple=True,
     required=True,
-    metavar="TOPIC[:N,…]",
+    type=TOPICS,
     help="Partitions of a topic, all without numbers; may be repeated.",
 )
 @cluster_options

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from odradek.cli.common import cluster_options, print_json, print_table, table_options, with_admin
 from odradek.cli.groups.options import GroupSelection, groups_options, report
-from odradek.cli.partition_lists import partitions_of_topics, replicas_of, topic_and_partitions
+from odradek.cli.partition_lists import TOPICS, partitions_of_topics, replicas_of, topic_and_partitions
 from odradek.clients import Admin, OffsetAndMetadata
 from odradek.clients.admin.descriptions import GroupDescription
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
@@ -40,7 +40,7 @@ class _Reset(Struct):
 @click.command()
 @groups_options
 @click.option(
-    "--topic", "-t", "topics", multiple=True, metavar="TOPIC[:N,…]", help="A topic or some partitions; may be repeated."
+    "--topic", "-t", "topics", multiple=True, type=TOPICS, help="A topic or some partitions; may be repeated."
 )
 @click.option("--all-topics", is_flag=True, help="All partitions with committed offsets.")
 @click.option("--to-earliest", is_flag=True, help="To the first offset.")

@@ -8,12 +8,15 @@ from typing import Any
 import click
 from msgspec import Struct
 
+from odradek.cli.checks import Checked
 from odradek.cli.common import cluster_options, with_admin
 from odradek.lab.case import Case, LabError
 from odradek.lab.live import read_case
 from odradek.lab.notation import case_of_texts
+from odradek.lab.runs import create
 from odradek.lab.toml_cases import parse_case
 from odradek.lab.what_if import Change, Pauses, pauses
+from odradek.model.names import InvalidTopicError
 
 _MOST_PAST_REBALANCES = 200
 
@@ -65,9 +68,12 @@ def case_options(function: Callable[..., None]) -> Callable[..., None]:
             for key in ("topics", "members", "owned", "racks", "replica_racks", "instances", "threads")
         }
         base, strategy = _base(file, group)
-        case = case_of_texts(base=base, **texts)
+        try:
+            case = case_of_texts(base=base, **texts)
+        except (LabError, InvalidTopicError) as error:
+            raise click.UsageError(str(error)) from error
         if not case.members:
-            raise LabError("the case has no member: give a number of them, such as --members 5")
+            raise click.UsageError("the case has no member: give a number of them, such as --members 5")
         function(given=Given(case=case, strategy=strategy, group=group), **options)
 
     for option in reversed(_OPTIONS):
@@ -76,7 +82,10 @@ def case_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 strategy_option = click.option(
-    "--strategy", "-s", metavar="NAME", help="range, sticky, …, or an import path.  [default: the group's, or range]"
+    "--strategy",
+    "-s",
+    type=Checked("name", create),
+    help="range, sticky, …, or an import path.  [default: the group's, or range]",
 )
 
 

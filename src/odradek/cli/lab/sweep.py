@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import click
 
-from odradek.cli.common import Progress, key_and_value, print_json, print_table, progress, table_options
+from odradek.cli.checks import key_and_value
+from odradek.cli.common import Progress, print_json, print_table, progress, table_options
 from odradek.lab.sweep.parsing import load_sweep
 from odradek.lab.sweep.results import Batch, Results
 from odradek.lab.sweep.settings import Sweep

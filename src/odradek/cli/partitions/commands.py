@@ -8,7 +8,7 @@ import click
 from odradek.cli import CommandGroup
 from odradek.cli.cluster_names import complete_topics
 from odradek.cli.common import cluster_options, print_json, print_table, table_options, with_admin
-from odradek.cli.partition_lists import ids, partitions_of_topics, read_partitions
+from odradek.cli.partition_lists import TOPICS, ids, partitions_of_topics, read_partitions
 from odradek.cli.partitions.producers import abort_transaction, producers
 from odradek.cli.partitions.reassign import reassign
 from odradek.cli.partitions.records import delete_records, offsets
@@ -30,7 +30,7 @@ for _other in (abort_transaction, delete_records, offsets, producers, reassign):
 
 
 @command.command()
-@click.argument("topics", nargs=-1, metavar="[TOPIC[:N,…]]...", shell_complete=complete_topics)
+@click.argument("topics", nargs=-1, type=TOPICS, metavar="[TOPIC[:N,…]]...", shell_complete=complete_topics)
 @click.option("--under-replicated", is_flag=True, help="Only partitions with replicas that are not in sync.")
 @click.option("--unavailable", is_flag=True, help="Only partitions without a leader.")
 @click.option("--reassigning", is_flag=True, help="Only partitions that are being reassigned.")
@@ -81,7 +81,7 @@ def describe(
 
 @command.command()
 @click.option(
-    "--topic", "-t", "topics", multiple=True, metavar="TOPIC[:N,…]", help="A topic or some partitions; may be repeated."
+    "--topic", "-t", "topics", multiple=True, type=TOPICS, help="A topic or some partitions; may be repeated."
 )
 @click.option(
     "--partition",

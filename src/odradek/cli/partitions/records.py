@@ -8,7 +8,7 @@ import click
 
 from odradek.cli.cluster_names import complete_topics
 from odradek.cli.common import cluster_options, print_json, print_table, table_options, with_admin
-from odradek.cli.partition_lists import partitions_of_topics
+from odradek.cli.partition_lists import TOPICS, partitions_of_topics
 from odradek.clients import Admin
 from odradek.clients.admin.records import HIGH_WATERMARK
 from odradek.clients.admin.results import RefusedPartitionsError
@@ -31,7 +31,9 @@ def _when(text: str) -> int:
 
 
 @click.command()
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC[:N,…]...", shell_complete=complete_topics)
+@click.argument(
+    "topics", nargs=-1, required=True, type=TOPICS, metavar="TOPIC[:N,…]...", shell_complete=complete_topics
+)
 @click.option(
     "--at",
     "when",
@@ -63,7 +65,7 @@ def offsets(*, topics: Sequence[str], when: int | None, as_json: bool) -> None:
 
 
 @click.command(name="delete-records")
-@click.argument("topics", nargs=-1, metavar="[TOPIC[:N,…]]...", shell_complete=complete_topics)
+@click.argument("topics", nargs=-1, type=TOPICS, metavar="[TOPIC[:N,…]]...", shell_complete=complete_topics)
 @click.option("--before", type=click.IntRange(min=0), metavar="OFFSET", help="Delete the records before this offset.")
 @click.option("--all", "is_all", is_flag=True, help="Delete all records.")
 @click.option("--file", "-f", type=click.File("rb"), help="Offsets in the JSON of kafka-delete-records; - is stdin.")

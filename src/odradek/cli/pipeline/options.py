@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from odradek.cli.common import key_and_value
+from odradek.cli.checks import key_and_value
 from odradek.model import OdradekError, packages_of
 from odradek.pipelines.config import PipelineFile, load_file, toml_files
 

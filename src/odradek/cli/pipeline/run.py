@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from odradek.cli.checks import ADDRESS
 from odradek.cli.pipeline.options import SparkChoice, files_argument, load_files, spark_options
 from odradek.config import parse_host_port
 from odradek.model import ConfigurationError, OdradekError
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Between two lines of progress when stderr is not a terminal; 0: none.",
 )
-@click.option("--metrics-listen", metavar="HOST:PORT", help="The address of /metrics, for Prometheus.")
+@click.option("--metrics-listen", type=ADDRESS, help="The address of /metrics, for Prometheus.")
 @click.option("--allow-anonymous-network", is_flag=True, help="Serve metrics to other machines, too.")
 @click.option("--json", "as_json", is_flag=True, help="One object per line, one line per pipeline, at the end.")
 def run(

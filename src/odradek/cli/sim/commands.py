@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from odradek.cli.common import json_option, key_and_value, print_json
+from odradek.cli.checks import key_and_value
+from odradek.cli.common import json_option, print_json
 from odradek.cli.sim.failures import print_failure, print_faults, write_failure
 from odradek.cli.sim.seeds import Played, Totals, plans_of, play_on_spark, play_seeds, silence
 from odradek.model import packages_of

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
+from math import inf
 from typing import Any
 
 from odradek.clients.arguments import addresses_of
@@ -19,7 +20,7 @@ from odradek.clients.settings import ClientSettings, make_settings
 from odradek.model import AuthenticationError, ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.runtime import Runtime, system_runtime
-from odradek.wire.client_connection import LATE_MS, ClientConnection, log_waiting
+from odradek.wire.client_connection import LATE_MS, WAITING_LOG_S, ClientConnection, log_waiting, waiting_log
 
 _log = logging.getLogger("odradek.clients")
 
@@ -50,6 +51,8 @@ class Cluster:
         self._needs_refresh = False
         """Whether another refresh was requested since `_scheduled_refresh` sent its request."""
         self._refresh_backoff = self.backoff()
+        self._not_ready_since: dict[str, float] = {}
+        """Since when each topic is missing or has no leader; infinite after its line in the log."""
 
     @property
     def timeout_ms(self) -> int:
@@ -143,7 +146,8 @@ class Cluster:
         backoff = self.backoff()
         while True:
             try:
-                with log_waiting(", ".join(self.settings.bootstrap_servers), wanted=backoff.failures == 0):
+                servers = ", ".join(self.settings.bootstrap_servers)
+                with log_waiting(f"an answer of {servers}", wanted=backoff.failures == 0):
                     return await self._refresh_once(create=create)
             except UnavailableError as error:
                 is_first = backoff.failures == 0
@@ -230,9 +234,19 @@ class Cluster:
             self.request_refresh(at_once=True)
         if all(topic.error_code == ErrorCode.none for topic in self.metadata.topics.values()):
             self._refresh_backoff.succeeded()
+        self._log_topics_not_ready(self._last_refresh_at)
         self.connections.update(self.metadata.nodes)
         for listener in self.on_metadata:
             listener()
+
+    def _log_topics_not_ready(self, now: float) -> None:
+        topics = [(name, topic.error_code) for name, topic in self.metadata.topics.items()]
+        since = {name: self._not_ready_since.get(name, now) for name, code in topics if code in TOPIC_NOT_READY}
+        for name, code in topics:
+            if name in since and now - since[name] >= WAITING_LOG_S:
+                waiting_log.info("%s; trying again", topic_error(name, code))
+                since[name] = inf
+        self._not_ready_since = since
 
     async def fetch_metadata(
         self, names: Iterable[str] | None, *, create: bool = False, controller: bool = False

@@ -32,7 +32,7 @@ from odradek.clients.group_offsets import (
     fetch_group_offsets,
 )
 from odradek.model import AuthenticationError, ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
-from odradek.wire.client_connection import ClientConnection
+from odradek.wire.client_connection import WAITING_LOG_S, ClientConnection, waiting_log
 
 _log = logging.getLogger("odradek.clients")
 _LEAVE_TIMEOUT_MS = 5_000
@@ -240,6 +240,7 @@ class ConsumerCoordinator:
 
     async def _find_coordinator(self) -> None:
         """Find the coordinator, retrying. Raises `KafkaError` for errors that are not retriable."""
+        started, is_logged = self._clock.monotonic(), False
         while True:
             await asyncio.sleep(self._pause_s)
             try:
@@ -248,7 +249,9 @@ class ConsumerCoordinator:
             except (KafkaError, UnavailableError) as error:
                 if not error.retriable:
                     raise
-                _log.debug("group %s: %s", self.group_id, error)
+                if not is_logged and self._clock.monotonic() >= started + WAITING_LOG_S:
+                    is_logged = True
+                    waiting_log.info("group %s: %s; trying again", self.group_id, error)
                 self._pause_s = self._backoff.failed()
 
     async def _ensure_coordinator_ready(self) -> int:

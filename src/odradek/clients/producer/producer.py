@@ -38,6 +38,7 @@ from odradek.partitioners import Partitioner, create_partitioner
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.records import Headers
 from odradek.runtime import Runtime, system_runtime
+from odradek.wire.client_connection import log_waiting
 
 if TYPE_CHECKING:
     from odradek.clients.producer.arrow import ArrowRows, SentRows
@@ -488,8 +489,10 @@ class Producer:
         accumulator.wait_for_memory(size, waiter)
         self._running_sender().wake()
         try:
-            async with asyncio.timeout(max(deadline - started, 0)):
-                await waiter
+            full = f"room for a record: {accumulator.used_bytes:,} bytes wait to be delivered (buffer_memory)"
+            with log_waiting(full, wanted=accumulator.waiting_calls == 1):
+                async with asyncio.timeout(max(deadline - started, 0)):
+                    await waiter
         except BaseException as error:
             accumulator.stop_waiting(size, waiter)
             if not isinstance(error, TimeoutError):

@@ -32,7 +32,7 @@ class PartitionQueue:
     and a broker detects duplicates only of a producer's last few batches.
     """
 
-    __slots__ = ("connection", "in_flight", "partition", "retrying", "waiting")
+    __slots__ = ("connection", "in_flight", "partition", "retrying", "says_waiting", "waiting")
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
@@ -40,6 +40,8 @@ class PartitionQueue:
         self.retrying: list[ProducerBatch] = []
         self.in_flight: list[ProducerBatch] = []
         self.connection: object = None
+        self.says_waiting = True
+        """Whether the next error that lasts gets a line in the log: the first one since a batch was delivered."""
 
     def can_send_on(self, connection: object) -> bool:
         """Return whether a batch may be sent on `connection`: no batch is in flight on another one."""

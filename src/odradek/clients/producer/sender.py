@@ -34,7 +34,7 @@ from odradek.protocol.messages.produce import (
     decode_produce_response,
     encode_produce_request,
 )
-from odradek.wire.client_connection import ClientConnection, RawResponse
+from odradek.wire.client_connection import WAITING_LOG_S, ClientConnection, RawResponse, waiting_log
 
 _log = logging.getLogger("odradek.clients")
 _UNKNOWN_PRODUCER_ERRORS = {ErrorCode.unknown_producer_id, ErrorCode.invalid_producer_epoch}
@@ -289,7 +289,9 @@ class Sender:
             self._retry_or_fail_batch(batch, KafkaError(code, _error_message(batch.partition, code, answer)))
 
     def _batch_succeeded(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
-        self._accumulator.queues[batch.partition].in_flight.remove(batch)
+        queue = self._accumulator.queues[batch.partition]
+        queue.in_flight.remove(batch)
+        queue.says_waiting = True
         if self._transaction_manager is not None:
             self._transaction_manager.update_last_acked_sequence(batch.partition, batch.base_sequence, batch.count)
         if not batch.is_done:
@@ -325,7 +327,11 @@ class Sender:
         self._metrics.record_retry_total += batch.count
         _log.debug("Retrying %d records of partition %s: %s", batch.count, batch.partition, error)
         batch.backoff = batch.backoff or self._cluster.backoff()
-        batch.retry_at = self._clock.monotonic() + batch.backoff.failed()
+        now = self._clock.monotonic()
+        batch.retry_at = now + batch.backoff.failed()
+        if queue.says_waiting and now >= batch.created_at + WAITING_LOG_S:
+            queue.says_waiting = False
+            waiting_log.info("%s; trying again", error)
         queue.reenqueue(batch)
 
     def _can_retry(self, batch: ProducerBatch, error: OdradekError) -> bool:

@@ -40,12 +40,13 @@ T = TypeVar("T")
 
 _QUICK: Final = {
     "group.initial.rebalance.delay.ms": "0",
+    "group.rebalance.journal.enable": "false",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
     "zookeeper.session.timeout.ms": "6000",
     "controlled.shutdown.retry.backoff.ms": "100",
 }
-"""Kafka's defaults would cost a test seconds of waiting, and 50 logs."""
+"""The defaults would cost a test seconds of waiting and 50 logs, and add the topic `__rebalances`."""
 
 _REPLICAS: Final = 3
 """The default replication factor, or the number of brokers if that is lower."""

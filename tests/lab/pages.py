@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from fenced_blocks import examples, shell_steps
+from fenced_blocks import ENDLESS, examples, shell_steps
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
@@ -53,7 +53,7 @@ def _output(command: list[str], folder: Path) -> str:
         [sys.executable, "-m", "odradek", *command],
         cwd=folder,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=None if ENDLESS.match(shlex.join(["odradek", *command])) else subprocess.STDOUT,  # None: progress
         text=True,
         check=True,
     )

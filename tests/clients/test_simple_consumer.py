@@ -1,16 +1,19 @@
 """`SimpleConsumer`: reading by offset, without a group, through everything that happens to leaders (M5, SPEC 5)."""
 
 import asyncio
+import struct
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import crc32c
 import pytest
 
-from odradek.clients import Admin, SimpleConsumer
+from odradek.clients import Admin, CorruptRecordsError, SimpleConsumer
 from odradek.clients.admin.reassignments import ElectionType
 from odradek.clients.leader_fetch import OffsetOutOfRangeError, TopicRecreatedError
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
+from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.messages.fetch import FetchedPartition
 from odradek.testing import Simulation
@@ -319,6 +322,56 @@ def test_batches_without_a_readable_record_are_passed_over(
             with pytest.raises(KafkaError, match=r"partition t-0, at offset 3: .*checksum") as caught:
                 await consumer.fetch(T0, 3)
             assert caught.value.code is ErrorCode.corrupt_message
+
+    simulation.run(main())
+
+
+def unreadable(base_offset: int, count: int) -> bytes:
+    """Return a batch with a valid checksum whose records are rubbish."""
+    whole = bytearray(batch(base_offset, count))
+    whole[61:] = b"\xff" * len(whole[61:])
+    struct.pack_into(">I", whole, 17, crc32c.crc32c(bytes(whole[21:])))
+    return bytes(whole)
+
+
+def test_records_that_nobody_can_read_are_stepped_over(simulation: Simulation, broker: Any, answer_fetch: Any) -> None:
+    everything = {0: batch(0, 2), 2: unreadable(2, 3), 5: batch(5, 1)}
+
+    def answer(request: Any) -> Any:
+        offset = request.message.topics[0].partitions[0].fetch_offset
+        records = b"".join(some for first, some in everything.items() if first >= offset)
+        return answer_fetch(request, [FetchedPartition(0, high_watermark=6, records=records)])
+
+    async def main() -> None:
+        broker.topics["t"] = {0: 0}
+        broker.answers[ApiKey.FETCH] = answer
+        await broker.start()
+        async with SimpleConsumer("broker:9092", runtime=simulation.runtime("client")) as consumer:
+            found = await consumer.fetch(T0, 0)
+            assert (len(found.records), found.next_offset) == (2, 2)
+            with pytest.raises(CorruptRecordsError, match="seek to 5 to skip the batch") as caught:
+                await consumer.fetch(T0, found.next_offset)
+            assert (caught.value.offset, caught.value.next_offset) == (2, 5)
+            assert [each.offset for each in (await consumer.fetch(T0, 5)).records] == [5]
+
+    simulation.run(main())
+
+
+def test_a_fetch_unpacks_no_more_batches_than_its_limit_in_memory(
+    simulation: Simulation, broker: Any, answer_fetch: Any
+) -> None:
+    large = [(0, None, bytes(1 << 20), ())]
+    records = b"".join(encode_batch(large, base_offset=offset, codec=Codec.ZSTD) for offset in range(9))
+
+    async def main() -> None:
+        broker.topics["t"] = {0: 0}
+        answers = [FetchedPartition(0, high_watermark=9, records=records)]
+        broker.answers[ApiKey.FETCH] = lambda request: answer_fetch(request, answers)
+        await broker.start()
+        runtime = simulation.runtime("client")
+        async with SimpleConsumer("broker:9092", runtime=runtime, fetch_max_bytes=3 << 20) as consumer:
+            found = await consumer.fetch(T0, 0)
+            assert (len(found.records), found.next_offset) == (3, 3)
 
     simulation.run(main())
 

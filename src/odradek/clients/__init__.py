@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         LogTruncationError,
         RecordDeserializationError,
     )
+    from odradek.clients.fetch import CorruptRecordsError
     from odradek.clients.group_offsets import OffsetAndMetadata
     from odradek.clients.producer import Producer, RecordMetadata
     from odradek.clients.producer.transactions.errors import ProducerFencedError, TransactionAbortedError
@@ -36,6 +37,7 @@ _HOMES: Final = {
     "Consumer": "odradek.clients.consumer",
     "ConsumerRecord": "odradek.clients.consumer",
     "ConsumerState": "odradek.clients.consumer",
+    "CorruptRecordsError": "odradek.clients.fetch",
     "Fetched": "odradek.clients.simple_consumer",
     "LogTruncationError": "odradek.clients.consumer",
     "NewTopic": "odradek.clients.admin",
@@ -65,6 +67,7 @@ __all__ = [
     "Consumer",
     "ConsumerRecord",
     "ConsumerState",
+    "CorruptRecordsError",
     "Fetched",
     "LogTruncationError",
     "NewTopic",

@@ -151,6 +151,21 @@ def out_of_range(partition: TopicPartition, offset: int, answer: FetchedPartitio
     )
 
 
+class CorruptRecordsError(KafkaError):
+    """A batch of a partition cannot be read: its checksum or its records are wrong, whoever wrote them.
+
+    The position stays at `offset`. Seek to `next_offset`, the offset after the batch, to skip it; None if its header
+    cannot be read either.
+    """
+
+    def __init__(self, partition: TopicPartition, offset: int, next_offset: int | None, error: KafkaError) -> None:
+        self.partition = partition
+        self.offset = offset
+        self.next_offset = next_offset if next_offset is None or next_offset > offset else offset + 1
+        way = "" if self.next_offset is None else f"; seek to {self.next_offset} to skip the batch"
+        super().__init__(error.code, f"partition {partition}, at offset {offset}: {error}{way}")
+
+
 def readable_batches(
     records: memoryview, aborted: Sequence[tuple[int, int]] | None, *, check_crcs: bool
 ) -> Iterator[tuple[int, BatchHeader, bool]]:
@@ -205,7 +220,9 @@ def _valid_batches(records: memoryview, *, check_crcs: bool) -> Iterator[tuple[i
     try:
         for position, header in iterate_batches(records):
             if check_crcs and not verify_crc(records, position, header):
-                raise CorruptBatchError(f"the batch at offset {header.base_offset} has a wrong checksum")
+                raise CorruptBatchError(
+                    f"the batch at offset {header.base_offset} has a wrong checksum", next_offset=header.next_offset
+                )
             yield position, header
             is_first = False
     except CorruptBatchError:

@@ -1,7 +1,7 @@
 """`SimpleConsumer` reads partitions from offsets that the caller keeps, without a group (SPEC 5)."""
 
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar, Unpack
@@ -19,7 +19,7 @@ from odradek.clients.arguments import (
 )
 from odradek.clients.cluster import Cluster, ConnectionPurpose
 from odradek.clients.consumer import ConsumerRecord
-from odradek.clients.fetch import FetchLimits, FetchPosition, readable_runs
+from odradek.clients.fetch import CorruptRecordsError, FetchLimits, FetchPosition, readable_runs
 from odradek.clients.leader_fetch import LeaderAnswer, check_topic_id, fetch_from_leaders
 from odradek.clients.metadata import Node
 from odradek.clients.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
@@ -31,6 +31,7 @@ from odradek.model import KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.batches.control_records import ControlType, decode_marker
 from odradek.protocol.batches.record_batch import CONTROL, iterate_batches
 from odradek.protocol.batches.records import decode_records
+from odradek.protocol.errors import CorruptBatchError
 from odradek.runtime import Runtime, system_runtime
 
 if TYPE_CHECKING:
@@ -147,7 +148,9 @@ class SimpleConsumer:
 
         The broker waits up to `max_wait_ms` for `min_bytes`; if no records come, `records` is empty. Defaults
         are `max_partition_fetch_bytes`, `fetch_max_wait_ms` and `fetch_min_bytes`. `topic_id`, if the caller has kept
-        it, is the id of the offset's topic. Raises `OffsetOutOfRangeError`, with the log's first and end offset.
+        it, is the id of the offset's topic. Raises `OffsetOutOfRangeError`, with the log's first and end offset, and
+        `CorruptRecordsError` if the first batch cannot be read. Batches are decoded until `fetch_max_bytes` of records
+        are in memory: compressed ones may be far larger than they were on the wire.
         """
         limits = self._limits(max_wait_ms, min_bytes)
         answer = await self._fetch_one(partition, offset, limits, max_bytes, topic_id)
@@ -204,8 +207,9 @@ class SimpleConsumer:
         end = await self._log_end(where, start) if end is None else end
         async with aclosing(self._buffers(where, start, end, topic_id)) as buffers:
             async for buffer in buffers:
-                for record in _records(where, buffer, start, end):
-                    yield record
+                for batch in _batches(where, buffer, start, end):
+                    for record in batch:
+                        yield record
 
     async def read_arrow(
         self,
@@ -358,9 +362,23 @@ class SimpleConsumer:
         self, partition: TopicPartition, offset: int, answer: LeaderAnswer
     ) -> Fetched[tuple[ConsumerRecord, ...]]:
         buffers, next_offset = self._readable(partition, offset, answer)
-        records = tuple(record for each in buffers for record in _records(partition, each, offset, _MAX_OFFSET))
-        fetched = _fetched(partition, records, next_offset, answer, buffers)
-        return replace(fetched, markers=_markers(memoryview(answer.fetched.records or b""), offset, next_offset))
+        records: list[ConsumerRecord] = []
+        left = self._settings.fetch_max_bytes
+        try:
+            for batch in (each for buffer in buffers for each in _batches(partition, buffer, offset, _MAX_OFFSET)):
+                if left <= 0 and batch:
+                    next_offset = batch[0].offset
+                    break
+                records += batch
+                left -= sum(len(each.key or b"") + len(each.value or b"") for each in batch)
+        except CorruptRecordsError as error:
+            if not records:
+                raise
+            next_offset = error.offset
+        fetched = _fetched(partition, tuple(records), next_offset, answer, buffers)
+        epoch = records[-1].leader_epoch if records else fetched.leader_epoch
+        markers = _markers(memoryview(answer.fetched.records or b""), offset, next_offset)
+        return replace(fetched, leader_epoch=epoch, markers=markers)
 
     def _readable(self, partition: TopicPartition, offset: int, answer: LeaderAnswer) -> tuple[list[memoryview], int]:
         fetched = answer.fetched
@@ -372,8 +390,8 @@ class SimpleConsumer:
                 _MAX_OFFSET,
                 check_crcs=self._settings.check_crcs,
             )
-        except KafkaError as error:
-            raise KafkaError(error.code, f"partition {partition}, at offset {offset}: {error}") from error
+        except CorruptBatchError as error:
+            raise CorruptRecordsError(partition, offset, error.next_offset, error) from error
 
     async def _list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
         self._check_started()
@@ -403,14 +421,21 @@ def _fetched(
     )
 
 
-def _records(partition: TopicPartition, buffer: memoryview, start: int, end: int) -> list[ConsumerRecord]:
+def _batches(partition: TopicPartition, buffer: memoryview, start: int, end: int) -> Iterator[list[ConsumerRecord]]:
+    """Yield the records of each batch. Raises `CorruptRecordsError`."""
     topic, number = partition
-    return [
-        ConsumerRecord(topic, number, *record, header.partition_leader_epoch, int(header.is_log_append_time))
-        for position, header in iterate_batches(buffer)
-        for record in decode_records(buffer, position)
-        if start <= record[0] < end
-    ]
+    for position, header in iterate_batches(buffer):
+        epoch, timestamp_type = header.partition_leader_epoch, int(header.is_log_append_time)
+        try:
+            records = decode_records(buffer, position)
+        except KafkaError as error:
+            first = max(start, header.base_offset)
+            raise CorruptRecordsError(partition, first, header.next_offset, error) from error
+        yield [
+            ConsumerRecord(topic, number, *record, epoch, timestamp_type)
+            for record in records
+            if start <= record[0] < end
+        ]
 
 
 def _markers(records: memoryview, start: int, end: int) -> tuple[TransactionMarker, ...]:

@@ -4,9 +4,10 @@ from odradek.model import ErrorCode, KafkaError
 
 
 class CorruptBatchError(KafkaError):
-    """A record batch has an invalid length, checksum, codec or varint."""
+    """A record batch has an invalid length, checksum, codec or varint. `next_offset` is the one after it, if known."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, next_offset: int | None = None) -> None:
+        self.next_offset = next_offset
         super().__init__(ErrorCode.corrupt_message, message)
 
 

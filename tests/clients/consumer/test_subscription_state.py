@@ -1,12 +1,15 @@
 """Fetched record batches become records: in order, from the position on, without what was aborted (M12)."""
 
+import struct
 from collections.abc import Sequence
 from random import Random
 
+import crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.clients import CorruptRecordsError
 from odradek.clients.consumer.subscription_state import ConsumerRecord, SubscriptionState, TopicPartitionState
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.batches.compression import Codec
@@ -171,7 +174,20 @@ def test_a_batch_with_a_wrong_checksum_is_an_error_and_not_returned() -> None:
     state = state_at(2, fetched(bytes(damaged), batch(4, 1)))
     assert isinstance(state.error, KafkaError)
     assert state.error.code == ErrorCode.corrupt_message
+    assert isinstance(state.error, CorruptRecordsError)
+    assert (state.error.offset, state.error.next_offset) == (2, 4)
     assert state.take(10) == []
+    assert state.position == 2
+
+
+def test_records_that_do_not_decode_are_an_error_with_the_offset_after_them() -> None:
+    rubbish = bytearray(batch(2, 2))
+    rubbish[61:] = b"\xff" * len(rubbish[61:])
+    struct.pack_into(">I", rubbish, 17, crc32c.crc32c(bytes(rubbish[21:])))
+    state = state_at(0, fetched(batch(0, 2), bytes(rubbish), batch(4, 1)))
+    assert offsets(state.take(10)) == [0, 1]
+    assert isinstance(state.error, CorruptRecordsError)
+    assert (state.error.partition, state.error.offset, state.error.next_offset) == (state.partition, 2, 4)
     assert state.position == 2
 
 

@@ -11,11 +11,12 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct, field
 
-from odradek.clients.fetch import readable_batches
+from odradek.clients.fetch import CorruptRecordsError, readable_batches
 from odradek.clients.metadata import ClusterMetadata
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.records import Record, decode_records
+from odradek.protocol.errors import CorruptBatchError
 from odradek.protocol.messages.fetch import FetchedPartition
 
 _MAX_BUFFERED_FETCHES: Final = 2
@@ -201,13 +202,12 @@ class TopicPartitionState(Struct):
             return
         try:
             raw, next_offset, epoch = self._split(memoryview(answer.records), answer, check_crcs=check_crcs)
-        except KafkaError as error:
-            self.error = error
+        except CorruptBatchError as error:
+            self.error = CorruptRecordsError(self.partition, self.fetch_position, error.next_offset, error)
             return
         if next_offset == self.fetch_position:
-            self.error = KafkaError(
-                ErrorCode.corrupt_message, f"partition {self.partition}: no complete batch at offset {next_offset}"
-            )
+            cut = CorruptBatchError("no complete batch", next_offset=next_offset)
+            self.error = CorruptRecordsError(self.partition, next_offset, next_offset, cut)
             return
         self.fetch_position, self.fetch_epoch = next_offset, epoch
         if raw:
@@ -331,7 +331,7 @@ class TopicPartitionState(Struct):
             records: list[Record] = decode_records(raw.buffer)
         except KafkaError as error:
             self.drop_buffered()
-            self.error = KafkaError(error.code, f"partition {self.partition}, at offset {raw.from_offset}: {error}")
+            self.error = CorruptRecordsError(self.partition, raw.from_offset, raw.next_offset, error)
             return False
         topic, partition = self.partition
         start, epoch, timestamp_type = raw.from_offset, raw.leader_epoch, raw.timestamp_type

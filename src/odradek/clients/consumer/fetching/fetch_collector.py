@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from odradek.clients.consumer.deserializers import Deserializers
 from odradek.clients.consumer.metrics import ConsumerMetrics
 from odradek.clients.consumer.subscription_state import ConsumerRecord, RawBatch, SubscriptionState, TopicPartitionState
+from odradek.clients.fetch import CorruptRecordsError
 from odradek.model import KafkaError
 
 if TYPE_CHECKING:
@@ -124,7 +125,8 @@ class FetchCollector:
         except KafkaError as error:
             self._give_back(raws[:1])
             self._subscriptions.move_to_end(self._subscriptions[raws[0].partition])  # after the others in the next call
-            raise KafkaError(error.code, f"partition {raws[0].partition}: {error}") from error
+            first = (raws[0].parts or raws)[0]
+            raise CorruptRecordsError(first.partition, first.from_offset, first.next_offset, error) from error
         except BaseException:
             self._give_back(raws[:1])
             raise

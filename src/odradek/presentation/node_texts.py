@@ -6,12 +6,13 @@ import re
 from contextlib import suppress
 from typing import Any, Final
 
+from odradek.config import BrokerConfig
+from odradek.config.definition import ConfigType
 from odradek.security.quotas import USER_KEYS
 
 PERSISTENT: Final = 0
 """The owner of a node that no session owns."""
 HIDDEN: Final = "(hidden)"
-_SECRET: Final = re.compile("password|secret|jaas|credential|token|[.]key$", re.IGNORECASE)
 _SENTENCES: Final = (
     ("/", "The root of the cluster's metadata.", ""),
     ("/brokers", "The brokers and topics of the cluster.", ""),
@@ -112,10 +113,15 @@ def pretty_without_secrets(path: str, data: bytes) -> str:
         return HIDDEN
     is_user = path.startswith("/config/users/")
     shown = {
-        key: HIDDEN if (key not in USER_KEYS if is_user else _SECRET.search(key)) else each
-        for key, each in config.items()
+        key: each if (key in USER_KEYS if is_user else _is_harmless(key)) else HIDDEN for key, each in config.items()
     }
     return json.dumps({"version": value.get("version"), "config": shown}, indent=2)
+
+
+def _is_harmless(key: str) -> bool:
+    """Return whether a broker's key is known and no password: a secret may be behind a misspelt key."""
+    known = BrokerConfig.definitions().get(key)
+    return known is not None and known.type is not ConfigType.PASSWORD
 
 
 def _fields(data: bytes) -> dict[str, Any]:

@@ -26,6 +26,8 @@ from odradek.page.sessions import Sessions, same_text
 
 MOST_FORM_BYTES: Final = 2 << 20
 """Limit of a posted form: a record of a megabyte fits."""
+MOST_LOGIN_BYTES: Final = 16 << 10
+"""Limit of a posted form without a session: a login."""
 _MOST_GROUP_BYTES: Final = 32_767
 """Limit of a string in Kafka's protocol. Kafka has no other limit of a group's id."""
 _MOST_FIELDS: Final = 1000
@@ -90,12 +92,16 @@ class Protection:
             raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "the page knows GET, HEAD and POST only")
         _check_sender(headers, scope["method"])
         _check_names(scope)
-        scope["session"] = session = self._sessions.find(headers.get("cookie", ""), scope["port"])
+        session = self._sessions.find(headers.get("cookie", ""), scope["port"])
+        if session is not None and not await self._sessions.is_valid(session):
+            session = None
+        scope["session"] = session
         scope["form"] = {}
         if scope["method"] == "POST":
             own = None if scope["path"] == LOGIN else session
             token = self._sessions.login_token if own is None else own.csrf_token
-            scope["form"] = await _form(headers, host, token, receive)
+            most_bytes = MOST_LOGIN_BYTES if own is None else MOST_FORM_BYTES
+            scope["form"] = await _form(headers, host, token, receive, most_bytes)
 
     def _checked_port(self, host: str) -> str:
         """Return the port of a Host header, "" for the default port. Raises `Refused` for an unknown name."""
@@ -127,14 +133,14 @@ def _check_names(scope: Mapping[str, Any]) -> None:
         raise Refused(HTTPStatus.REQUEST_URI_TOO_LONG, f"a group's id has at most {_MOST_GROUP_BYTES} bytes")
 
 
-async def _form(headers: Headers, host: str, token: str, receive: Receive) -> Mapping[str, str]:
+async def _form(headers: Headers, host: str, token: str, receive: Receive, most_bytes: int) -> Mapping[str, str]:
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2] != host:
         raise Refused(HTTPStatus.FORBIDDEN, "the form was sent by another site")
     if headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "forms are application/x-www-form-urlencoded")
     try:
-        text = (await _body(receive)).decode("ascii")
+        text = (await _body(receive, most_bytes)).decode("ascii")
         form = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"))
     except ValueError:
         raise Refused(HTTPStatus.BAD_REQUEST, "the form is not urlencoded UTF-8 text") from None
@@ -152,7 +158,7 @@ def _to_login(scope: MutableMapping[str, Any]) -> Response:
     return RedirectResponse(f"{LOGIN}?{urlencode({'next': address})}", HTTPStatus.SEE_OTHER)
 
 
-async def _body(receive: Receive) -> bytes:
+async def _body(receive: Receive, most_bytes: int) -> bytes:
     chunks, size = [], 0
     while True:
         message = await receive()
@@ -160,8 +166,8 @@ async def _body(receive: Receive) -> bytes:
             raise Refused(HTTPStatus.BAD_REQUEST, "the form is incomplete")
         chunks.append(chunk := message.get("body", b""))
         size += len(chunk)
-        if size > MOST_FORM_BYTES:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a form has at most {MOST_FORM_BYTES} bytes")
+        if size > most_bytes:
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a form has at most {most_bytes} bytes")
         if not message.get("more_body", False):
             return b"".join(chunks)
 

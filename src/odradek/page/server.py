@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final, cast
 
+import h11
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
@@ -17,7 +18,39 @@ from odradek.runtime.listening import listening_error
 
 _MOST_CONNECTIONS: Final = 1000
 """Limit of open connections; a request beyond it gets 503."""
+_MOST_OF_ADDRESS: Final = _MOST_CONNECTIONS // 2
+"""Limit of open connections from one address, which may be a proxy's."""
+_WHOLE_REQUEST_S: Final = 20.0
+"""Limit of the time from a request's first byte, or a connection's start, until its body has arrived."""
 _log = logging.getLogger("odradek.page")
+
+
+class _Connection(H11Protocol):
+    """A connection that is closed if a request does not arrive whole in time, or its address has too many."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        host = self.client[0] if self.client else ""
+        if sum(each.client is not None and each.client[0] == host for each in self.connections) > _MOST_OF_ADDRESS:
+            transport.close()
+            return
+        self._timer = self.loop.call_later(_WHOLE_REQUEST_S, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        is_whole = self.conn.their_state not in {h11.IDLE, h11.SEND_BODY}
+        if is_whole and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        elif not is_whole and self._timer is None:
+            self._timer = self.loop.call_later(_WHOLE_REQUEST_S, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 class PageServer:
@@ -70,7 +103,7 @@ class PageServer:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _connection(self) -> asyncio.BaseProtocol:
-        return cast("asyncio.BaseProtocol", H11Protocol(self._config, self._state, {}))
+        return cast("asyncio.BaseProtocol", _Connection(self._config, self._state, {}))
 
 
 def _is_fault(record: logging.LogRecord) -> bool:

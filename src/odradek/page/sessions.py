@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from odradek.clients import Admin, SimpleConsumer
 from odradek.metadata.store import Reader
-from odradek.model import ConfigurationError
+from odradek.model import AuthenticationError, ConfigurationError, OdradekError
 from odradek.page.settings import PageSettings
 from odradek.runtime import Runtime
 
@@ -16,6 +16,10 @@ C = TypeVar("C", Admin, SimpleConsumer)
 _IDLE_S: Final = 12 * 3600.0
 _MOST_SESSIONS: Final = 1000
 """Limit of sessions; a login beyond it ends the one that was idle for longest."""
+_MOST_OF_USER: Final = 20
+"""Limit of sessions of one user; a login beyond it ends that user's own that was idle for longest."""
+_CHECK_S: Final = 60.0
+"""The time after which a session's credentials are checked again: the user may have been deleted."""
 
 
 class Session:
@@ -27,7 +31,7 @@ class Session:
         self.client = client
         self.user = user
         self.may_change = may_change
-        self.used_s = 0.0
+        self.used_s = self.checked_s = 0.0
         self._starting: dict[type[Admin | SimpleConsumer], asyncio.Task[Any]] = {}
         self._is_closed = False
 
@@ -100,9 +104,24 @@ class Sessions:
         found.used_s = now_s
         return found
 
+    async def is_valid(self, session: Session) -> bool:
+        """Return whether brokers accept the session's credentials still, as they did a minute ago; end it if not."""
+        now_s = self._runtime.clock.monotonic()
+        if session is self._shared or now_s - session.checked_s < _CHECK_S:
+            return True
+        session.checked_s = now_s
+        try:
+            async with Admin(**session.client):
+                return True
+        except AuthenticationError:
+            await self.remove(session)
+            return False
+        except OdradekError:  # no broker answers: the pages say so
+            return True
+
     async def add(self, client: Mapping[str, Any], user: str) -> Session:
         """Add the session of a user who has logged in, with a client of these settings."""
-        await self._expire()
+        await self._expire(user)
         session = self._new(self._random(), client, user=user)
         self._by_key[session.key] = session
         return session
@@ -119,18 +138,19 @@ class Sessions:
         if self._tree is not None:
             await self._tree.close()
 
-    async def _expire(self) -> None:
-        """End the sessions that are idle for too long, and the longest idle one if there are too many."""
+    async def _expire(self, user: str) -> None:
+        """End the sessions that are idle for too long, and the longest idle one if there are too many, or of `user`."""
         now_s = self._runtime.clock.monotonic()
         by_age = sorted(self._by_key.values(), key=lambda each: each.used_s)
-        surplus = max(0, len(by_age) - _MOST_SESSIONS + 1)
-        for number, session in enumerate(by_age):
-            if number < surplus or now_s - session.used_s > _IDLE_S:
+        own = [each for each in by_age if each.user == user]
+        surplus = own[: max(0, len(own) - _MOST_OF_USER + 1)] or by_age[: max(0, len(by_age) - _MOST_SESSIONS + 1)]
+        for session in by_age:
+            if session in surplus or now_s - session.used_s > _IDLE_S:
                 await self.remove(session)
 
     def _new(self, key: str, client: Mapping[str, Any], *, user: str) -> Session:
         session = Session(key, self._random(), client, user=user, may_change=self._settings.may_change)
-        session.used_s = self._runtime.clock.monotonic()
+        session.used_s = session.checked_s = self._runtime.clock.monotonic()
         return session
 
     def _random(self) -> str:

@@ -58,9 +58,10 @@ class Masks:
         """Return whether `part`, `TOPIC.key` or `TOPIC.value`, is masked and only its schema can decode its fields."""
         return bool(self) and part in self._with_schema
 
-    def header(self, name: str, text: str) -> str:
-        """Return a header's value, masked by its name or by the patterns."""
-        return MASKED if name.casefold() in self._fields else self.text(text)
+    def header(self, name: str, text: str) -> tuple[str, str]:
+        """Return a header's name without what the patterns match, and its value, masked by its name or the patterns."""
+        shown = MASKED if name.casefold() in self._fields else self.text(text)
+        return self._without_matches(name), shown
 
     def _tree(self, tree: Any) -> Any:
         if isinstance(tree, dict):

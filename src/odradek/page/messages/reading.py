@@ -351,8 +351,8 @@ def masked_record(record: ConsumerRecord, masks: Masks) -> ConsumerRecord:
     key, value = (
         None if text is None else text.encode() for text in (_masked(record, part, masks) for part in ("key", "value"))
     )
-    headers = tuple((name, masks.header(name, header_text(data)).encode()) for name, data in record.headers)
-    return record._replace(key=key, value=value, headers=headers)
+    masked = (masks.header(name, header_text(data)) for name, data in record.headers)
+    return record._replace(key=key, value=value, headers=tuple((name, text.encode()) for name, text in masked))
 
 
 def _masked(record: ConsumerRecord, part: str, masks: Masks) -> str | None:

@@ -268,11 +268,11 @@ def _row(
     key, is_key_cut = decoded("key", record.key)
     value, is_value_cut = decoded("value", record.value)
     headers = [
-        (
-            visible_text(name)[:most_bytes],
-            masks.header(name, "null" if data is None else header_text(data))[:most_bytes],
+        (visible_text(name)[:most_bytes], text[:most_bytes])
+        for name, text in (
+            masks.header(name, "null" if data is None else header_text(data))
+            for name, data in record.headers[:most_headers]
         )
-        for name, data in record.headers[:most_headers]
     ]
     return Row(
         topic=record.topic,

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from odradek.model import ConfigurationError
-from odradek.page.messages.decoding import MOST_NODES, decode, visible_text
+from odradek.model.texts import several_lines
+from odradek.page.messages.decoding import MOST_NODES, decode
 from odradek.page.messages.masking import MASKED, Masks
 from odradek.page.messages.reading import shown, text_of
 
@@ -68,7 +69,7 @@ def test_a_tree_of_too_many_values_is_shown_as_text() -> None:
     ],
 )
 def test_invisible_characters_are_shown_as_escapes(text: str, expected: str) -> None:
-    assert visible_text(text) == expected
+    assert several_lines(text) == expected
 
 
 def test_hex_has_offsets_and_letters() -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import click
 
 from odradek import __version__
+from odradek.model.texts import one_line
 
 COMMANDS: Final = {
     "serve": "Run one broker until SIGTERM or SIGINT.",
@@ -48,7 +49,7 @@ class _OneLineError(click.ClickException):
     """An error for users: one line, no traceback, exit code 1."""
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"odradek: {' '.join(self.message.split())}", file=file or sys.stderr)
+        click.echo(f"odradek: {one_line(' '.join(self.message.split()))}", file=file or sys.stderr)
 
 
 _CLUSTER_OPTIONS: Final = ("--bootstrap-server", "-b", "--command-config", "--profile", "--timeout")

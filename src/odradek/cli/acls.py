@@ -6,7 +6,7 @@ from typing import TypeVar
 import click
 
 from odradek.cli import CommandGroup
-from odradek.cli.common import cluster_options, options, print_rows, table_options, with_admin
+from odradek.cli.common import cluster_options, options, print_rows, say, table_options, with_admin
 from odradek.model import ConfigurationError
 from odradek.presentation.acl_texts import UNSEEN_KEYS, operation_of, principal_of, resource_of
 from odradek.presentation.acl_texts import explain as explain_action
@@ -133,7 +133,7 @@ def add(
     binding = AclBinding(pattern=resource._replace(pattern_type=pattern_type), entry=entry)
 
     with_admin(lambda client: client.create_acls([binding]))
-    click.echo(f"added: {binding}")
+    say(f"added: {binding}")
 
 
 @command.command()
@@ -161,7 +161,7 @@ def remove(
 
     removed = with_admin(lambda client: client.delete_acls([wanted]))
     for each in removed:
-        click.echo(f"removed: {each}")
+        say(f"removed: {each}")
     if not removed:
         click.echo("no ACL matches", err=True)
 

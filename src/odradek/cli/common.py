@@ -30,6 +30,7 @@ from odradek.config.definition import definitions, parse_all
 from odradek.config.secrets import resolved
 from odradek.config.zookeeper import ZookeeperKeys
 from odradek.model import ConfigurationError, UnavailableError
+from odradek.model.texts import in_json, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -226,6 +227,11 @@ def with_admin(work: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
     return run(connected())
 
 
+def say(text: str, *, is_remark: bool = False) -> None:
+    """Print a line that may have names, whose invisible characters are escaped; a remark to standard error."""
+    click.echo(one_line(text), err=is_remark)
+
+
 def print_json(value: object) -> None:
     """Print `value` as one line of JSON, with bytes as base64 and dataclasses as objects."""
     click.echo(json_line(value))
@@ -259,7 +265,7 @@ def print_listing(
 
 def json_line(value: object) -> str:
     """Return the line that `print_json` prints, without a line end."""
-    return json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":"))
+    return in_json(json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":")))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -12,6 +12,7 @@ from odradek.cli.common import (
     options,
     print_listing,
     print_rows,
+    say,
     table_options,
     with_admin,
 )
@@ -132,7 +133,7 @@ def alter(
         await cluster.alter_configs(resource, changes, validate_only=validate_only)
 
     with_admin(work)
-    click.echo(f"{_shown(resource)} {'can be configured so' if validate_only else 'configured'}")
+    say(f"{_shown(resource)} {'can be configured so' if validate_only else 'configured'}")
 
 
 async def _check_broker(client: Admin, resource: ConfigResource) -> None:
@@ -163,7 +164,7 @@ async def check_keys(client: Admin, resource: ConfigResource, keys: Iterable[str
         if key not in known:
             raise unknown_key(key, known)
         if known[key] in _UNSET:
-            click.echo(f"odradek: {key} is not set for {_shown(resource)}, and nothing is removed", err=True)
+            say(f"odradek: {key} is not set for {_shown(resource)}, and nothing is removed", is_remark=True)
 
 
 def _resource(

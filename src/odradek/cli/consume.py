@@ -8,7 +8,7 @@ import click
 from msgspec import Struct
 
 from odradek.cli.cluster_names import complete_topics
-from odradek.cli.common import check_together, chosen_address, client_settings, cluster_options, progress, run
+from odradek.cli.common import check_together, chosen_address, client_settings, cluster_options, progress, run, say
 from odradek.cli.consume_from_tree import TreeSelection, consume_from_tree, tree_selection_options, tree_settings
 from odradek.cli.partition_lists import TOPICS, topic_and_partitions
 from odradek.cli.process import check_output
@@ -201,7 +201,7 @@ def _converting(render: Formatter, show_key: Show, show_value: Show) -> Formatte
     def converted(record: ConsumerRecord, what: str, shown: Shown) -> bytes | None:
         if shown.error is not None:
             place = f"{record.topic}-{record.partition}, offset {record.offset}"
-            click.echo(f"odradek: {place}: the {what} is shown undecoded: {shown.error}", err=True)
+            say(f"odradek: {place}: the {what} is shown undecoded: {shown.error}", is_remark=True)
         content = shown.content
         return content.encode() if isinstance(content, str) else None if content is None else bytes(content)
 
@@ -289,7 +289,7 @@ async def _start(consumer: Consumer, selection: _Selection) -> tuple[int | None,
     for partition, start in starts.items():
         starts[partition], remark = within(start, beginnings[partition], ends[partition])
         if remark:
-            click.echo(f"odradek: {partition} {remark}", err=True)
+            say(f"odradek: {partition} {remark}", is_remark=True)
         consumer.seek(partition, starts[partition])
     stops: dict[tuple[str, int], int] = {}
     if selection.stop is not None:

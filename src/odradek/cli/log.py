@@ -9,7 +9,6 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
 
 import click
 from msgspec.structs import asdict
@@ -39,10 +38,9 @@ from odradek.log.inspection.verification import Verification
 from odradek.log.names import LOG, parent_of, parse_folder
 from odradek.model import ConfigurationError
 from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from odradek.model.texts import one_line
 from odradek.protocol.internal_records.record_types import RecordTypes
 from odradek.runtime import Disk, SystemDisk
-
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class _DamagedError(click.exceptions.Exit):
@@ -246,8 +244,8 @@ def _decoded_text(record: DecodedRecord) -> str:
 
 
 def _kafkas_json(value: object) -> str:
-    """Return JSON with Kafka's names, on one line and without control characters."""
-    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", json_line(_camel_cased(value)))
+    """Return JSON with Kafka's names."""
+    return json_line(_camel_cased(value))
 
 
 def _camel_cased(value: object) -> object:
@@ -272,8 +270,7 @@ def _java(value: bool) -> str:  # noqa: FBT001 - it is what the function is abou
 
 def _printable(data: bytes) -> str:
     """Return UTF-8 text on one line, or the escaped bytes."""
-    text = data.decode("utf-8", "backslashreplace")
-    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return one_line(data.decode("utf-8", "backslashreplace"))
 
 
 # ---- verify ---------------------------------------------------------------------------------------------------------

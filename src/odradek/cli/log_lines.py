@@ -10,18 +10,18 @@ field `exception`, or follows the text, with `\n` for line ends. Uncaught except
 
 import json
 import logging
-import re
 import sys
 import threading
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final
 
+from odradek.model.texts import one_line
+
 FORMATS: Final = ("text", "json")
 LEVELS: Final = ("debug", "info", "warning", "error")
 _log = logging.getLogger("odradek.cli")
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def configure(format_name: str, level: str) -> None:
@@ -58,7 +58,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the entry on one line."""
-        return _UNPRINTABLE.sub(_escape, super().format(record))
+        return one_line(super().format(record))
 
 
 class JsonLines(logging.Formatter):
@@ -76,7 +76,3 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         return json.dumps(fields, ensure_ascii=True, separators=(",", ":"))
-
-
-def _escape(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape").decode()

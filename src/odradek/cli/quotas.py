@@ -12,6 +12,7 @@ from odradek.cli.common import (
     options,
     print_json,
     print_table,
+    say,
     table_options,
     with_admin,
 )
@@ -67,7 +68,7 @@ def set_quotas(*, quotas: Sequence[str], validate_only: bool, **names: Any) -> N
     wanted = {key: _number(key, value) for key, value in map(key_and_value, quotas)}
 
     with_admin(lambda client: client.alter_client_quotas(entity, wanted, validate_only=validate_only))
-    click.echo(f"{entity}: {'these quotas are possible' if validate_only else 'quotas set'}")
+    say(f"{entity}: {'these quotas are possible' if validate_only else 'quotas set'}")
 
 
 @command.command()
@@ -82,9 +83,9 @@ def remove(*, keys: Sequence[str], **names: Any) -> None:
         present = (await client.describe_client_quotas()).get(entity, {})
         for key in keys:
             if key in entity.keys and key not in present:
-                click.echo(f"odradek: {entity} has no quota {key}, and nothing is removed", err=True)
+                say(f"odradek: {entity} has no quota {key}, and nothing is removed", is_remark=True)
         await client.alter_client_quotas(entity, dict.fromkeys(keys or present))
-        click.echo(f"{entity}: {'quotas removed' if keys or present else 'there are no quotas'}")
+        say(f"{entity}: {'quotas removed' if keys or present else 'there are no quotas'}")
 
     with_admin(work)
 

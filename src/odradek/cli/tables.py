@@ -11,6 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from odradek.model.texts import one_line
+
 KEPT: Final = frozenset({
     "TOPIC", "PARTITION", "LAG", "LAG/S", "CAUSE", "SETTLED-S", "KEY", "VALUE", "STATE", "LEADER", "ISR", "EARLIEST",
     "LATEST", "OFFSET", "NEW-OFFSET", "RESULT", "ERROR", "#PARTITIONS", "#MEMBERS", "BYTES", "ADDRESS", "TARGET", "TO",
@@ -50,7 +52,7 @@ def table_lines(
 
 
 def _column(heading: str, values: Sequence[object], *, is_kept: bool) -> _Column:
-    cells = ["-" if value is None else str(value) for value in values]
+    cells = ["-" if value is None else one_line(str(value)) for value in values]
     is_number = bool(values) and all(isinstance(value, int | None) for value in values)
     width = max(len(heading), *map(len, cells)) if cells else len(heading)
     least = width if is_number else max(len(heading), _NARROW)

@@ -12,6 +12,7 @@ from odradek.cli.common import (
     print_json,
     print_listing,
     print_table,
+    say,
     settings_of,
     table_options,
     with_admin,
@@ -71,9 +72,9 @@ def create(
         except KafkaError as error:
             if error.code != ErrorCode.topic_already_exists or not if_not_exists:
                 raise
-            click.echo(f"topic {name} exists")
+            say(f"topic {name} exists")
         else:
-            click.echo(f"topic {name} {'can be created' if validate_only else 'created'}")
+            say(f"topic {name} {'can be created' if validate_only else 'created'}")
 
     with_admin(work)
 
@@ -146,7 +147,7 @@ def alter(
             await cluster.create_partitions(name, partitions, validate_only=validate_only)
 
     with_admin(work)
-    click.echo(f"topic {name} {'can be altered' if validate_only else 'altered'}")
+    say(f"topic {name} {'can be altered' if validate_only else 'altered'}")
 
 
 @command.command()
@@ -170,7 +171,7 @@ def delete(*, names: Sequence[str], if_exists: bool, yes_internal: bool) -> None
                 if error.code != ErrorCode.unknown_topic_or_partition or not if_exists:
                     raise
             else:
-                click.echo(f"topic {name} deleted")
+                say(f"topic {name} deleted")
 
     with_admin(work)
 
@@ -206,7 +207,7 @@ def _print_topic(topic: TopicDescription, configs: dict[str, str | None]) -> Non
         f"replicas {topic.replication_factor}"
     )
     for name, value in configs.items():
-        click.echo(f"  {name}={value}")
+        say(f"  {name}={value}")
     rows = [
         (number, partition.leader, partition.leader_epoch, _ids(partition.replicas), _ids(partition.isr))
         for number, partition in topic.partitions.items()

@@ -6,7 +6,7 @@ from datetime import datetime
 import click
 
 from odradek.cli import CommandGroup
-from odradek.cli.common import cluster_options, print_listing, table_options, with_admin
+from odradek.cli.common import cluster_options, print_listing, say, table_options, with_admin
 from odradek.cli.partition_lists import partitions_of_topics
 from odradek.clients import Admin
 from odradek.clients.admin.transactions import (
@@ -80,7 +80,7 @@ def abort(*, transactional_id: str) -> None:
 
     state = with_admin(work)
     ended = "aborted its open transaction" if state == "Ongoing" else f"it had no open transaction ({state})"
-    click.echo(f"{transactional_id}: {ended}; its producer is fenced")
+    say(f"{transactional_id}: {ended}; its producer is fenced")
 
 
 @command.command(name="find-hanging")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from odradek.cli.checks import TREE_URL
-from odradek.cli.common import json_option, print_json, run, zookeeper_config_option, zookeeper_keys
+from odradek.cli.common import json_option, print_json, run, say, zookeeper_config_option, zookeeper_keys
 from odradek.cli.tree_changes import TreeChange, TreeChanges
 from odradek.metadata.reading import read_subtree
 from odradek.metadata.store import Node, NoNode, Reader
@@ -76,7 +76,7 @@ def get(*, names: Sequence[str], metadata: str | None, data_dir: str, as_json: b
         if as_json:
             print_json({"path": name, **_fields(node)})
         else:
-            click.echo(f"{name}  version {node.version}  {owner(node.owner)}")
+            say(f"{name}  version {node.version}  {owner(node.owner)}")
             if node.data:
                 click.echo(pretty(node.data))
 
@@ -122,8 +122,8 @@ async def _watching(tree: Reader, path: str, *, recursive: bool) -> AsyncIterato
     changes = TreeChanges(tree, check_path(path), depth=None if recursive else 1)
     await changes.start()
     if not changes.is_there:
-        click.echo(f"odradek: there is no node {path} yet", err=True)
-    click.echo(f"odradek: watching {path}", err=True)
+        say(f"odradek: there is no node {path} yet", is_remark=True)
+    say(f"odradek: watching {path}", is_remark=True)
     try:
         yield changes
     finally:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from odradek.cli.common import run, zookeeper_keys
+from odradek.cli.common import run, say, zookeeper_keys
 from odradek.cli.tree_view import look_at_tree, tree_location, tree_url
 from odradek.metadata import paths
 from odradek.metadata.node_fields import BrokenNodeError
@@ -64,7 +64,7 @@ def create(*, path: str, value: str, metadata: str | None, data_dir: str, force:
     """  # noqa: D301 - click needs the character
     data = _checked(path, value, force=force)
     _change(tree_url(metadata, data_dir), lambda store: store.create(path, data))
-    click.echo(f"created {path}")
+    say(f"created {path}")
 
 
 @click.command(name="set")
@@ -79,7 +79,7 @@ def set_command(*, path: str, value: str, metadata: str | None, data_dir: str, f
     """  # noqa: D301 - click needs the character
     data = _checked(path, value, force=force)
     _change(tree_url(metadata, data_dir), lambda store: store.set(path, data))
-    click.echo(f"changed {path}")
+    say(f"changed {path}")
 
 
 @click.command()
@@ -89,7 +89,7 @@ def delete(*, path: str, metadata: str | None, data_dir: str, force: bool) -> No
     """Delete the node PATH, which must have no children."""
     _checked(path, None, force=force)
     _change(tree_url(metadata, data_dir), lambda store: store.delete(path))
-    click.echo(f"deleted {path}")
+    say(f"deleted {path}")
 
 
 @click.command(name="set-acls")
@@ -125,7 +125,7 @@ def set_acls(*, is_open: bool, metadata: str | None, data_dir: str) -> None:
         return len(nodes)
 
     count = look_at_tree(metadata, data_dir, work)
-    click.echo(f"{count} nodes are open to everyone" if is_open else f"{count} nodes have the brokers' ACLs")
+    say(f"{count} nodes are open to everyone" if is_open else f"{count} nodes have the brokers' ACLs")
 
 
 def _checked(path: str, value: str | None, *, force: bool) -> bytes:

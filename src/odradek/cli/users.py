@@ -16,6 +16,7 @@ from odradek.cli.common import (
     print_json,
     print_table,
     run,
+    say,
     table_options,
     with_admin,
     zookeeper_config_option,
@@ -92,7 +93,7 @@ def add(
         ]
 
         with_admin(lambda client: client.alter_user_scram_credentials(upsertions))
-    click.echo(f"user {user} authenticates by {' and '.join(chosen)}")
+    say(f"user {user} authenticates by {' and '.join(chosen)}")
 
 
 @command.command(name="list")
@@ -127,7 +128,7 @@ def delete(*, user: str, mechanisms: Sequence[str]) -> None:
         )
         return chosen
 
-    click.echo(f"user {user} no longer authenticates by {' or '.join(with_admin(work))}")
+    say(f"user {user} no longer authenticates by {' or '.join(with_admin(work))}")
 
 
 def _password(user: str, file: str | None) -> str:

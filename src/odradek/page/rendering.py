@@ -11,7 +11,7 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from odradek.page.messages.decoding import visible_text
+from odradek.model.texts import several_lines
 from odradek.page.messages.reading import line_of
 
 _FOLDER: Final = Path(__file__).parent
@@ -49,7 +49,7 @@ class Renderer:
             "unit": in_units,
             "duration": duration,
             "shell": shlex.quote,
-            "visible": visible_text,
+            "visible": several_lines,
             "line": line_of,
         }
         self._environment.globals |= {"static": self._static_address}

@@ -33,7 +33,8 @@ class _Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         host = self.client[0] if self.client else ""
-        if sum(each.client is not None and each.client[0] == host for each in self.connections) > _MOST_OF_ADDRESS:
+        hosts = [each.client and each.client[0] for each in self.connections if isinstance(each, H11Protocol)]
+        if hosts.count(host) > _MOST_OF_ADDRESS:
             transport.close()
             return
         self._timer = self.loop.call_later(_WHOLE_REQUEST_S, transport.close)

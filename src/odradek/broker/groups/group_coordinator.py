@@ -43,6 +43,7 @@ from odradek.groups.messages import (
 from odradek.metadata.image import BrokerImage, ClusterImage
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC
+from odradek.model.texts import one_line
 from odradek.runtime import Clock
 
 _MINUTE_MS: Final = 60_000
@@ -278,5 +279,5 @@ def _first(member_ids: Sequence[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """Return up to 1,000 characters of a client's text for the log, with unprintable ones replaced."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:1000])
+    """Return up to 1,000 characters of a client's text for the log, on one line."""
+    return one_line(text[:1000])

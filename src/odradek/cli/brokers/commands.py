@@ -10,7 +10,7 @@ from msgspec import Struct
 from odradek.cli import CommandGroup
 from odradek.cli.brokers.details import features, log_dirs, versions
 from odradek.cli.brokers.drain import drain
-from odradek.cli.common import cluster_options, print_json, print_listing, print_table, table_options, with_admin
+from odradek.cli.common import cluster_options, print_json, print_listing, print_table, say, table_options, with_admin
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import BrokerDescription, ClusterDescription
 from odradek.clients.admin.log_dirs import LogDirDescription
@@ -69,7 +69,7 @@ def unregister(*, broker_id: int) -> None:
     Its replicas stay assigned to it: move them first, with `odradek brokers drain`.
     """
     with_admin(lambda client: client.unregister_broker(broker_id))
-    click.echo(f"Broker {broker_id} is no longer registered.")
+    say(f"Broker {broker_id} is no longer registered.")
 
 
 class _Described(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from odradek.cli.common import cluster_options, print_rows, table_options, with_admin
+from odradek.cli.common import cluster_options, print_rows, say, table_options, with_admin
 from odradek.clients import Admin
 from odradek.clients.admin.features import BrokerVersions
 from odradek.clients.admin.log_dirs import LogDirDescription
@@ -30,7 +30,7 @@ def log_dirs(*, ids: Sequence[int], topics: Sequence[str], as_json: bool) -> Non
     for broker_id, directories in with_admin(work).items():
         for each in directories:
             if each.error_code != ErrorCode.none:
-                click.echo(f"odradek: broker {broker_id}, {each.log_dir}: {explained(each.error_code)}", err=True)
+                say(f"odradek: broker {broker_id}, {each.log_dir}: {explained(each.error_code)}", is_remark=True)
             rows += [
                 (broker_id, each.log_dir, *key, size)
                 for key, size in sorted(each.sizes.items())

@@ -8,7 +8,7 @@ from typing import Final
 import click
 from msgspec import Struct, field
 
-from odradek.cli.common import cluster_options, print_json, print_table, progress, table_options, with_admin
+from odradek.cli.common import cluster_options, print_json, print_table, progress, say, table_options, with_admin
 from odradek.cli.partition_lists import Assignment, ids
 from odradek.clients import Admin
 from odradek.clients.admin.results import RefusedPartitionsError
@@ -74,7 +74,7 @@ class _Draining(Struct):
         found = await self._look()
         total = len(found.targets) + len(found.moving)
         if not self.as_json and total:
-            click.echo(f"{total} partitions move off broker {self.broker_id}", err=True)
+            say(f"{total} partitions move off broker {self.broker_id}", is_remark=True)
         patience = _MOST_LEADERLESS_CHECKS
         with progress(f"drain {self.broker_id}", total, unit="partitions", wanted=not self.as_json) as advance:
             while found.targets or found.moving:
@@ -99,7 +99,7 @@ class _Draining(Struct):
         if self.as_json:
             print_json({"broker_id": self.broker_id, "replica_count": 0})
         else:
-            click.echo(f"broker {self.broker_id} has no replicas")
+            say(f"broker {self.broker_id} has no replicas")
 
     async def _begin(self, found: "_Replicas") -> set[TopicPartition]:
         """Request moves until `at_once` are in progress; return the partitions of the new ones."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from odradek.cli import CommandGroup
-from odradek.cli.common import cluster_options, print_json, print_listing, print_table, table_options, with_admin
+from odradek.cli.common import cluster_options, print_json, print_listing, print_table, say, table_options, with_admin
 from odradek.cli.groups.history import history
 from odradek.cli.groups.options import GroupSelection, group_option, groups_options, report
 from odradek.cli.groups.remove import remove_members
@@ -157,7 +157,7 @@ def delete(ctx: click.Context, *, selection: GroupSelection) -> None:
 
     deleted, errors = with_admin(work)
     for group_id in deleted:
-        click.echo(f"group {group_id} deleted")
+        say(f"group {group_id} deleted")
     report(ctx, errors)
 
 
@@ -181,7 +181,7 @@ def delete_offsets(*, group: str, topics: Sequence[str]) -> None:
         await client.delete_group_offsets(group, await partitions_of_topics(client, topics))
 
     with_admin(work)
-    click.echo(f"deleted the offsets of group {group} for {', '.join(named)}")
+    say(f"deleted the offsets of group {group} for {', '.join(named)}")
 
 
 # ---- output ---------------------------------------------------------------------------------------------------------
@@ -230,17 +230,17 @@ def _print_group(group: GroupDescription, partitions: Iterable[TopicPartition]) 
     committed = {(each.topic, each.partition) for each in group.partitions if each.committed_offset is not None}
     topics = {each.topic for each in group.partitions}
     if unread := sorted(each for each in partitions if each.topic in topics and each not in committed):
-        click.echo(f"not in the lag, without a committed offset: {len(unread)} partitions ({first_names(unread, 10)})")
+        say(f"not in the lag, without a committed offset: {len(unread)} partitions ({first_names(unread, 10)})")
     idle = [member.member_id for member in group.members if not member.assignment]
     if idle:
-        click.echo(f"members without a partition: {', '.join(idle)}")
+        say(f"members without a partition: {', '.join(idle)}")
 
 
 def _print_offsets(groups: Sequence[GroupDescription], *, as_json: bool) -> None:
     if not as_json:
         for group in groups:
             if not group.partitions:
-                click.echo(f"group {group.group_id} has no partitions and no committed offsets", err=True)
+                say(f"group {group.group_id} has no partitions and no committed offsets", is_remark=True)
         _print_table(OFFSET_COLUMNS, [row for group in groups for row in offset_rows(group)])
         return
     for group in groups:
@@ -256,7 +256,7 @@ def _print_members(groups: Sequence[GroupDescription], *, verbose: bool, as_json
         return
     for group in groups:
         if not group.members:
-            click.echo(f"group {group.group_id} has no members", err=True)
+            say(f"group {group.group_id} has no members", is_remark=True)
     columns = (*MEMBER_COLUMNS, "ASSIGNMENT") if verbose else MEMBER_COLUMNS
     _print_table(columns, [row for group in groups for row in member_rows(group, verbose=verbose)])
 

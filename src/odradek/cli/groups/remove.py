@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import click
 
-from odradek.cli.common import cluster_options, with_admin
+from odradek.cli.common import cluster_options, say, with_admin
 from odradek.cli.groups.options import group_option, report
 from odradek.clients import Admin
 from odradek.clients.admin.results import RefusedMembersError
@@ -44,5 +44,5 @@ def remove_members(
 
     removed, errors = with_admin(work)
     for each in removed:
-        click.echo(f"member {each} removed from group {group}")
+        say(f"member {each} removed from group {group}")
     report(ctx, errors)

@@ -8,7 +8,7 @@ from typing import IO, Any, Final
 import click
 from msgspec import Struct, field
 
-from odradek.cli.common import cluster_options, print_json, print_table, table_options, with_admin
+from odradek.cli.common import cluster_options, print_json, print_table, say, table_options, with_admin
 from odradek.cli.groups.options import GroupSelection, groups_options, report
 from odradek.cli.partition_lists import TOPICS, partitions_of_topics, replicas_of, topic_and_partitions
 from odradek.clients import Admin, OffsetAndMetadata
@@ -135,7 +135,7 @@ async def _plan(client: Admin, scope: _Scope, goal: Goal) -> tuple[list[_Reset],
             errors[group_id] = refused
             continue
         if isinstance(group, KafkaError):
-            click.echo(f"odradek: group {group_id!r} does not exist; --execute creates it", err=True)
+            say(f"odradek: group {group_id!r} does not exist; --execute creates it", is_remark=True)
         committed = {} if isinstance(group, KafkaError) else _committed(group, warn=not (named or plan))
         if plan:
             goals = {each.partition: Goal("to_offset", each.offset) for each in plan if each.group == group_id}
@@ -169,7 +169,7 @@ def _committed(group: GroupDescription, *, warn: bool) -> dict[TopicPartition, i
         if each.committed_offset is not None and each.end_offset is not None:
             committed[partition] = each.committed_offset
         elif each.committed_offset is not None and warn:
-            click.echo(f"odradek: {partition} has no leader or does not exist, and is left out", err=True)
+            say(f"odradek: {partition} has no leader or does not exist, and is left out", is_remark=True)
     return committed
 
 
@@ -197,7 +197,7 @@ async def _look_up_offsets(
                 errors[each.group_id] = KafkaError(ErrorCode.invalid_request, reason)
                 break
             if remark:
-                click.echo(f"odradek: {partition} {remark}", err=True)
+                say(f"odradek: {partition} {remark}", is_remark=True)
 
 
 async def _execute(client: Admin, resets: Iterable[_Reset], errors: dict[str, OdradekError]) -> list[_Reset]:

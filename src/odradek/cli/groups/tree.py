@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from odradek.cli.common import admin, cluster_options, print_json, print_table, run, wide_option, zookeeper_keys
+from odradek.cli.common import admin, cluster_options, print_json, print_table, run, say, wide_option, zookeeper_keys
 from odradek.cli.tree_view import look_at_tree, tree_options
 from odradek.clients.admin import Admin
 from odradek.clients.group_offsets import OffsetAndMetadata
@@ -33,7 +33,7 @@ def tree(*, group: str | None, metadata: str | None, data_dir: str, as_json: boo
 
     groups = look_at_tree(metadata, data_dir, work)
     for error in (error for each in groups for error in each.broken):
-        click.echo(f"left out: {error}", err=True)
+        say(f"left out: {error}", is_remark=True)
     if group is not None:
         _print_group(groups[0], as_json=as_json)
     elif as_json:
@@ -170,7 +170,7 @@ async def _of_existing_partitions(client: Admin, offsets: Mapping[TopicPartition
     topics = await client.list_topics(include_internal=True)
     existing = {TopicPartition(topic.name, number) for topic in topics for number in topic.partitions}
     for place in sorted(set(offsets) - existing):
-        click.echo(f"left out: there is no partition {place}", err=True)
+        say(f"left out: there is no partition {place}", is_remark=True)
     return {place: offset for place, offset in offsets.items() if place in existing}
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from odradek.cli.common import cluster_options, print_json, print_table, table_options, with_admin
+from odradek.cli.common import cluster_options, print_json, print_table, say, table_options, with_admin
 from odradek.cli.groups.options import group_option
 from odradek.clients import Admin
 from odradek.clients.admin.group_waits import GroupWaits
@@ -50,7 +50,7 @@ def _show(group: GroupWaits, *, as_json: bool, now_ms: int) -> None:
         print_json(group)
         return
     if group.unreadable:
-        click.echo(f"odradek: times, and what members were told to revoke, are unknown: {group.unreadable}", err=True)
+        say(f"odradek: times, and what members were told to revoke, are unknown: {group.unreadable}", is_remark=True)
     click.echo(headline(group))
     if group.members:
         print_table(_COLUMNS, [row for member in group.members for row in rows(group, member, now_ms)])

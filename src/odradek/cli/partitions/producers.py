@@ -2,7 +2,7 @@
 
 import click
 
-from odradek.cli.common import cluster_options, print_listing, table_options, with_admin
+from odradek.cli.common import cluster_options, print_listing, say, table_options, with_admin
 from odradek.cli.partition_lists import topic_and_partitions
 from odradek.clients import Admin
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -63,4 +63,4 @@ def abort_transaction(
         )
 
     with_admin(work)
-    click.echo(f"aborted the transaction of producer {producer_id} in {partition.topic}-{partition.partition}")
+    say(f"aborted the transaction of producer {producer_id} in {partition.topic}-{partition.partition}")

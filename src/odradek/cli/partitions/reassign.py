@@ -7,7 +7,7 @@ from typing import IO, Final
 import click
 from msgspec import Struct
 
-from odradek.cli.common import cluster_options, print_json, print_table, progress, table_options, with_admin
+from odradek.cli.common import cluster_options, print_json, print_table, progress, say, table_options, with_admin
 from odradek.cli.partition_lists import (
     TOPICS,
     Assignment,
@@ -291,7 +291,7 @@ def _print_begun(begun: Mapping[TopicPartition, tuple[tuple[int, ...], tuple[int
 
 def _print_errors(errors: Mapping[TopicPartition, KafkaError]) -> None:
     for error in errors.values():
-        click.echo(f"odradek: {error}", err=True)
+        say(f"odradek: {error}", is_remark=True)
 
 
 def _progress_object(each: PartitionReassignment) -> dict[str, object]:

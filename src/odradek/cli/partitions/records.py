@@ -7,7 +7,7 @@ from typing import IO, Final
 import click
 
 from odradek.cli.cluster_names import complete_topics
-from odradek.cli.common import cluster_options, print_json, print_table, table_options, with_admin
+from odradek.cli.common import cluster_options, print_json, print_table, say, table_options, with_admin
 from odradek.cli.partition_lists import TOPICS, partitions_of_topics
 from odradek.clients import Admin
 from odradek.clients.admin.records import HIGH_WATERMARK
@@ -99,7 +99,7 @@ def delete_records(
     elif deleted:
         print_table(("TOPIC", "PARTITION", "EARLIEST"), [(*key, start) for key, start in deleted.items()])
     for error in errors.values():
-        click.echo(f"odradek: {error}", err=True)
+        say(f"odradek: {error}", is_remark=True)
     if errors:
         ctx.exit(1)
 

@@ -11,15 +11,14 @@ hex        everything else
 ```
 """
 
-import re
 import struct
-import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
+from odradek.model.texts import several_lines
 from odradek.presentation.value_formats import Show
 
 GUESS: Final = "guess"
@@ -35,9 +34,6 @@ _MOST_DUMPED: Final = 64 << 10
 _CONFLUENT_BYTES: Final = 5
 _UNUSUAL: Final = bytes(set(range(0x20)) - set(b"\t\n\r\x1b"))
 """Bytes that text does not have; bytes with one are taken for binary."""
-_NOT_PLAIN: Final = re.compile(r"[^\n\t -~]")
-_ESCAPED: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Categories of characters that change how others are shown, or are not shown: controls, bidirectional overrides."""
 
 
 class Decoded(Struct, frozen=True, kw_only=True):
@@ -79,23 +75,8 @@ def decode(
             return _with_schema(data, name, schemas[name])
         return _PLAIN[name](data)
     except (ValueError, RecursionError) as error:
-        reason = visible_text(str(error)) or "it is nested too deep"
+        reason = several_lines(str(error)) or "it is nested too deep"
         return msgspec.structs.replace(_guessed(data), error=f"not shown as {name}: {reason}")
-
-
-def visible_text(text: str) -> str:
-    r"""Return text whose invisible characters are escapes, such as `␛` and `\u202e`; tabs and lines stay."""
-    return text if text.isprintable() else _NOT_PLAIN.sub(_escape, text)
-
-
-def _escape(found: re.Match[str]) -> str:
-    character = found[0]
-    if unicodedata.category(character) not in _ESCAPED:
-        return character
-    code = ord(character)
-    if code < 0x20:
-        return chr(0x2400 + code)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _head(data: bytes, name: str, most: int) -> Decoded | None:
@@ -114,7 +95,7 @@ def _head(data: bytes, name: str, most: int) -> Decoded | None:
     if not is_json and (name == "json" or (name == GUESS and _is_binary(data))):
         return None
     kind = "json" if is_json else "text"
-    return Decoded(format=kind, size_bytes=len(data), text=visible_text(text[: most + 1]), is_container=is_json)
+    return Decoded(format=kind, size_bytes=len(data), text=several_lines(text[: most + 1]), is_container=is_json)
 
 
 def _is_binary(data: bytes) -> bool:
@@ -140,7 +121,7 @@ def _guessed(data: bytes, most_dumped: int = _MOST_DUMPED) -> Decoded:
 
 
 def _text(data: bytes) -> Decoded:
-    return Decoded(format="text", size_bytes=len(data), text=visible_text(data.decode()))
+    return Decoded(format="text", size_bytes=len(data), text=several_lines(data.decode()))
 
 
 def _json(data: bytes) -> Decoded:
@@ -154,7 +135,7 @@ def _msgpack(data: bytes) -> Decoded:
 
 def _of_tree(name: str, tree: Any, data: bytes, text: str) -> Decoded:
     is_container = isinstance(tree, dict | list)
-    shown = {"tree": tree} if is_container and _is_shown(tree) else {"text": visible_text(text)}
+    shown = {"tree": tree} if is_container and _is_shown(tree) else {"text": several_lines(text)}
     return Decoded(format=name, size_bytes=len(data), is_container=is_container, **shown)
 
 

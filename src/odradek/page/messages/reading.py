@@ -22,7 +22,8 @@ from odradek.clients import ConsumerRecord, SimpleConsumer
 from odradek.clients.leader_fetch import OffsetOutOfRangeError
 from odradek.clients.simple_consumer import TransactionMarker
 from odradek.model import ConfigurationError, TopicPartition
-from odradek.page.messages.decoding import GUESS, Decoded, decode, visible_text
+from odradek.model.texts import several_lines
+from odradek.page.messages.decoding import GUESS, Decoded, decode
 from odradek.page.messages.masking import MASKED, Masks, compiled
 from odradek.presentation.offset_specs import END, Position, position
 
@@ -391,12 +392,12 @@ def line_of(decoded: Decoded) -> str:
     text = text_of(decoded)
     if decoded.format == "hex":
         text = text[_DUMPED_BYTES] or text
-    return visible_text(" ".join(text[:_LINE_CHARACTERS].split()))
+    return several_lines(" ".join(text[:_LINE_CHARACTERS].split()))
 
 
 def header_text(value: bytes | None) -> str:
     """Return a header's value as text; bytes that are not UTF-8 are replaced."""
-    return "" if value is None else visible_text(value.decode(errors="replace"))
+    return "" if value is None else several_lines(value.decode(errors="replace"))
 
 
 def record_bytes(record: ConsumerRecord) -> int:

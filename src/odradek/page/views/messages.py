@@ -10,7 +10,8 @@ from starlette.responses import RedirectResponse, Response
 
 from odradek.clients import ConsumerRecord, SimpleConsumer
 from odradek.model import ConfigurationError, validate_topic_name
-from odradek.page.messages.decoding import GUESS, PLAIN_FORMATS, Decoded, visible_text
+from odradek.model.texts import several_lines
+from odradek.page.messages.decoding import GUESS, PLAIN_FORMATS, Decoded
 from odradek.page.messages.export import EXPORTS
 from odradek.page.messages.masking import MASKED, Masks
 from odradek.page.messages.reading import (
@@ -268,7 +269,7 @@ def _row(
     key, is_key_cut = decoded("key", record.key)
     value, is_value_cut = decoded("value", record.value)
     headers = [
-        (visible_text(name)[:most_bytes], text[:most_bytes])
+        (several_lines(name)[:most_bytes], text[:most_bytes])
         for name, text in (
             masks.header(name, "null" if data is None else header_text(data))
             for name, data in record.headers[:most_headers]

@@ -334,7 +334,7 @@ def unreadable(base_offset: int, count: int) -> bytes:
     return bytes(whole)
 
 
-def test_records_that_nobody_can_read_are_stepped_over(simulation: Simulation, broker: Any, answer_fetch: Any) -> None:
+def test_a_batch_of_rubbish_is_stepped_over(simulation: Simulation, broker: Any, answer_fetch: Any) -> None:
     everything = {0: batch(0, 2), 2: unreadable(2, 3), 5: batch(5, 1)}
 
     def answer(request: Any) -> Any:

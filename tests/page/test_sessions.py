@@ -27,7 +27,7 @@ class MovedClock:
 
 
 class Broker:
-    """What brokers answer to logins: `error`, or nothing."""
+    """The brokers, which refuse logins with `error`, if any."""
 
     error: Exception | None = None
     logins = 0

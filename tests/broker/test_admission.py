@@ -30,7 +30,7 @@ from odradek.security import (
     ResourcePattern,
     ResourceType,
 )
-from odradek.testing.wire_client import WireClient
+from odradek.testing.wire_client import FETCH_VERSION, WireClient, fetch_message
 from odradek.testing.world import Play, World
 from tests.scenes import played
 
@@ -483,3 +483,18 @@ async def test_a_refusal_that_repeats_entries_keeps_the_limit_of_entries(world: 
     (_, message), *_ = wide_requests(api, last := apis()[api].served.stop - 1, most + 1)
     setting.client.send(api, encode_request(api, last, message), last)
     assert await setting.client.receive() is None
+
+
+@pytest.mark.parametrize("replica", [-1, 7])
+@played
+async def test_a_fetch_without_rights_opens_no_session(world: World, replica: int) -> None:
+    """It could evict another client's."""
+    setting = await Setting(world).begin()
+    setting.rules.deny(AclOperation.READ)
+    setting.rules.deny(AclOperation.CLUSTER_ACTION)
+    message = {**fetch_message([(TOPIC, 0, 0)], session=(0, 0)), "replica_id": replica}
+    setting.client.send(ApiKey.FETCH, message, FETCH_VERSION)
+    answer = await setting.client.fetch_response()
+    assert answer.session_id == 0
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.topic_authorization_failed
+    assert not len(setting.broker.fetch_sessions)

@@ -132,3 +132,13 @@ def test_a_session_without_partitions_is_closed() -> None:
     session_id = begin(sessions, 1, 0).session_id
     over = sessions.open(session_id, 1, (), [PartitionKey("t", 0)], uses_topic_ids=False, now=1)
     assert (over.session_id, len(sessions)) == (0, 0)
+
+
+def test_a_session_has_at_most_the_partitions_that_its_client_may_have() -> None:
+    sessions = sessions_of(slots=2)
+    assert not sessions.open(0, 0, targets(4), (), uses_topic_ids=False, now=0, most=3).session_id
+    session_id = sessions.open(0, 0, targets(2), (), uses_topic_ids=False, now=0, most=3).session_id
+    with pytest.raises(KafkaError) as failure:
+        sessions.open(session_id, 1, targets(4), (), uses_topic_ids=False, now=0, most=3)
+    assert failure.value.code == ErrorCode.fetch_session_id_not_found
+    assert len(sessions) == sessions.partition_count == 0

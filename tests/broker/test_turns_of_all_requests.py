@@ -10,10 +10,13 @@ from widest_requests import TOPIC, wide_requests
 
 from odradek.broker.serving.apis import apis
 from odradek.protocol.api import ApiKey
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.messages.message_codec import encode_request
 from odradek.testing.simulation import loop as virtual_loop
 from odradek.testing.simulation.simulation import InlineWorker
-from odradek.testing.world import World
+from odradek.testing.wire_client import PRODUCE_VERSION, produce_body
+from odradek.testing.world import BATCH_MS, World
 from tests.scenes import in_world
 
 ENTRIES: Final = 4500
@@ -104,3 +107,19 @@ async def test_the_widest_requests_are_refused_in_turns(
     world: World, api: ApiKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not await _wide_turns(world, api, monkeypatch)
+
+
+@in_world(CONFIG)
+async def test_a_batch_of_very_many_records_is_checked_beside_the_event_loop(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records with old timestamps are checked, and a few hundred bytes may have a million of them."""
+    client = await world.client()
+    await client.create_topic(TOPIC)
+    batch = encode_batch([(BATCH_MS, None, b"", ())] * 10 * ENTRIES, codec=Codec.ZSTD)
+    calls = Calls(monkeypatch)
+    for records in (batch, world.batch(b"a")):  # pipelined
+        client.send(ApiKey.PRODUCE, produce_body(TOPIC, records), PRODUCE_VERSION)
+    answers = [await client.produce_response() for _ in range(2)]
+    assert [answer.topics[0].partitions[0].base_offset for answer in answers] == [0, 10 * ENTRIES]
+    assert calls.most < MOST_CALLS

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from odradek.log import Log, LogConfig
 from odradek.log.batch_contents import MAX_RECORD_ERRORS, MAX_RECORDS, InvalidRecordsError
-from odradek.log.validation import MessageRules
+from odradek.log.validation import MessageRules, UncheckedBatchError
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.compression import Codec, compress
 from odradek.protocol.batches.record_batch import (
@@ -210,7 +210,7 @@ def admitted(batch: bytes | bytearray, config: LogConfig) -> bytearray:
 def refusal(batch: bytes | bytearray, config: LogConfig) -> KafkaError:
     before = bytearray(batch)
     with pytest.raises(KafkaError) as caught:
-        MessageRules(config).admit(memoryview(before), NOW, from_client=True)
+        MessageRules(config).admit(memoryview(before), NOW, from_client=True, is_checked=None)
     assert before == batch, "a refused batch is left as it was"
     return caught.value
 
@@ -296,6 +296,17 @@ def test_a_batch_with_too_many_records_is_refused() -> None:
     count = MAX_RECORDS + 1
     error = refusal(packed(record * count, count, Codec.ZSTD), LogConfig(max_message_bytes=1 << 30))
     assert error.code == ErrorCode.message_too_large
+
+
+@pytest.mark.parametrize(("value", "count"), [(b"", 20_000), (bytes(5 << 20), 1)])
+def test_a_long_check_is_left_to_the_caller(value: bytes, count: int) -> None:
+    batch = encode_batch([(1, b"a", value, ())] * count, codec=Codec.GZIP)
+    rules = MessageRules(LogConfig())
+    with pytest.raises(UncheckedBatchError) as unchecked:
+        rules.admit(memoryview(bytearray(batch)), NOW, from_client=True)
+    checked = unchecked.value.check()
+    assert checked == batch
+    assert rules.admit(checked, NOW, from_client=True, is_checked=True) == (read_header(batch), checked)
 
 
 def test_a_malformed_record_is_named() -> None:

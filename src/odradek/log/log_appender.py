@@ -49,12 +49,14 @@ class LogAppender:
         from_client: bool = True,
         transactional: bool = False,
         needs_verification: bool = False,
+        is_checked: bool = False,
     ) -> AppendInfo:
         """Append one batch as the leader: check it, assign the next offset, add it to the pending batches.
 
         `batches` has exactly one batch, is changed in place (copied, if read-only), and must not change until it is
         written. Respond to a client, also for a duplicate, when `written_offset` is beyond `last_offset`.
         `from_client` is False for the broker's own batches; `transactional` allows a client's batch of a transaction.
+        Raises `UncheckedBatchError` if a long check is needed, unless `is_checked`.
         With `needs_verification`, the first batch of a transaction is refused unless it was verified. After a
         `KafkaError` other than `LogStorageError` the log is unchanged. Rules: `validation` and `producer_state`.
         """
@@ -69,7 +71,9 @@ class LogAppender:
         if view.readonly:
             view = memoryview(bytearray(view))
         try:
-            header, view = self._rules.admit(view, now_ms, from_client=from_client, transactional=transactional)
+            header, view = self._rules.admit(
+                view, now_ms, from_client=from_client, transactional=transactional, is_checked=is_checked
+            )
         except KafkaError:
             # A retried batch may now break a rule that it met before: rules change, and timestamps get too old.
             duplicate = self.find_duplicate(view) if from_client else None

@@ -31,6 +31,9 @@ from odradek.protocol.batches.record_walk import MIN_RECORD_BYTES
 
 _UNCOMMON: Final = CONTROL | TRANSACTIONAL | record_batch.LOG_APPEND_TIME
 _CODECS: Final = len(Codec)
+_MOST_RECORDS_AT_ONCE: Final = 16_384
+_MOST_BYTES_AT_ONCE: Final = 4 << 20
+"""Batches with more records or decompressed bytes are not checked on the event loop: that takes 40 ms."""
 _USUAL_RATIO: Final = 32
 """The records of batches with a higher compression ratio are checked."""
 _AFTER_MAX_MS: Final = 3_600_000
@@ -50,6 +53,17 @@ class AppendInfo(NamedTuple):
     log_append_time: int
     log_start_offset: int
     duplicate: bool
+
+
+class UncheckedBatchError(KafkaError):
+    """A batch was not appended: the check of its records takes long. `check` does it on any thread.
+
+    `check` returns the batch to append with `is_checked`, or raises `KafkaError`.
+    """
+
+    def __init__(self, check: Callable[[], memoryview]) -> None:
+        super().__init__(ErrorCode.invalid_record, "the batch's records are not checked yet")
+        self.check = check
 
 
 class MessageRules:
@@ -89,15 +103,22 @@ class MessageRules:
         self._looks_inside = config.validate_all or needs_keys or is_tight
 
     def admit(
-        self, batch: memoryview, now_ms: int, *, from_client: bool, transactional: bool = False
+        self,
+        batch: memoryview,
+        now_ms: int,
+        *,
+        from_client: bool,
+        transactional: bool = False,
+        is_checked: bool | None = False,
     ) -> tuple[BatchHeader, memoryview]:
         """Check a batch; return its header and the batch to store: `batch`, changed in place, or a new one.
 
         After a `KafkaError` nothing has changed. `from_client=False` is for the broker's own batches; `transactional`
-        allows a batch of a transaction.
+        allows a batch of a transaction. Raises `UncheckedBatchError` for a long check unless `is_checked` is true, or
+        None: then it is done.
         """
         header = check_batch(batch, self._config, from_client=from_client, transactional=transactional)
-        if not from_client:
+        if not from_client or is_checked:
             return header, batch
         is_other_codec = self._codec is not None and header.attributes & CODEC_MASK != self._codec
         # The header breaks a limit, or is implausible.
@@ -108,7 +129,18 @@ class MessageRules:
             is_suspicious = is_suspicious or not is_in_range or header.base_timestamp > latest
         if not (self._looks_inside or is_other_codec or is_suspicious):
             return header, batch
-        data = open_records(batch, header, max_bytes=self._limits.max_bytes)
+        most_bytes = self._limits.max_bytes if is_checked is None else min(self._limits.max_bytes, _MOST_BYTES_AT_ONCE)
+        try:
+            if is_checked is not None and header.record_count > _MOST_RECORDS_AT_ONCE:
+                raise KafkaError(ErrorCode.message_too_large)
+            data = open_records(batch, header, max_bytes=most_bytes)
+        except KafkaError as error:
+            if is_checked is None or error.code is not ErrorCode.message_too_large:
+                raise
+            copy = memoryview(bytearray(batch))
+            raise UncheckedBatchError(
+                lambda: self.admit(copy, now_ms, from_client=True, transactional=transactional, is_checked=None)[1]
+            ) from None
         contents = check_records(header, data, self._limits, now_ms, self._compiled)
         codec = self._codec if self._codec is not None else header.codec
         timestamp = contents.max_timestamp if self._is_create_time else header.max_timestamp

@@ -33,13 +33,13 @@ from odradek.broker.replication.reading.partition_reader import FetchParams, Par
 from odradek.broker.replication.reading.replica_selector import ClientMetadata
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext, decoded_bytes
-from odradek.broker.serving.fetch_sessions import FetchContext, FetchTarget, PartitionKey
+from odradek.broker.serving.fetch_sessions import MOST_PARTITIONS, FetchContext, FetchTarget, PartitionKey
 from odradek.broker.serving.responses import counted_refusal, gathered_frame
 from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, encode_fetch_response
-from odradek.protocol.messages.fetch_session import FINAL_EPOCH, NO_SESSION
+from odradek.protocol.messages.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
 from odradek.protocol.messages.message_codec import decode_request, milliseconds, optional
 from odradek.protocol.messages.produce import NodeEndpoint
 from odradek.protocol.primitives import Meter
@@ -88,20 +88,36 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     body = bytes(frame[context.header.body_offset :])
     meter = Meter(broker.config.most_request_entries)
     request = decode_request(ApiKey.FETCH, version, body, meter=meter)
+    params = _fetch_params(broker, request, version)
     try:
         if context.session.admission.may_refuse:
             context.check_request(request)
+        epoch = optional(request, "session_epoch", FINAL_EPOCH)
+        if epoch == INITIAL_EPOCH and not _may_open_session(broker, context, request, params):
+            epoch = FINAL_EPOCH
         fetched = broker.fetch_sessions.open(
             optional(request, "session_id", 0),
-            optional(request, "session_epoch", FINAL_EPOCH),
+            epoch,
             _wanted(request, version),
             _forgotten(request, version),
             uses_topic_ids=version >= TOPIC_IDS_FROM,
             now=broker.runtime.clock.monotonic(),
+            most=broker.config.most_session_partitions if params.is_from_follower else MOST_PARTITIONS,
         )
     except KafkaError as error:
         return counted_refusal(broker.counters, context.header, request, error)
-    return _Fetch(broker, context, request, fetched, meter).begin()
+    return _Fetch(broker, context, request, fetched, meter, params).begin()
+
+
+def _may_open_session(broker: HasImage, context: RequestContext, request: Any, params: FetchParams) -> bool:
+    """Return whether the principal may fetch any of the partitions; if not, no other client's session is evicted."""
+    if not context.session.admission.may_refuse:
+        return True
+    if params.is_from_follower:
+        return context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, quietly=True)
+    by_id, ids = context.api_version >= TOPIC_IDS_FROM, broker.image.topic_names
+    names = {ids.get(topic.topic_id, "") if by_id else topic.topic for topic in request.topics}
+    return len(context.denied(AclOperation.READ, ResourceType.TOPIC, sorted(names), quietly=True)) < len(names)
 
 
 def _wanted(request: Any, version: int) -> Iterable[FetchTarget]:
@@ -131,14 +147,19 @@ class _Fetch(PendingReply):
     """One Fetch request, and its pending reply while it waits."""
 
     def __init__(
-        self, broker: _Broker, context: RequestContext, request: Any, fetched: FetchContext, meter: Meter
+        self,
+        broker: _Broker,
+        context: RequestContext,
+        request: Any,
+        fetched: FetchContext,
+        meter: Meter,
+        params: FetchParams,
     ) -> None:
         self._broker = broker
         self._context = context
         self._request = request
         self._fetched = fetched
         self.decoded_bytes = decoded_bytes(meter)
-        params = _fetch_params(broker, request, context.api_version)
         self._charge = None if params.is_from_follower else broker.quotas.begin_fetch(context)
         self._is_refused = False
         """Whether the principal may not fetch as a follower."""

@@ -10,6 +10,7 @@ The first batch of a transaction in a partition has been verified before the han
 (`broker.transactions.partition_verification`).
 """
 
+import asyncio
 from collections.abc import Container
 from typing import Final, Protocol
 from uuid import UUID
@@ -24,6 +25,7 @@ from odradek.broker.serving.context import RequestContext, decoded_bytes
 from odradek.broker.serving.responses import frame as response_frame
 from odradek.broker.transactions.partition_verification import ADDS_FROM
 from odradek.log.batch_contents import InvalidRecordsError
+from odradek.log.validation import UncheckedBatchError
 from odradek.model import ErrorCode, KafkaError
 from odradek.model.names import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from odradek.protocol.batches.compression import Codec
@@ -77,6 +79,9 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
                 if topic is None or topic_refusal is not None:
                     raise topic_refusal or KafkaError(ErrorCode.unknown_topic_id)
                 produce.append_to_partition(topic, number, records)
+            except UncheckedBatchError as unchecked:
+                assert topic is not None
+                produce.check_first(topic, number, unchecked)
             except KafkaError as error:
                 produce.refuse_partition(name or topic_id, number, error, records, is_readable=topic_refusal is None)
     produce.learn(frame)
@@ -137,13 +142,43 @@ class _Produce(DelayedProduce):
         self._last: tuple[Partition, memoryview] | None = None
         self._topics: list[TopicResponse] = []
         self._moved: set[int] = set()
+        self._unchecked = 0
+        """Batches that the worker checks."""
 
     def add_topic(self, name: str | None, topic_id: UUID | None) -> None:
         """Begin a topic of the response, to which later partitions belong."""
         self._topics.append(TopicResponse(name, topic_id, []))
 
-    def append_to_partition(self, topic: str, number: int, records: memoryview | None) -> None:
-        """Append to one partition. Raises `KafkaError` if `records` are refused."""
+    def check_first(self, topic: str, number: int, unchecked: UncheckedBatchError) -> None:
+        """Append to one partition when the worker has checked the batch; until then, the connection serves nothing."""
+        responses = self._topics[-1].partitions
+        responses.append(PartitionResponse(number))
+        place = len(self._topics) - 1, len(responses) - 1
+        self._awaited[place] = self._broker.partitions.leader(topic, number)
+        self._unchecked += 1
+        self._context.session.connection.hold()
+        checking = self._broker.runtime.worker.submit(unchecked.check)
+        checking.add_done_callback(lambda done: self._append_checked(topic, number, place, done))
+
+    def _append_checked(self, topic: str, number: int, place: Place, checked: "asyncio.Future[memoryview]") -> None:
+        self._awaited.pop(place)
+        try:
+            if (error := checked.exception()) is not None:
+                raise error if isinstance(error, KafkaError) else KafkaError(ErrorCode.unknown_server_error, str(error))
+            self.append_to_partition(topic, number, checked.result(), place=place)
+        except KafkaError as error:
+            self.refuse_partition(topic, number, error, None, is_readable=True)
+            self.set_response(place, self._topics[-1].partitions.pop())
+        if not self._awaited and not self.settled:
+            self.respond()
+        self._unchecked -= 1
+        if not self._unchecked:
+            self._context.session.connection.release()
+
+    def append_to_partition(
+        self, topic: str, number: int, records: memoryview | None, *, place: Place | None = None
+    ) -> None:
+        """Append to one partition. Raises `KafkaError` if `records` are refused. `place`: that of a checked batch."""
         partition = self._broker.partitions.leader(topic, number)
         if not records:
             raise KafkaError(ErrorCode.invalid_record, "a partition's records must be exactly one batch")
@@ -155,11 +190,17 @@ class _Produce(DelayedProduce):
             now_ms=self._now_ms,
             transactional=self._transactional,
             needs_verification=self._needs_verification,
+            is_checked=place is not None,
         )
-        responses = self._topics[-1].partitions
-        responses.append(PartitionResponse(number, 0, info.first_offset, info.log_append_time, info.log_start_offset))
+        response = PartitionResponse(number, 0, info.first_offset, info.log_append_time, info.log_start_offset)
+        if place is None:
+            responses = self._topics[-1].partitions
+            place = len(self._topics) - 1, len(responses)
+            responses.append(response)
+        else:
+            self.set_response(place, response)
         self._last = partition, records
-        self.wait_for(info, partition, (len(self._topics) - 1, len(responses) - 1))
+        self.wait_for(info, partition, place)
 
     def refuse_partition(
         self,

@@ -153,6 +153,7 @@ class Partition:
         from_client: bool = True,
         transactional: bool = False,
         needs_verification: bool = False,
+        is_checked: bool = False,
     ) -> AppendInfo:
         """Validate and append `records`, whose memory must not change until they are written, in this turn or later.
 
@@ -179,6 +180,7 @@ class Partition:
                 from_client=from_client,
                 transactional=transactional,
                 needs_verification=needs_verification,
+                is_checked=is_checked,
             )
         except KafkaError as error:
             self._writer.refused(self.log, error)

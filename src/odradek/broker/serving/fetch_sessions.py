@@ -24,6 +24,8 @@ from msgspec import Struct, field
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, next_epoch
 
+MOST_PARTITIONS: Final = 8192
+"""Limit of a consumer's session: each of its fetches looks at all its partitions. Other consumers send full fetches."""
 _EVICTION_S: Final = 120.0
 """Kafka's minimum time before a session can be evicted."""
 
@@ -138,8 +140,9 @@ class FetchSessions:
         *,
         uses_topic_ids: bool,
         now: float,
+        most: int = MOST_PARTITIONS,
     ) -> FetchContext:
-        """Return the partitions that a request fetches.
+        """Return the partitions that a request fetches. `most`: limit of the partitions in its session.
 
         Raises `KafkaError` FETCH_SESSION_ID_NOT_FOUND (unknown, or too many partitions), INVALID_FETCH_SESSION_EPOCH
         (not the next) or FETCH_SESSION_TOPIC_ID_ERROR (ids and names mixed); the client then sends a full fetch.
@@ -147,13 +150,13 @@ class FetchSessions:
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self.forget(session_id)
             targets = {target.key: target for target in wanted}
-            if epoch == INITIAL_EPOCH and targets and self._make_room(len(targets), now):
+            if epoch == INITIAL_EPOCH and 0 < len(targets) <= most and self._make_room(len(targets), now):
                 session = FetchSession(self._new_id(), uses_topic_ids, created=now, last_used=now, targets=targets)
                 self._sessions[session.session_id] = session
                 self.partition_count += len(targets)
                 return FetchContext(session, targets, incremental=False)
             return FetchContext(None, targets, incremental=False)
-        return self._continue(session_id, epoch, wanted, forgotten, uses_topic_ids=uses_topic_ids, now=now)
+        return self._continue(session_id, epoch, wanted, forgotten, uses_topic_ids=uses_topic_ids, now=now, most=most)
 
     def _continue(
         self,
@@ -164,6 +167,7 @@ class FetchSessions:
         *,
         uses_topic_ids: bool,
         now: float,
+        most: int,
     ) -> FetchContext:
         session = self._sessions.get(session_id)
         if session is None:
@@ -177,7 +181,7 @@ class FetchSessions:
         before = len(session.targets)
         session.update(wanted, forgotten)
         self.partition_count += len(session.targets) - before
-        if self.partition_count > self._most_partitions:
+        if self.partition_count > self._most_partitions or len(session.targets) > most:
             self.forget(session_id)
             raise KafkaError(ErrorCode.fetch_session_id_not_found)
         if not session.targets:

@@ -12,6 +12,8 @@ from odradek.protocol.messages.message_codec import encode_request
 from odradek.testing.world import Play, World
 from tests.scenes import played
 
+pytestmark = pytest.mark.long
+
 JOIN: Final[dict[str, Any]] = {
     "group_id": "g",
     "session_timeout": 10_000,

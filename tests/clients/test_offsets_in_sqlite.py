@@ -19,6 +19,8 @@ from odradek.model import KafkaError
 from odradek.testing import eventually
 from odradek.testing.world import World, until
 
+pytestmark = pytest.mark.long
+
 PAYMENTS = [(f"account-{number % 3}", 1 << number) for number in range(12)]
 """Each amount is another power of two, so that a sum shows which payments are in it, and how often."""
 BALANCES = {

@@ -12,6 +12,8 @@ import pytest
 from odradek.columns import compaction_code as module
 from odradek.columns.compaction_code import compaction_code, compile_now
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -21,6 +21,8 @@ from odradek.protocol.internal_records.group_records import (
     ConsumerGroupTargetAssignmentMetadataKey,
 )
 
+pytestmark = pytest.mark.long
+
 _SEEDS: Final = len(seeds(30))
 
 

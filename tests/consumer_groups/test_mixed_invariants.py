@@ -17,6 +17,8 @@ from odradek.groups.consumer.consumer_group import ConsumerGroupState
 from odradek.groups.consumer.member import LEAVING_STATIC_EPOCH
 from odradek.groups.mixed import migration
 
+pytestmark = pytest.mark.long
+
 _SEEDS: Final = len(seeds(50))
 Client = Member | ClassicClient
 

@@ -20,6 +20,8 @@ from odradek.groups.consumer.member import LEAVING_STATIC_EPOCH
 from odradek.groups.consumer.messages import ConsumerGroupHeartbeatRequest
 from odradek.model import ErrorCode
 
+pytestmark = pytest.mark.long
+
 _SEEDS: Final = len(seeds(50))
 _STEPS: Final = 120
 _CODEC: Final = GroupRecordCodec()

@@ -10,6 +10,8 @@ from odradek.metadata.store import Node
 from odradek.stores import MemoryStore
 from tests.scenes import played
 
+pytestmark = pytest.mark.long
+
 
 class LateStore(MemoryStore):
     """A session that may be told to be late: the tree has it still, and answers."""

@@ -9,6 +9,8 @@ from pages import DOCS, commands_of, made_by, pictures_of, rerun
 
 from odradek.cli import main
 
+pytestmark = pytest.mark.long
+
 PAGES: Final = ("rebalancing.md", "performance.md", "transactions.md")
 COMMANDS: Final = [
     command for command in commands_of("rebalancing.md") if made_by(command) and command[1] != "generations"

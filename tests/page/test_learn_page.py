@@ -16,7 +16,7 @@ from odradek.page import playing
 from odradek.page.playing import Plays
 from odradek.page.settings import PageSettings
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 SCRIPT = "0:join,3:join,8:end"
 
 

@@ -15,6 +15,8 @@ from odradek.protocol.messages.message_codec import decode_request, encode_reque
 from odradek.protocol.messages.metadata import decode_metadata_request, encode_metadata_response
 from odradek.protocol.primitives import Meter
 
+pytestmark = pytest.mark.long
+
 METADATA = schema_versions(ApiKey.METADATA)
 API_VERSIONS = schema_versions(ApiKey.API_VERSIONS)
 UNKNOWN_TAG = b"\x01\x07\x02ab"

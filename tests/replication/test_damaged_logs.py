@@ -14,6 +14,8 @@ from odradek.model import ErrorCode, TopicPartition
 from odradek.testing.world import World, until
 from tests.scenes import in_world
 
+pytestmark = pytest.mark.long
+
 T0 = TopicPartition("t", 0)
 FIRST = f"{0:020d}.log"
 CONFIG = {"default.replication.factor": "3", "log.segment.bytes": "2000", "replica.lag.time.max.ms": "2000"}

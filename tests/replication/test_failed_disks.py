@@ -17,6 +17,8 @@ from odradek.model import KafkaError, TopicPartition, UnavailableError
 from odradek.testing.world import World, until
 from tests.scenes import in_world
 
+pytestmark = pytest.mark.long
+
 T0 = TopicPartition("t", 0)
 
 

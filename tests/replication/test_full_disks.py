@@ -12,6 +12,8 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.testing.world import World, until
 from tests.scenes import in_world
 
+pytestmark = pytest.mark.long
+
 PARTITIONS = 3
 KEYS = [TopicPartition("t", number) for number in range(PARTITIONS)]
 PATIENT = {"replica.lag.time.max.ms": "60000", "leader.imbalance.check.interval.seconds": "20"}

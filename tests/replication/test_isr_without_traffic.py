@@ -9,6 +9,8 @@ from odradek.model import TopicPartition
 from odradek.testing.world import World, until
 from tests.scenes import in_world
 
+pytestmark = pytest.mark.long
+
 MAX_LAG_S = 2
 
 

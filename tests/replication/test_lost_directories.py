@@ -14,6 +14,8 @@ from odradek.model import StorageError, TopicPartition
 from odradek.testing.world import World, until
 from tests.scenes import in_world
 
+pytestmark = pytest.mark.long
+
 
 def test_an_empty_mount_point_does_not_recreate_logs(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     async def scene(world: World) -> None:

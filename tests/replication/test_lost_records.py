@@ -16,6 +16,8 @@ from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
 from odradek.testing.world import World, until
 from tests.scenes import in_world
 
+pytestmark = pytest.mark.long
+
 T0 = TopicPartition("t", 0)
 VALUES = [b"1", b"2", b"3"]
 Loss = Callable[[World, int], None]

@@ -18,6 +18,8 @@ from odradek.testing import Simulation
 from odradek.testing.world import SESSION_TIMEOUT_S, World, until
 from tests.scenes import in_world
 
+pytestmark = pytest.mark.long
+
 BROKERS = 4
 SOON_S = 5.0
 """Far less than what brokers wait for each other's answers."""

@@ -15,6 +15,8 @@ from odradek.stores import MemoryStore
 from odradek.testing.world import World, until
 from tests.scenes import in_world
 
+pytestmark = pytest.mark.long
+
 T0 = TopicPartition("t", 0)
 
 

@@ -22,6 +22,8 @@ from odradek.testing.simulation.disk import PowerCutError
 from odradek.testing.world import World, until
 from tests.scenes import in_world
 
+pytestmark = pytest.mark.long
+
 KEY = TopicPartition("t", 0)
 
 

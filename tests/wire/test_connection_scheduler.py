@@ -10,7 +10,7 @@ import pytest
 from odradek.wire import Connection, ConnectionGroup, ConnectionLimits, ConnectionScheduler, Reply
 from odradek.wire.connection_scheduler import SHARED_REQUESTS, TIME_SLICE_S
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.long, pytest.mark.asyncio]
 REQUESTS_IN_A_TURN = 10
 
 

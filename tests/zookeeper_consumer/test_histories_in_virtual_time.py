@@ -22,6 +22,8 @@ from odradek.stores import MemoryStore
 from odradek.testing.simulation.slow_store import SlowStore
 from odradek.testing.world import World, until
 
+pytestmark = pytest.mark.long
+
 PARTITIONS: Final = 6
 TROUBLE_S: Final = 60.0
 LIMIT_S: Final = 1_000.0

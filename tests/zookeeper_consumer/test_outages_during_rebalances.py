@@ -13,6 +13,8 @@ from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing.simulation.slow_store import SlowStore
 from odradek.testing.world import World, until
 
+pytestmark = pytest.mark.long
+
 TREE_S: Final = 0.002
 """The mean time of a message to the tree, in each direction."""
 WITHIN_A_SESSION_S: Final = 3.0

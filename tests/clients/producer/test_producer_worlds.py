@@ -18,6 +18,8 @@ from odradek.model import KafkaError
 from odradek.testing.world import World
 from tests.scenes import in_world
 
+pytestmark = pytest.mark.long
+
 PARTITIONS = 4
 CONFIG = {"min.insync.replicas": "2", "default.replication.factor": "3", "auto.create.topics.enable": "false"}
 KEYS = [b"k%d" % number for number in range(40)]

@@ -6,6 +6,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+from odradek.broker.authentication.request_proofs import RequestProofs
 from odradek.broker.cluster.metadata.metadata_loop import MetadataLoop
 from odradek.broker.controlling.controller import Controller
 from odradek.broker.metadata_cache import MetadataCache
@@ -14,6 +15,7 @@ from odradek.broker.serving.client_quotas import ClientQuotas
 from odradek.broker.serving.context import Session
 from odradek.broker.serving.dispatch import Dispatcher
 from odradek.config import BrokerConfig, ListenerAddress
+from odradek.metadata.image import ClusterImage
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, TopicPartition
 from odradek.runtime import Listener, Runtime
@@ -55,6 +57,7 @@ class CommandListener:
             self._admission,
             ClientQuotas(config, runtime.clock),
             runtime.worker,
+            RequestProofs(ClusterImage, ""),
             is_own_command=lambda body: self._broker.metadata_loop.command_handler.is_addressed_here(body),
         )
         self._dispatcher.serve_clients()

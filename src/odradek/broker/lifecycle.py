@@ -105,11 +105,9 @@ class Broker:
         most_connections: int = 2**31 - 1,
         admission: Admission | None = None,
     ) -> None:
-        self.metadata = MetadataCache(config)
+        self.metadata, self.phase = MetadataCache(config), Phase.STARTING
         self.runtime, self.store, self.tree = runtime, store, CountedStore(store)
-        self.phase = Phase.STARTING
-        self._has_checked_directories = False
-        self.failed = asyncio.Event()
+        self._has_checked_directories, self.failed = False, asyncio.Event()
         """Set when the last data directory has failed: the caller has to stop the broker."""
         self.counters, self.response_cache, self.purgatory = BrokerCounters(), ResponseCache(), Purgatory()
         self.fetch_sessions = FetchSessions(
@@ -120,6 +118,7 @@ class Broker:
         self.authorizer, self.quotas = create_authorizer(config), ClientQuotas(config, runtime.clock)
         self.verification = self._make_verification()
         self.admission = admission or Admission(self.authorizer or ALLOW_ALL, verifier=self.verification)
+        self.proofs = RequestProofs(lambda: self.image, inter_broker_listener(config))
         self.dispatcher = Dispatcher(
             self,
             self.metadata,
@@ -127,6 +126,7 @@ class Broker:
             self.admission,
             self.quotas,
             runtime.worker,
+            self.proofs,
             is_own_command=lambda body: self.metadata_loop.command_handler.is_addressed_here(body),
         )
         self.server = Server(
@@ -138,7 +138,7 @@ class Broker:
             most_connections=most_connections,
             scram_users=ScramUsers(lambda: self.image),
         )
-        self.proofs, self.fence = RequestProofs(lambda: self.image), Fence(store, runtime.clock)
+        self.fence = Fence(store, runtime.clock)
         security = replace(inter_broker_security(config, runtime), prove=self.proofs.make)
         self.broker_connections = BrokerConnections(runtime, f"broker-{config.broker_id}", security)
         self.controller_requests: ControllerRequests[Controller] = ControllerRequests(

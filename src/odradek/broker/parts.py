@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from odradek.broker.authentication.request_proofs import RequestProofs
     from odradek.broker.cluster.metadata.metadata_loop import MetadataLoop
     from odradek.broker.cluster.registration.fencing import Fence
     from odradek.broker.controlling.controller import Controller
@@ -112,6 +113,14 @@ class HasPartitions(Protocol):
     @property
     def partitions(self) -> "ReplicaManager":
         """The partitions that this broker leads or follows."""
+
+
+class HasProofs(Protocol):
+    """A broker's proofs of requests between brokers."""
+
+    @property
+    def proofs(self) -> "RequestProofs":
+        """The proofs."""
 
 
 class HasPurgatory(Protocol):

@@ -29,7 +29,13 @@ def command() -> None:
     """Work on a metadata tree, which holds the topics, their partitions and their leaders."""
 
 
-_WRITES = tree_writes.create, tree_writes.set_command, tree_writes.delete, tree_writes.set_acls
+_WRITES = (
+    tree_writes.create,
+    tree_writes.set_command,
+    tree_writes.delete,
+    tree_writes.set_acls,
+    tree_writes.require_proofs,
+)
 for _each in (tree_view.ls, tree_view.get, tree_view.watch, *_WRITES):
     command.add_command(_each)
 

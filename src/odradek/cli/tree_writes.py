@@ -1,4 +1,4 @@
-"""`odradek metadata create|set|delete|set-acls`: write nodes of the metadata tree, as `zkCli.sh` does.
+"""`odradek metadata create|set|delete|set-acls|require-proofs`: write nodes of the metadata tree, as `zkCli.sh` does.
 
 Without `--force`, only those that tools may write, with a value that brokers can read: requests below `/admin`,
 configurations, and offsets of generation 1. The others are written by brokers and consumers.
@@ -10,12 +10,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from odradek.cli.common import run, say, zookeeper_keys
 from odradek.cli.tree_view import look_at_tree, tree_location, tree_url
 from odradek.metadata import paths
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import (
+    ClusterSecretNode,
     ConfigNode,
     DeleteTopicsNode,
     PreferredReplicaElectionNode,
@@ -126,6 +128,25 @@ def set_acls(*, is_open: bool, metadata: str | None, data_dir: str) -> None:
 
     count = look_at_tree(metadata, data_dir, work)
     say(f"{count} nodes are open to everyone" if is_open else f"{count} nodes have the brokers' ACLs")
+
+
+@click.command(name="require-proofs")
+@tree_location
+def require_proofs(*, metadata: str | None, data_dir: str) -> None:
+    """Let brokers refuse requests of brokers that have no proof, in a cluster that began with an earlier release.
+
+    Do this when every broker has this release, and then restart the brokers one by one.
+    """
+
+    async def work(store: Store) -> None:
+        node = await store.get(paths.CLUSTER_SECRET)
+        if node is None:
+            raise ConfigurationError(f"there is no {paths.CLUSTER_SECRET}: start a broker of this release first")
+        secret = replace(ClusterSecretNode.decode(paths.CLUSTER_SECRET, node.data), requires_proofs=True)
+        await store.set(paths.CLUSTER_SECRET, secret.encode())
+
+    _change(tree_url(metadata, data_dir), work)
+    click.echo("proofs are required by each broker from its next start on")
 
 
 def _checked(path: str, value: str | None, *, force: bool) -> bytes:

@@ -26,7 +26,7 @@ from odradek.protocol.messages.produce import (
 )
 from odradek.protocol.messages.schemas import Message
 from odradek.runtime.network import Network
-from odradek.wire.client_authentication import Login
+from odradek.wire.client_authentication import Login, Prove
 
 PRODUCE_VERSION: Final = 11
 FETCH_VERSION: Final = 12
@@ -117,6 +117,7 @@ class _Requests:
     """The requests of one connection that have no response yet, by correlation id. No I/O."""
 
     def __init__(self, client_id: str) -> None:
+        self.prove: Prove | None = None
         self._client_id = client_id
         self._last_id = 0
         self._sent: dict[int, tuple[int, int]] = {}
@@ -129,8 +130,9 @@ class _Requests:
         number = version if is_encoded and version is not None else _supported(api, version)
         self._last_id += 1
         self._sent[self._last_id] = api, number
-        header = encode_request_header(api, number, self._last_id, client_id or self._client_id)
         body = message if isinstance(message, bytes) else encode_request(api, number, message)
+        proof = b"" if self.prove is None else self.prove(api, number, self._last_id, (body,))
+        header = encode_request_header(api, number, self._last_id, client_id or self._client_id, proof)
         return self._last_id, header + body
 
     def start(self, response: bytes) -> tuple[int, int, int]:
@@ -177,6 +179,10 @@ class WireClient(asyncio.Protocol):
         """Connect to a broker."""
         _, client = await network.connect(lambda: cls(client_id), host, port)
         return client
+
+    def act_as_broker(self, prove: Prove | None) -> None:
+        """Send requests with the proof of a broker of the cluster; None: without, as a client."""
+        self._requests.prove = prove
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

@@ -213,9 +213,14 @@ class World:
         return Admin(self.servers, runtime=self.simulation.runtime(host), **given)
 
     async def client(self, name: str = "client", *, broker: int = 0, port: int = 9092) -> WireClient:
-        """Connect a client whose client id and host are `name`, and log in if `client_settings` have a user."""
+        """Connect a client whose client id and host are `name`, and log in if `client_settings` have a user.
+
+        Requests of brokers have a proof, so that a test can act as one of them.
+        """
         runtime, settings = self.simulation.runtime(name), self.client_settings(name)
         client = await WireClient.connect(runtime.network, self.hosts[broker], port, client_id=name)
+        if broker in self.running:
+            client.act_as_broker(self.running[broker].proofs.make)
         if "sasl_username" in settings:
             options = {"username": settings["sasl_username"], "password": settings["sasl_password"]}
             await client.log_in(password_login(settings["sasl_mechanism"], options, runtime.entropy))

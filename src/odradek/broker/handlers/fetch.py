@@ -21,6 +21,7 @@ from odradek.broker.parts import (
     HasFetchSessions,
     HasImage,
     HasPartitions,
+    HasProofs,
     HasPurgatory,
     HasQuotas,
     HasRuntime,
@@ -57,6 +58,7 @@ class _Broker(
     HasFetchSessions,
     HasImage,
     HasPartitions,
+    HasProofs,
     HasPurgatory,
     HasQuotas,
     HasRuntime,
@@ -90,6 +92,10 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     request = decode_request(ApiKey.FETCH, version, body, meter=meter)
     params = _fetch_params(broker, request, version)
     try:
+        if _replica(request, version) >= 0 and not broker.proofs.admits(
+            context.header, body, listener=context.listener, host=context.client_host
+        ):
+            raise authorization_error(ResourceType.TOPIC)
         if context.session.admission.may_refuse:
             context.check_request(request)
         epoch = optional(request, "session_epoch", FINAL_EPOCH)
@@ -424,6 +430,12 @@ class _Fetch(PendingReply):
         ]
 
 
+def _replica(request: Any, version: int) -> int:
+    """Return the broker id of a follower; a negative number for a consumer."""
+    state = request.replica_state if version >= _REPLICA_STATE_FROM else None
+    return int(request.replica_id if state is None else state.replica_id)
+
+
 def _fetch_params(broker: HasImage, request: Any, version: int) -> FetchParams:
     """Return whether the reader is a follower or a consumer, and which records it may read.
 
@@ -431,7 +443,7 @@ def _fetch_params(broker: HasImage, request: Any, version: int) -> FetchParams:
     registration are equal or one is -1, unknown.
     """
     state = request.replica_state if version >= _REPLICA_STATE_FROM else None
-    replica = int(request.replica_id if state is None else state.replica_id)
+    replica = _replica(request, version)
     if replica < 0:
         return _COMMITTED_CONSUMER if request.isolation_level == _READ_COMMITTED else _CONSUMER
     epoch = -1 if state is None else int(state.replica_epoch)

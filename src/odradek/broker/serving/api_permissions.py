@@ -6,7 +6,7 @@ Every served API has an entry. A handler may authorize only what its API's entry
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from odradek.protocol.api import ApiKey
+from odradek.protocol.api import BETWEEN_BROKERS, ApiKey
 from odradek.security import AclOperation, ResourceType
 
 _CLUSTER: Final = ResourceType.CLUSTER
@@ -128,6 +128,11 @@ def request_permissions(api_key: int, version: int) -> tuple[Permission, ...]:
     if api_key == ApiKey.ADD_PARTITIONS_TO_TXN and version >= _BROKERS_FROM:
         return (_CLUSTER_ACTION,)
     return PERMISSIONS[ApiKey(api_key)].request
+
+
+def is_of_brokers(api_key: int, version: int) -> bool:
+    """Return whether only brokers send such a request, which then needs a proof."""
+    return api_key in BETWEEN_BROKERS or (api_key == ApiKey.ADD_PARTITIONS_TO_TXN and version >= _BROKERS_FROM)
 
 
 def is_decided_by_header(api_key: int, version: int) -> bool:

@@ -14,11 +14,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import GeneratorType
 from typing import Any, Final
 
+from odradek.broker.authentication.request_proofs import RequestProofs
 from odradek.broker.authentication.session_authentication import AUTHENTICATION
 from odradek.broker.cooperation import LARGE_BYTES, TURN, Steps, in_turns, one_turn
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.broker.serving.admission import Admission
-from odradek.broker.serving.api_permissions import is_decided_by_header
+from odradek.broker.serving.admission import Admission, authorization_error
+from odradek.broker.serving.api_permissions import is_decided_by_header, is_of_brokers
 from odradek.broker.serving.apis import HANDLERS, PIPELINED, Api, apis
 from odradek.broker.serving.client_quotas import ClientQuotas
 from odradek.broker.serving.context import RequestContext, Session, WhenDone, decoded_bytes
@@ -32,6 +33,7 @@ from odradek.protocol.messages.message_codec import metered_request_decoder, res
 from odradek.protocol.primitives import Meter
 from odradek.runtime.shortages import is_out_of_descriptors
 from odradek.runtime.threads import Worker
+from odradek.security import ResourceType
 from odradek.wire import LATER, NO_REPLY, Buffers, Connection, PendingReply, Reply
 
 _LONGEST_CLIENT_ID: Final = 100
@@ -56,6 +58,7 @@ class Dispatcher:
         admission: Admission,
         quotas: ClientQuotas,
         worker: Worker,
+        proofs: RequestProofs,
         *,
         is_own_command: Callable[[bytes], bool],
     ) -> None:
@@ -65,12 +68,15 @@ class Dispatcher:
         self.admission = admission
         self._quotas = quotas
         self.worker = worker
+        self.proofs = proofs
         self.is_own_command = is_own_command
         self._serves_controller = False
         self._serves_clients = False
         self.counts_errors = False
         self._handlers: dict[tuple[int, int], Handler] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.one_large = asyncio.Lock()
+        """Held while a large request is decoded and handled in turns: items may take fifty times their bytes."""
 
     def serve_controller(self) -> None:
         """Serve the controller's commands from now on."""
@@ -188,8 +194,8 @@ class Dispatcher:
 class _MessageHandler:
     """Decodes the frames of one API and version, authorizes the requests, and calls `module.handle` with the messages.
 
-    If the header decides, a request is authorized before its body is decoded. `module.refuse`, or else
-    `error_responses`, makes the response to an unauthorized request.
+    If the header decides, a request is authorized, and its proof checked, before its body is decoded. `module.refuse`,
+    or else `error_responses`, makes the response to an unauthorized request.
     """
 
     def __init__(self, dispatcher: Dispatcher, api: Api, version: int, module: Any) -> None:
@@ -200,6 +206,7 @@ class _MessageHandler:
         self._refuse: Callable[[Any, KafkaError], dict[str, Any]] | None = getattr(module, "refuse", None)
         self._is_guarded = dispatcher.admission.may_refuse
         self._is_early = self._is_guarded and is_decided_by_header(api.key, version)
+        self._needs_proof = is_of_brokers(api.key, version)
         metered_request_decoder(api.key, version)
         # At once: a request must not fail for lack of its encoder after it was executed.
         response_encoder(api.key, version)
@@ -209,9 +216,14 @@ class _MessageHandler:
         dispatcher = self._dispatcher
         body = bytes(frame[context.header.body_offset :])
         is_large = len(body) > LARGE_BYTES
-        if self._is_early:
+        if self._is_early or self._needs_proof:
             try:
-                context.check_request(None)
+                if self._is_early:
+                    context.check_request(None)
+                if self._needs_proof and not dispatcher.proofs.admits(
+                    context.header, body, listener=context.listener, host=context.client_host
+                ):
+                    raise authorization_error(ResourceType.CLUSTER)
             except KafkaError as error:
                 if is_large:
                     return dispatcher.answer_later(context, self._refuse_large(context, body, error), Meter(0))
@@ -249,10 +261,14 @@ class _MessageHandler:
         return answer
 
     async def _serve_large(self, broker: object, context: RequestContext, body: bytes, meter: Meter) -> Buffers:
-        decoding = self._dispatcher.worker.submit(lambda: decode(self._key, self._version, body, meter=meter))
-        message = await decoding
-        context.session.connection.count_decoded(decoded_bytes(meter))
-        return await self._encode_later(context, self._begin(broker, context, message))
+        async with self._dispatcher.one_large:
+            decoding = self._dispatcher.worker.submit(lambda: decode(self._key, self._version, body, meter=meter))
+            message = await decoding
+            context.session.connection.count_decoded(decoded_bytes(meter))
+            answer = self._begin(broker, context, message)
+            if isinstance(answer, GeneratorType):
+                answer = await in_turns(answer)
+        return await self._encode_later(context, answer)
 
     # ---- responses ----------------------------------------------------------------------------------------------
 

@@ -9,10 +9,12 @@ import pytest
 from widest_requests import TOPIC, wide_requests
 
 from odradek.broker.serving.apis import apis
+from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.messages.message_codec import encode_request
+from odradek.protocol.messages.produce import ProduceTopic, encode_produce_request
 from odradek.testing.simulation import loop as virtual_loop
 from odradek.testing.simulation.simulation import InlineWorker
 from odradek.testing.wire_client import PRODUCE_VERSION, produce_body
@@ -34,7 +36,9 @@ SECURED: Final = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": "User:admin",
 }
-LATER: Final = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.API_VERSIONS, ApiKey.PRODUCE, ApiKey.FETCH}
+DECODED_AT_ONCE: Final = {ApiKey.PRODUCE, ApiKey.FETCH}
+WITHOUT_ENTRIES: Final = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.API_VERSIONS}
+WIDE: Final = [ApiKey(key) for key in apis() if key not in DECODED_AT_ONCE | WITHOUT_ENTRIES]
 
 
 class Calls:
@@ -88,7 +92,7 @@ async def _wide_turns(world: World, api: ApiKey, monkeypatch: pytest.MonkeyPatch
     return slow
 
 
-@pytest.mark.parametrize("api", [ApiKey(key) for key in apis() if key not in LATER])
+@pytest.mark.parametrize("api", WIDE)
 @in_world(CONFIG)
 async def test_the_widest_requests_are_served_in_turns(
     world: World, api: ApiKey, monkeypatch: pytest.MonkeyPatch
@@ -101,7 +105,7 @@ async def test_the_widest_requests_are_served_in_turns(
     assert not await _wide_turns(world, api, monkeypatch)
 
 
-@pytest.mark.parametrize("api", [ApiKey(key) for key in apis() if key not in LATER])
+@pytest.mark.parametrize("api", WIDE)
 @in_world(SECURED)
 async def test_the_widest_requests_are_refused_in_turns(
     world: World, api: ApiKey, monkeypatch: pytest.MonkeyPatch
@@ -123,3 +127,19 @@ async def test_a_batch_of_very_many_records_is_checked_beside_the_event_loop(
     answers = [await client.produce_response() for _ in range(2)]
     assert [answer.topics[0].partitions[0].base_offset for answer in answers] == [0, 10 * ENTRIES]
     assert calls.most < MOST_CALLS
+
+
+@in_world(CONFIG)
+async def test_a_produce_request_to_very_many_partitions_is_answered_in_order(world: World) -> None:
+    client = await world.client()
+    await client.create_topic(TOPIC)
+    batches: list[tuple[int, bytearray | None]] = [(number, world.batch(b"a")) for number in range(ENTRIES)]
+    body = b"".join(
+        encode_produce_request(PRODUCE_VERSION, [ProduceTopic(TOPIC, None, batches)], acks=-1, timeout_ms=1)
+    )
+    client.send(ApiKey.PRODUCE, body, PRODUCE_VERSION)
+    client.send(ApiKey.PRODUCE, produce_body(TOPIC, world.batch(b"b")), PRODUCE_VERSION)
+    (wide,), (after,) = [(await client.produce_response()).topics for _ in range(2)]
+    assert [each.partition for each in wide.partitions] == list(range(ENTRIES))
+    assert [each.error_code for each in wide.partitions] == [0] + [ErrorCode.unknown_topic_or_partition] * (ENTRIES - 1)
+    assert (wide.partitions[0].base_offset, after.partitions[0].base_offset) == (0, 1)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.log import Log, LogConfig
-from odradek.log.batch_contents import MAX_RECORDS
+from odradek.log.time_lookup import MOST_RECORDS
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import HEADER_SIZE, read_header, write_header
 from odradek.protocol.batches.records import encode_batch
@@ -186,15 +186,15 @@ def test_after_many_wrong_headers_the_latest_record_so_far_is_returned() -> None
 def test_a_decompression_bomb_is_not_opened_to_find_a_time() -> None:
     bomb = lying(
         encode_batch([(NOW, None, b"", ())], codec=Codec.ZSTD),
-        record_count=MAX_RECORDS + 1,
-        last_offset_delta=MAX_RECORDS,
+        record_count=MOST_RECORDS + 1,
+        last_offset_delta=MOST_RECORDS,
     )
     log = log_with()
     log.append_as_leader(bomb, leader_epoch=4, now_ms=NOW, from_client=False)
     log.append_as_leader(batch_at(NOW + 5), leader_epoch=4, now_ms=NOW)
     log.write()
     assert log.reader.find_offset(NOW - 5) == (NOW, 0, 4)
-    assert log.reader.find_max_timestamp() == (NOW + 5, MAX_RECORDS + 1, 4)
+    assert log.reader.find_max_timestamp() == (NOW + 5, MOST_RECORDS + 1, 4)
 
 
 def test_a_batch_that_takes_too_much_memory_decompressed_is_not_opened_either() -> None:

@@ -14,7 +14,7 @@ Versions: 2 isolation level, 4 leader epochs (KIP-320), 5 OFFSET_NOT_AVAILABLE, 
 from collections import Counter
 from typing import Any, Final, NamedTuple
 
-from odradek.broker.cooperation import Steps
+from odradek.broker.cooperation import TURN, Steps
 from odradek.broker.parts import HasPartitions
 from odradek.broker.replication.partition import Partition
 from odradek.broker.serving.admission import authorization_error
@@ -71,7 +71,7 @@ def handle(broker: HasPartitions, context: RequestContext, message: Any) -> Step
                 partitions.append({"partition_index": number, "error_code": error.code})
             else:
                 partitions.append({"partition_index": number, "error_code": 0, **found._asdict()})
-            yield 1
+            yield TURN if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP else 1
         topics.append({"name": topic.name, "partitions": partitions})
     return {"topics": topics}
 

@@ -15,6 +15,7 @@ from collections.abc import Container
 from typing import Final, Protocol
 from uuid import UUID
 
+from odradek.broker.cooperation import TURN, Steps, in_turns, one_turn
 from odradek.broker.handlers.delayed_produce import DelayedProduce, Place, Terms
 from odradek.broker.handlers.produce_fast_path import ProduceFastPath
 from odradek.broker.handlers.produce_rejections import count_rejection
@@ -31,6 +32,7 @@ from odradek.model.names import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import TRANSACTIONAL
 from odradek.protocol.messages.produce import (
+    MOST_PRODUCE_ENTRIES,
     TOPIC_IDS_FROM,
     NodeEndpoint,
     PartitionResponse,
@@ -48,6 +50,8 @@ class _Broker(HasConfig, HasCounters, HasImage, HasPartitions, HasPurgatory, Has
 
 
 _ZSTD_FROM: Final = 7
+_LATER_MS: Final = 100
+"""After this time, an unfinished request is looked at again whose timeout has passed."""
 _NOT_LED: Final = frozenset(
     {
         ErrorCode.not_leader_or_follower,
@@ -62,14 +66,24 @@ _NOT_LED: Final = frozenset(
 def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
     """Append the records; the reply completes when they are as safe as `acks` requires."""
     version = context.header.api_version
-    meter = Meter(broker.config.most_request_entries)
+    meter = Meter(min(broker.config.most_request_entries, MOST_PRODUCE_ENTRIES))
     request = decode_produce_request(version, frame, context.header.body_offset, meter=meter)
     transactional = request.transactional_id is not None
     produce = _Produce(broker, context, request.acks, request.timeout_ms, transactional=transactional)
     produce.decoded_bytes = decoded_bytes(meter)
+    appending = _append_all(broker, context, request, produce)
+    if one_turn(appending) is None:
+        produce.append_later(appending)
+    else:
+        produce.learn(frame)
+    return produce.begin()
+
+
+def _append_all(broker: _Broker, context: RequestContext, request: ProduceRequest, produce: "_Produce") -> Steps[None]:
     refusal = _refusal(context, request)
     named = (_topic_name(broker, context, name, topic_id) for name, topic_id, _ in request.topics)
-    denied = context.denied(AclOperation.WRITE, ResourceType.TOPIC, (name for name in named if name is not None))
+    names = (name for name in named if name is not None)
+    denied = yield from context.denied_in_steps(AclOperation.WRITE, ResourceType.TOPIC, names)
     for name, topic_id, partitions in request.topics:
         produce.add_topic(name, topic_id)
         topic = _topic_name(broker, context, name, topic_id)
@@ -84,8 +98,7 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
                 produce.check_first(topic, number, unchecked)
             except KafkaError as error:
                 produce.refuse_partition(name or topic_id, number, error, records, is_readable=topic_refusal is None)
-    produce.learn(frame)
-    return produce.begin()
+            yield 8
 
 
 def _refusal(context: RequestContext, request: ProduceRequest) -> KafkaError | None:
@@ -142,8 +155,8 @@ class _Produce(DelayedProduce):
         self._last: tuple[Partition, memoryview] | None = None
         self._topics: list[TopicResponse] = []
         self._moved: set[int] = set()
-        self._unchecked = 0
-        """Batches that the worker checks."""
+        self._unfinished = 0
+        """Pieces of work on the request; until it is 0, the connection serves nothing, and the reply is incomplete."""
 
     def add_topic(self, name: str | None, topic_id: UUID | None) -> None:
         """Begin a topic of the response, to which later partitions belong."""
@@ -155,8 +168,7 @@ class _Produce(DelayedProduce):
         responses.append(PartitionResponse(number))
         place = len(self._topics) - 1, len(responses) - 1
         self._awaited[place] = self._broker.partitions.leader(topic, number)
-        self._unchecked += 1
-        self._context.session.connection.hold()
+        self._begin_work()
         checking = self._broker.runtime.worker.submit(unchecked.check)
         checking.add_done_callback(lambda done: self._append_checked(topic, number, place, done))
 
@@ -169,11 +181,34 @@ class _Produce(DelayedProduce):
         except KafkaError as error:
             self.refuse_partition(topic, number, error, None, is_readable=True)
             self.set_response(place, self._topics[-1].partitions.pop())
-        if not self._awaited and not self.settled:
-            self.respond()
-        self._unchecked -= 1
-        if not self._unchecked:
+        self._end_work()
+
+    def append_later(self, appending: Steps[None]) -> None:
+        """Append to the other partitions in turns."""
+        self._begin_work()
+        asyncio.get_running_loop().create_task(in_turns(appending)).add_done_callback(self._appended)
+
+    def _appended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._context.session.connection.exception("PRODUCE failed", error)
+        self._end_work()
+
+    def _begin_work(self) -> None:
+        self._unfinished += 1
+        self._context.session.connection.hold()
+
+    def _end_work(self) -> None:
+        self._unfinished -= 1
+        if not self._unfinished:
+            if not self._awaited:
+                self.respond()
             self._context.session.connection.release()
+
+    def expire(self) -> None:
+        if self._unfinished:
+            self._terms.purgatory.park(self, _LATER_MS)
+        else:
+            super().expire()
 
     def append_to_partition(
         self, topic: str, number: int, records: memoryview | None, *, place: Place | None = None
@@ -273,8 +308,15 @@ class _Produce(DelayedProduce):
         self._topics[topic].partitions[index] = response
 
     def respond(self) -> None:
+        if self._unfinished or self.settled:
+            return
         if self._terms.acks == 0 and (reason := self._first_error()) is not None:
             self.refuse(reason)
+        elif sum(len(topic.partitions) for topic in self._topics) > TURN:
+            encoding = self._broker.runtime.worker.submit(self._encode)
+            encoding.add_done_callback(
+                lambda done: self.complete(self._encode() if done.exception() else done.result())
+            )
         else:
             self.complete(self._encode())
 

@@ -25,6 +25,7 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.record_batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
 from odradek.protocol.messages.produce import (
     FLEXIBLE_FROM,
+    MOST_PRODUCE_ENTRIES,
     TOPIC_IDS_FROM,
     ProduceRequest,
     decode_produce_request,
@@ -82,7 +83,8 @@ class PartitionVerification:
         adds, config = version >= ADDS_FROM, self._metadata.config
         if not adds and not config.transaction_partition_verification_enable:
             return None
-        request = decode_produce_request(version, frame, offset, meter=Meter(config.most_request_entries))
+        meter = Meter(min(config.most_request_entries, MOST_PRODUCE_ENTRIES))
+        request = decode_produce_request(version, frame, offset, meter=meter)
         transactional_id = request.transactional_id
         if (
             not transactional_id

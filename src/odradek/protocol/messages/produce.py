@@ -35,6 +35,8 @@ FLEXIBLE_FROM: Final = 9
 LEADERS_FROM: Final = 10
 TOPIC_IDS_FROM: Final = 13
 VERSIONS: Final = range(3, 14)
+MOST_PRODUCE_ENTRIES: Final = 16_384
+"""Limit of topics and partitions in a broker: by default, Kafka's clients send at most 12,000 batches in a request."""
 
 _ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")
 _RESPONSE: Final = struct.Struct(">ihqq")

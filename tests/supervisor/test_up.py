@@ -199,3 +199,4 @@ def test_a_data_directory_in_use_is_named(tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 1
         assert f"the data directory {tmp_path}/broker-0 is in use by process" in done.stderr
+        assert "(odradek serve); stop it" in done.stderr

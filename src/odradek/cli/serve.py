@@ -207,8 +207,7 @@ async def _serve(
         zookeeper=config,
     )
     try:
-        note = f"odradek serve, process {os.getpid()}"
-        broker = Broker(config, runtime, store, note=note, most_connections=most_connections)
+        broker = Broker(config, runtime, store, note="odradek serve", most_connections=most_connections)
         async with _monitoring(broker, metrics):
             if await started_before(stopping, broker.start()):
                 # The objects of the start live as long as the process. With 5,000 partitions, a full garbage collection

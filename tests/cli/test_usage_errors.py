@@ -143,3 +143,11 @@ def test_no_help_text_shows_markup() -> None:
     walk(main, click.Context(main, info_name="odradek"))
     assert len(shown) > 60
     assert [text for text in shown if "\\b" in text or "\b" in text or "``" in text] == []
+
+
+@pytest.mark.parametrize("text", ["ssl.key.password:hunter2", "=hunter2", "hunter2"])
+@pytest.mark.parametrize("command", [["serve", "-o"], ["produce", "t", "-X"], ["topics", "create", "t", "-c"]])
+def test_a_value_without_its_key_is_not_shown_because_it_may_be_a_secret(command: list[str], text: str) -> None:
+    result = CliRunner().invoke(main, [*command, text])
+    assert result.exit_code == 2
+    assert "hunter2" not in result.output

@@ -96,7 +96,7 @@ def test_a_dry_run_counts_and_writes_nothing(tmp_path: Path) -> None:
     [
         (("--limit", "1"), "1 is less than the 2 strategies"),
         (("--by", "member"), "'member' is not an axis of"),
-        (("--conf", "spark.executor.memory"), "'spark.executor.memory' is not KEY=VALUE"),
+        (("--conf", "spark.executor.memory"), "write KEY=VALUE"),
     ],
 )
 def test_a_wrong_option_is_refused_before_spark_starts(tmp_path: Path, options: tuple[str, ...], error: str) -> None:

@@ -31,7 +31,7 @@ def key_and_value(text: str) -> tuple[str, str]:
     """Split `KEY=VALUE` into its two texts. Raises `click.BadParameter`."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+        raise click.BadParameter("write KEY=VALUE, such as num.partitions=3")  # without the text: it may be a secret
     return key.strip(), value
 
 

@@ -58,6 +58,7 @@ TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
 NO_PREALLOCATION: Final = "segments grow as they are written; leave it unset"
 _ANY_RATE: Final = sys.float_info.max
+_MOST_ENTRIES: Final = 32_768
 _PROTOCOLS: Final = ("classic", "consumer", "streams", "share")
 _MIGRATIONS: Final = ("disabled", "upgrade", "downgrade", "bidirectional")
 
@@ -397,13 +398,13 @@ class BrokerConfig(TransactionConfig, ZookeeperKeys):
 
     @property
     def most_request_entries(self) -> int:
-        """Limit of array items in a request: one per 2 KiB of `queued.max.request.bytes`, at least 10,000.
+        """Limit of array items in a request: one per 2 KiB of `queued.max.request.bytes`, 10,000 to 32,768.
 
-        An item takes about 1 KiB while it is decoded, processed and encoded, however small it was on the wire. If that
-        key is -1, the limit is 131,072.
+        An item takes about 1 KiB while it is decoded, processed and encoded, however small it was on the wire, and the
+        garbage collection of more of them holds the event loop for too long.
         """
         limit_bytes = self.queued_max_request_bytes
-        return 131_072 if limit_bytes < 0 else max(limit_bytes // 2048, 10_000)
+        return _MOST_ENTRIES if limit_bytes < 0 else min(max(limit_bytes // 2048, 10_000), _MOST_ENTRIES)
 
     @property
     def most_session_partitions(self) -> int:

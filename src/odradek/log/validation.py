@@ -34,6 +34,8 @@ _CODECS: Final = len(Codec)
 _MOST_RECORDS_AT_ONCE: Final = 16_384
 _MOST_BYTES_AT_ONCE: Final = 4 << 20
 """Batches with more records or decompressed bytes are not checked on the event loop: that takes 40 ms."""
+_MOST_WALKED_BYTES: Final = 256 << 10
+"""The limit of bytes for checks in Python: a record may have a header in every two bytes."""
 _USUAL_RATIO: Final = 32
 """The records of batches with a higher compression ratio are checked."""
 _AFTER_MAX_MS: Final = 3_600_000
@@ -129,9 +131,11 @@ class MessageRules:
             is_suspicious = is_suspicious or not is_in_range or header.base_timestamp > latest
         if not (self._looks_inside or is_other_codec or is_suspicious):
             return header, batch
-        most_bytes = self._limits.max_bytes if is_checked is None else min(self._limits.max_bytes, _MOST_BYTES_AT_ONCE)
+        most_bytes = self._limits.max_bytes
+        if is_checked is not None:
+            most_bytes = min(most_bytes, _MOST_WALKED_BYTES if self._compiled is None else _MOST_BYTES_AT_ONCE)
         try:
-            if is_checked is not None and header.record_count > _MOST_RECORDS_AT_ONCE:
+            if is_checked is not None and (header.record_count > _MOST_RECORDS_AT_ONCE or header.size > most_bytes):
                 raise KafkaError(ErrorCode.message_too_large)
             data = open_records(batch, header, max_bytes=most_bytes)
         except KafkaError as error:

@@ -25,7 +25,7 @@ INT16: Final = struct.Struct(">h")
 INT32: Final = struct.Struct(">i")
 NO_UUID: Final = bytes(16)
 LONGEST_STRING_BYTES: Final = 32_767
-MOST_ENTRIES: Final = 131_072
+MOST_ENTRIES: Final = 32_768
 """The default limit of array items and tagged fields in a request."""
 _SMALL: Final = tuple(bytes([n]) for n in range(0x80))
 DECODE_ERRORS: Final = (struct.error, IndexError, UnicodeDecodeError, ValueError)

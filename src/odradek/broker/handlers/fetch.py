@@ -10,10 +10,13 @@ Versions: 4 isolation level, 5 log start offset, 7 sessions (KIP-227), 9 leader 
 (KIP-516), 15 replica state, 16 endpoints of new leaders (KIP-951).
 """
 
+import asyncio
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
+from odradek.broker.cooperation import LARGE_BYTES
 from odradek.broker.parts import (
     HasConfig,
     HasCounters,
@@ -49,6 +52,7 @@ from odradek.wire import Buffers, PendingReply, Reply
 
 if TYPE_CHECKING:
     from odradek.broker.replication.reading.replica_selector import PreferredReadReplicas
+    from odradek.broker.serving.dispatch import Dispatcher
 
 
 class _Broker(
@@ -65,6 +69,9 @@ class _Broker(
     HasServer,
     Protocol,
 ):
+    @property
+    def dispatcher(self) -> "Dispatcher": ...
+
     @property
     def preferred_read_replicas(self) -> "PreferredReadReplicas | None": ...
 
@@ -111,8 +118,17 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
             most=broker.config.most_session_partitions if params.is_from_follower else MOST_PARTITIONS,
         )
     except KafkaError as error:
-        return counted_refusal(broker.counters, context.header, request, error)
+        if len(body) <= LARGE_BYTES:
+            return counted_refusal(broker.counters, context.header, request, error)
+        refusing = broker.dispatcher.worker.submit(
+            partial(counted_refusal, broker.counters, context.header, request, error)
+        )
+        return broker.dispatcher.answer_later(context, _result(refusing), meter)
     return _Fetch(broker, context, request, fetched, meter, params).begin()
+
+
+async def _result(future: "asyncio.Future[Buffers]") -> Buffers:
+    return await future
 
 
 def _may_open_session(broker: HasImage, context: RequestContext, request: Any, params: FetchParams) -> bool:

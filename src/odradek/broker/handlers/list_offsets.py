@@ -55,6 +55,7 @@ def handle(broker: HasPartitions, context: RequestContext, message: Any) -> Step
     topics = []
     for topic in message.topics:
         partitions = []
+        yield 1
         for wanted in topic.partitions:
             number = wanted.partition_index
             try:

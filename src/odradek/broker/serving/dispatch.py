@@ -11,6 +11,7 @@ import asyncio
 import importlib
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from types import GeneratorType
 from typing import Any, Final
 
@@ -233,7 +234,10 @@ class _MessageHandler:
         meter = Meter(len(body) if is_unlimited else dispatcher.most_request_entries)
         if is_large:
             return dispatcher.answer_later(context, self._serve_large(broker, context, body, meter), meter)
-        answer = self._begin(broker, context, decode(self._key, self._version, body, meter=meter))
+        message = decode(self._key, self._version, body, meter=meter)
+        if (refused := self._error(context, message)) is not None:
+            return self._encode(context, self._refusal(context, message, refused))
+        answer = self._begin(broker, context, message)
         if isinstance(answer, WhenDone):
             future, to_message = answer
             if not future.done():
@@ -247,13 +251,17 @@ class _MessageHandler:
             return self._encode(context, answer)
         return dispatcher.answer_later(context, self._encode_later(context, answer), meter, handler=answer)
 
-    def _begin(self, broker: object, context: RequestContext, message: Any) -> Any:
-        """Return the response, or what `_encode_later` makes it of."""
+    def _error(self, context: RequestContext, message: Any) -> KafkaError | None:
+        """Return why the request as a whole is refused, which only its body tells; None if it is not."""
         if self._is_guarded and not self._is_early:
             try:
                 context.check_request(message)
             except KafkaError as error:
-                return self._refusal(context, message, error)
+                return error
+        return None
+
+    def _begin(self, broker: object, context: RequestContext, message: Any) -> Any:
+        """Return the response, or what `_encode_later` makes it of."""
         answer = self._handle(broker, context, message)
         if isinstance(answer, GeneratorType):
             done = one_turn(answer)
@@ -262,10 +270,16 @@ class _MessageHandler:
 
     async def _serve_large(self, broker: object, context: RequestContext, body: bytes, meter: Meter) -> Buffers:
         async with self._dispatcher.one_large:
+            if not context.session.connection.is_open:
+                return NO_REPLY
             decoding = self._dispatcher.worker.submit(lambda: decode(self._key, self._version, body, meter=meter))
             message = await decoding
             context.session.connection.count_decoded(decoded_bytes(meter))
-            answer = self._begin(broker, context, message)
+            answer: Any
+            if (refused := self._error(context, message)) is not None:
+                answer = await self._dispatcher.worker.submit(partial(self._refusal, context, message, refused))
+            else:
+                answer = self._begin(broker, context, message)
             if isinstance(answer, GeneratorType):
                 answer = await in_turns(answer)
         return await self._encode_later(context, answer)

@@ -5,7 +5,7 @@ errors clients read per partition and per topic. The response names the resource
 are -1, empty or null.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from functools import cache
 from typing import Any, Final
@@ -97,36 +97,54 @@ class _Response:
 
         `named`: copy the identifying fields. `passed_over`: leave the error code to inner structs.
         """
-        message = {field.name: _blank(field) for field in fields(entity_type) if field.default is MISSING}
+        message = dict(_blanks(entity_type))
         if named:
             message |= _identity(entity_type, request)
         codes = () if passed_over else _codes(entity_type)
         if codes:
             self.has_error_code = True
             message |= dict.fromkeys(codes, int(self._error))
-            if any(field.name == "error_message" for field in fields(entity_type)):
+            if "error_message" in _names(entity_type):
                 message["error_message"] = self._sentence
             if not self._is_complete:
                 return message
-        for field, item_type in _lists(entity_type):
+        for name, item_type in _lists(entity_type):
             if self._is_complete or _has_codes(item_type):
-                message[field.name] = [self.struct(item_type, each) for each in _counterpart(request, field.name)]
+                message[name] = [self.struct(item_type, each) for each in _counterpart(request, name)]
         return message
 
 
 def _identity(entity_type: Any, request: Any) -> dict[str, Any]:
     """Return the response's identifying fields, with the values of `request`."""
-    own = {field.name for field in fields(entity_type)}
     if isinstance(request, str | int):
-        places = (name for synonyms in _NAMES for name in synonyms if name in own)
+        places = (name for synonyms in _NAMES for name in synonyms if name in _names(entity_type))
         return {next(places): request}
-    found: dict[str, Any] = {}
+    request_type: Any = type(request)
+    pairs = _identifying(entity_type, request_type)
+    return {place: value for place, name in pairs if (value := getattr(request, name)) is not None}
+
+
+@cache
+def _identifying(entity_type: Any, request_type: Any) -> list[tuple[str, str]]:
+    """Return the response's identifying fields, each with its counterpart in the request."""
+    found: list[tuple[str, str]] = []
     for synonyms in _NAMES:
-        value = next((getattr(request, name) for name in synonyms if hasattr(request, name)), None)
-        place = next((name for name in synonyms if name in own), None)
-        if place is not None and value is not None:
-            found[place] = value
+        place = next((name for name in synonyms if name in _names(entity_type)), None)
+        name = next((name for name in synonyms if name in _names(request_type)), None)
+        if place is not None and name is not None:
+            found.append((place, name))
     return found
+
+
+@cache
+def _names(entity_type: Any) -> frozenset[str]:
+    return frozenset(field.name for field in fields(entity_type))
+
+
+@cache
+def _blanks(entity_type: Any) -> Mapping[str, Any]:
+    """Return the fields of a struct that have no default, with values that the request does not determine."""
+    return {field.name: _blank(field) for field in fields(entity_type) if field.default is MISSING}
 
 
 def _counterpart(request: Any, name: str) -> Sequence[Any]:
@@ -134,25 +152,29 @@ def _counterpart(request: Any, name: str) -> Sequence[Any]:
 
     AlterUserScramCredentials has two lists of users, and its response one.
     """
-    lists = {
-        field.name: getattr(request, field.name)
-        for field in fields(request)
-        if isinstance(classify_field(field), EntityTupleField | PrimitiveTupleField)
-    }
+    request_type: Any = type(request)
+    lists = _list_names(request_type)
     if "upsertions" in lists:
-        return (*lists["deletions"], *lists["upsertions"])
-    return lists.get(name, next(iter(lists.values()), ())) or ()
+        return (*request.deletions, *request.upsertions)
+    found = name if name in lists else next(iter(lists), None)
+    return () if found is None else getattr(request, found) or ()
 
 
+@cache
+def _list_names(request_type: Any) -> list[str]:
+    kinds = EntityTupleField | PrimitiveTupleField
+    return [field.name for field in fields(request_type) if isinstance(classify_field(field), kinds)]
+
+
+@cache
 def _codes(entity_type: Any) -> list[str]:
     return [field.name for field in fields(entity_type) if field.metadata.get("kafka_type") == "error_code"]
 
 
-def _lists(entity_type: Any) -> Iterator[tuple[Field[Any], Any]]:
-    for field in fields(entity_type):
-        kind = classify_field(field)
-        if isinstance(kind, EntityTupleField):
-            yield field, kind.type_
+@cache
+def _lists(entity_type: Any) -> list[tuple[str, Any]]:
+    kinds = [(field.name, classify_field(field)) for field in fields(entity_type)]
+    return [(name, kind.type_) for name, kind in kinds if isinstance(kind, EntityTupleField)]
 
 
 @cache

@@ -10,7 +10,7 @@ from odradek.model import ErrorCode, KafkaError
 
 _HASH_BYTES: Final = 8
 _LONGEST_REGEX: Final = 4096
-_REGEX_BYTES: Final = 1 << 20
+_REGEX_BYTES: Final = 200 << 10
 """Memory limit of RE2 for one expression."""
 
 

@@ -109,7 +109,7 @@ def _read_raw(data: bytes, position: int) -> tuple[int, int]:
 def _skip_headers(data: bytes, position: int) -> int:
     """Return the position after a record's headers, whose keys must not be null."""
     count, position = _read_int(data, position)
-    if count < 0:
+    if not 0 <= count <= (len(data) - position) // 2:  # a header takes two bytes at least
         raise CorruptBatchError(f"a record can't have {count} headers")
     for _ in range(count):
         length, position = _read_int(data, position)

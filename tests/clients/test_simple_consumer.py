@@ -392,3 +392,23 @@ def test_a_corrupt_batch_does_not_hide_the_records_before_it(
             assert (len(found.records), found.next_offset) == (2, 2)
 
     simulation.run(main())
+
+
+def test_a_batch_of_far_too_many_bytes_is_an_error_with_the_offset_after_it(
+    simulation: Simulation, broker: Any, answer_fetch: Any
+) -> None:
+    large = encode_batch([(0, None, bytes(17 << 20), ())], codec=Codec.ZSTD)
+
+    async def main() -> None:
+        broker.topics["t"] = {0: 0}
+        answers = [FetchedPartition(0, high_watermark=1, records=large)]
+        broker.answers[ApiKey.FETCH] = lambda request: answer_fetch(request, answers)
+        await broker.start()
+        async with SimpleConsumer("broker:9092", runtime=simulation.runtime("client")) as usual:
+            assert len((await usual.fetch(T0, 0)).records) == 1
+        async with SimpleConsumer("broker:9092", runtime=simulation.runtime("small"), fetch_max_bytes=1 << 20) as small:
+            with pytest.raises(CorruptRecordsError) as caught:
+                await small.fetch(T0, 0)
+            assert (caught.value.offset, caught.value.next_offset) == (0, 1)
+
+    simulation.run(main())

@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-from odradek.clients import Admin, ConsumerRecord, SimpleConsumer
+from odradek.clients import Admin, ConsumerRecord, CorruptRecordsError, SimpleConsumer
 from odradek.model import ConfigurationError, TopicPartition
 from odradek.page.messages.masking import Masks
-from odradek.page.messages.reading import Marker, Progress, Query, scan
+from odradek.page.messages.reading import Marker, Progress, Query, Unreadable, scan
+from odradek.protocol.errors import CorruptBatchError
 from odradek.testing.simulation.clock import EPOCH_MS
 from odradek.testing.world import World
 
 Scene = Callable[[SimpleConsumer], Awaitable[None]]
 NO_MASKS = Masks()
+REASON = "a varint is cut"
 
 
 def play(seed: int, scene: Scene, count: int, value: Callable[[int], bytes] = lambda number: b"v%d" % number) -> None:
@@ -207,3 +209,34 @@ def test_the_ends_of_transactions_are_shown_in_their_places(seed: int) -> None:
             assert not any(isinstance(each, Marker) for each in (await last(consumer, contains="e")).found)
 
     world.play(scenario)
+
+
+class SomeUnreadable(LargeMessages):
+    """A consumer whose offsets 10 to 19 of each partition are in a batch that cannot be read."""
+
+    async def fetch(self, partition: TopicPartition, offset: int, **limits: int) -> SimpleNamespace:
+        if 10 <= offset < 20:
+            cause = CorruptBatchError(REASON)
+            raise CorruptRecordsError(partition, offset, 20, cause) from cause
+        return await super().fetch(partition, offset, **limits)
+
+
+@pytest.mark.parametrize("start", ["", "beginning"])
+@pytest.mark.parametrize("contains", ["", "v"])
+@pytest.mark.asyncio
+async def test_a_batch_that_cannot_be_read_has_one_line_and_hides_no_message(start: str, contains: str) -> None:
+    consumer: Any = SomeUnreadable(partitions=2, count=40, size_bytes=10)
+    for limit in (500, 7):
+        read, cursor = [], ""
+        while True:
+            piece = await last(consumer, start=start, contains=contains, cursor=cursor, limit=limit)
+            read += piece.found
+            if not (cursor := piece.cursor):
+                break
+        messages = [(each.partition, each.offset) for each in read if not isinstance(each, Unreadable)]
+        expected = {(number, offset) for number in (0, 1) for offset in (*range(10), *range(20, 40))}
+        assert (len(messages), set(messages)) == (60, expected)
+        lines = [each for each in read if isinstance(each, Unreadable)]
+        assert {(each.partition, each.last, each.reason) for each in lines} == {(0, 19, REASON), (1, 19, REASON)}
+        if limit == 500:
+            assert len(lines) == 2

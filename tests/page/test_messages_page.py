@@ -4,8 +4,10 @@ import asyncio
 import csv
 import io
 import json
+import struct
 from pathlib import Path
 
+import crc32c
 import msgspec
 import pytest
 from visitor import Visitor, visiting
@@ -14,14 +16,19 @@ from odradek.clients import ConsumerRecord, Producer
 from odradek.page.messages.export import pytest_fixture
 from odradek.page.settings import PageSettings
 from odradek.presentation.value_formats import shower
+from odradek.protocol.api import ApiKey
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.records import encode_batch
+from odradek.runtime import system_runtime
 from odradek.testing import Cluster
+from odradek.testing.wire_client import WireClient, produce_body
 
 pytestmark = pytest.mark.asyncio
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egnp.exe"
 
 
-async def written(kafka: Cluster, topic: str, *values: bytes | None, headers: int = 0) -> PageSettings:
-    kafka.create_topic(topic)
+async def written(kafka: Cluster, topic: str, *values: bytes | None, headers: int = 0, **config: str) -> PageSettings:
+    kafka.create_topic(topic, config={name.replace("_", "."): text for name, text in config.items()})
     async with Producer(kafka.bootstrap_servers) as producer:
         for number, value in enumerate(values):
             named = [(f"h{each}", b"<b>") for each in range(headers)]
@@ -86,6 +93,33 @@ async def test_a_large_value_is_cut_in_the_list_and_can_be_downloaded(kafka: Clu
         answer = await visitor.get("/topics/large/messages/0/0?download=value")
     assert answer.text.encode() == large
     assert answer.headers["content-disposition"].startswith("attachment")
+
+
+async def test_a_batch_of_rubbish_has_a_line_and_hides_no_message(kafka: Cluster) -> None:
+    settings = await written(kafka, "rubbish", b"before", message_timestamp_type="LogAppendTime")
+    rubbish = encode_batch([(0, None, b"v" * 20, ())] * 3)
+    rubbish[61:] = b"\xff" * len(rubbish[61:])
+    rubbish[22] |= Codec.ZSTD
+    struct.pack_into(">I", rubbish, 17, crc32c.crc32c(bytes(rubbish[21:])))
+    host, _, port = kafka.bootstrap_servers.split(",")[0].partition(":")
+    client = await WireClient.connect(system_runtime().network, host, int(port))
+    client.send(ApiKey.PRODUCE, produce_body("rubbish", rubbish, version=9), 9)
+    assert (await client.produce_response()).topics[0].partitions[0].error_code == 0
+    client.close()
+    async with Producer(kafka.bootstrap_servers) as producer:
+        await (await producer.send("rubbish", b"after"))
+    async with visiting(settings) as visitor:
+        for address in ("messages", "messages?from=beginning", "search?text=e"):
+            text = await page_of(visitor, f"/topics/rubbish/{address}")
+            assert "before" in text
+            assert "after" in text
+            assert text.count("The batch up to offset 3 cannot be read: ") == 1
+        assert "2 found in" in text
+        exported = await page_of(visitor, "/topics/rubbish/export?as=ndjson")
+        assert [json.loads(line)["value"] for line in exported.splitlines()] == ["after", "before"]
+        async with visitor.watching("/topics/rubbish/messages") as parts:
+            found = await anext(part async for part in parts if part["id"] == "found")
+        assert "cannot be read" in found["html"]
 
 
 async def test_a_file_of_too_many_bytes_is_refused(kafka: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,9 @@ import shlex
 import stat
 import sys
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import HTTPCookieProcessor, Request, build_opener, urlopen
 
 import pytest
 from click.testing import CliRunner, Result
@@ -67,3 +70,26 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "trustme", None)
     with pytest.raises(ConfigurationError, match=r"need trustme, .*: pip install 'odradek\[security\]'"):
         security_files(tmp_path)
+
+
+def test_the_page_requires_a_login_of_every_local_user_and_shows_no_tree(tmp_path: Path) -> None:
+    security = tmp_path / "security"
+    arguments = ("--brokers", "1", "--secure", str(security), "--page", "127.0.0.1:0")
+    with up(tmp_path / "data", *arguments) as running:
+        running.process.stdout.readline()
+        address = running.process.stdout.readline().strip().removeprefix("page: ").rstrip("/")
+        with urlopen(f"{address}/topics") as answer:
+            assert answer.url == f"{address}/login?next=%2Ftopics"
+            form = answer.read().decode()
+        token = form.partition('name="csrf" value="')[2].partition('"')[0]
+        password = (security / "client.properties").read_text().partition(' password="')[2].partition('"')[0]
+        browser = build_opener(HTTPCookieProcessor())
+
+        def login(password: str) -> Request:
+            fields = urlencode({"csrf": token, "user": "admin", "password": password}).encode()
+            return Request(f"{address}/login", fields, {"origin": address})
+
+        with pytest.raises(HTTPError, match="401"):
+            browser.open(login("wrong"))
+        assert browser.open(login(password)).status == 200
+        assert "odradek page --metadata" in browser.open(f"{address}/metadata").read().decode()

@@ -74,7 +74,8 @@ _SET_BY_UP: Final = {
 @click.option("--config", metavar="FILE", help="Java properties for every broker, as Kafka's server.properties.")
 @click.option(
     "--secure", metavar="DIR", type=click.Path(file_okay=False),
-    help="Use TLS and passwords. DIR gets certificates and client.properties, the administrator's login.",
+    help="Use TLS and passwords. DIR gets certificates and client.properties, the administrator's login. The page of "
+    "--page asks for a login, too, and shows no metadata tree.",
 )  # fmt: skip
 @click.option("-o", "options", multiple=True, type=BROKER_KEY, help="A key for every broker; may be repeated.")
 @page_option
@@ -211,12 +212,15 @@ async def _run(
 async def _open_page(
     listen: str, client: Mapping[str, str], metadata: str, zookeeper: ZookeeperKeys, login: str, addresses: str
 ) -> "PageServer":
-    """Open the page of the brokers, and print its address; with --secure it acts as the administrator."""
+    """Open the page of the brokers, and print its address.
+
+    With --secure each user logs in, and the page has no tree: otherwise every local user would be an administrator.
+    """
     from odradek.clients.settings import ClientSettings, settings_of_properties
 
     settings = {**settings_of_properties(client, ClientSettings), "bootstrap_servers": addresses}
     server, address = await open_page(
-        listen, settings, metadata=metadata, zookeeper=zookeeper,
+        listen, settings, login=bool(login), metadata=None if login else metadata, zookeeper=zookeeper,
         command_options=f"--bootstrap-server {addresses}{login}",
     )  # fmt: skip
     print(f"page: {address}", flush=True)

@@ -28,6 +28,7 @@ from odradek.clients.retry import retrying
 from odradek.clients.setting_types import FetchConfig
 from odradek.clients.settings import FetchSettings, make_settings
 from odradek.model import KafkaError, TopicPartition, UnavailableError
+from odradek.protocol.batches.compression import MAX_DECOMPRESSED_BYTES
 from odradek.protocol.batches.control_records import ControlType, decode_marker
 from odradek.protocol.batches.record_batch import CONTROL, iterate_batches
 from odradek.protocol.batches.records import decode_records
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 _MAX_OFFSET = 2**63 - 1
+_DECODED_AT_ONCE = 16 << 10
+"""Bytes of records that are decoded on the event loop: fewer take less time than another thread."""
+_LEAST_BATCH_BYTES = 16 << 20
+"""The least limit of one batch's decompressed records; it is four times `fetch_max_bytes` if that is more."""
 
 
 class TransactionMarker(NamedTuple):
@@ -150,11 +155,12 @@ class SimpleConsumer:
         are `max_partition_fetch_bytes`, `fetch_max_wait_ms` and `fetch_min_bytes`. `topic_id`, if the caller has kept
         it, is the id of the offset's topic. Raises `OffsetOutOfRangeError`, with the log's first and end offset, and
         `CorruptRecordsError` if the first batch cannot be read. Batches are decoded until `fetch_max_bytes` of records
-        are in memory: compressed ones may be far larger than they were on the wire.
+        are in memory: compressed ones may be far larger than they were on the wire. A batch of more than four times as
+        many, and of 16 MiB, cannot be read.
         """
         limits = self._limits(max_wait_ms, min_bytes)
         answer = await self._fetch_one(partition, offset, limits, max_bytes, topic_id)
-        return self._decoded(partition_of(partition), offset, answer)
+        return await self._decoded(partition_of(partition), offset, answer)
 
     async def fetch_many(
         self,
@@ -171,7 +177,7 @@ class SimpleConsumer:
         limits = self._limits(max_wait_ms, min_bytes)
         wanted = numbers_by_partition("an offset", offsets)
         answers = await self._fetch(wanted, limits, max_bytes, self._topic_ids)
-        return {partition: self._decoded(partition, wanted[partition], answer) for partition, answer in answers.items()}
+        return {each: await self._decoded(each, wanted[each], answer) for each, answer in answers.items()}
 
     async def fetch_arrow(
         self,
@@ -358,14 +364,35 @@ class SimpleConsumer:
                 self._topic_ids.setdefault(partition.topic, reader.topic_id)
                 yield buffer
 
-    def _decoded(
+    async def _decoded(
         self, partition: TopicPartition, offset: int, answer: LeaderAnswer
     ) -> Fetched[tuple[ConsumerRecord, ...]]:
+        """Decode a response; many records, or compressed ones, beside the event loop."""
         buffers, next_offset = self._readable(partition, offset, answer)
+        is_compressed = any(header.codec for buffer in buffers for _, header in iterate_batches(buffer))
+
+        def decode() -> Fetched[tuple[ConsumerRecord, ...]]:
+            return self._decoded_buffers(partition, offset, answer, buffers, next_offset)
+
+        if is_compressed or sum(map(len, buffers)) > _DECODED_AT_ONCE:
+            return await self._cluster.runtime.worker.submit(decode)
+        return decode()
+
+    def _decoded_buffers(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        answer: LeaderAnswer,
+        buffers: list[memoryview],
+        next_offset: int,
+    ) -> Fetched[tuple[ConsumerRecord, ...]]:
         records: list[ConsumerRecord] = []
         left = self._settings.fetch_max_bytes
+        most = min(max(_LEAST_BATCH_BYTES, 4 * left), MAX_DECOMPRESSED_BYTES)
         try:
-            for batch in (each for buffer in buffers for each in _batches(partition, buffer, offset, _MAX_OFFSET)):
+            for batch in (
+                each for buffer in buffers for each in _batches(partition, buffer, offset, _MAX_OFFSET, most)
+            ):
                 if left <= 0 and batch:
                     next_offset = batch[0].offset
                     break
@@ -421,13 +448,15 @@ def _fetched(
     )
 
 
-def _batches(partition: TopicPartition, buffer: memoryview, start: int, end: int) -> Iterator[list[ConsumerRecord]]:
+def _batches(
+    partition: TopicPartition, buffer: memoryview, start: int, end: int, most_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> Iterator[list[ConsumerRecord]]:
     """Yield the records of each batch. Raises `CorruptRecordsError`."""
     topic, number = partition
     for position, header in iterate_batches(buffer):
         epoch, timestamp_type = header.partition_leader_epoch, int(header.is_log_append_time)
         try:
-            records = decode_records(buffer, position)
+            records = decode_records(buffer, position, max_bytes=most_bytes)
         except KafkaError as error:
             first = max(start, header.base_offset)
             raise CorruptRecordsError(partition, first, header.next_offset, error) from error

@@ -13,9 +13,13 @@ from odradek.page.settings import PageSettings
 from odradek.runtime import Runtime
 
 C = TypeVar("C", Admin, SimpleConsumer)
+_FETCH_BYTES: Final = 4 << 20
+"""Limit of the records of one fetch in memory, which end with the batch that exceeds it."""
 _IDLE_S: Final = 12 * 3600.0
 _MOST_SESSIONS: Final = 1000
 """Limit of sessions; a login beyond it ends the one that was idle for longest."""
+_MOST_READING: Final = 2
+"""Limit of the chunks of messages that a session reads at the same time; its other searches wait in turn."""
 _MOST_OF_USER: Final = 20
 """Limit of sessions of one user; a login beyond it ends that user's own that was idle for longest."""
 _CHECK_S: Final = 60.0
@@ -32,6 +36,7 @@ class Session:
         self.user = user
         self.may_change = may_change
         self.used_s = self.checked_s = 0.0
+        self.reading = asyncio.Semaphore(_MOST_READING)
         self._starting: dict[type[Admin | SimpleConsumer], asyncio.Task[Any]] = {}
         self._is_closed = False
 
@@ -41,7 +46,7 @@ class Session:
 
     async def consumer(self) -> SimpleConsumer:
         """Return the session's connected consumer. Raises `UnavailableError` if no broker answers in time."""
-        return await self._started(SimpleConsumer)
+        return await self._started(SimpleConsumer, fetch_max_bytes=_FETCH_BYTES)
 
     async def close(self) -> None:
         """Close the clients' connections."""
@@ -53,13 +58,13 @@ class Session:
             if not isinstance(client, BaseException):
                 await client.close()
 
-    async def _started(self, kind: type[C]) -> C:
+    async def _started(self, kind: type[C], **settings: Any) -> C:
         if self._is_closed:
             raise ConfigurationError("this session has ended: log in again")
         starting = self._starting.get(kind)
         if starting is None or (starting.done() and starting.exception() is not None):
             # All requests wait for the same start, and a later request starts again if it fails.
-            starting = self._starting[kind] = asyncio.create_task(kind(**self.client).start())
+            starting = self._starting[kind] = asyncio.create_task(kind(**self.client, **settings).start())
         client: C = await asyncio.shield(starting)
         return client
 

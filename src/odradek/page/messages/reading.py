@@ -12,13 +12,14 @@ import asyncio
 import heapq
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Final, NamedTuple
 
 import click
 import msgspec
 from msgspec import Struct
 
-from odradek.clients import ConsumerRecord, SimpleConsumer
+from odradek.clients import ConsumerRecord, CorruptRecordsError, SimpleConsumer
 from odradek.clients.leader_fetch import OffsetOutOfRangeError
 from odradek.clients.simple_consumer import TransactionMarker
 from odradek.model import ConfigurationError, TopicPartition
@@ -26,6 +27,7 @@ from odradek.model.texts import several_lines
 from odradek.page.messages.decoding import GUESS, Decoded, decode
 from odradek.page.messages.masking import MASKED, Masks, compiled
 from odradek.presentation.offset_specs import END, Position, position
+from odradek.runtime.threads import Worker
 
 MOST_LIMIT: Final = 500
 _FIRST_STEP: Final = 25
@@ -62,6 +64,19 @@ class Marker(NamedTuple):
         return self.marker.timestamp
 
 
+class Unreadable(NamedTuple):
+    """A batch that cannot be read, in the place of its messages."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    """The time of the message before it in its chunk, which decides on its place in a list; it is not shown."""
+    last: int
+    """Its last offset; `offset` if the batch's header cannot be read either."""
+    reason: str
+
+
 class Shortened(Struct, frozen=True, kw_only=True):
     """The place of a large message; a subclass adds the parts that are shown."""
 
@@ -71,12 +86,12 @@ class Shortened(Struct, frozen=True, kw_only=True):
     timestamp: int
 
 
-Entry = ConsumerRecord | Marker | Shortened
+Entry = ConsumerRecord | Marker | Shortened | Unreadable
 Matches = Callable[[ConsumerRecord], bool]
 
 
 class _Read(NamedTuple):
-    """A message or marker of a chunk; `entry` is None if it does not match."""
+    """A message, marker or unreadable batch of a chunk; `entry` is None if it does not match."""
 
     partition: TopicPartition
     offset: int
@@ -86,6 +101,8 @@ class _Read(NamedTuple):
     rank: int = 0
     """The number of the partition's messages that the scan reads before it."""
 
+
+Keep = Callable[[TopicPartition, ConsumerRecord | TransactionMarker | Unreadable], _Read]
 
 _ORDERS: Final[Mapping[int, Callable[[_Read], tuple[int, int]]]] = {
     -1: lambda each: (each.rank, -each.timestamp),
@@ -142,28 +159,27 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 
 async def scan(
-    consumer: SimpleConsumer, query: Query, masks: Masks, shorten: Callable[[ConsumerRecord], Shortened] = place_of
+    consumer: SimpleConsumer,
+    query: Query,
+    masks: Masks,
+    shorten: Callable[[ConsumerRecord], Shortened] = place_of,
+    *,
+    reading: asyncio.Semaphore | None = None,
+    worker: Worker | None = None,
 ) -> AsyncIterator[Progress]:
     """Yield the progress after each chunk, with large messages as `shorten` returns them.
 
+    `reading` limits the chunks that are read at the same time; `worker` compares, masks and shortens their messages.
+
     Raises `ConfigurationError` for a wrong query.
     """
-    matches = _matcher(query, masks)
-
-    def kept(partition: TopicPartition, each: ConsumerRecord | TransactionMarker) -> _Read:
-        if isinstance(each, TransactionMarker):
-            marker = None if query.is_search else Marker(*partition, each)
-            return _Read(partition, each.offset, each.timestamp, 0, marker)
-        size = record_bytes(each)
-        found = None if not matches(each) else each if size <= _LARGE_BYTES else shorten(each)
-        return _Read(partition, each.offset, each.timestamp, size, found)
-
     known = await consumer.partitions_for_topic(query.topic)
     partitions = [TopicPartition(query.topic, number) for number in _wanted(query, known)]
     starts, ends = await asyncio.gather(consumer.beginning_offsets(partitions), consumer.end_offsets(partitions))
     places = await _places(consumer, query, starts, ends)
     direction = -1 if query.is_backward else 1
     limits = starts if query.is_backward else ends
+    kept = _keeper(query, _matcher(query, masks), shorten, limits)
     found: list[_Read] = []
     ranks = Counter[TopicPartition]()
     read = read_bytes = 0
@@ -188,7 +204,8 @@ async def scan(
             yield progress(is_done=True)
             return
         ranges = {each: _range(places[each], limits[each], step, direction) for each in unread}
-        chunks = await _read(consumer, ranges, kept)
+        async with reading or nullcontext():
+            chunks = await _read(consumer, ranges, kept, worker)
         in_order = [
             [each._replace(rank=rank) for rank, each in enumerate(chunk[::direction], ranks[partition])]
             for partition, chunk in chunks.items()
@@ -209,6 +226,28 @@ async def scan(
         read, read_bytes = read + chunk_read, read_bytes + chunk_bytes
         step = _next_step(step, len(unread), chunk_read, chunk_bytes)
         yield progress(is_done=False)
+
+
+def _keeper(
+    query: Query, matches: Matches, shorten: Callable[[ConsumerRecord], Shortened], limits: Mapping[TopicPartition, int]
+) -> Keep:
+    """Return the function that makes what a scan keeps of a message, a marker or an unreadable batch."""
+    unreadable: set[tuple[TopicPartition, int]] = set()
+
+    def kept(partition: TopicPartition, each: ConsumerRecord | TransactionMarker | Unreadable) -> _Read:
+        if isinstance(each, Unreadable):  # chunks may divide a batch, which has one line
+            is_known = (partition, each.last) in unreadable
+            unreadable.add((partition, each.last))
+            offset = each.offset if query.is_backward else min(each.last, limits[partition] - 1)
+            return _Read(partition, offset, each.timestamp, 0, None if is_known else each)
+        if isinstance(each, TransactionMarker):
+            marker = None if query.is_search else Marker(*partition, each)
+            return _Read(partition, each.offset, each.timestamp, 0, marker)
+        size = record_bytes(each)
+        found = None if not matches(each) else each if size <= _LARGE_BYTES else shorten(each)
+        return _Read(partition, each.offset, each.timestamp, size, found)
+
+    return kept
 
 
 def _by_time(found: Iterable[_Read]) -> tuple[Entry, ...]:
@@ -235,7 +274,8 @@ def _range(place: int, limit: int, step: int, direction: int) -> tuple[int, int]
 async def _read(
     consumer: SimpleConsumer,
     ranges: Mapping[TopicPartition, tuple[int, int]],
-    kept: Callable[[TopicPartition, ConsumerRecord | TransactionMarker], _Read],
+    kept: Keep,
+    worker: Worker | None,
 ) -> dict[TopicPartition, list[_Read]]:
     slots = asyncio.Semaphore(_READERS)
 
@@ -248,7 +288,20 @@ async def _read(
                 except OffsetOutOfRangeError:  # retention has deleted them meanwhile
                     first = max((await consumer.beginning_offsets([partition]))[partition], first + 1)
                     continue
-                entries += (kept(partition, each) for each in fetched.records if each.offset < end)
+                except CorruptRecordsError as error:
+                    last = error.offset if error.next_offset is None else error.next_offset - 1
+                    timestamp = entries[-1].timestamp if entries else 0
+                    reason = str(error.__cause__ or error)
+                    entries.append(kept(partition, Unreadable(*partition, error.offset, timestamp, last, reason)))
+                    if error.next_offset is None:
+                        break
+                    first = error.next_offset
+                    continue
+
+                def keep(records: Sequence[ConsumerRecord] = fetched.records) -> list[_Read]:
+                    return [kept(partition, each) for each in records if each.offset < end]
+
+                entries += keep() if worker is None else await worker.submit(keep)
                 if fetched.markers:
                     entries += (kept(partition, each) for each in fetched.markers if each.offset < end)
                     entries.sort(key=lambda each: each.offset)

@@ -1,6 +1,6 @@
 """The views of messages: newest first or from a position, a search that shows how far it is, one message, exports."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -21,9 +21,11 @@ from odradek.page.messages.reading import (
     Progress,
     Query,
     Shortened,
+    Unreadable,
     check_partition,
     header_text,
     masked_record,
+    place_of,
     record_bytes,
     scan,
     shown,
@@ -68,7 +70,7 @@ class MessagesPage(Struct, frozen=True, kw_only=True):
     query: Query
     fields: Mapping[str, str]
     """The fields of the form."""
-    rows: Sequence[Shortened | Marker]
+    rows: Sequence[Shortened | Marker | Unreadable]
     progress: Progress
     formats: Sequence[str]
     address: str
@@ -103,7 +105,7 @@ async def search(asked: PageRequest) -> MessagesPage:
 async def searched(asked: PageRequest) -> AsyncIterator[MessagesPage]:
     """Yield a search's results as it reads on."""
     query = _query(asked, most_read=_MOST_SEARCHED)
-    async for progress in scan(await _consumer(asked), query, _masks(asked), partial(_row, asked)):
+    async for progress in _scan(asked, query, partial(_row, asked)):
         yield _page(asked, query, progress)
 
 
@@ -134,11 +136,11 @@ async def export(asked: PageRequest) -> Response:
     query, masks = _query(asked), _masks(asked)
     consumer = await _consumer(asked)
     found: Sequence[Entry] = ()
-    async for progress in scan(consumer, query, masks):
+    async for progress in _scan(asked, query):
         found = progress.found
     records, size = [], 0
     for each in found:
-        if isinstance(each, Marker):
+        if isinstance(each, Marker | Unreadable):
             continue
         record: ConsumerRecord | None
         if isinstance(each, ConsumerRecord):
@@ -189,13 +191,21 @@ async def _consumer(asked: PageRequest) -> SimpleConsumer:
     return await asked.session.consumer()
 
 
+async def _scan(
+    asked: PageRequest, query: Query, shorten: Callable[[ConsumerRecord], Shortened] = place_of
+) -> AsyncIterator[Progress]:
+    consumer, reading, worker = await _consumer(asked), asked.session.reading, asked.runtime.worker
+    async for progress in scan(consumer, query, _masks(asked), shorten, reading=reading, worker=worker):
+        yield progress
+
+
 async def _record(consumer: SimpleConsumer, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
     fetched = await consumer.fetch((topic, partition), offset, max_bytes=1, max_wait_ms=0)  # only its batch
     return next((each for each in fetched.records if each.offset == offset), None)
 
 
 async def _first(asked: PageRequest, query: Query) -> MessagesPage:
-    async for progress in scan(await _consumer(asked), query, _masks(asked), partial(_row, asked)):
+    async for progress in _scan(asked, query, partial(_row, asked)):
         last = progress
     return _page(asked, query, last)
 

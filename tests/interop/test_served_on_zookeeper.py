@@ -196,6 +196,10 @@ def test_a_broker_id_in_use_is_an_error_of_one_sentence(broker: ServedBroker, ur
 def test_a_tree_of_another_cluster_is_refused(tmp_path: Path, url: str, znodes: KazooClient, serve_in_vain) -> None:
     with ServedBroker(tmp_path / "vain", metadata=url, options=OPTIONS):
         pass
+    assert "has no node" in serve_in_vain(f"{url}/other"), "no tree is made for a directory of a cluster"
+    assert znodes.exists("/other") is None
+    with ServedBroker(tmp_path / "another", metadata=f"{url}/other", options=OPTIONS):
+        pass
     (first,) = [line for line in (tmp_path / "vain/meta.properties").read_text().splitlines() if "cluster.id" in line]
     said = serve_in_vain(f"{url}/other")
     assert f"is of cluster {first.partition('=')[2]}, and the metadata of cluster " in said
@@ -229,7 +233,7 @@ def test_an_unreachable_zookeeper_is_logged_at_once_and_finally_an_error(serve_i
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         said = serve_in_vain(f"zookeeper://{address}/x", "-o", "zookeeper.connection.timeout.ms=2000")
-    waiting, error = said.splitlines()
+    *_, waiting, error = said.splitlines()
     assert f"no ZooKeeper server answers at {address} yet; waiting for 2 s" in waiting
     assert error == f"odradek: no ZooKeeper server answers at {address}"
 

@@ -37,6 +37,7 @@ from odradek.runtime.threads import Worker
 from odradek.security import ResourceType
 from odradek.wire import LATER, NO_REPLY, Buffers, Connection, PendingReply, Reply
 
+_MOST_LARGE: Final = 8
 _LONGEST_CLIENT_ID: Final = 100
 """Limit of a client id's characters in a log line."""
 Handler = Callable[[Any, RequestContext, memoryview], Reply]
@@ -76,6 +77,8 @@ class Dispatcher:
         self.counts_errors = False
         self._handlers: dict[tuple[int, int], Handler] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.few_large = asyncio.Semaphore(_MOST_LARGE)
+        """Taken by large requests while their handlers work, not while they wait for an event such as a rebalance."""
         self.one_large = asyncio.Lock()
         """Held while a large request is decoded and handled in turns: items may take fifty times their bytes."""
 
@@ -269,9 +272,17 @@ class _MessageHandler:
         return answer
 
     async def _serve_large(self, broker: object, context: RequestContext, body: bytes, meter: Meter) -> Buffers:
+        async with self._dispatcher.few_large:
+            answer = await self._answer_large(broker, context, body, meter)
+            if isinstance(answer, Coroutine):
+                answer = await answer
+        return await self._encode_later(context, answer)
+
+    async def _answer_large(self, broker: object, context: RequestContext, body: bytes, meter: Meter) -> Any:
+        """Decode and begin a request, one at a time, and return its answer or the coroutine that makes it."""
         async with self._dispatcher.one_large:
             if not context.session.connection.is_open:
-                return NO_REPLY
+                raise KafkaError(ErrorCode.network_exception, "the connection was closed before its turn")
             decoding = self._dispatcher.worker.submit(lambda: decode(self._key, self._version, body, meter=meter))
             message = await decoding
             context.session.connection.count_decoded(decoded_bytes(meter))
@@ -282,7 +293,7 @@ class _MessageHandler:
                 answer = self._begin(broker, context, message)
             if isinstance(answer, GeneratorType):
                 answer = await in_turns(answer)
-        return await self._encode_later(context, answer)
+        return answer
 
     # ---- responses ----------------------------------------------------------------------------------------------
 

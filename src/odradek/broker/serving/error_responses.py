@@ -190,7 +190,7 @@ def _blank(field: Field[Any]) -> Any:
     if isinstance(kind, EntityTupleField | PrimitiveTupleField):
         return ()
     if is_optional(field) and get_field_tag(field) is None:
-        return None
+        return b"" if get_schema_field_type(field) == "records" else None
     if isinstance(kind, EntityField):
         return {each.name: _blank(each) for each in fields(kind.type_) if each.default is MISSING}
     schema_type = get_schema_field_type(field)

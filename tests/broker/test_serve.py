@@ -38,11 +38,12 @@ def serving(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
 
 
 def refused(*arguments: str) -> str:
-    """Return the one line that a process prints which does not start."""
+    """Return the one line that a process prints which does not start, after its usage for a value of a wrong form."""
     done = subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    assert done.returncode == 1, done
+    assert done.returncode in {1, 2}, done
     assert done.stdout == ""
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("odradek: ")]
+    start = "odradek: " if done.returncode == 1 else "Error: "
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith(start)]
     assert "Traceback" not in done.stderr
     return line
 

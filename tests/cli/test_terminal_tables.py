@@ -81,6 +81,7 @@ def fixture_terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Termi
     example = CliRunner().invoke(main, ["pipeline", "example", "offline"])
     (folder / "pipeline.toml").write_text(example.output)
     factors = {f"{topic}.replication.factor": "1" for topic in ("offsets.topic", "transaction.state.log")}
+    factors["group.rebalance.journal.enable"] = "true"
     with Cluster(brokers=2, config=factors, data_dir=folder) as cluster:
         terminal = Terminal(cluster, folder)
         terminal.run(f"topics create {TOPIC} -p 3 -r 1")

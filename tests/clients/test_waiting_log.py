@@ -17,7 +17,7 @@ from odradek.testing.world import World
 
 @pytest.fixture(name="lines")
 def fixture_lines(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    with caplog.at_level(logging.INFO, "odradek.clients.waiting"):
+    with caplog.at_level(logging.WARNING, "odradek.broker"), caplog.at_level(logging.INFO, "odradek.clients.waiting"):
         yield caplog
 
 

@@ -236,7 +236,7 @@ def test_a_file_that_is_not_there_or_no_text_is_an_error(tmp_path: Path) -> None
 @pytest.mark.parametrize("text", ["-1", "2.5", "1_0", "0"])
 def test_a_text_like_a_number_is_no_name_of_a_member(text: str) -> None:
     assert f"{text} is not a number of members: use from 1 to 1,000,000" in lab(
-        "assign", "-t", "t=3", "-m", text, code=1
+        "assign", "-t", "t=3", "-m", text, code=2
     )
 
 
@@ -249,7 +249,7 @@ def test_the_racks_of_a_file_count_for_a_number_of_members_too(tmp_path: Path) -
 
 
 def test_a_rack_without_a_name_is_refused(tmp_path: Path) -> None:
-    refused = lab("assign", "-t", "t=3", "-m", "2", "--replica-rack", "t=+", code=1)
+    refused = lab("assign", "-t", "t=3", "-m", "2", "--replica-rack", "t=+", code=2)
     assert "'t=+' has an empty place among its racks" in refused
     file = tmp_path / "group.toml"
     file.write_text("members = 2\n[topics]\nt = { partitions = 4, racks = [] }\n")

@@ -16,7 +16,6 @@ from typing import Any, Final
 import click
 
 from odradek import __version__
-from odradek.model.texts import one_line
 
 COMMANDS: Final = {
     "serve": "Run one broker until SIGTERM or SIGINT.",
@@ -49,6 +48,8 @@ class _OneLineError(click.ClickException):
     """An error for users: one line, no traceback, exit code 1."""
 
     def show(self, file: Any = None) -> None:
+        from odradek.model.texts import one_line
+
         click.echo(f"odradek: {one_line(' '.join(self.message.split()))}", file=file or sys.stderr)
 
 

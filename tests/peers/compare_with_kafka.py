@@ -5,6 +5,7 @@ chance, how long a client shall wait, addresses, and where a log begins beside a
 connection that is closed is an answer too.
 """
 
+import asyncio
 import contextlib
 import dataclasses
 import enum
@@ -14,9 +15,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.peers.kafka_peer import KafkaBroker
+from odradek.broker.authentication.request_proofs import RequestProofs
+from odradek.metadata import paths
+from odradek.metadata.image import ClusterImage
+from odradek.metadata.nodes import ClusterSecretNode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.headers import decode_response_header
 from odradek.protocol.messages.message_codec import decode_response
+from odradek.runtime import system_runtime
+from odradek.stores import open_store
 from odradek.testing.conditions import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.wire_client import BlockingWireClient
@@ -97,6 +104,14 @@ _UNSETTLED: Final = frozenset(
 """Errors of `Script`s that pass: markers are being written, or a coordinator starts."""
 
 
+async def _secret(data_dir: Path) -> ClusterSecretNode:
+    store = open_store(f"sqlite:///{data_dir}/metadata.sqlite", system_runtime())
+    try:
+        return ClusterSecretNode.decode(paths.CLUSTER_SECRET, (await store.get(paths.CLUSTER_SECRET)).data)
+    finally:
+        await store.close()
+
+
 class BrokerPair:
     """A broker of ours and one of Kafka, each asked on a connection of its own."""
 
@@ -110,6 +125,7 @@ class BrokerPair:
         self.kafka.format()
         self.kafka.start()
         self.ours.start()
+        self._image = ClusterImage(secret=asyncio.run(_secret(self.ours.data_dir)))
 
     def stop(self) -> None:
         """Stop both brokers cleanly."""
@@ -195,6 +211,8 @@ class BrokerPair:
         connection = self._connections.get(servers)
         if connection is None:
             connection = self._connections[servers] = BlockingWireClient(servers)
+            if servers == self.ours.bootstrap_servers:
+                connection.act_as_broker(RequestProofs(lambda: self._image, "").make)
         connection.set_timeout(SILENCE_S if is_silent else DEADLINE_S)
         connection.send(request.api, dict(request.message), request.version)
         try:

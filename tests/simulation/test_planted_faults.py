@@ -393,7 +393,7 @@ FOUND_BY: Final[Mapping[Plant, SeedPlan]] = {
     recovery_keeps_torn_batches: SeedPlan(seed=3, workloads=("records",), faults=("cut_power",)),
     a_restart_loses_the_log_start_offset: records(0, "deletions"),
     deletions_reach_beyond_the_high_watermark: records(1, "deletions"),
-    compaction_removes_tombstones_early: SeedPlan(seed=4, workloads=("compacted",), faults=("blink", "kill")),
+    compaction_removes_tombstones_early: SeedPlan(seed=34, workloads=("compacted",), faults=("blink", "kill")),
     compaction_does_not_wait_for_open_transactions: SeedPlan(
         seed=8, workloads=("compacted",), faults=("kill", "force_cleaner", "blink")
     ),

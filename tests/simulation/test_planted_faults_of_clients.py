@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 from planting import Plant, assert_found
 
+from odradek.broker.authentication.scram_users import ScramUsers
 from odradek.broker.authentication.session_authentication import SessionAuthentication
 from odradek.broker.coordinators.coordinator_loader import CoordinatorLoader
-from odradek.broker.lifecycle import Broker
 from odradek.clients.consumer.membership.classic_membership_manager import ClassicMembershipManager
 from odradek.clients.consumer.membership.consumer_membership_manager import ConsumerMembershipManager
 from odradek.clients.group_stream import Batch, ConsumerMember, GroupStream
@@ -75,12 +75,12 @@ def requests_are_served_without_a_login(patch: pytest.MonkeyPatch) -> None:
 
 
 def former_passwords_are_accepted(patch: pytest.MonkeyPatch) -> None:
-    credential, known = Broker._scram_credential, dict[str, Any]()
+    credential, known = ScramUsers.credential, dict[str, Any]()
 
-    def first(broker: Broker, mechanism: str, user: str) -> Any:
-        return known.setdefault(user, credential(broker, mechanism, user))
+    def first(users: ScramUsers, mechanism: str, user: str) -> Any:
+        return known.setdefault(user, credential(users, mechanism, user))
 
-    patch.setattr(Broker, "_scram_credential", first)
+    patch.setattr(ScramUsers, "credential", first)
 
 
 def a_new_producer_aborts_the_prepared_transaction(patch: pytest.MonkeyPatch) -> None:

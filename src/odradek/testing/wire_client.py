@@ -348,6 +348,10 @@ class BlockingWireClient:
         """Set the time-out of later calls."""
         self._socket.settimeout(seconds)
 
+    def act_as_broker(self, prove: Prove) -> None:
+        """Send requests with the proof of a broker of the cluster."""
+        self._requests.prove = prove
+
     def finish(self) -> None:
         """Close the sending half: the broker still answers the requests it has received, then closes the connection."""
         with contextlib.suppress(OSError):

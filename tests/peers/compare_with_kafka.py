@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from bench.peers.kafka_peer import KafkaBroker
 from odradek.broker.authentication.request_proofs import RequestProofs
-from odradek.metadata import paths
+from odradek.broker.cluster.registration.broker_session import read_cluster_secret
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.nodes import ClusterSecretNode
 from odradek.protocol.api import ApiKey
@@ -107,7 +107,7 @@ _UNSETTLED: Final = frozenset(
 async def _secret(data_dir: Path) -> ClusterSecretNode:
     store = open_store(f"sqlite:///{data_dir}/metadata.sqlite", system_runtime())
     try:
-        return ClusterSecretNode.decode(paths.CLUSTER_SECRET, (await store.get(paths.CLUSTER_SECRET)).data)
+        return await read_cluster_secret(store)
     finally:
         await store.close()
 

@@ -21,6 +21,7 @@ from odradek.controller import NewTopic
 from odradek.model import OdradekError, StorageError
 from odradek.runtime import system_runtime
 from odradek.stores import open_store
+from odradek.testing.servers.ports import HeldPort, free_ports
 
 Start = Callable[[], Coroutine[Any, Any, None]]
 
@@ -73,8 +74,16 @@ async def start(
 
 @contextmanager
 def taken() -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
+    """Listen on an address; the port before it is free, and no other process gets it meanwhile."""
+    for port in free_ports(50):
+        try:
+            before, listening = HeldPort(port - 1), socket.create_server(("127.0.0.1", port))
+        except OSError:
+            continue
+        with listening:
+            yield f"127.0.0.1:{port}"
+        before.release()
+        return
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from odradek.presentation.value_formats import SCHEMA_FORMATS, Show, shower
 from odradek.runtime.tls import TlsSettings, server_context
 
 _CLUSTER: Final = re.compile(r"[\w-][\w.-]*", re.ASCII)
-_log = logging.getLogger("odradek.page")
+_log = logging.getLogger("odradek.page.command")
 
 
 @click.command(name="page")
@@ -110,6 +110,7 @@ def command(
         raise click.UsageError("two clusters have one name: --cluster NAME=FILE gives each its own")
 
     async def work() -> None:
+        _log.setLevel(logging.INFO)
         stopping = stop_on_signals(_log)
         server, address = await open_page(
             listen, client, may_change=role == "operator", login=login, tls=tls, host_names=host_names,

@@ -18,8 +18,7 @@ from msgspec import Struct
 
 from bench.peers.kafka_peer import KafkaBroker, kafka_home
 from bench.peers.sides import OPTIONS, BrokerProcess
-from odradek.config import parse_host_port
-from odradek.model import UnavailableError
+from odradek.model import UnavailableError, parse_host_port
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.schemas import Message
 from odradek.runtime import system_runtime

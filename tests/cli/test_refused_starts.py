@@ -16,9 +16,9 @@ from odradek.broker.lifecycle import Broker
 from odradek.cli import main, serve, up
 from odradek.cli.page_listener import PageListener
 from odradek.clients import ZookeeperConsumer
-from odradek.config import load, parse_host_port
+from odradek.config import load
 from odradek.controller import NewTopic
-from odradek.model import OdradekError, StorageError
+from odradek.model import OdradekError, StorageError, parse_host_port
 from odradek.runtime import system_runtime
 from odradek.stores import open_store
 from odradek.testing.servers.ports import HeldPort, free_ports

@@ -13,14 +13,13 @@ from odradek.config import (
     ConfigType,
     describe_broker,
     load,
-    parse_host_port,
     parse_listener,
     topic_config,
 )
 from odradek.config.replaced_keys import REPLACED_KEYS
 from odradek.config.unimplemented_keys import IGNORED_KEYS
 from odradek.config.zookeeper import tree_url
-from odradek.model import ConfigurationError
+from odradek.model import ConfigurationError, parse_host_port
 
 
 def test_every_field_is_named_after_its_key_and_documented() -> None:

@@ -7,7 +7,7 @@ from fuzz_engine import load
 from fuzz_files import _GROUP, _GROUP_KEY, _TRANSACTION, _TRANSACTION_KEY, _record_input
 from fuzz_handshakes import stream_of
 
-from odradek.config import parse_host_port, parse_properties
+from odradek.config import parse_properties
 from odradek.log import Log, LogConfig
 from odradek.log.checkpoints.checkpoint_file import decode_offsets
 from odradek.log.checkpoints.leader_epoch_cache import LeaderEpochs
@@ -24,7 +24,7 @@ from odradek.metadata.nodes import (
     TopicNode,
     decode_integer,
 )
-from odradek.model import ConfigurationError
+from odradek.model import ConfigurationError, parse_host_port
 from odradek.protocol.batches.record_batch import assign_offset, read_header
 from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.errors import CorruptBatchError

@@ -58,7 +58,7 @@ async def test_each_address_shows_one_node_and_its_children() -> None:
         assert "1 child" in (await visitor.get("/metadata?path=/brokers/topics&q=t-119")).text
         broker = (await visitor.get("/metadata?path=/brokers/ids/0")).text
         assert "Broker 0 is alive" in broker
-        assert "It is reached at h&lt;1&gt;:9092." in broker
+        assert "It is reached at PLAINTEXT://h&lt;1&gt;:9092." in broker
         assert f"ephemeral, of session 0x{writer.session_id:x}" in broker
         assert 'datetime="2023-11-14T22:13:20.000Z"' in broker
         missing = await visitor.get("/metadata?path=/brokers/none")
@@ -111,7 +111,8 @@ def test_values_are_explained_by_path_and_fields() -> None:
         "The leader is broker 2 (-1: none) in leader epoch 7; in sync are [2, 1]."
     )
     assert "partition 3 of topic flights" in node_texts.sentence(path, b"not JSON")
-    assert node_texts.sentence("/brokers/ids/{0}", b'{"host":"{x}","port":"{0}"}').endswith("{x}:{0}.")
+    broker = b'{"host":"{x}","port":1,"timestamp":"1"}'
+    assert node_texts.sentence("/brokers/ids/{0}", broker).endswith("PLAINTEXT://{x}:1.")
     assert node_texts.sentence("/somebody/elses", b"") == ""
     assert node_texts.written_ms(b'{"timestamp":"soon"}') is None
 

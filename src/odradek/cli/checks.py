@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import click
 
-from odradek.config import BrokerConfig, parse_host_port
+from odradek.config import BrokerConfig
 from odradek.config.definition import definitions, parse_all
 from odradek.config.secrets import resolved
-from odradek.model import ConfigurationError, KafkaError, validate_topic_name
+from odradek.model import ConfigurationError, KafkaError, parse_host_port, validate_topic_name
 from odradek.stores.opening import check_url
 
 

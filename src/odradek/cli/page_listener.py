@@ -4,9 +4,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from odradek.config import BrokerConfig, parse_host_port, parse_listener
+from odradek.config import BrokerConfig, parse_listener
 from odradek.config.listener_settings import ListenerSettings, listener_settings
-from odradek.model import ConfigurationError, SecurityProtocol
+from odradek.model import ConfigurationError, SecurityProtocol, parse_host_port
 from odradek.security import is_loopback
 
 _PASSWORDS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")

@@ -10,9 +10,8 @@ import click
 from msgspec.structs import replace
 
 from odradek.cli.checks import ADDRESS
-from odradek.config import parse_host_port
 from odradek.config.zookeeper import ZookeeperKeys
-from odradek.model import ConfigurationError
+from odradek.model import ConfigurationError, parse_host_port
 from odradek.model.extras import packages_of
 from odradek.runtime import system_runtime
 from odradek.security import is_loopback

@@ -28,13 +28,13 @@ from odradek.cli.checks import ADDRESS, BROKER_KEY, TREE_URL, key_and_value
 from odradek.cli.page_listener import PageListener, page_listener
 from odradek.cli.page_server import check_packages, open_page, page_option
 from odradek.cli.process import started_before, stop_on_signals
-from odradek.config import BrokerConfig, load, parse_host_port, parse_listener, read_environment
+from odradek.config import BrokerConfig, load, parse_listener, read_environment
 from odradek.config.listener_settings import listener_settings
 from odradek.config.listeners import ListenerAddress
 from odradek.config.zookeeper import tree_url
 from odradek.log.directories.log_directories import checked_directories
 from odradek.log.segments.open_files import DEFAULT_OPEN_FILES
-from odradek.model import ConfigurationError, OdradekError, StorageError
+from odradek.model import ConfigurationError, OdradekError, StorageError, address_text, parse_host_port
 from odradek.runtime import system_runtime
 from odradek.runtime.listening import check_address
 from odradek.security import is_loopback
@@ -213,7 +213,7 @@ async def _serve(
                 # The objects of the start live as long as the process. With 5,000 partitions, a full garbage collection
                 # would visit them for 90 ms, without serving requests.
                 gc.freeze()
-                address = f"{broker.endpoint.host}:{broker.endpoint.port}"
+                address = address_text(broker.endpoint.host, broker.endpoint.port)
                 async with _page(page, broker.endpoints, metadata, config):
                     print(f"ready: {address}", flush=True)
                     await _serve_until_stopped(broker, stopping)
@@ -270,7 +270,7 @@ async def _page(
         return
     listen, used = page
     has_tree = metadata != "memory:" and is_loopback(parse_host_port(listen)[0]) and not used.requires_login
-    address = next(f"{each.host}:{each.port}" for each in endpoints if each.name == used.name)
+    address = next(address_text(each.host, each.port) for each in endpoints if each.name == used.name)
     server, _ = await open_page(
         listen, {**used.client, "bootstrap_servers": address}, login=used.requires_login,
         allow_anonymous_network=True, metadata=metadata if has_tree else None, zookeeper=config,

@@ -22,11 +22,11 @@ from odradek.cli import log_lines
 from odradek.cli.checks import BROKER_KEY, TREE_URL, key_and_value
 from odradek.cli.page_server import check_packages, open_page, page_option
 from odradek.cli.process import started_before, stop_on_signals
-from odradek.config import load, parse_host_port, parse_properties
+from odradek.config import load, parse_properties
 from odradek.config.zookeeper import ZookeeperKeys, tree_url
 from odradek.log.checkpoints.meta_properties import is_data_directory
 from odradek.log.directories.log_directories import checked_directories
-from odradek.model import ConfigurationError, UnavailableError
+from odradek.model import ConfigurationError, UnavailableError, parse_host_port
 from odradek.runtime import SystemClock, system_runtime
 from odradek.runtime.listening import check_address
 from odradek.security import is_loopback

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from odradek.config import ConfigType, Definition, parse_host_port
+from odradek.config import ConfigType, Definition
 from odradek.config.definition import boolean, definitions, imported, integer, names, password, text, unknown_key
 from odradek.config.security import MECHANISMS, PROTOCOLS, ConnectionSecurity
-from odradek.model import ConfigurationError
+from odradek.model import ConfigurationError, parse_host_port
 
 _DEFAULTS = "Python's and OpenSSL's defaults are used"
 _METRICS = "metrics are totals since the start"

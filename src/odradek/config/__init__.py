@@ -29,7 +29,7 @@ from odradek.config.describe import (
 from odradek.config.dynamic import DYNAMIC, broker_config_in_force, dynamic_definitions, validate_broker_overrides
 from odradek.config.environment import EnvironmentSettings, read_environment
 from odradek.config.group import GroupConfig, group_config
-from odradek.config.listeners import ListenerAddress, parse_host_port, parse_ip_counts, parse_listener
+from odradek.config.listeners import ListenerAddress, parse_ip_counts, parse_listener
 from odradek.config.load import load
 from odradek.config.properties import parse_properties
 from odradek.config.topic import TopicConfig, topic_config, validate_topic_overrides
@@ -60,7 +60,6 @@ __all__ = [
     "dynamic_definitions",
     "group_config",
     "load",
-    "parse_host_port",
     "parse_ip_counts",
     "parse_listener",
     "parse_properties",

@@ -1,4 +1,4 @@
-"""Addresses in text form: `HOST:PORT`, `[IPV6]:PORT`, and Kafka's `NAME://HOST:PORT`."""
+"""Addresses of listeners in text form, Kafka's `NAME://HOST:PORT`, and lists of settings by listener or address."""
 
 import ipaddress
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-from odradek.model import ConfigurationError, SecurityProtocol
+from odradek.model import ConfigurationError, SecurityProtocol, address_text, parse_host_port
 
 
 class ListenerAddress(NamedTuple):
@@ -17,22 +17,7 @@ class ListenerAddress(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
-
-
-def parse_host_port(text: str) -> tuple[str, int]:
-    """Parse `HOST:PORT`, where an empty host means every interface. Raises `ConfigurationError` for other text."""
-    host, colon, port = text.strip().rpartition(":")
-    if "://" in text:
-        raise ConfigurationError(f"an address is HOST:PORT without a protocol, not {text!r}")
-    if not colon or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65_535:
-        raise ConfigurationError(f"an address is HOST:PORT with a port from 0 to 65535, not {text!r}")
-    if host.startswith("[") and host.endswith("]"):
-        return host[1:-1], int(port)
-    if ":" in host:
-        raise ConfigurationError(f"an IPv6 address needs brackets: [{host}]:{port}")
-    return host, int(port)
+        return f"{self.name}://{address_text(self.host, self.port)}"
 
 
 def parse_listener(text: str) -> ListenerAddress:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from odradek.model import ConfigurationError
+from odradek.model import ConfigurationError, address_text
 
 REPLACED_KEYS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -26,11 +26,11 @@ def with_listeners(properties: Mapping[str, str]) -> dict[str, str]:
     old = {name: properties[name].strip() for name in _LISTENER if properties.get(name, "").strip()}
     if not old:
         return result
-    host, port = old.get("host.name", "localhost"), old.get("port", "9092")
-    advertised = f"PLAINTEXT://{old.get('advertised.host.name', host)}:{old.get('advertised.port', port)}"
-    result.setdefault("listeners", f"PLAINTEXT://{host}:{port}")
+    host, port = old.get("host.name", "localhost").strip("[]"), old.get("port", "9092")
+    advertised = old.get("advertised.host.name", host).strip("[]"), old.get("advertised.port", port)
+    result.setdefault("listeners", f"PLAINTEXT://{address_text(host, port)}")
     if any(name.startswith("advertised.") for name in old):
-        result.setdefault("advertised.listeners", advertised)
+        result.setdefault("advertised.listeners", f"PLAINTEXT://{address_text(*advertised)}")
     _log.info("%s: the listener is %s", ", ".join(f"{name}={text}" for name, text in old.items()), result["listeners"])
     return result
 

@@ -1,8 +1,9 @@
-"""Shared values: `TopicPartition`, the rule for topic names, the exception classes, and the names of extras.
+"""Shared values: `TopicPartition`, the rule for topic names, the exception classes, addresses, and the names of extras.
 
 Imports no other package of Odradek.
 """
 
+from odradek.model.addresses import address_text, parse_host_port, parse_server
 from odradek.model.buffer import Buffer
 from odradek.model.error_texts import explained
 from odradek.model.errors import (
@@ -30,9 +31,12 @@ __all__ = [
     "StorageError",
     "TopicPartition",
     "UnavailableError",
+    "address_text",
     "explained",
     "first_names",
     "install_command",
     "packages_of",
+    "parse_host_port",
+    "parse_server",
     "validate_topic_name",
 ]

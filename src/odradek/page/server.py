@@ -11,6 +11,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from odradek.model import address_text
 from odradek.page.app import PageApp
 from odradek.page.clusters import ClusterPages
 from odradek.runtime import Listener, Runtime
@@ -86,8 +87,7 @@ class PageServer:
             self._listener = await self._runtime.network.listen(self._connection, host, port, tls=tls)
         except OSError as error:
             raise listening_error(host, port, error, " for the page") from None
-        shown = f"[{host}]" if ":" in host else host or "localhost"
-        address = f"{'http' if tls is None else 'https'}://{shown}:{self.port}/"
+        address = f"{'http' if tls is None else 'https'}://{address_text(host or 'localhost', self.port)}/"
         _log.info("page at %s", address)
         return address
 

@@ -25,7 +25,7 @@ def assignment_text(partitions: Iterable[tuple[str, int]]) -> str | None:
 def coordinator_text(group: GroupDescription) -> str | None:
     """Return a group's coordinator as `host:port (id)`."""
     broker = group.coordinator
-    return None if broker is None else f"{broker.host}:{broker.port} ({broker.broker_id})"
+    return None if broker is None else f"{broker.address} ({broker.broker_id})"
 
 
 def headline(group: GroupWaits) -> str:

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from odradek.config import BrokerConfig
 from odradek.config.definition import ConfigType
+from odradek.metadata.node_fields import BrokenNodeError
+from odradek.metadata.nodes import BrokerNode
 from odradek.security.quotas import USER_KEYS
 
 PERSISTENT: Final = 0
@@ -17,7 +19,7 @@ _SENTENCES: Final = (
     ("/", "The root of the cluster's metadata.", ""),
     ("/brokers", "The brokers and topics of the cluster.", ""),
     ("/brokers/ids", "A child for each live broker; the controller watches them.", ""),
-    ("/brokers/ids/(.+)", "Broker {0} is alive: it wrote this node at its start.", "It is reached at {host}:{port}."),
+    ("/brokers/ids/(.+)", "Broker {0} is alive: it wrote this node at its start.", "It is reached at {addresses}."),
     ("/brokers/topics", "A child for each topic.", ""),
     ("/brokers/topics/([^/]+)", "The replicas of topic {0}, by partition; the controller writes them.", ""),
     ("/brokers/topics/([^/]+)/partitions", "A child for each partition of topic {0}.", ""),
@@ -65,8 +67,11 @@ def sentence(path: str, data: bytes) -> str:
     for pattern, purpose, meaning in _SENTENCES:
         if (match := re.fullmatch(pattern, path)) is not None:
             explained = purpose.format(*match.groups())
-            with suppress(KeyError):
-                explained += f" {meaning.format_map(_fields(data))}".rstrip()
+            with suppress(KeyError, BrokenNodeError):
+                fields = _fields(data)
+                if "{addresses}" in meaning:
+                    fields["addresses"] = ", ".join(map(str, BrokerNode.decode(path, data).endpoints))
+                explained += f" {meaning.format_map(fields)}".rstrip()
             return explained
     return ""
 

@@ -18,7 +18,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from odradek.model import ConfigurationError
+from odradek.model import ConfigurationError, address_text
 from odradek.runtime.pending_connections import PendingConnections
 from odradek.runtime.rate_limited_log import RateLimitedLog
 
@@ -159,7 +159,7 @@ def listening_error(host: str, port: int, error: OSError, purpose: str = "") -> 
         errno.EADDRNOTAVAIL: f"{host} is not an address of this machine; localhost and 0.0.0.0 are",
     }
     reason = reasons.get(error.errno or 0) or (error.strerror or str(error)).rpartition(": ")[2]
-    return ConfigurationError(f"can't listen on {host}:{port}{purpose}: {reason}")
+    return ConfigurationError(f"can't listen on {address_text(host, port)}{purpose}: {reason}")
 
 
 async def check_address(host: str, port: int, purpose: str = "") -> None:

@@ -8,7 +8,7 @@ import socket
 from contextlib import suppress
 from typing import Final
 
-from odradek.model import ConfigurationError, UnavailableError
+from odradek.model import ConfigurationError, UnavailableError, parse_server
 
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 SPARKS_SHUFFLE_PARTITIONS: Final = "200"
@@ -43,10 +43,9 @@ def check_master_answers(master: str) -> None:
         return
     addresses = found[1].split(",")
     for address in addresses:
-        host, _, port = address.rpartition(":")
         with (
-            suppress(OSError, OverflowError),
-            socket.create_connection((host.strip("[]"), int(port)), _PORT_SECONDS / len(addresses)),
+            suppress(OSError),
+            socket.create_connection(parse_server(address), _PORT_SECONDS / len(addresses)),
         ):
             return
     raise UnavailableError(f"no Spark master answers at {master}")

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 
 from odradek.config.secrets import ClientOptions
-from odradek.model import ConfigurationError, TopicPartition, validate_topic_name
+from odradek.model import ConfigurationError, TopicPartition, parse_server, validate_topic_name
 from odradek.model.suggestions import similar_names
 from odradek.spark.topic_pattern import topic_matcher
 
@@ -277,9 +277,12 @@ def _bootstrap_servers(given: Mapping[str, str]) -> str:
     if not servers:
         raise ConfigurationError("kafka.bootstrap.servers is missing: give it as HOST:PORT[,HOST:PORT…]")
     for server in servers.split(","):
-        host, colon, port = server.strip().rpartition(":")
-        if not (host and colon and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-            raise ConfigurationError(f"kafka.bootstrap.servers has {server.strip()!r}, which is not HOST:PORT")
+        try:
+            parse_server(server)
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"kafka.bootstrap.servers has {server.strip()!r}, which is not HOST:PORT: {error}"
+            ) from None
     return servers
 
 

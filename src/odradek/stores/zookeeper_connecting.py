@@ -13,7 +13,7 @@ from kazoo.exceptions import ConnectionDropped
 from kazoo.retry import ForceRetryError, KazooRetry
 
 from odradek.metadata.store import StoreError
-from odradek.model import ConfigurationError
+from odradek.model import ConfigurationError, address_text, parse_server
 from odradek.stores.semantics import ROOT, check_path
 
 DEFAULT_PORT: Final = 2181
@@ -32,12 +32,12 @@ def parse_zookeeper_url(url: str) -> tuple[str, str]:
     servers, slash, chroot = url.removeprefix("zookeeper://").partition("/")
     hosts = []
     for server in servers.split(","):
-        host, colon, port = server.strip().rpartition(":")
-        if not colon or port.endswith("]"):
-            host, port = server.strip(), str(DEFAULT_PORT)
-        if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-            raise ConfigurationError(f"{server!r} in {url} is not HOST or HOST:PORT of a ZooKeeper server")
-        hosts.append(f"{host}:{port}")
+        try:
+            hosts.append(address_text(*parse_server(server, DEFAULT_PORT)))
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"{server!r} in {url} is not HOST or HOST:PORT of a ZooKeeper server: {error}"
+            ) from None
     chroot = f"/{chroot.rstrip('/')}" if slash and chroot.rstrip("/") else ""
     try:
         check_path(chroot or ROOT)

@@ -15,7 +15,7 @@ from kazoo.security import ACL, CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
 from odradek.config.zookeeper import ZookeeperKeys
 from odradek.metadata import paths
-from odradek.model import ConfigurationError, StorageError
+from odradek.model import ConfigurationError, StorageError, address_text
 from odradek.runtime.tls import TlsSettings, client_context
 
 _SENSITIVE: Final = (paths.USER_CONFIGS, paths.BROKER_CONFIGS, paths.CLUSTER_SECRET)
@@ -80,7 +80,7 @@ class ZookeeperSecurity:
                 if reason is None:
                     raise
                 refusing.add((server[0], server[2]))
-                text = f"ZooKeeper at {server[0]}:{server[2]} refuses the connection: {reason}"
+                text = f"ZooKeeper at {address_text(server[0], server[2])} refuses the connection: {reason}"
                 if was_connected:
                     _log.error("%s", text)
                 elif len(refusing) >= len(client.hosts):

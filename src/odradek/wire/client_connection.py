@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, cast
 from msgspec import Struct
 
 from odradek import __version__
-from odradek.model import AuthenticationError, Buffer, ErrorCode, KafkaError, UnavailableError
+from odradek.model import AuthenticationError, Buffer, ErrorCode, KafkaError, UnavailableError, address_text
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.protocol.messages.headers import decode_response_header, encode_request_header
 from odradek.protocol.messages.message_codec import decode_response, encode_request, optional
@@ -471,11 +471,6 @@ def log_waiting(what: str, *, wanted: bool) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def address_text(host: str, port: int) -> str:
-    """Return `HOST:PORT`, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _reason(error: OSError) -> str:

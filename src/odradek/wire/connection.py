@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, Protocol, cast
 
+from odradek.model import address_text
 from odradek.wire.connection_group import ConnectionGroup, gather, limit_unsent
 from odradek.wire.connection_scheduler import SHARED_REQUESTS
 from odradek.wire.frames import FrameBuffer, FrameSizeError
@@ -268,9 +269,9 @@ class Connection(asyncio.BufferedProtocol):
         self.close()
 
     def _log_closing(self, reason: str, *, level: int = logging.INFO, error: BaseException | None = None) -> None:
-        text = "closing the connection from %s:%d: %s"
-        place = self.peer_host, self.peer_port
-        self._rate_limited_log.log((self.peer_host, reason), level, text, *place, reason, error=error)
+        text = "closing the connection from %s: %s"
+        place = address_text(self.peer_host, self.peer_port)
+        self._rate_limited_log.log((self.peer_host, reason), level, text, place, reason, error=error)
 
     def abort(self) -> None:
         """Close at once, and drop unsent data."""
@@ -493,7 +494,7 @@ class Connection(asyncio.BufferedProtocol):
         unsent_bytes = 0 if self._transport is None else self._transport.get_write_buffer_size()
         is_idle = self._reads == reads_then and unsent_bytes >= unsent_then
         if is_idle and self._idle_timer is not None and not self._in_flight:
-            _log.debug("closing the connection from %s:%d: idle", self.peer_host, self.peer_port)
+            _log.debug("closing the connection from %s: idle", address_text(self.peer_host, self.peer_port))
             self.close()
             return
         delay_s = self._limits.idle_ms / 1000

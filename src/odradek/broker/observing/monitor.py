@@ -16,6 +16,7 @@ from odradek.broker.observing.observation import ObservedBroker, steps
 from odradek.broker.parts import Phase
 from odradek.metrics.exposition import load, render
 from odradek.metrics.http import Answer, HttpService
+from odradek.model import address_text
 from odradek.runtime import Listener
 from odradek.runtime.listening import listening_error
 
@@ -45,7 +46,7 @@ class Monitor:
             self._listener = await self._broker.runtime.network.listen(self._service.connection, host, port)
         except OSError as error:
             raise listening_error(host, port, error, " for metrics") from None
-        _log.info("metrics at http://%s:%d/metrics", f"[{host}]" if ":" in host else host, self.port)
+        _log.info("metrics at http://%s/metrics", address_text(host, self.port))
 
     def close(self) -> None:
         """Stop listening."""

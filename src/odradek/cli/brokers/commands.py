@@ -35,7 +35,7 @@ def list_brokers(*, as_json: bool) -> None:
     print_listing(
         cluster.brokers,
         ("BROKER", "ADDRESS", "RACK", ""),
-        lambda each: (each.broker_id, _address(each), each.rack, _role(each, cluster)),
+        lambda each: (each.broker_id, each.address, each.rack, _role(each, cluster)),
         as_json=as_json,
         as_object=lambda each: _summary(each, cluster),
     )
@@ -139,7 +139,7 @@ def _as_object(described: _Described, cluster: ClusterDescription) -> dict[str, 
 
 def _print(described: _Described, cluster: ClusterDescription) -> None:
     broker = described.broker
-    parts = [f"broker {broker.broker_id}", _address(broker)]
+    parts = [f"broker {broker.broker_id}", broker.address]
     if broker.rack is not None:
         parts.append(f"rack {broker.rack}")
     if broker.broker_id == cluster.controller_id:
@@ -161,7 +161,3 @@ def _role(broker: BrokerDescription, cluster: ClusterDescription) -> str:
     if broker.is_fenced:
         return "fenced"
     return "controller" if broker.broker_id == cluster.controller_id else ""
-
-
-def _address(broker: BrokerDescription) -> str:
-    return f"[{broker.host}]:{broker.port}" if ":" in broker.host else f"{broker.host}:{broker.port}"

@@ -11,8 +11,7 @@ import msgspec
 
 from odradek.cli.checks import ADDRESS
 from odradek.cli.pipeline.options import SparkChoice, files_argument, load_files, spark_options
-from odradek.config import parse_host_port
-from odradek.model import ConfigurationError, OdradekError
+from odradek.model import ConfigurationError, OdradekError, parse_host_port
 from odradek.security import is_loopback
 
 if TYPE_CHECKING:

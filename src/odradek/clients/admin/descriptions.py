@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.clients.metadata import PartitionMetadata, TopicMetadata
-from odradek.model import KafkaError, TopicPartition
+from odradek.model import KafkaError, TopicPartition, address_text
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, Subscription, decode_assignment, decode_subscription
 from odradek.protocol.messages.message_codec import optional
 
@@ -66,6 +66,11 @@ class BrokerDescription(Struct, frozen=True, kw_only=True):
     port: int
     rack: str | None
     is_fenced: bool = False
+
+    @property
+    def address(self) -> str:
+        """Host and port as one text."""
+        return address_text(self.host, self.port)
 
 
 class ClusterDescription(Struct, frozen=True, kw_only=True):

@@ -14,10 +14,9 @@ from odradek.clients.cluster.tasks import ClientTasks
 from odradek.clients.metadata import Node
 from odradek.clients.security import client_security
 from odradek.clients.settings import ClientSettings
-from odradek.config import parse_host_port
-from odradek.model import AuthenticationError, OdradekError, UnavailableError
+from odradek.model import AuthenticationError, OdradekError, UnavailableError, address_text, parse_host_port
 from odradek.runtime import Runtime
-from odradek.wire.client_connection import LATE_MS, ClientConnection, address_text, open_connection
+from odradek.wire.client_connection import LATE_MS, ClientConnection, open_connection
 
 
 class NoBrokerError(UnavailableError):

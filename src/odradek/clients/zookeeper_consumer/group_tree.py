@@ -11,7 +11,7 @@ from odradek.metadata import paths
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import BrokerNode, ConsumerNode, TopicNode
 from odradek.metadata.store import Create, Delete, Node, NodeExists, Store, Watch
-from odradek.model import ConfigurationError, TopicPartition, UnavailableError
+from odradek.model import ConfigurationError, TopicPartition, UnavailableError, address_text
 
 T = TypeVar("T")
 _AT_ONCE: Final = 500
@@ -99,7 +99,7 @@ class GroupTree:
                 f"no broker has a listener of security.protocol {self._security_protocol}: set it to "
                 f"{' or '.join(sorted(set().union(*offered)))}"
             )
-        return tuple(f"{each.host}:{each.port}" for each in found)
+        return tuple(address_text(each.host, each.port) for each in found)
 
     async def claim(self, wanted: Ownership) -> bool:
         """Create an owner node with the thread id for each partition, and return True.

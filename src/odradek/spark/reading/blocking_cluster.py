@@ -7,10 +7,9 @@ from typing import TypeVar
 from odradek.clients.blocking.loop_thread import loop_thread
 from odradek.clients.cluster import Cluster
 from odradek.clients.settings import ClientSettings
-from odradek.model import UnavailableError
+from odradek.model import UnavailableError, address_text
 from odradek.runtime import system_runtime
 from odradek.spark.session import run_interruptible
-from odradek.wire.client_connection import address_text
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from odradek.config.security import MECHANISMS
 from odradek.metadata import paths
 from odradek.metadata.nodes import ConfigNode
 from odradek.metadata.store import NodeExists, Store
-from odradek.model import SecurityProtocol
+from odradek.model import SecurityProtocol, parse_host_port
 from odradek.runtime import system_entropy
 from odradek.runtime.certificates import CertificateAuthority
 from odradek.security import (
@@ -203,9 +203,8 @@ class ClusterSecurity:
 
     def is_current(self, address: str) -> bool:
         """Return whether the broker at `HOST:PORT` presents its newest certificate."""
-        host, _, port = address.rpartition(":")
         trusted = str(self._authority.certificate)
-        return ssl.get_server_certificate((host, int(port)), ca_certs=trusted) in self._broker_file.read_text()
+        return ssl.get_server_certificate(parse_host_port(address), ca_certs=trusted) in self._broker_file.read_text()
 
     @staticmethod
     def _check(name: str, known: Collection[str], what: str) -> None:

@@ -29,7 +29,7 @@ from odradek.metadata.store import (
     SetData,
     Store,
 )
-from odradek.model import ConfigurationError, ErrorCode, KafkaError
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, address_text
 from odradek.runtime import Clock
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class _TakenError(ConfigurationError):
 
     def __init__(self, broker_id: int, endpoints: tuple[ListenerAddress, ...]) -> None:
         self.endpoints = endpoints
-        where = f" by the broker at {endpoints[0].host}:{endpoints[0].port}" if endpoints else ""
+        where = f" by the broker at {address_text(*endpoints[0][1:])}" if endpoints else ""
         super().__init__(f"the broker id {broker_id} is taken{where}")
 
 

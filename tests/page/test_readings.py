@@ -10,9 +10,12 @@ from visitor import visiting
 
 from odradek.clients import Admin
 from odradek.model import UnavailableError
+from odradek.page import readings as page_readings
 from odradek.page.readings import Readings
 from odradek.page.settings import PageSettings
+from odradek.runtime import system_runtime
 from odradek.testing import Cluster
+from odradek.testing.simulation.clock import VirtualClock
 
 pytestmark = pytest.mark.asyncio
 _LONG_S = 3600.0
@@ -46,8 +49,7 @@ async def test_viewers_of_many_addresses_cause_one_reading(kafka: Cluster, calls
             for parts in streams:
                 assert (await anext(parts))["id"] == "problem"
             assert len(visitor.app.live) == len(addresses)
-        # Groups are listed twice: all, and those in a rebalance.
-        assert dict(calls) == {"list_topics": 1, "describe_log_dirs": 1, "describe_cluster": 1, "list_groups": 2}
+        assert dict(calls) == {"list_topics": 1, "describe_log_dirs": 1, "describe_cluster": 1, "list_groups": 1}
         assert "<h2>Brokers</h2>" in (await visitor.get("/")).text
         assert calls["list_topics"] == 1
         await visitor.post("/create-topic", {"name": "read-after-a-change"})
@@ -56,7 +58,7 @@ async def test_viewers_of_many_addresses_cause_one_reading(kafka: Cluster, calls
 
 
 async def test_a_value_is_read_again_after_its_interval_and_an_error_at_once() -> None:
-    readings, made = Readings(), Counter[str]()
+    readings, made = Readings(system_runtime().clock), Counter[str]()
 
     async def read() -> int:
         await asyncio.sleep(0)
@@ -78,7 +80,7 @@ async def test_a_value_is_read_again_after_its_interval_and_an_error_at_once() -
 
 
 async def test_a_reading_goes_on_without_the_viewer_that_began_it_and_ends_with_the_page() -> None:
-    readings, goes_on = Readings(), asyncio.Event()
+    readings, goes_on = Readings(system_runtime().clock), asyncio.Event()
 
     async def read() -> str:
         await goes_on.wait()
@@ -99,7 +101,7 @@ async def test_a_reading_goes_on_without_the_viewer_that_began_it_and_ends_with_
 
 
 async def test_closing_cancels_a_reading_that_was_forgotten() -> None:
-    readings, is_cancelled = Readings(), asyncio.Event()
+    readings, is_cancelled = Readings(system_runtime().clock), asyncio.Event()
 
     async def read() -> None:
         try:
@@ -115,3 +117,45 @@ async def test_closing_cancels_a_reading_that_was_forgotten() -> None:
     await readings.close()
     assert is_cancelled.is_set()
     await asyncio.gather(viewer, return_exceptions=True)
+
+
+async def test_while_a_reading_is_late_the_last_value_is_known_for_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_LONGEST_WAIT_S", "_MOMENT_S"):
+        monkeypatch.setattr(page_readings, name, 0.0)
+    clock, answers = VirtualClock(), asyncio.Event()
+    readings, made = Readings(clock), Counter[str]()
+
+    async def read() -> int:
+        made["begun"] += 1
+        await answers.wait()
+        if made["begun"] == 3:
+            raise UnavailableError("no broker answers")
+        return made["begun"]
+
+    async def looked() -> tuple[int | None, float]:
+        value = await readings.known("key", read, 1.0)
+        return value, readings.silent_s("key")
+
+    assert await looked() == (None, 0.0)  # not known yet
+    clock.advance(1.0)
+    assert await looked() == (None, 1.0)
+    answers.set()
+    assert await readings.get("key", read, 1.0) == 1
+    answers.clear()
+    clock.advance(4.0)  # the pause after a reading of one second
+    assert await looked() == (1, 2.0)  # no request was open for longer than that
+    clock.advance(18.0)
+    assert await looked() == (None, 20.0)  # too old
+    answers.set()
+    assert await readings.get("key", read, 1.0) == 2
+    answers.clear()
+    clock.advance(10.0)
+    assert await looked() == (2, 2.0)
+    answers.set()
+    with pytest.raises(UnavailableError):
+        await readings.get("key", read, 1.0)
+    assert (readings.silent_s("key"), made["begun"]) == (2.0, 3)  # an error is no answer
+    clock.advance(21.0)
+    answers.clear()
+    assert await looked() == (None, 0.0)  # nobody has asked meanwhile
+    await readings.close()

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -95,7 +97,11 @@ async def test_a_list_counts_no_more_partitions_than_its_limit_and_says_so(
 
 
 class SomeLeaders:
-    """An Admin for a cluster whose broker 1 does not answer, and whose brokers do not know the greatest time."""
+    """A request to a cluster whose broker 1 does not answer, and whose brokers do not know the greatest time."""
+
+    async def known(self, _key: object, read: Any, _interval_s: float) -> Any:
+        with suppress(UnavailableError):
+            return await read(self)
 
     async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
         if any(key.partition for key in wanted) or MAX_TIMESTAMP in wanted.values():
@@ -110,7 +116,7 @@ async def test_offsets_of_a_leader_that_does_not_answer_are_left_out() -> None:
     }
     whole = TopicDescription(name="t", topic_id=None, is_internal=False, partitions=both)
     first = TopicDescription(name="t", topic_id=None, is_internal=False, partitions={0: both[0]})
-    offsets = await read_offsets(SomeLeaders(), [whole])  # type: ignore[arg-type]
+    offsets = await read_offsets(SomeLeaders(), [whole], 1.0)  # type: ignore[arg-type]
     assert counted(offsets, first) == (5, None)
     assert counted(offsets, whole) == (None, None)
 

@@ -45,7 +45,7 @@ class PageApp:
     def __init__(self, settings: PageSettings, runtime: Runtime, views: Iterable[View] = VIEWS) -> None:
         self.sessions = Sessions(settings, runtime)
         self.live = LiveParts()
-        self.readings = Readings()
+        self.readings = Readings(runtime.clock)
         self.plays = Plays()
         self._attempts = Attempts(runtime.clock)
         self._settings = settings

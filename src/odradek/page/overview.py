@@ -1,4 +1,4 @@
-"""The readings that views share: topics, brokers, log directories, offsets; and the brokers that are silent."""
+"""The readings that views share: topics, brokers, log directories, offsets, groups; and the brokers that are silent."""
 
 import asyncio
 from collections import ChainMap
@@ -6,32 +6,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import Final
-from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
 from odradek.clients import Admin
-from odradek.clients.admin.descriptions import TopicDescription
-from odradek.clients.admin.health import ClusterState, LogDirs, cluster_state, read_log_dirs
+from odradek.clients.admin.descriptions import GroupDescription, TopicDescription
+from odradek.clients.admin.health import ClusterState, LogDirs, cluster_state
+from odradek.clients.admin.log_dirs import LogDirDescription
 from odradek.clients.metadata import NO_LEADER
 from odradek.clients.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndTimestamp
-from odradek.model import KafkaError, OdradekError, TopicPartition
-from odradek.page.sessions import Session
+from odradek.model import KafkaError, TopicPartition
 from odradek.page.view import PageRequest
 
 _SILENT_S: Final = 4.5
-_CLOSE_S: Final = 2.0
-"""The longest silence before a request that counts: looks may be further apart."""
-_UNWATCHED_S: Final = 15.0
-"""After a longer time without a look, an answer that was missing then says nothing about now."""
-SLOW_INTERVALS: Final = 5
-"""Log directories and offsets are read less often than topics: their answers have an entry for each partition."""
-_OFFSETS_S: Final = 3.0
-"""Limit of the wait for one leader's offsets: one that has just died is still in the metadata."""
+_ANSWER: Final = "answer"
 _MOST_REQUESTED: Final = 500
 """Limit of the partitions of a request: the broker reads from disk for a time, about 50 µs for each."""
 
-PartitionOffsets = dict[TopicPartition, OffsetAndTimestamp]
+
+class Offsets(Struct, frozen=True):
+    """The first offset, the end offset and the greatest time of a partition's messages; None where one is unknown."""
+
+    first: int | None = None
+    end: int | None = None
+    written_ms: int | None = None
 
 
 class TopicRow(Struct, frozen=True, kw_only=True):
@@ -73,84 +71,90 @@ class Overview:
         ]
 
 
+def slow_s(asked: PageRequest) -> float:
+    """Return the interval of log directories and offsets, whose answers have an entry for each partition."""
+    return 5 * asked.settings.interval_s
+
+
 async def overview(asked: PageRequest) -> Overview:
     """Return the state of the cluster, at most one interval old, or some seconds while a broker does not answer."""
 
     async def log_dirs_of(brokers: Sequence[int]) -> LogDirs:
-        silent_brokers(asked, brokers)
-        interval_s = SLOW_INTERVALS * asked.settings.interval_s
-        key = ("log directories", *brokers)
-        return await asked.reading(key, lambda admin: read_log_dirs(admin, brokers), interval_s)
+        answers = [asked.known((_ANSWER, each), partial(_answer, broker_id=each), 1.0) for each in brokers]
+        log_dirs, _ = await asyncio.gather(read_log_dirs(asked, brokers, slow_s(asked)), asyncio.gather(*answers))
+        return log_dirs
 
     async def read(admin: Admin) -> Overview:
         return Overview(await cluster_state(admin, log_dirs_of))
 
-    return await asked.reading("overview", read, patient=False)
+    return await asked.latest("overview", read)
 
 
-class _Answers(Struct):
-    """The brokers' last answers to a session, and the first requests that they have not answered, in seconds."""
-
-    heard_s: dict[int, float] = {}
-    asked_s: dict[int, float] = {}
-    looked_s: float = 0.0
-
-
-_answers: WeakKeyDictionary[Session, _Answers] = WeakKeyDictionary()
+async def _answer(admin: Admin, broker_id: int) -> None:
+    with suppress(KafkaError):  # which is an answer
+        await admin.describe_broker_versions(broker_id)
 
 
 def silent_brokers(asked: PageRequest, brokers: Sequence[int]) -> dict[int, int]:
-    """Request an answer of each broker, and return for how many seconds those have been silent that owe one."""
-    clock, answers = asked.runtime.clock, _answers.setdefault(asked.session, _Answers())
-    now_s = clock.monotonic()
-    if now_s - answers.looked_s > _UNWATCHED_S:
-        answers.asked_s.clear()
-    answers.looked_s = now_s
-
-    async def answer(broker_id: int) -> None:
-        answers.asked_s.setdefault(broker_id, clock.monotonic())
-        with suppress(KafkaError):  # which is an answer
-            await (await asked.admin()).describe_broker_versions(broker_id)
-        answers.heard_s[broker_id] = clock.monotonic()
-        answers.asked_s.pop(broker_id, None)
-
-    for broker_id in brokers:
-        asked.readings.start((asked.session.key, "answer", broker_id), partial(answer, broker_id), 1.0)
-    since_s = {each: max(answers.heard_s.get(each, at_s), at_s - _CLOSE_S) for each, at_s in answers.asked_s.items()}
-    return {
-        each: round(now_s - at_s) for each, at_s in since_s.items() if each in brokers and now_s - at_s >= _SILENT_S
-    }
+    """Return for how many seconds brokers have been silent from which `overview` has requested an answer."""
+    silent_s = {each: asked.silent_s((_ANSWER, each)) for each in brokers}
+    return {each: round(seconds) for each, seconds in silent_s.items() if seconds >= _SILENT_S}
 
 
-async def read_offsets(admin: Admin, topics: Iterable[TopicDescription]) -> Mapping[int, PartitionOffsets]:
-    """Return by EARLIEST, LATEST and MAX_TIMESTAMP the offsets of the partitions whose leaders answer in time."""
-    led: dict[int, list[TopicPartition]] = {}
+async def read_log_dirs(
+    asked: PageRequest, brokers: Sequence[int], interval_s: float, partitions: Sequence[TopicPartition] | None = None
+) -> LogDirs:
+    """Return the log directories of each broker, None where they are unknown, with logs of `partitions` or all."""
+
+    async def read(admin: Admin, broker_id: int) -> Sequence[LogDirDescription]:
+        return await admin.describe_log_dirs(broker_id, partitions)
+
+    readings = [
+        asked.known(("log directories", each, *(partitions or ())), partial(read, broker_id=each), interval_s)
+        for each in brokers
+    ]
+    return dict(zip(brokers, await asyncio.gather(*readings), strict=True))
+
+
+async def read_offsets(
+    asked: PageRequest, topics: Iterable[TopicDescription], interval_s: float
+) -> Mapping[TopicPartition, Offsets]:
+    """Return the offsets of all partitions, as far as their leaders answer in time and show them to the user."""
+    topics, led = list(topics), dict[int, list[TopicPartition]]()
     for topic in topics:
         for number, each in topic.partitions.items():
             if each.leader != NO_LEADER:
                 led.setdefault(each.leader, []).append(TopicPartition(topic.name, number))
 
-    async def read(wanted: Sequence[TopicPartition], kind: int) -> PartitionOffsets:
-        found: PartitionOffsets = {}
-        with suppress(OdradekError, TimeoutError):  # the user may not see them, or the broker is old or away
-            async with asyncio.timeout(_OFFSETS_S):
-                for start in range(0, len(wanted), _MOST_REQUESTED):
-                    found |= await admin.list_offsets(dict.fromkeys(wanted[start : start + _MOST_REQUESTED], kind))
-        return found
+    async def of_leader(kind: int, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        async def read(admin: Admin) -> dict[TopicPartition, int]:
+            found: dict[TopicPartition, OffsetAndTimestamp] = {}
+            for start in range(0, len(wanted), _MOST_REQUESTED):
+                found |= await admin.list_offsets(dict.fromkeys(wanted[start : start + _MOST_REQUESTED], kind))
+            return {key: each.timestamp if kind == MAX_TIMESTAMP else each.offset for key, each in found.items()}
 
-    kinds = (EARLIEST, LATEST, MAX_TIMESTAMP)
-    answers = await asyncio.gather(*(read(wanted, kind) for kind in kinds for wanted in led.values()))
-    count = len(led)
-    return {kind: dict(ChainMap(*answers[at * count : (at + 1) * count])) for at, kind in enumerate(kinds)}
+        return await asked.known(("offsets", kind, *wanted), read, interval_s) or {}
+
+    async def of_all(kind: int) -> ChainMap[TopicPartition, int]:
+        return ChainMap(*await asyncio.gather(*(of_leader(kind, wanted) for wanted in led.values())))
+
+    first, end, written = await asyncio.gather(*map(of_all, (EARLIEST, LATEST, MAX_TIMESTAMP)))
+    keys = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+    return {key: Offsets(first.get(key), end.get(key), written.get(key)) for key in keys}
 
 
-def counted(offsets: Mapping[int, PartitionOffsets], topic: TopicDescription) -> tuple[int | None, int | None]:
+def counted(offsets: Mapping[TopicPartition, Offsets], topic: TopicDescription) -> tuple[int | None, int | None]:
     """Return the offsets in a topic's log and the greatest time of its messages; None where one is unknown."""
-    first, end, written = offsets[EARLIEST], offsets[LATEST], offsets[MAX_TIMESTAMP]
-    keys = [TopicPartition(topic.name, number) for number in topic.partitions]
-    is_known = all(key in first and key in end for key in keys)
-    messages = sum(end[key].offset - first[key].offset for key in keys) if is_known else None
-    return messages, max((written[key].timestamp for key in keys if key in written), default=None)
+    known = [offsets[TopicPartition(topic.name, number)] for number in topic.partitions]
+    counts = [each.end - each.first for each in known if each.end is not None and each.first is not None]
+    times = [each.written_ms for each in known if each.written_ms is not None]
+    return sum(counts) if len(counts) == len(known) else None, max(times, default=None)
+
+
+async def read_groups(admin: Admin, group_ids: Sequence[str]) -> list[GroupDescription]:
+    """Return those of the groups that can be described."""
+    found = (await admin.describe_groups(group_ids)).values() if group_ids else ()
+    return [each for each in found if isinstance(each, GroupDescription)]
 
 
 def sizes_of(log_dirs: LogDirs) -> dict[TopicPartition, int] | None:

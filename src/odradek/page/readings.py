@@ -2,14 +2,23 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
-from functools import partial
+from itertools import takewhile
 from typing import Any, Final
+
+from odradek.model import OdradekError
+from odradek.runtime import Clock
 
 BUSY_SHARE: Final = 4
 """The pause after a reading, as a multiple of its duration, so that a large cluster is read less often."""
 LONGEST_PAUSE_S: Final = 10.0
+_LONGEST_WAIT_S: Final = 2.0
+"""Limit of the wait for the first value of what is shown only if it is known: a broker may hang."""
 _MOMENT_S: Final = 0.1
+"""Limit of the wait for the next value while there is a recent one."""
 _RECENT_S: Final = 20.0
+"""The time in which a value is recent, and after which a key that nobody has asked for is forgotten."""
+_CLOSE_S: Final = 2.0
+"""The longest silence before a request that counts as its: requests may be further apart."""
 
 
 def pause_s(interval_s: float, duration_s: float) -> float:
@@ -17,47 +26,60 @@ def pause_s(interval_s: float, duration_s: float) -> float:
     return max(interval_s, min(BUSY_SHARE * duration_s, LONGEST_PAUSE_S))
 
 
+class _Reading:
+    """The last value of a key, when it came and until when it is kept; the task of the last reading."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[Any] | None = None
+        self.value: Any = None
+        self.came_s: float | None = None
+        self.asked_s = self.began_s = self.kept_s = 0.0
+        self.silent_since_s: float | None = None
+        """The start of the silence if a value was requested and has not come."""
+
+    async def read(self, read: Callable[[], Awaitable[Any]], interval_s: float, clock: Clock) -> Any:
+        self.value = await read()
+        now_s = self.came_s = clock.monotonic()
+        self.silent_since_s, self.kept_s = None, now_s + (interval_s and pause_s(interval_s, now_s - self.began_s))
+        return self.value
+
+
 class Readings:
     """Values by key. Requests during a reading share its value or error; a value is kept for an interval afterwards."""
 
-    def __init__(self) -> None:
-        self._tasks: dict[Hashable, asyncio.Task[Any]] = {}
-        self._recent: dict[Hashable, tuple[Any]] = {}
-        """Values of the last `_RECENT_S` by key, for those without patience."""
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._by_key: dict[Hashable, _Reading] = {}
+        """In the order in which they were asked for."""
         self._running: set[asyncio.Task[Any]] = set()
         """Those that are not done, also forgotten ones, whose viewers still wait."""
 
-    async def get(
-        self, key: Hashable, read: Callable[[], Awaitable[Any]], interval_s: float, *, patient: bool = True
-    ) -> Any:
-        """Return the kept value of `key`, or else what `read` returns.
+    async def get(self, key: Hashable, read: Callable[[], Awaitable[Any]], interval_s: float) -> Any:
+        """Return the kept value of `key`, or else what `read` returns."""
+        task = self._task(self._asked(key), read, interval_s)
+        await asyncio.wait((task,))  # which goes on if this viewer leaves
+        return task.result()
 
-        Without `patient`, return the last value if `read` takes longer than a moment, as while a broker hangs.
-        """
-        task, known = self.start(key, read, interval_s), None if patient else self._recent.get(key)
-        await asyncio.wait((task,), timeout=None if known is None else _MOMENT_S)
-        if known is not None and not task.done():
-            return known[0]
-        value = task.result()
-        if not patient and (known is None or known[0] is not value):
-            self._recent[key] = made = (value,)
-            asyncio.get_running_loop().call_later(_RECENT_S, self._drop_recent, key, made)
-        return value
+    async def known(self, key: Hashable, read: Callable[[], Awaitable[Any]], interval_s: float) -> Any:
+        """Return what `get` returns; if it takes long, the last value if it is recent; otherwise None."""
+        reading = self._asked(key)
+        task, now_s = self._task(reading, read, interval_s), self._clock.monotonic()
+        is_recent = reading.came_s is not None and now_s - reading.came_s < _RECENT_S
+        wait_s = 0.0 if is_recent else reading.began_s + _LONGEST_WAIT_S - now_s
+        await asyncio.wait((task,), timeout=max(wait_s, _MOMENT_S))
+        if not task.done():
+            return reading.value if is_recent else None
+        return None if isinstance(task.exception(), OdradekError) else task.result()
 
-    def start(self, key: Hashable, read: Callable[[], Awaitable[Any]], interval_s: float) -> asyncio.Task[Any]:
-        """Return the task of a reading: the one that runs or is kept, or else a new one."""
-        task = self._tasks.get(key)
-        if task is None:
-            task = self._tasks[key] = asyncio.create_task(self._read(key, read, interval_s))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # all viewers may have left
-        return task
+    def silent_s(self, key: Hashable) -> float:
+        """Return for how long a value of `key` that was requested has been missing."""
+        reading = self._by_key.get(key)
+        since_s = None if reading is None else reading.silent_since_s
+        return 0.0 if since_s is None else self._clock.monotonic() - since_s
 
     def forget(self) -> None:
         """Forget all values, because the cluster has been changed."""
-        self._tasks.clear()
-        self._recent.clear()
+        self._by_key.clear()
 
     async def close(self) -> None:
         """Cancel the running readings."""
@@ -67,21 +89,23 @@ class Readings:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _read(self, key: Hashable, read: Callable[[], Awaitable[Any]], interval_s: float) -> Any:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        drop = partial(self._drop, key, task)
-        began_s, kept_s = loop.time(), 0.0
-        try:
-            value = await read()
-            kept_s = interval_s and pause_s(interval_s, loop.time() - began_s)
-            return value
-        finally:
-            loop.call_later(kept_s, drop)
+    def _asked(self, key: Hashable) -> _Reading:
+        now_s = self._clock.monotonic()
+        for old in list(takewhile(lambda each: now_s - self._by_key[each].asked_s > _RECENT_S, self._by_key)):
+            del self._by_key[old]
+        reading = self._by_key[key] = self._by_key.pop(key) if key in self._by_key else _Reading()
+        reading.asked_s = now_s
+        return reading
 
-    def _drop_recent(self, key: Hashable, made: tuple[Any]) -> None:
-        if self._recent.get(key) is made:
-            del self._recent[key]
-
-    def _drop(self, key: Hashable, task: asyncio.Task[Any] | None) -> None:
-        if self._tasks.get(key) is task:
-            del self._tasks[key]
+    def _task(self, reading: _Reading, read: Callable[[], Awaitable[Any]], interval_s: float) -> asyncio.Task[Any]:
+        """Return the task of a reading: the one that runs or whose value is kept, or else a new one."""
+        task, now_s = reading.task, self._clock.monotonic()
+        if task is None or (task.done() and now_s >= reading.kept_s):
+            if reading.silent_since_s is None:
+                reading.silent_since_s = now_s if reading.came_s is None else max(reading.came_s, now_s - _CLOSE_S)
+            reading.began_s = now_s
+            task = reading.task = asyncio.create_task(reading.read(read, interval_s, self._clock))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # all viewers may have left
+        return task

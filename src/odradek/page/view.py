@@ -35,25 +35,34 @@ class PageRequest(Struct, frozen=True, kw_only=True):
         """Return the admin client of the session's user, connected. Raises `UnavailableError`."""
         return await self.session.admin()
 
-    async def reading(
-        self,
-        key: Hashable,
-        read: Callable[[Admin], Awaitable[T]],
-        interval_s: float | None = None,
-        *,
-        patient: bool = True,
-    ) -> T:
-        """Return what `read` returns; the session shares it by key for `interval_s`, by default the page's.
+    async def reading(self, key: Hashable, read: Callable[[Admin], Awaitable[T]], interval_s: float | None = None) -> T:
+        """Return what `read` returns; the session shares it by key for `interval_s`, by default the page's."""
+        value: T = await self.readings.get((self.session.key, key), *self._read(read, interval_s))
+        return value
 
-        Without `patient`, return the last value at once while a new one takes long.
-        """
+    async def known(
+        self, key: Hashable, read: Callable[[Admin], Awaitable[T]], interval_s: float | None = None
+    ) -> T | None:
+        """Return what `reading` returns; if it takes long, as while a broker hangs, the last value; otherwise None."""
+        value: T | None = await self.readings.known((self.session.key, key), *self._read(read, interval_s))
+        return value
 
+    async def latest(self, key: Hashable, read: Callable[[Admin], Awaitable[T]]) -> T:
+        """Return what `known` returns, or `reading` if it is None."""
+        value = await self.known(key, read)
+        return await self.reading(key, read) if value is None else value
+
+    def silent_s(self, key: Hashable) -> float:
+        """Return for how long a requested value of `key` has been missing."""
+        return self.readings.silent_s((self.session.key, key))
+
+    def _read(
+        self, read: Callable[[Admin], Awaitable[T]], interval_s: float | None
+    ) -> tuple[Callable[[], Awaitable[T]], float]:
         async def made() -> T:
             return await read(await self.admin())
 
-        kept_s = self.settings.interval_s if interval_s is None else interval_s
-        value: T = await self.readings.get((self.session.key, key), made, kept_s, patient=patient)
-        return value
+        return made, self.settings.interval_s if interval_s is None else interval_s
 
     def number(self, name: str, default: int, *, least: int = 0, most: int = 2**63 - 1) -> int:
         """Return a number of the form or the query. Raises `ConfigurationError` for another text."""

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from functools import partial
 from shlex import quote
 from typing import Final
 from urllib.parse import urlencode
@@ -18,20 +18,14 @@ from odradek.clients.admin.log_dirs import LogDirDescription
 from odradek.clients.admin.versions import Versions, read_versions
 from odradek.metadata import paths
 from odradek.metadata.nodes import decode_integer
-from odradek.model import OdradekError
-from odradek.page.overview import overview, silent_brokers
+from odradek.metadata.store import Reader
+from odradek.page.overview import overview, read_groups, silent_brokers
 from odradek.page.view import Page, PageRequest, View
 from odradek.page.views.groups import names_of
 from odradek.presentation.group_texts import WAITING_STATES, suspects
 
-_TREE_S: Final = 1.0
-"""Limit of the wait for the metadata tree, whose servers may not answer."""
 _VERSIONS_S: Final = 60.0
-_GROUPS_S: Final = 1.0
-"""Limit of the wait for the groups that rebalance: a broker that has just died is still in the metadata."""
-_GROUPS_SILENT_S: Final = 0.2
-"""Limit of the wait for groups while a broker is known not to answer."""
-_GROUPS_EVERY_S: Final = 2.0
+_GROUPS_S: Final = 2.0
 _MOST_GROUPS: Final = 5
 """Limit of the groups of each kind that are shown."""
 _REBALANCING: Final = {
@@ -102,20 +96,20 @@ async def cluster(asked: PageRequest) -> ClusterPage:
     """Return the state of the cluster now."""
     state = (await overview(asked)).state
     alive = [each.broker_id for each in state.cluster.brokers if not each.is_fenced]
-    key, silent = ("versions", *alive), silent_brokers(asked, alive)
-    waiting, versions = await asyncio.gather(
-        _waiting(asked, _GROUPS_SILENT_S if silent else _GROUPS_S),
-        asked.reading(key, lambda admin: read_versions(admin, alive), _VERSIONS_S, patient=False),
+    waiting, versions, epoch = await asyncio.gather(
+        _waiting(asked),
+        asked.known(("versions", *alive), lambda admin: read_versions(admin, alive), _VERSIONS_S),
+        asked.known("controller epoch", lambda _: _controller_epoch(asked.tree), 0.0),
     )
-    page = cluster_page(state, versions)
-    page = replace(page, waiting=waiting, problems=[*map(_silence, silent.items()), *page.problems])
-    with suppress(OdradekError, TimeoutError):
-        store = asked.tree()
-        async with asyncio.timeout(_TREE_S):
-            node = None if store is None else await store.get(paths.CONTROLLER_EPOCH)
-        if node is not None:
-            return replace(page, controller_epoch=decode_integer(paths.CONTROLLER_EPOCH, node.data))
-    return page
+    page = cluster_page(state, versions or _UNKNOWN)
+    problems = [*map(_silence, silent_brokers(asked, alive).items()), *page.problems]
+    return replace(page, waiting=waiting, problems=problems, controller_epoch=epoch)
+
+
+async def _controller_epoch(tree: Callable[[], Reader | None]) -> int | None:
+    store = tree()
+    node = None if store is None else await store.get(paths.CONTROLLER_EPOCH)
+    return None if node is None else decode_integer(paths.CONTROLLER_EPOCH, node.data)
 
 
 def _silence(silence: tuple[int, int]) -> Problem:
@@ -129,22 +123,17 @@ def _silence(silence: tuple[int, int]) -> Problem:
     )
 
 
-async def _waiting(asked: PageRequest, limit_s: float) -> WaitingGroups | None:
-    """Return the groups to look at; None if the brokers do not list them in time, or cannot filter by state."""
-    try:
-        async with asyncio.timeout(limit_s):
-            return await asked.reading("waiting groups", _read_waiting, _GROUPS_EVERY_S, patient=False)
-    except (OdradekError, TimeoutError):
+async def _waiting(asked: PageRequest) -> WaitingGroups | None:
+    """Return the groups to look at; None if the brokers do not list them in time, or without their states."""
+    listed = await asked.known("groups", Admin.list_groups)
+    if listed is None or not all(each.group_state for each in listed):
         return None
-
-
-async def _read_waiting(admin: Admin) -> WaitingGroups:
-    listed = await admin.list_groups(states=[*_REBALANCING, _EMPTY])
-    moving = [each.group_id for each in listed if each.group_state != _EMPTY]
+    moving = [each.group_id for each in listed if each.group_state in _REBALANCING]
     empty = [each.group_id for each in listed if each.group_state == _EMPTY]
     chosen = moving[:_MOST_GROUPS] + empty[:_MOST_EMPTY]
-    described = await admin.describe_groups(chosen) if chosen else {}
-    groups = [each for each in described.values() if isinstance(each, GroupDescription)]
+    groups = await asked.known(("groups", *chosen), partial(read_groups, group_ids=chosen), _GROUPS_S)
+    if groups is None:
+        return None
     unread = [each for each in groups if each.group_state == _EMPTY and each.lag]
     found = [each for each in groups if each.group_state in _REBALANCING] + unread[:_MOST_GROUPS]
     more = max(0, len(moving) - _MOST_GROUPS) + max(0, len(unread) - _MOST_GROUPS)

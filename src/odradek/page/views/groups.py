@@ -8,6 +8,7 @@ write; only without a journal does the page show what it has measured.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
@@ -29,6 +30,7 @@ from odradek.lab.replay import replay
 from odradek.lab.timeline import Timeline
 from odradek.model import ConfigurationError, KafkaError, OdradekError
 from odradek.page.lists import Listing, listing
+from odradek.page.overview import read_groups
 from odradek.page.readings import pause_s
 from odradek.page.sessions import Session
 from odradek.page.view import Page, PageRequest, View
@@ -47,7 +49,6 @@ from odradek.presentation.member_names import MemberNames
 _MOST_WATCHES: Final = 50
 """Limit of the groups that a session remembers."""
 _INTERVAL_S: Final = 0.5
-_JOURNAL_TIMEOUT_S: Final = 2.0
 _MOST_TRIES: Final = 10
 """Looks after a rebalance in which its record may come into the journal, which is written about a second later."""
 _TRIES_AFTER: Final = 4
@@ -107,14 +108,13 @@ class GroupsPage(Struct, frozen=True, kw_only=True):
 
 async def groups(asked: PageRequest) -> GroupsPage:
     """Return the groups that the address asks for; only those of its page are described, unless sorted by lag."""
-    admin = await asked.admin()
-    known = await asked.reading("groups", Admin.list_groups)
+    known = await asked.latest("groups", Admin.list_groups)
     kind, state = asked.query.get("type", ""), asked.query.get("state", "")
     found = [
         GroupRow(listed=each) for each in known if kind in ("", each.group_type) and state in ("", each.group_state)
     ]
     if asked.query.get("sort", "").removeprefix("-") in ("lag", "members"):
-        found = await _described(admin, found)
+        found = await _described(asked, found)
     shown = listing(
         asked,
         found,
@@ -129,7 +129,7 @@ async def groups(asked: PageRequest) -> GroupsPage:
         default="name",
     )
     if all(row.group is None for row in shown.rows):
-        shown = replace(shown, rows=await _described(admin, shown.rows))
+        shown = replace(shown, rows=await _described(asked, shown.rows))
     return GroupsPage(
         groups=shown,
         known=len(known),
@@ -138,12 +138,11 @@ async def groups(asked: PageRequest) -> GroupsPage:
     )
 
 
-async def _described(admin: Admin, shown: Sequence[GroupRow]) -> list[GroupRow]:
-    described = await admin.describe_groups([row.listed.group_id for row in shown])
-    return [
-        replace(row, group=found if isinstance(found := described[row.listed.group_id], GroupDescription) else None)
-        for row in shown
-    ]
+async def _described(asked: PageRequest, rows: Sequence[GroupRow]) -> list[GroupRow]:
+    group_ids = [row.listed.group_id for row in rows]
+    described = await asked.known(("groups", *group_ids), partial(read_groups, group_ids=group_ids))
+    by_id = {each.group_id: each for each in described or ()}
+    return [replace(row, group=by_id.get(row.listed.group_id)) for row in rows]
 
 
 # ---- one group ------------------------------------------------------------------------------------------------------
@@ -205,12 +204,12 @@ async def group(asked: PageRequest) -> GroupPage:
     admin, group_id = await asked.admin(), group_id_of(asked)
     watched = _watched(asked.session, group_id)
     if watched.watch.has_gap(asked.runtime.clock.now_ms()):
-        watched.newest, watched.ended_ms, watched.tries = await _newest(admin, group_id), None, _TRIES_AFTER
+        watched.newest, watched.ended_ms, watched.tries = await _newest(asked, group_id), None, _TRIES_AFTER
     described = await read_group(asked, group_id)
     now_ms = asked.runtime.clock.now_ms()
     watched.watch.look(described, now_ms)
     waits = await admin.group_waits(group_id) if is_moving(described) and described.epoch is not None else None
-    await _follow_journal(admin, group_id, watched)
+    await _follow_journal(asked, group_id, watched)
     return _group_page(asked, watched, described, waits, now_ms)
 
 
@@ -241,7 +240,7 @@ def _watched(session: Session, group_id: str) -> _Watched:
     return watched
 
 
-async def _follow_journal(admin: Admin, group_id: str, watched: _Watched) -> None:
+async def _follow_journal(asked: PageRequest, group_id: str, watched: _Watched) -> None:
     """After a rebalance, read the journal until its record is there, and then until it may have no successor."""
     seen = watched.watch.rebalance
     ended_ms = None if seen is None else seen.to_ms
@@ -251,16 +250,14 @@ async def _follow_journal(admin: Admin, group_id: str, watched: _Watched) -> Non
         return
     watched.tries -= 1
     if watched.last is None or not watched.tries:
-        watched.newest = await _newest(admin, group_id) or watched.newest
+        watched.newest = await _newest(asked, group_id) or watched.newest
         if watched.last is not None:
             watched.tries = min(watched.tries, _TRIES_AFTER)
 
 
-async def _newest(admin: Admin, group_id: str) -> _Record | None:
-    with contextlib.suppress(OdradekError, TimeoutError):
-        async with asyncio.timeout(_JOURNAL_TIMEOUT_S):
-            return next(iter(await admin.rebalance_history(group_id, limit=1)), None)
-    return None
+async def _newest(asked: PageRequest, group_id: str) -> _Record | None:
+    found = await asked.known(("journal", group_id), lambda admin: admin.rebalance_history(group_id, limit=1), 0.0)
+    return found[0] if found else None
 
 
 def names_of(group: GroupDescription | KafkaError, *records: _Record) -> MemberNames:

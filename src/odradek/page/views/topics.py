@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -13,24 +14,30 @@ from odradek.clients.admin.descriptions import (
     ConfigResource,
     ConfigResourceType,
     ConfigSource,
-    GroupDescription,
     TopicDescription,
 )
-from odradek.clients.admin.health import read_log_dirs
 from odradek.clients.metadata import PartitionMetadata
-from odradek.clients.offsets import EARLIEST, LATEST
 from odradek.config import Alteration, AlterOperation
 from odradek.model import ConfigurationError, OdradekError, TopicPartition, validate_topic_name
 from odradek.model.names import INTERNAL_TOPICS
 from odradek.page.lists import Listing, listing
-from odradek.page.overview import SLOW_INTERVALS, TopicRow, counted, overview, read_offsets, sizes_of
+from odradek.page.overview import (
+    Offsets,
+    TopicRow,
+    counted,
+    overview,
+    read_groups,
+    read_log_dirs,
+    read_offsets,
+    sizes_of,
+    slow_s,
+)
 from odradek.page.view import Action, Done, Page, PageRequest, View
 
 _MOST_COUNTED: Final = 2_000
 """Limit of the partitions of a list whose messages are counted."""
 _MOST_GROUPS: Final = 100
 """Limit of the groups that are looked at for those that read a topic."""
-_GROUPS_S: Final = 3.0
 _SOURCES: Final = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG: "this topic",
     ConfigSource.DYNAMIC_BROKER_CONFIG: "the broker, at run time",
@@ -41,12 +48,11 @@ _SOURCES: Final = {
 
 
 class PartitionRow(Struct, frozen=True, kw_only=True):
-    """A partition of a topic; offsets and size are None where they are unknown."""
+    """A partition of a topic; the size is None where it is unknown."""
 
     number: int
     partition: PartitionMetadata
-    first_offset: int | None
-    end_offset: int | None
+    offsets: Offsets
     size_bytes: int | None
 
 
@@ -113,8 +119,7 @@ async def _counted(asked: PageRequest, rows: Sequence[TopicRow]) -> list[TopicRo
         if row.partitions <= left and row.name in known:
             wanted.append(known[row.name])
             left -= row.partitions
-    key, interval_s = ("offsets", *(each.name for each in wanted)), SLOW_INTERVALS * asked.settings.interval_s
-    offsets = await asked.reading(key, lambda admin: read_offsets(admin, wanted), interval_s, patient=False)
+    offsets = await read_offsets(asked, wanted, slow_s(asked))
     counts = {each.name: counted(offsets, each) for each in wanted}
     return [replace(row, messages=m, written_ms=w) for row in rows for m, w in [counts.get(row.name, (None, None))]]
 
@@ -123,29 +128,27 @@ async def topic(asked: PageRequest) -> TopicPage:
     """Return one topic with its partitions. Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION."""
     admin, name = await asked.admin(), asked.path["topic"]
     found = (await admin.describe_topics([name]))[name]
-    online = {
-        broker for each in found.partitions.values() for broker in set(each.replicas) - set(each.offline_replicas)
-    }
+    online = {broker for each in found.partitions.values() for broker in {*each.replicas} - {*each.offline_replicas}}
+    partitions = [TopicPartition(name, number) for number in found.partitions]
     offsets, log_dirs, configs, (groups, other_groups) = await asyncio.gather(
-        read_offsets(admin, [found]),
-        read_log_dirs(admin, online, [TopicPartition(name, number) for number in found.partitions]),
+        read_offsets(asked, [found], asked.settings.interval_s),
+        read_log_dirs(asked, sorted(online), asked.settings.interval_s, partitions),
         _configs(admin, name),
         _groups(asked, name),
     )
     sizes = sizes_of(log_dirs)
     rows = [
         PartitionRow(
-            number=number,
-            partition=each,
-            first_offset=None if (at := offsets[EARLIEST].get(TopicPartition(name, number))) is None else at.offset,
-            end_offset=None if (at := offsets[LATEST].get(TopicPartition(name, number))) is None else at.offset,
-            size_bytes=None if sizes is None else sizes.get(TopicPartition(name, number), 0),
+            number=key.partition,
+            partition=found.partitions[key.partition],
+            offsets=offsets[key],
+            size_bytes=None if sizes is None else sizes.get(key, 0),
         )
-        for number, each in found.partitions.items()
+        for key in partitions
     ]
     keys = {
         "name": lambda row: row.number,
-        "end": lambda row: row.end_offset,
+        "end": lambda row: row.offsets.end,
         "size": lambda row: row.size_bytes,
         "leader": lambda row: row.partition.leader,
     }
@@ -164,17 +167,12 @@ async def topic(asked: PageRequest) -> TopicPage:
 
 async def _groups(asked: PageRequest, topic: str) -> tuple[list[GroupRow] | None, int]:
     """Return the groups that read a topic or have offsets of it, and how many groups were not looked at."""
-
-    async def read(admin: Admin) -> tuple[list[GroupDescription], int]:
-        listed = [each.group_id for each in await admin.list_groups()]
-        described = (await admin.describe_groups(listed[:_MOST_GROUPS])).values()
-        return [each for each in described if isinstance(each, GroupDescription)], max(0, len(listed) - _MOST_GROUPS)
-
-    try:
-        async with asyncio.timeout(_GROUPS_S):
-            interval_s = SLOW_INTERVALS * asked.settings.interval_s
-            found, others = await asked.reading("groups of topics", read, interval_s, patient=False)
-    except (OdradekError, TimeoutError):
+    listed = await asked.known("groups", Admin.list_groups)
+    if listed is None:
+        return None, 0
+    chosen = [each.group_id for each in listed][:_MOST_GROUPS]
+    found = await asked.known("groups of topics", partial(read_groups, group_ids=chosen), slow_s(asked))
+    if found is None:
         return None, 0
     rows = []
     for group in found:
@@ -183,7 +181,7 @@ async def _groups(asked: PageRequest, topic: str) -> tuple[list[GroupRow] | None
             members = len({each.member_id for each in partitions} - {None})
             lag = sum(lags) if lags else None
             rows.append(GroupRow(group_id=group.group_id, state=group.group_state, members=members, lag=lag))
-    return sorted(rows, key=lambda row: (-(row.lag or 0), row.group_id)), others
+    return sorted(rows, key=lambda row: (-(row.lag or 0), row.group_id)), len(listed) - len(chosen)
 
 
 async def _configs(admin: Admin, name: str, *, with_texts: bool = False) -> list[ConfigRow]:

@@ -113,10 +113,11 @@ async def test_a_batch_of_rubbish_has_a_line_and_hides_no_message(kafka: Cluster
             text = await page_of(visitor, f"/topics/rubbish/{address}")
             assert "before" in text
             assert "after" in text
-            assert text.count("The batch up to offset 3 cannot be read: ") == 1
+            assert text.count("The batch up to offset 3 cannot be read, and saved files are without it: ") == 1
         assert "2 found in" in text
-        exported = await page_of(visitor, "/topics/rubbish/export?as=ndjson")
-        assert [json.loads(line)["value"] for line in exported.splitlines()] == ["after", "before"]
+        saved = await visitor.get("/topics/rubbish/export?as=ndjson")
+        assert [json.loads(line)["value"] for line in saved.text.splitlines()] == ["after", "before"]
+        assert "''rubbish%20without%20partition%200%20offsets%201-3.ndjson" in saved.headers["content-disposition"]
         async with visitor.watching("/topics/rubbish/messages") as parts:
             found = await anext(part async for part in parts if part["id"] == "found")
         assert "cannot be read" in found["html"]

@@ -47,6 +47,8 @@ class Renderer:
             "bytes": size,
             "time": time_tag,
             "unit": in_units,
+            "change": lambda value: f"{value:+,}" if value else number(value),
+            "seconds": lambda text: duration(None if text is None else float(text) * 1000),
             "duration": duration,
             "shell": shlex.quote,
             "visible": several_lines,
@@ -95,7 +97,7 @@ def duration(value_ms: float | None) -> str:
         return f"{value_ms:.0f} ms"
     seconds = value_ms / 1000
     if seconds < 60:
-        return f"{seconds:.1f} s"
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
     whole = round(seconds)
     for unit, smaller, length, part in (("d", "h", 86_400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1)):
         if whole >= length:
@@ -109,8 +111,9 @@ def in_units(value: str | None, key: str) -> str:
         return "no limit" if value else ""
     amount = int(value) if value.isdecimal() and len(value) < 20 else 0
     if key.endswith(".ms") and amount >= 1000:
-        unit, length = next(((name, ms) for name, ms in _TIME_UNITS.items() if amount % ms == 0), ("", 1))
-        return f"{amount // length} {unit}{'s' if amount != length else ''}" if unit else duration(amount)
+        unit, length = next((each for each in _TIME_UNITS.items() if amount % each[1] == 0), ("", amount))
+        count = amount // length
+        return f"{count} {unit}{'s' * (count > 1)}" if unit == "day" or (unit and count < 100) else duration(amount)
     if key.endswith(".bytes") and amount >= 1024:
         return size(amount) if amount % 1024 else size(amount).replace(".0", "")
     return ""

@@ -20,16 +20,20 @@ _MOST_NUMBERED: Final = 14
 """With more lines or columns, the cells of a heat map have no numbers."""
 
 
-def draw(chart: Chart, *, sheet: bool = True) -> str:
-    """Return a chart as an `svg` element; without `sheet`, the page's style sheet has the rules of its classes."""
+def draw(chart: Chart, *, sheet: bool = True, width: float = WIDTH) -> str:
+    """Return a chart as an `svg` element; without `sheet`, the page's style sheet has the rules of its classes.
+
+    Lanes have any `width`, other charts that of a page.
+    """
     draws: dict[type, Callable[[Canvas, Any, float], float]] = {
         Blocks: _blocks, Bars: _bars, Lines: _lines, Lanes: draw_lanes, Exchange: _exchange, HeatMap: _heat_map,
     }  # fmt: skip
     canvas = Canvas()
-    top = canvas.lines(8, 4, wrapped(chart.title, WIDTH, 15), size=15, look='font-weight="bold"')
+    canvas.width = width
+    top = canvas.lines(8, 4, wrapped(chart.title, width, 15), size=15, look='font-weight="bold"')
     bottom = draws[type(chart)](canvas, chart, top + 10)
     if chart.notice:
-        bottom = canvas.lines(8, bottom + 6, wrapped(chart.notice, WIDTH), look='font-style="italic"')
+        bottom = canvas.lines(8, bottom + 6, wrapped(chart.notice, width), look='font-style="italic"')
     return canvas.svg(bottom + 8, f"{chart.title}. {chart.notice}".strip(), sheet=sheet)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from odradek.lab.pictures.charts import LanePanel, LaneRow, Lanes
 from odradek.lab.pictures.lanes import Axis, axis_of
-from odradek.lab.pictures.svg import COLORS, DARK, GAP, WIDTH, Canvas, shortened, text_width
+from odradek.lab.pictures.svg import COLORS, DARK, GAP, Canvas, shortened, text_width, wrapped
 
 _LANE: Final = 15.0
 _LEAST: Final = 1.5
@@ -27,7 +27,7 @@ class _Panel:
         self.panel = panel
         self.axis = axis
         self.left = left
-        self.right = WIDTH - 12
+        self.right = canvas.width - 12
 
     def x(self, at_ms: float) -> float:
         return self.left + (self.right - self.left) * self.axis.share(at_ms)
@@ -52,9 +52,8 @@ def draw_lanes(canvas: Canvas, chart: Lanes, top: float) -> float:
         top = _draw_panel(_Panel(canvas, panel, axis, left), top)
     if not chart.panels[0].timeline.is_wall_time:
         is_play = chart.panels[0].timeline.now_ms is not None
-        return canvas.lines(
-            left, top - 4, ["seconds; the numbers are those of clicks" if is_play else "seconds since the change"]
-        )
+        text = "seconds; the numbers are those of clicks" if is_play else "seconds since the change"
+        return canvas.lines(left, top - 4, wrapped(text, canvas.width - left))
     return top
 
 
@@ -137,7 +136,8 @@ def _time_ticks(shown: _Panel, bottom: float) -> float:
     canvas, timeline = shown.canvas, shown.panel.timeline
     if not timeline.is_wall_time:
         first, last = shown.axis.times_ms[0], shown.axis.times_ms[-1]
-        step_ms = next(step for step in _TICKS_MS if last - first <= 12 * step)
+        most = min(12, (shown.right - shown.left) // 25)
+        step_ms = next(step for step in _TICKS_MS if last - first <= most * step)
         for at_ms in range(0, int(last) + 1, step_ms):
             canvas.line((shown.x(at_ms), bottom), (shown.x(at_ms), bottom + 4))
             canvas.text(shown.x(at_ms), bottom + 13, f"{at_ms / 1000:g}", anchor="middle")

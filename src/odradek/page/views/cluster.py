@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import starmap
 from shlex import quote
 from typing import Final
 from urllib.parse import urlencode
@@ -20,6 +21,7 @@ from odradek.metadata import paths
 from odradek.metadata.nodes import decode_integer
 from odradek.metadata.store import Reader
 from odradek.page.overview import overview, read_groups, silent_brokers
+from odradek.page.rendering import duration
 from odradek.page.view import Page, PageRequest, View
 from odradek.page.views.groups import names_of
 from odradek.presentation.group_texts import WAITING_STATES, suspects
@@ -102,7 +104,7 @@ async def cluster(asked: PageRequest) -> ClusterPage:
         asked.known("controller epoch", lambda _: _controller_epoch(asked.tree), 0.0),
     )
     page = cluster_page(state, versions or _UNKNOWN)
-    problems = [*map(_silence, silent_brokers(asked, alive).items()), *page.problems]
+    problems = [*starmap(_silence, silent_brokers(asked, alive).items()), *page.problems]
     return replace(page, waiting=waiting, problems=problems, controller_epoch=epoch)
 
 
@@ -112,10 +114,9 @@ async def _controller_epoch(tree: Callable[[], Reader | None]) -> int | None:
     return None if node is None else decode_integer(paths.CONTROLLER_EPOCH, node.data)
 
 
-def _silence(silence: tuple[int, int]) -> Problem:
-    broker_id, seconds = silence
+def _silence(broker_id: int, seconds: int) -> Problem:
     return Problem(
-        sentence=f"Broker {broker_id} has not answered for {seconds} s.",
+        sentence=f"Broker {broker_id} has not answered for {duration(seconds * 1000)}.",
         advice="Its process hangs or is overloaded, or the network is cut: look at the process and its log. Clients "
         "wait for the partitions that it leads, until its session ends and other brokers lead them.",
         command="odradek brokers list",

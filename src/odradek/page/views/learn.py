@@ -20,13 +20,14 @@ from odradek.lab.player.script import BROKERS, MOST_MS, MOST_PARTITIONS, Action,
 from odradek.page.view import Page, PageRequest, View
 
 DEFAULT: Final = "0:join,0:join,5:join,12:die-2,30:end"
+_PICTURE_PIXELS: Final = 280
 _SHOWN: Final = 5
 """Steps that each generation shows, the present one last."""
 _NAMES: Final = {
     Generation.ZOOKEEPER: "Generation 1: in ZooKeeper",
     Generation.EAGER: "Generation 2: eager",
     Generation.COOPERATIVE: "Generation 2: cooperative",
-    Generation.CONSUMER: "Generation 3: the broker assigns",
+    Generation.CONSUMER: "Generation 3: in brokers",
 }
 
 
@@ -41,6 +42,8 @@ class Lane(Struct, frozen=True, kw_only=True):
     unread: Sequence[int]
     play: Play | None
     """None while it is being made."""
+    picture: Markup = Markup()
+    """The readers of each partition over time."""
 
 
 class LearnPage(Struct, frozen=True, kw_only=True):
@@ -52,8 +55,7 @@ class LearnPage(Struct, frozen=True, kw_only=True):
     at_ms: int
     lanes: Sequence[Lane]
     is_pending: bool
-    """Whether plays are still being made: then there is neither a picture nor a table of costs."""
-    picture: Markup
+    """Whether plays are still being made: then there are neither pictures nor a table of costs."""
     clicks: Sequence[tuple[Click, str, str]]
     """Each click of the script: itself, the address of its moment, and the address of the script without it."""
     added: Sequence[tuple[Click, str]]
@@ -140,7 +142,6 @@ async def playing(asked: PageRequest) -> LearnPage:
         at_ms=at_ms,
         lanes=[_lane(generation, play, at_ms) for generation, play in zip(Generation, found, strict=True)],
         is_pending=is_pending,
-        picture=Markup() if is_pending else _picture(plays, at_ms),
         clicks=[
             (click, at(click.at_ms), at(at_ms, Script(clicks=rest)) if (rest := _without(script, number)) else "")
             for number, click in enumerate(script.clicks)
@@ -171,6 +172,7 @@ def _lane(generation: Generation, play: Play | None, at_ms: int) -> Lane:
     members: dict[str, list[int]] = {}
     for partition, member in sorted((now.owners if now else {}).items()):
         members.setdefault(member, []).append(partition)
+    chart = timelines_chart(generation.key, [replace(play.timeline, now_ms=at_ms)])
     simultaneous = sum(step.at_ms == at_ms for step in play.steps[:passed])
     return Lane(
         name=_NAMES[generation],
@@ -179,13 +181,8 @@ def _lane(generation: Generation, play: Play | None, at_ms: int) -> Lane:
         shares=sorted(members.items()),
         unread=now.unread if now else tuple(range(play.partitions)),
         play=play,
+        picture=Markup(draw(chart, sheet=False, width=_PICTURE_PIXELS)),
     )
-
-
-def _picture(plays: Sequence[Play], at_ms: int) -> Markup:
-    timelines = [replace(play.timeline, now_ms=at_ms) for play in plays]
-    chart = timelines_chart("The readers of each partition: red is read by no member", timelines)
-    return Markup(draw(chart, sheet=False))
 
 
 def _possible(script: Script, at_ms: int, partitions: int) -> list[Click]:

@@ -44,6 +44,8 @@ _FIRST_READ: Final = 20_000
 _MOST_SEARCHED: Final = 10_000_000
 _MOST_SAVED_BYTES: Final = 64 << 20
 """Size limit of the messages in a saved file, which is made in memory."""
+_MOST_OF_NAME: Final = 100
+"""Limit of the characters that name batches."""
 _FIELDS: Final = ("partition", "from", "key", "text", "regex", "key_format", "value_format", "limit")
 _PRODUCED_FORMATS: Final = ("text", "json", "base64", "null")
 
@@ -129,7 +131,7 @@ async def message(asked: PageRequest) -> Row | Response:
 
 
 async def export(asked: PageRequest) -> Response:
-    """Return a file of the messages that the query finds."""
+    """Return a file of the messages that the query finds; its name has the batches that cannot be read."""
     chosen = EXPORTS.get(asked.query.get("as", ""))
     if chosen is None:
         raise ConfigurationError(f"messages are exported as one of {', '.join(EXPORTS)}")
@@ -138,8 +140,14 @@ async def export(asked: PageRequest) -> Response:
     found: Sequence[Entry] = ()
     async for progress in _scan(asked, query):
         found = progress.found
-    records, size = [], 0
+    records, size, gaps = [], 0, ""
     for each in found:
+        if isinstance(each, Unreadable):
+            gaps += (
+                f" without partition {each.partition} offsets {each.offset}-{each.last}"
+                if len(gaps) < _MOST_OF_NAME
+                else ""
+            )
         if isinstance(each, Marker | Unreadable):
             continue
         record: ConsumerRecord | None
@@ -156,7 +164,7 @@ async def export(asked: PageRequest) -> Response:
             )
         records.append(masked_record(record, masks))
     content = chosen.make(records)
-    return _file(content, f"{query.topic}.{chosen.ending}", chosen.media_type)
+    return _file(content, f"{query.topic}{gaps}.{chosen.ending}", chosen.media_type)
 
 
 async def produce_form(asked: PageRequest) -> Mapping[str, Any]:

@@ -24,20 +24,20 @@ _MOST_COUNTED: Final = 10_000
 
 
 class Attempts:
-    """Counts the logins of this minute that failed or are still running, by address, and by address and user.
+    """Counts the logins of a minute that failed or are still running, by address, and by address and user.
 
     If there are too many to count, those with the fewest attempts are forgotten.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._minute = 0.0
+        self._until = 0.0
         self._count: Counter[tuple[str, str]] = Counter()
 
     def begin(self, address: str, user: str) -> None:
         """Count an attempt. Raises `ConfigurationError` beyond the limit."""
-        if self._minute != (minute := self._clock.monotonic() // 60):
-            self._minute, self._count = minute, Counter()
+        if (now := self._clock.monotonic()) >= self._until:
+            self._until, self._count = now + 60, Counter()
         if self._count[address, user] >= _MOST_FAILED or self._count[address, ""] >= _MOST_OF_ADDRESS:
             raise ConfigurationError("too many logins from this address have failed: try again in a minute")
         self._count.update([(address, user), (address, "")])

@@ -8,6 +8,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
+from client_files import BOOTSTRAP
 
 from odradek.cli import CommandGroup, main
 from odradek.cli.common import client_settings, cluster_options
@@ -50,6 +51,7 @@ def settings() -> Settings:
         result = CliRunner(env=environment).invoke(outer, arguments, standalone_mode=False)
         if result.exception:
             raise result.exception
+        of.said = result.stderr  # type: ignore[attr-defined]
         return found
 
     return of
@@ -118,6 +120,62 @@ def test_commands_wait_ten_seconds_by_default(settings: Settings, tmp_path: Path
     assert settings(*command, "--timeout", "2")["default_api_timeout_ms"] == 2000
     with pytest.raises(Exception, match="ODRADEK_TIMEOUT is a number of seconds, such as 10, not 'soon'"):
         settings("topics", "list", ODRADEK_TIMEOUT="soon")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected", "remarks"),
+    [
+        (b"\xef\xbb\xbfclient.id=\xc3\xa9\n", {"client_id": "é"}, []),
+        (b"client.id=\xe9\n", {"client_id": "é"}, []),
+        (b"bootstrap.servers=PLAINTEXT://a:1,SSL://b:2,\n", {"bootstrap_servers": "a:1,b:2"}, []),
+        (
+            b"security.protocol=ssl\nschema.registry.url=http://s\n",
+            {"security_protocol": "SSL"},
+            ["schema.registry.url"],
+        ),
+        (
+            b"sasl.mechanism=PLAIN\nsasl.jaas.config=x\nssl.truststore.location=/ca.pem\n",
+            {},
+            ["sasl.mechanism", "sasl.jaas.config", "ssl.truststore.location"],
+        ),
+        (
+            b"security.protocol=plaintext\nsasl.mechanism=PLAIN\n",
+            {"security_protocol": "PLAINTEXT"},
+            ["sasl.mechanism"],
+        ),
+        (b"ssl.ca.location=/ca.pem\n", None, ["client.properties: ssl.ca.location is not supported here"]),
+        (b"a=1\0\n", None, ["client.properties is not UTF-8"]),
+        (b"bootstrap.servers=h\n", None, ["HOST:PORT"]),
+    ],
+)
+def test_a_file_for_kafkas_tools_is_taken_as_they_take_it(
+    settings: Settings, tmp_path: Path, content: bytes, expected: Any, remarks: Any
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_bytes(content)
+    line = ("topics", "list", "--command-config", str(file))
+    if expected is None:
+        with pytest.raises(Exception, match=remarks[0]):
+            settings(*line)
+        return
+    found = settings(*line)
+    limits = {"default_api_timeout_ms", "request_timeout_ms", "socket_connection_setup_timeout_ms"}
+    assert {key: found[key] for key in found.keys() - limits} == expected
+    said = settings.said  # type: ignore[attr-defined]
+    assert len(said.splitlines()) == len(remarks)
+    for line, key in zip(said.splitlines(), remarks, strict=True):
+        assert line.startswith(f"odradek: {file}: ")
+        assert key in line
+
+
+@pytest.mark.parametrize("text", BOOTSTRAP)
+def test_addresses_of_an_option_are_those_of_kafkas_clients(settings: Settings, text: str) -> None:
+    addresses = BOOTSTRAP[text]
+    if addresses is None:
+        with pytest.raises(click.BadParameter, match=r"HOST:PORT|needs brackets"):
+            settings("topics", "list", "-b", text)
+        return
+    assert settings("topics", "list", "-b", text)["bootstrap_servers"].split(",") == addresses
 
 
 def run(line: str, *, fails: int) -> Result:

@@ -8,7 +8,7 @@ import click
 from odradek.config import BrokerConfig
 from odradek.config.definition import definitions, parse_all
 from odradek.config.secrets import resolved
-from odradek.model import ConfigurationError, KafkaError, parse_host_port, validate_topic_name
+from odradek.model import ConfigurationError, KafkaError, bootstrap_addresses, parse_host_port, validate_topic_name
 from odradek.stores.opening import check_url
 
 
@@ -42,7 +42,7 @@ def _broker_key(text: str) -> None:
 
 
 ADDRESS: Final = Checked("host:port", parse_host_port)
-ADDRESSES: Final = Checked("host:port[,…]", lambda text: [parse_host_port(each) for each in text.split(",")])
+ADDRESSES: Final = Checked("host:port[,…]", lambda text: bootstrap_addresses([text]))
 TOPIC_NAME: Final = Checked("name", validate_topic_name)
 TREE_URL: Final = Checked("url", check_url)
 BROKER_KEY: Final = Checked("key=value", _broker_key)

@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -25,11 +26,11 @@ from odradek.cli.tables import table_lines
 from odradek.clients import Admin
 from odradek.clients.cluster import NoBrokerError
 from odradek.clients.settings import ClientSettings, settings_of_properties
-from odradek.config import parse_properties
+from odradek.config import decode_properties
 from odradek.config.definition import definitions, parse_all
 from odradek.config.secrets import resolved
 from odradek.config.zookeeper import ZookeeperKeys
-from odradek.model import ConfigurationError, UnavailableError
+from odradek.model import ConfigurationError, UnavailableError, bootstrap_addresses
 from odradek.model.texts import in_json, one_line
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ _BOOTSTRAP_SERVER: Final = "odradek.bootstrap_server"
 _COMMAND_CONFIG: Final = "odradek.command_config"
 _PROFILE: Final = "odradek.profile"
 _TIMEOUT: Final = "odradek.timeout"
+_REMARKS: Final = "odradek.remarks"
 _ZOOKEEPER_CONFIG: Final = "odradek.zookeeper_config"
 _DEFAULT_TIMEOUT_S: Final = 10.0
 _MOST_CONNECTING_S: Final = 10.0
@@ -107,8 +109,8 @@ def client_settings(cls: type[ClientSettings] = ClientSettings, properties: Sequ
     """Return keyword arguments for a client with the settings `cls`, by the command's `cluster_options`.
 
     `--bootstrap-server` overrides `properties` (`KEY=VALUE`), which override the file of `--command-config`, which
-    overrides environment and profile. Values may refer to secrets (`config.secrets`). Raises `ConfigurationError` for
-    an unreadable file, a key of a file that no client has, and a property that `cls` lacks.
+    overrides environment and profile. Values may refer to secrets (`config.secrets`). Remarks name the keys of the file
+    that have no effect. Raises `ConfigurationError` for an unreadable file, and for a property that `cls` lacks.
     """
     from odradek.clients.consumer.settings import ConsumerSettings
     from odradek.clients.producer.settings import ProducerSettings
@@ -119,13 +121,24 @@ def client_settings(cls: type[ClientSettings] = ClientSettings, properties: Sequ
         found: dict[str, Any] = dict(settings_of_properties(resolved(profile), *every))
     except ConfigurationError as error:
         raise ConfigurationError(f"{place}: {error}") from None
-    found |= settings_of_properties(resolved(_read(_chosen(_COMMAND_CONFIG))), *every)
+    file = _chosen(_COMMAND_CONFIG)
+    given = _read(file)
+    try:
+        found |= settings_of_properties(resolved(given), *every, ignored=partial(_remark, file))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{file}: {error}") from None
     try:
         found |= settings_of_properties(resolved(settings_of(properties)), cls)
     except ConfigurationError as error:
         raise click.BadParameter(str(error), param_hint="--property") from None
     if (address := chosen_address()) is not None:
         found["bootstrap_servers"] = address
+    if "bootstrap_servers" in found:
+        found["bootstrap_servers"] = ",".join(bootstrap_addresses([found["bootstrap_servers"]]))
+    if found.get("security_protocol", "PLAINTEXT") == "PLAINTEXT":
+        for name in [each for each in found if each.startswith(("sasl_", "ssl_"))]:
+            _remark(file, f"{name.replace('_', '.')} has no effect while security.protocol is PLAINTEXT")
+            del found[name]
     return _limits(found, is_admin=cls is ClientSettings) | found
 
 
@@ -331,11 +344,17 @@ def _read(path: str | None, option: str = "--command-config") -> Mapping[str, st
     if path is None:
         return {}
     try:
-        return parse_properties(Path(path).read_text(encoding="utf-8"))
+        return decode_properties(path, Path(path).read_bytes())
     except OSError as error:
         raise ConfigurationError(f"can't read {option} {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigurationError(f"{option} {path} is not UTF-8 text") from None
+
+
+def _remark(file: str | None, text: str) -> None:
+    """Print once for a command what of its settings has no effect."""
+    remarks: set[str] = click.get_current_context().meta.setdefault(_REMARKS, set())
+    if (line := f"odradek: {file or 'settings'}: {text}") not in remarks:
+        remarks.add(line)
+        say(line, is_remark=True)
 
 
 def _plain(value: object) -> object:

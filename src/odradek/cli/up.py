@@ -22,7 +22,7 @@ from odradek.cli import log_lines
 from odradek.cli.checks import BROKER_KEY, TREE_URL, key_and_value
 from odradek.cli.page_server import check_packages, open_page, page_option
 from odradek.cli.process import started_before, stop_on_signals
-from odradek.config import load, parse_properties
+from odradek.config import decode_properties, load
 from odradek.config.zookeeper import ZookeeperKeys, tree_url
 from odradek.log.checkpoints.meta_properties import is_data_directory
 from odradek.log.directories.log_directories import checked_directories
@@ -137,7 +137,7 @@ def command(
     rest += ["--log-format", log_format, "--log-level", log_level]
     protocol = "PLAINTEXT" if files is None else PROTOCOL
     commands = [_command(number, directory, protocol, port, rest) for number in range(brokers)]
-    client = {} if files is None else parse_properties(files.client.read_text(encoding="utf-8"))
+    client = {} if files is None else decode_properties(str(files.client), files.client.read_bytes())
     login = "" if files is None else f" --command-config {shlex.quote(str(files.client))}"
     opened = None if page is None else partial(_open_page, page, client, metadata, loaded, login)
     asyncio.run(_run(Supervisor(commands, SystemClock()), None if files is None else files.client, opened))

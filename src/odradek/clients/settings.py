@@ -5,13 +5,15 @@ in their packages.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from odradek.config import ConfigType, Definition
+from odradek.config import BrokerConfig, ConfigType, Definition
 from odradek.config.definition import boolean, definitions, imported, integer, names, password, text, unknown_key
 from odradek.config.security import MECHANISMS, PROTOCOLS, ConnectionSecurity
-from odradek.model import ConfigurationError, parse_host_port
+from odradek.config.unimplemented_keys import unimplemented_keys
+from odradek.model import ConfigurationError, bootstrap_addresses
+from odradek.model.suggestions import similar_names
 
 _DEFAULTS = "Python's and OpenSSL's defaults are used"
 _METRICS = "metrics are totals since the start"
@@ -70,6 +72,10 @@ _GONE: Final = """compressed.topics num.consumer.fetchers offsets.commit.max.ret
 socket.receive.buffer.bytes zookeeper.sync.time.ms"""
 ABSENT_KEYS.update(dict.fromkeys(_GONE.split(), "a key of Kafka 0.8 that has no successor: leave it out"))
 
+_SECURITY: Final = ("sasl.", "security.", "ssl.")
+_URLENCODE: Final = "sasl.oauthbearer.header.urlencode"
+"""The only key of Kafka's clients for TLS and SASL that neither these nor brokers have."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings(ConnectionSecurity):
@@ -84,7 +90,9 @@ class ClientSettings(ConnectionSecurity):
     client_id: str = text(
         "client.id", "odradek", "The name that brokers write into their logs.", kafka="empty by default"
     )
-    security_protocol: str = text("security.protocol", "PLAINTEXT", "How connections are secured.", choices=PROTOCOLS)
+    security_protocol: str = text(
+        "security.protocol", "PLAINTEXT", "How connections are secured.", choices=PROTOCOLS, any_case=True
+    )
     sasl_mechanism: str | None = text(
         "sasl.mechanism",
         None,
@@ -200,29 +208,48 @@ def make_settings(cls: type[S], values: Mapping[str, object]) -> S:
             raise _no_such_key(key, known, (cls,))
         made[key] = _value(definition, value)
     settings = cls(**made)
-    if not settings.bootstrap_servers:
-        raise ConfigurationError("bootstrap_servers is empty: give the HOST:PORT of at least one broker")
-    for address in settings.bootstrap_servers:
-        parse_host_port(address)
-    return settings
+    return replace(settings, bootstrap_servers=bootstrap_addresses(settings.bootstrap_servers))
 
 
-def settings_of_properties(properties: Mapping[str, str], *classes: type[ClientSettings]) -> dict[str, str]:
+def settings_of_properties(
+    properties: Mapping[str, str], *classes: type[ClientSettings], ignored: Callable[[str], object] | None = None
+) -> dict[str, str]:
     """Return the keyword arguments for the first of `classes` from properties, which may have keys of all `classes`.
 
-    Raises `ConfigurationError` for a key that no class has, so that a typo does not silently select the default.
+    Raises `ConfigurationError` for a key that no class has, so that a typo does not silently select the default. In a
+    file for Kafka's tools, which may have any keys, it calls `ignored` with the reason instead (`why_ignored`).
     """
     everything = {name for cls in classes for name in definitions(cls)}
     for name in properties:
         if name not in everything:
-            raise _no_such_key(name, everything, classes)
+            if ignored is None:
+                raise _no_such_key(name, everything, classes)
+            ignored(why_ignored(name, everything, classes))
     own = definitions(classes[0])
-    return {own[name].attribute: value for name, value in properties.items() if name in own}
+    return {own[name].attribute: own[name].spelled(value) for name, value in properties.items() if name in own}
+
+
+def why_ignored(key: str, known: Iterable[str], classes: tuple[type[ClientSettings], ...]) -> str:
+    """Return why a key that is not `known` has no effect.
+
+    Raises `ConfigurationError` for a key that looks like one of TLS or SASL and that Kafka does not have: its author
+    expects protection.
+    """
+    error = _no_such_key(key, known, classes)
+    if key not in BrokerConfig.definitions() and key not in unimplemented_keys() and key != _URLENCODE:
+        meant = [each for each in similar_names(key, known, cutoff=0.85) if not key.endswith(f".{each}")]
+        if any(each.startswith(_SECURITY) for each in (_dotted(key), *meant)):
+            raise error
+    return str(error)
+
+
+def _dotted(key: str) -> str:
+    return key.replace("_", ".").lower()
 
 
 def _no_such_key(key: str, known: Iterable[str], classes: tuple[type[ClientSettings], ...]) -> ConfigurationError:
     """Return the error for a key that no class has: the reason in `absent_keys`, or similar keys."""
-    name = key.replace("_", ".")
+    name = _dotted(key)
     reasons = [reason for cls in classes if (reason := cls.absent_keys().get(name))]
     return ConfigurationError(f"{key} is not supported here: {reasons[0]}") if reasons else unknown_key(key, known)
 

@@ -31,7 +31,7 @@ from odradek.config.environment import EnvironmentSettings, read_environment
 from odradek.config.group import GroupConfig, group_config
 from odradek.config.listeners import ListenerAddress, parse_ip_counts, parse_listener
 from odradek.config.load import load
-from odradek.config.properties import parse_properties
+from odradek.config.properties import decode_properties, parse_properties
 from odradek.config.topic import TopicConfig, topic_config, validate_topic_overrides
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "altered",
     "broker_config_in_force",
     "check_alterations",
+    "decode_properties",
     "describe_broker",
     "describe_broker_defaults",
     "describe_group",

@@ -65,6 +65,8 @@ class Definition:
     maximum: float | None = None
     excluded: tuple[int, ...] = ()
     choices: tuple[str, ...] = ()
+    any_case: bool = False
+    """Whether Kafka compares the text with `choices` without case."""
     nullable: bool = False
     internal: bool = False
     honoured: tuple[Value, ...] = ()
@@ -82,6 +84,11 @@ class Definition:
         value = self._read(text.strip(" \t\r\n"))  # as Java's trim: other blanks may be part of a name or a password
         self.check(value)
         return value
+
+    def spelled(self, text: str) -> str:
+        """Return the text as `choices` spells it, if `any_case`."""
+        given = text.strip().lower() if self.any_case and text not in self.choices else None
+        return next((choice for choice in self.choices if choice.lower() == given), text)
 
     def check(self, value: Value) -> None:
         """Raise `ConfigurationError` if `value` is outside the key's limits or not supported."""
@@ -124,7 +131,7 @@ class Definition:
             case ConfigType.BOOLEAN:
                 return self._read_boolean(text)
             case ConfigType.STRING | ConfigType.CLASS | ConfigType.PASSWORD:
-                return None if self.nullable and not text else text
+                return None if self.nullable and not text else self.spelled(text)
             case ConfigType.LIST:
                 items = tuple(item.strip() for item in text.split(",") if item.strip())
                 return None if self.nullable and not items else items

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from odradek.config.broker import BrokerConfig
-from odradek.config.properties import parse_properties
+from odradek.config.properties import decode_properties
 from odradek.config.replaced_keys import with_listeners
 from odradek.config.secrets import resolved
 from odradek.config.unimplemented_keys import why_ignored
@@ -34,8 +34,6 @@ def load(
 
 def _read(path: str) -> dict[str, str]:
     try:
-        return parse_properties(Path(path).read_text(encoding="utf-8"))
+        return decode_properties(path, Path(path).read_bytes())
     except OSError as error:
         raise ConfigurationError(f"can't read the configuration {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigurationError(f"the configuration {path} is not UTF-8 text") from None

@@ -10,6 +10,7 @@ The last of two equal keys wins, as in Java.
 """
 
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from typing import Final
 
 from odradek.model import ConfigurationError
@@ -18,6 +19,20 @@ _BLANKS: Final = " \t\f"
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.|$)", re.DOTALL)
 _KEY: Final = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
+
+
+def decode_properties(name: str, data: bytes) -> dict[str, str]:
+    """Return the keys and values of a file in UTF-8, in UTF-16 with a mark, or in ISO 8859-1 as Java writes it.
+
+    Raises `ConfigurationError`, which has the file's `name`, if it is not a text.
+    """
+    try:
+        text = data.decode("utf-16" if data.startswith((BOM_UTF16_BE, BOM_UTF16_LE)) else "utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("iso-8859-1")
+    if "\0" in text:
+        raise ConfigurationError(f"{name} is not UTF-8 or ISO 8859-1 text: it has zero bytes")
+    return parse_properties(text)
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from odradek.config.properties import parse_properties
+from odradek.config.properties import decode_properties
 from odradek.model import ConfigurationError
 
 _REFERENCE: Final = re.compile(r"\$\{(env|dir|file):([^}]*)\}")
@@ -40,7 +40,7 @@ def _value(key: str, found: re.Match[str]) -> str:
             return os.environ[what]
         if provider == "dir":
             return Path(place, name).read_text(encoding="utf-8").rstrip("\r\n")
-        return parse_properties(Path(place).read_text(encoding="utf-8"))[name]
+        return decode_properties(place, Path(place).read_bytes())[name]
     except KeyError:
         missing = "environment variable of this name" if provider == "env" else f"{name} in this file"
         raise ConfigurationError(f"{key} is {found[0]}, and there is no {missing}") from None

@@ -3,7 +3,7 @@
 Imports no other package of Odradek.
 """
 
-from odradek.model.addresses import address_text, parse_host_port, parse_server
+from odradek.model.addresses import address_text, bootstrap_addresses, parse_host_port, parse_server
 from odradek.model.buffer import Buffer
 from odradek.model.error_texts import explained
 from odradek.model.errors import (
@@ -32,6 +32,7 @@ __all__ = [
     "TopicPartition",
     "UnavailableError",
     "address_text",
+    "bootstrap_addresses",
     "explained",
     "first_names",
     "install_command",

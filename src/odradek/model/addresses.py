@@ -1,11 +1,15 @@
 """Addresses in text form, `HOST:PORT` and `[IPV6]:PORT`: the function that writes them, and the one that reads."""
 
+import re
+from collections.abc import Iterable
 from ipaddress import IPv6Address
 from typing import Final
 
 from odradek.model.errors import ConfigurationError
 
 _OF_IPV6: Final = frozenset("[:]")
+_BOOTSTRAP: Final = re.compile(r"(?:(?:[A-Z0-9_.-]+|(?i:(?:sasl_)?(?:plaintext|ssl)))://)?([^\s/@,;]*)")
+"""An address with the name of a listener, or without; a URL such as kafka+ssl://h:1 means more than that."""
 
 
 def address_text(host: str, port: int | str) -> str:
@@ -45,3 +49,20 @@ def parse_server(text: str, default_port: int | None = None) -> tuple[str, int]:
     if not host or not port:
         raise ConfigurationError(f"a server's address is HOST:PORT with a port from 1 to 65535, not {text!r}")
     return host, port
+
+
+def bootstrap_addresses(servers: Iterable[str]) -> tuple[str, ...]:
+    """Return the HOST:PORT texts of `bootstrap.servers`; Kafka's clients ignore a protocol, and a comma at the end.
+
+    Raises `ConfigurationError` for other text, and if there is no address.
+    """
+    texts = [text for each in servers for text in map(str.strip, each.split(",")) if text]
+    if not texts:
+        raise ConfigurationError("bootstrap_servers is empty: give the HOST:PORT of at least one broker")
+    addresses = []
+    for text in texts:
+        found = _BOOTSTRAP.fullmatch(text)
+        addresses.append(address_text(*parse_server(text if found is None else found[1])))
+        if found is None:
+            raise ConfigurationError(f"an address is HOST:PORT, not {text!r}")
+    return tuple(addresses)

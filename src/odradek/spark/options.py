@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 
 from odradek.config.secrets import ClientOptions
-from odradek.model import ConfigurationError, TopicPartition, parse_server, validate_topic_name
+from odradek.model import ConfigurationError, TopicPartition, bootstrap_addresses, validate_topic_name
 from odradek.model.suggestions import similar_names
 from odradek.spark.topic_pattern import topic_matcher
 
@@ -276,14 +276,10 @@ def _bootstrap_servers(given: Mapping[str, str]) -> str:
     servers = given.get("kafka.bootstrap.servers", "").strip()
     if not servers:
         raise ConfigurationError("kafka.bootstrap.servers is missing: give it as HOST:PORT[,HOST:PORT…]")
-    for server in servers.split(","):
-        try:
-            parse_server(server)
-        except ConfigurationError as error:
-            raise ConfigurationError(
-                f"kafka.bootstrap.servers has {server.strip()!r}, which is not HOST:PORT: {error}"
-            ) from None
-    return servers
+    try:
+        return ",".join(bootstrap_addresses([servers]))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"kafka.bootstrap.servers has {servers!r}, which is not HOST:PORT: {error}") from None
 
 
 def _client(given: Mapping[str, str]) -> ClientOptions:

@@ -2,12 +2,12 @@
 
 import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from odradek.clients.settings import ClientSettings, make_settings
-from odradek.config.definition import boolean, definitions, integer, text, unknown_key
+from odradek.clients.settings import ClientSettings, make_settings, why_ignored
+from odradek.config.definition import boolean, definitions, integer, text
 from odradek.model import ConfigurationError
 from odradek.model.suggestions import similar_names
 
@@ -17,7 +17,6 @@ _REFUSED: Final = {
     "partitioner.class": "partitioners are Java classes: name the partition in a column partition",
     "transactional.id": "with guarantee=exactly_once, transactionalIdPrefix names the transactions",
 }
-_PREFIXES: Final = ("ssl.", "sasl.")
 _SILENT: Final = frozenset({"group.id"})
 """Keys that are not warned of: `StreamReader` commits to this group."""
 
@@ -79,8 +78,8 @@ S = TypeVar("S", bound=ClientSettings)
 def client_settings(cls: type[S], bootstrap_servers: str, client: Mapping[str, str], *, in_task: bool = False) -> S:
     """Return the settings in `client`, which are `kafka.*` options without their prefix.
 
-    A key that only Kafka's Java clients use is logged as a warning, once per process and never `in_task`. Raise
-    `ConfigurationError` for an unknown or unsupported key, or a value out of range.
+    A key that has no effect is logged as a warning, once per process and never `in_task`. Raise `ConfigurationError`
+    for an unsupported or misspelt key, or a value out of range.
     """
     known = definitions(cls)
     values: dict[str, object] = {"bootstrap_servers": bootstrap_servers}
@@ -89,13 +88,22 @@ def client_settings(cls: type[S], bootstrap_servers: str, client: Mapping[str, s
             values[known[key].attribute] = value
         elif key in _REFUSED:
             raise ConfigurationError(f"kafka.{key} can't be set: {_REFUSED[key]}")
-        elif key in _of_java_clients() or (key.startswith(_PREFIXES) and not similar_names(key, known, cutoff=0.85)):
-            if key not in _SILENT and not in_task:
+        elif key not in _SILENT:
+            _check_ignored(key, known, cls)
+            if not in_task:
                 _warn_once(key)
-        else:
-            error = unknown_key(key, {*known, *_of_java_clients()})
-            raise ConfigurationError(f"an option kafka.*: {error}")
     return make_settings(cls, values)
+
+
+def _check_ignored(key: str, known: Iterable[str], cls: type[ClientSettings]) -> None:
+    """Raise `ConfigurationError` for a key that is misspelt, and as `why_ignored` does."""
+    others = _of_java_clients()
+    try:
+        why = why_ignored(key, {*known, *others}, (cls,))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"an option kafka.*: {error}") from None
+    if key not in others and similar_names(key, {*known, *others}, cutoff=0.85):
+        raise ConfigurationError(f"an option kafka.*: {why}")
 
 
 @functools.cache
@@ -111,7 +119,7 @@ def _of_java_clients() -> frozenset[str]:
 
 @functools.cache
 def _warn_once(key: str) -> None:
-    _log.warning("the option kafka.%s has no effect: only Kafka's Java clients use it", key)
+    _log.warning("the option kafka.%s has no effect: no client of Odradek has it", key)
 
 
 def member_keywords(bootstrap_servers: str, client: Mapping[str, str], group: Mapping[str, str]) -> dict[str, Any]:

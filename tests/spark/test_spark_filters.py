@@ -40,6 +40,9 @@ class ByTimestamp:
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         raise AssertionError
 
+    def topic_ids(self) -> dict[str, int]:
+        return {}
+
     def brokers(self) -> tuple[str, ...]:
         return ()
 

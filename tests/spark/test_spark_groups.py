@@ -14,6 +14,7 @@ from odradek.model import ConfigurationError, TopicPartition
 from odradek.runtime import Clock
 from odradek.spark.options import Strategy, parse_read_options
 from odradek.spark.reading.group_reader import GroupStreamReader, exit_once
+from odradek.spark.reading.planning import DataLossError
 from odradek.spark.schema import source_schema
 from odradek.spark.settings import member_keywords
 from odradek.testing.conditions import eventually
@@ -28,6 +29,7 @@ class Log:
 
     def __init__(self) -> None:
         self.ends = {A0: 5, A1: 7}
+        self.ids: dict[str, int] = {}
 
     def partitions(self, strategy: Strategy) -> list[TopicPartition]:
         return sorted(self.ends)
@@ -37,6 +39,9 @@ class Log:
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         raise AssertionError("the member commits")
+
+    def topic_ids(self) -> dict[str, int]:
+        return self.ids
 
     def brokers(self) -> tuple[str, ...]:
         return ()
@@ -100,6 +105,19 @@ def test_the_checkpoint_has_the_start_of_each_batch_and_a_batch_is_repeated_from
     assert member.offsets == {A0: 5, A1: 7}
     assert ranges(again, end, following) == [(0, 5, 7)]
     assert again.reportLatestOffset() == {"a": {"0": 8, "1": 7}}
+
+
+def test_a_member_refuses_a_topic_that_was_created_again_and_commits_nothing() -> None:
+    member = Member(Log())
+    member.log.ids = {"a": 3}
+    query = reader(member)
+    end = query.latestOffset(query.initialOffset(), ReadAllAvailable())
+    member.log.ids, member.offsets = {"a": 4}, {}
+    for ends in (5, 9):
+        member.log.ends = dict.fromkeys((A0, A1), ends)
+        with pytest.raises(DataLossError, match="topic a was deleted and created again"):
+            reader(member).latestOffset(end, ReadAllAvailable())
+    assert member.offsets == {}
 
 
 def test_nothing_new_starts_no_batch_and_the_end_of_a_query_leaves_the_group() -> None:

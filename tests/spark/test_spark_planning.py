@@ -43,7 +43,7 @@ def test_offsets_are_written_as_the_jvm_connector_writes_them() -> None:
     )
 
 
-@pytest.mark.parametrize("more", [{}, {"is_initial": True}, {"start": {A1: 2}}, {"start": {}}])
+@pytest.mark.parametrize("more", [{}, {"is_initial": True}, {"start": {A1: 2}}, {"start": {}}, {"topic_ids": {"b": 5}}])
 def test_an_offset_survives_the_checkpoint(more: dict[str, Any]) -> None:
     offset = StreamOffset(offsets={A0: 3, B0: 2**62}, **more)
     assert decode_offset(json.loads(json.dumps(encode_offset(offset)))) == offset

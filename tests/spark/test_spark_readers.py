@@ -30,6 +30,7 @@ class FakeLookup:
 
     logs: dict[TopicPartition, tuple[int, int]]
     closed: int = 0
+    ids: dict[str, int] = field(default_factory=dict)
     committed: list[tuple[str, dict[TopicPartition, int]]] = field(default_factory=list)
 
     def partitions(self, strategy: Strategy) -> list[TopicPartition]:
@@ -46,6 +47,9 @@ class FakeLookup:
         if group_id == "refused":
             raise UnavailableError("no coordinator")
         self.committed.append((group_id, dict(offsets)))
+
+    def topic_ids(self) -> dict[str, int]:
+        return self.ids
 
     def brokers(self) -> tuple[str, ...]:
         return ("h:1", "h:2")
@@ -145,6 +149,47 @@ def test_a_partition_without_a_value_reads_nothing() -> None:
 
 
 # Streams
+
+
+OLD, NEW = 2**63 - 2, 7
+
+
+@pytest.mark.parametrize("end", [3, 5, 9])
+def test_a_topic_that_was_created_again_is_a_loss_with_fewer_as_many_and_more_records(end: int) -> None:
+    lookup = FakeLookup({A0: (0, 5), A1: (0, 0)}, ids={"a": OLD})
+    reader = stream(lookup, startingOffsets="earliest")
+    first = json.loads(json.dumps(reader.latestOffset(reader.initialOffset(), ReadAllAvailable())))
+    assert first["a"] == {"00": OLD, "0": 5, "1": 0}
+    lookup.logs[A0], lookup.ids = (0, end), {"a": NEW}
+    again = stream(lookup)
+    with pytest.raises(DataLossError, match="topic a was deleted and created again"):
+        again.latestOffset(first, ReadAllAvailable())
+    # A batch that the checkpoint has and that is repeated.
+    with pytest.raises(DataLossError, match="topic a was deleted and created again"):
+        again.partitions(again.initialOffset(), first)
+
+
+def test_without_fail_on_data_loss_a_topic_that_was_created_again_is_read_on(caplog: pytest.LogCaptureFixture) -> None:
+    lookup = FakeLookup({A0: (0, 5)}, ids={"a": OLD})
+    reader = stream(lookup, startingOffsets="earliest", failOnDataLoss="false")
+    first = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    lookup.logs[A0], lookup.ids = (0, 9), {"a": NEW}
+    second = reader.latestOffset(first, ReadAllAvailable())
+    assert ranges(reader, first, second) == [(A0, 5, 9)]
+    assert "topic a was deleted and created again" in caplog.text
+    caplog.clear()
+    lookup.logs[A0] = (0, 11)
+    assert ranges(reader, second, reader.latestOffset(second, ReadAllAvailable())) == [(A0, 9, 11)]
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("before", [{"a": {"0": 5}}, {"@": "anchor", "a": {"0": 5}}])
+def test_a_checkpoint_without_topic_ids_is_continued(before: dict[str, Any]) -> None:
+    lookup = FakeLookup({A0: (0, 9)}, ids={"a": NEW})
+    reader = stream(lookup)
+    end = reader.latestOffset(before, ReadAllAvailable())
+    assert ranges(reader, before, end) == [(A0, 5, 9)]
+    assert end == {"a": {"00": NEW, "0": 9}}
 
 
 def test_the_first_batch_reads_all_existing_records() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from odradek.model import ConfigurationError, UnavailableError
-from odradek.spark.master import SHUFFLE_PARTITIONS, SPARKS_SHUFFLE_PARTITIONS
+from odradek.spark.master import FIRST_BATCH, SHUFFLE_PARTITIONS, SPARKS_SHUFFLE_PARTITIONS
 
 _DETAILS: Final = re.compile(r'details = "(.+)"')
 """The sentence in the text of a gRPC error."""
@@ -42,7 +42,7 @@ def remote_session(url: str, settings: Mapping[str, str] | None = None) -> Any:
         details = _DETAILS.search(str(error))
         reason = details[1] if details else str(error).splitlines()[0]
         raise UnavailableError(f"no Spark Connect server answers at {url}: {reason}") from error
-    for key, value in (settings or {}).items():
+    for key, value in (FIRST_BATCH | dict(settings or {})).items():
         try:
             session.conf.set(key, value)
         except PySparkException as error:

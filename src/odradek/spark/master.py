@@ -14,6 +14,9 @@ SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 SPARKS_SHUFFLE_PARTITIONS: Final = "200"
 """Spark's default: each batch with a shuffle starts as many tasks, on any number of cores."""
 
+FIRST_BATCH: Final = {"spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false"}
+"""Spark's default refuses a first batch beside the temporary file that a killed one left."""
+
 _LOCAL: Final = re.compile(r"local(?:\[([1-9]\d*|\*)(?:\s*,\s*\d+)?\])?")
 _CLUSTER: Final = re.compile(r"yarn|k8s://.+|local-cluster\[.+\]")
 _ADDRESS: Final = r"(?:\[[^\]\s]+\]|[^\s:,/]+):\d{1,5}"

@@ -21,7 +21,7 @@ from odradek.model import UnavailableError, packages_of
 from odradek.spark.connect import stop_connect
 from odradek.spark.local.java import class_archive_options, find_java
 from odradek.spark.local.worker_python import choose_python, worker_python
-from odradek.spark.master import SHUFFLE_PARTITIONS, check_master_answers, check_memory, local_threads
+from odradek.spark.master import FIRST_BATCH, SHUFFLE_PARTITIONS, check_master_answers, check_memory, local_threads
 
 T = TypeVar("T")
 
@@ -247,6 +247,7 @@ def _defaults(threads: int | None, *, is_local: bool) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
+        **FIRST_BATCH,
         # Conditions on partition, offset and timestamp shorten what the source reads.
         "spark.sql.python.filterPushdown.enabled": "true",
         # Other readers of Parquet read this as a UTC timestamp; Spark's own default is a Hive format.

@@ -53,20 +53,22 @@ def created(admin: Any, topic: str, partitions: int, **config: str) -> None:
     admin.create_topics([NewTopic(topic, partitions, config=given)])[topic].result(60)
 
 
+@pytest.mark.parametrize("unread", [2, 8])
 def test_a_topic_that_was_deleted_and_created_again_is_a_loss(
-    stream: Stream, admin: Any, topic: str, produce: Produce
+    stream: Stream, admin: Any, topic: str, produce: Produce, unread: int
 ) -> None:
     produce(topic, [(0, None, b"old")] * 5)
     stream.run()
     admin.delete_topics([topic])[topic].result(30)
     created(admin, topic, 4)
-    produce(topic, [(0, None, b"unread")] * 2)
-    with pytest.raises(Exception, match="ends at offset 2, before 5 where reading stopped"):
+    produce(topic, [(0, None, b"unread")] * unread)
+    with pytest.raises(Exception, match=f"topic {topic} was deleted and created again"):
         stream.run()
     stream.run(failOnDataLoss="false")
     produce(topic, [(0, None, b"new")])
     stream.run()
-    assert stream.rows() == sorted([(0, 2, "new"), *((0, offset, "old") for offset in range(5))])
+    late = [(0, offset, "unread") for offset in range(5, unread)]
+    assert stream.rows() == sorted([(0, unread, "new"), *late, *((0, offset, "old") for offset in range(5))])
 
 
 def test_retention_that_passed_the_offset_is_a_loss(stream: Stream, admin: Any, topic: str, produce: Produce) -> None:

@@ -39,6 +39,8 @@ _ID: Final = "odradek_sink"
 _CLAIM: Final = "_odradek"
 _COMMIT_LOG: Final = "_spark_metadata"
 _DATA_FILE: Final = re.compile(r"part-\d{5,}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}[.-]c\d{3,}\..+")
+_AFTER: Final = ("commits", "state")
+"""Directories that Spark writes after a batch's offsets; with lost offsets, new batches would use the old files."""
 _BATCH: Final = re.compile(r"(\d+)(\.compact)?")
 
 _log = logging.getLogger("odradek.pipelines")
@@ -62,14 +64,22 @@ class _CommitLog(NamedTuple):
 
 
 def lock_checkpoint(disk: Disk, checkpoint: str) -> DiskLock:
-    """Lock the checkpoint. Raise `StorageError` if another process holds it or it cannot be written."""
+    """Lock the checkpoint. Raise `StorageError` if another process holds it, it cannot be written, or it is damaged."""
     try:
         disk.make_directories(checkpoint)
+        if not _names(disk, f"{checkpoint}/offsets") and any(_names(disk, f"{checkpoint}/{each}") for each in _AFTER):
+            raise StorageError(f"the checkpoint {checkpoint} has lost its offsets: give the pipeline another one")
         return disk.lock(f"{checkpoint}/{LOCK}", "odradek pipeline")
     except BlockingIOError as error:
         raise StorageError(f"the checkpoint {checkpoint} is in use by {error}: stop that pipeline first") from None
     except OSError as error:
         raise StorageError(f"the checkpoint {checkpoint} cannot be written: {error.strerror}") from None
+
+
+def _names(disk: Disk, directory: str) -> list[str]:
+    """Return a directory's names, without those of the temporary files that a killed process leaves."""
+    names = disk.list(directory) if disk.exists(directory) else []
+    return [name for name in names if not name.startswith(".")]
 
 
 def prepare_directory(
@@ -288,6 +298,5 @@ def _read_commit_log(disk: Disk, checkpoint: str, directory: str) -> _CommitLog 
 
 def _last_commit(disk: Disk, checkpoint: str) -> int:
     """Return the number of the last batch that the checkpoint has committed, or -1."""
-    commits = f"{checkpoint}/commits"
-    names = disk.list(commits) if disk.exists(commits) else []
+    names = _names(disk, f"{checkpoint}/commits")
     return max((int(name) for name in names if name.isdecimal()), default=-1)

@@ -62,6 +62,7 @@ class GroupStreamReader(StreamReader):
         since = decode_offset(start)
         last = None if since.is_initial else Batch(start=since.start or {}, end=since.offsets)
         topics = {each.topic for each in self._lookup.partitions(self._options.strategy)}
+        self._refuse_recreated(since)
         stream = self._stream = self._stream or self._open_stream()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
 
@@ -72,7 +73,7 @@ class GroupStreamReader(StreamReader):
 
         batch = loop_thread().run(lambda: stream.next_batch(last, topics, limited, self._target))
         self._reported = stream.log_ends
-        return start if batch is None else encode_offset(StreamOffset(offsets=batch.end, start=batch.start))
+        return start if batch is None else self._encode(StreamOffset(offsets=batch.end, start=batch.start))
 
     def stop(self) -> None:
         """Leave the group, and close the connections."""

@@ -35,6 +35,9 @@ class Lookup(Protocol):
     def brokers(self) -> tuple[str, ...]:
         """Return HOST:PORT of every broker in the last metadata."""
 
+    def topic_ids(self) -> dict[str, int]:
+        """Return a number for the id of every topic in the last metadata, without topics that have no id."""
+
     def close(self) -> None:
         """Close the connections."""
 
@@ -60,6 +63,9 @@ class ClusterLookup:
 
     def brokers(self) -> tuple[str, ...]:
         return self._cluster.brokers()
+
+    def topic_ids(self) -> dict[str, int]:
+        return self._cluster.topic_ids()
 
     def close(self) -> None:
         self._cluster.close()

@@ -1,7 +1,9 @@
 """Plans reads: the next offsets, their limit, the split into tasks, and which records were lost. Pure.
 
 Spark's checkpoint stores offsets as JSON in the shape of Spark's own Kafka connector, `{"topic":{"0":42}}`; each is
-the *next* offset to read. Two kinds carry more, under a key that no topic can have:
+the *next* offset to read. Before a topic's first partition, the same number with a leading zero has the topic's id, as
+a number (`{"topic":{"00":ID,"0":42}}`): of equal numbers Spark's connector takes the last one. Two kinds of offsets
+carry more, under a key that no topic can have:
 
     {"@": "initial", "topic": …}                   returned by `initialOffset()`, never in the checkpoint
     {"@": {"start": {"topic": …}}, "topic": …}     the end of batch 0 or of a group's batch, with the batch's start
@@ -46,6 +48,8 @@ class StreamOffset(Struct, frozen=True, kw_only=True):
     is_initial: bool = False
     start: Offsets | None = None
     """The start of the batch that ends here, in batch 0 and a group's batches; None means the previous batch's end."""
+    topic_ids: Mapping[str, int] = {}
+    """The ids of topics when the offsets were looked up; without those that no broker or another connector gave."""
 
 
 class OffsetRange(Struct, frozen=True, kw_only=True):
@@ -70,7 +74,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 def encode_offset(offset: StreamOffset) -> dict[str, Any]:
     """Return JSON for the checkpoint, sorted, so that equal offsets are equal texts."""
-    encoded = _encode_offsets(offset.offsets)
+    encoded = _encode_offsets(offset.offsets, offset.topic_ids)
     if offset.is_initial:
         return {_MARK: _INITIAL, **encoded}
     return encoded if offset.start is None else {_MARK: {_START: _encode_offsets(offset.start)}, **encoded}
@@ -80,10 +84,13 @@ def decode_offset(encoded: Mapping[str, Any]) -> StreamOffset:
     """Decode `encode_offset`'s JSON, or that of Spark's own connector. Raise `OdradekError` for anything else."""
     mark = encoded.get(_MARK)
     try:
-        offsets = _decode_offsets({topic: partitions for topic, partitions in encoded.items() if topic != _MARK})
+        topics = {topic: partitions for topic, partitions in encoded.items() if topic != _MARK}
+        offsets = _decode_offsets(topics)
+        ids = {topic: each[key] for topic, each in topics.items() for key in each if _is_topic_id(key)}
         if mark is None or mark == _INITIAL:
-            return StreamOffset(offsets=offsets, is_initial=mark is not None)
-        return StreamOffset(offsets=offsets, start=offsets if mark == _ANCHOR else _decode_offsets(mark[_START]))
+            return StreamOffset(offsets=offsets, is_initial=mark is not None, topic_ids=ids)
+        start = offsets if mark == _ANCHOR else _decode_offsets(mark[_START])
+        return StreamOffset(offsets=offsets, start=start, topic_ids=ids)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise OdradekError(f"the checkpoint holds an offset that this source did not write: {error}") from None
 
@@ -105,6 +112,15 @@ def plan_batch(start: Offsets, end: Offsets, earliest: Offsets, latest: Offsets)
         ranges.append(some)
         losses.extend(lost)
     return Plan(ranges=_non_empty(ranges), losses=tuple(losses))
+
+
+def recreation_losses(topic_ids: Mapping[str, int], now: Mapping[str, int]) -> tuple[str, ...]:
+    """Return a loss for each topic whose id is now another one."""
+    return tuple(
+        f"topic {topic} was deleted and created again: its records before the offset where reading stopped are not read"
+        for topic, topic_id in sorted(topic_ids.items())
+        if now.get(topic, topic_id) != topic_id
+    )
 
 
 def plan_micro_batch(start: Offsets, end: Offsets, earliest: Offsets) -> Plan:
@@ -237,11 +253,17 @@ def missing_partitions(given: Collection[TopicPartition], existing: Iterable[Top
     return None
 
 
-def _encode_offsets(offsets: Offsets) -> dict[str, Any]:
+def _encode_offsets(offsets: Offsets, topic_ids: Mapping[str, int] = {}) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
-    for partition in sorted(offsets):
-        encoded.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
+    for topic, number in sorted(offsets):
+        if topic not in encoded:
+            encoded[topic] = {f"0{number}": topic_ids[topic]} if topic in topic_ids else {}
+        encoded[topic][str(number)] = offsets[TopicPartition(topic, number)]
     return encoded
+
+
+def _is_topic_id(number: str) -> bool:
+    return len(number) > 1 and number.startswith("0")
 
 
 def _decode_offsets(encoded: Mapping[str, Any]) -> dict[TopicPartition, int]:
@@ -249,6 +271,7 @@ def _decode_offsets(encoded: Mapping[str, Any]) -> dict[TopicPartition, int]:
         TopicPartition(topic, int(number)): int(value)
         for topic, partitions in encoded.items()
         for number, value in partitions.items()
+        if not _is_topic_id(number)
     }
 
 

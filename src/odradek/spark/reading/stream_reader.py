@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -40,9 +41,10 @@ from odradek.spark.reading.planning import (
     limit_offsets,
     plan_micro_batch,
     raise_target,
+    recreation_losses,
 )
 from odradek.spark.reading.scan import scan
-from odradek.spark.reading.tasks import scan_partitions
+from odradek.spark.reading.tasks import report_losses, scan_partitions
 
 _log = logging.getLogger("odradek.spark")
 
@@ -93,6 +95,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if not since.is_initial:
             self._commit_progress(since.offsets)
         latest = self._reported = self._latest()
+        self._refuse_recreated(since)
         if self._target is not None:
             if since.is_initial:
                 self._target = raise_target(self._target, since.offsets)
@@ -105,7 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             latest = limit_offsets(begin, latest, limit.max_rows)
         following = advance(since, latest)
         # Spark compares offsets as texts: `start` is returned as it was passed.
-        return start if following is since else encode_offset(following)
+        return start if following is since else self._encode(following)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the log end offsets that the last `latestOffset` found, for the query's progress reports."""
@@ -114,10 +117,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return a Spark partition per task. Raise `DataLossError` if records are lost and `failOnDataLoss` is on."""
         until = decode_offset(end)
-        since = decode_offset(start).offsets if until.start is None else until.start
+        before = decode_offset(start)
+        since = before.offsets if until.start is None else until.start
         there = set(self._lookup.partitions(self._options.strategy))
+        now = self._lookup.topic_ids()
+        recreated = recreation_losses(before.topic_ids, now) or recreation_losses(until.topic_ids, now)
         earliest = edge_offsets(self._lookup, Edge.EARLIEST, [each for each in until.offsets if each in there])
         plan = plan_micro_batch(since, until.offsets, earliest)
+        plan = replace(plan, losses=recreated + plan.losses)
         return scan_partitions(plan, self._options, self._columns, self._lookup.brokers())
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -154,6 +161,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             return True
         self._batch_at = now
         return False
+
+    def _refuse_recreated(self, since: StreamOffset) -> None:
+        """Raise `DataLossError` for a topic that was created again; without `failOnDataLoss` the next batch logs it."""
+        if self._options.fail_on_data_loss:
+            report_losses(recreation_losses(since.topic_ids, self._lookup.topic_ids()), self._options)
+
+    def _encode(self, offset: StreamOffset) -> dict[str, Any]:
+        return encode_offset(replace(offset, topic_ids=self._lookup.topic_ids()))
 
     def _latest(self) -> dict[TopicPartition, int]:
         return edge_offsets(self._lookup, Edge.LATEST, self._lookup.partitions(self._options.strategy))

@@ -27,7 +27,7 @@ def scan_partitions(
     Small ranges share a task unless `minPartitions` or `maxRecordsPerPartition` is set. Tasks first connect to
     `brokers`, the addresses (HOST:PORT) that the driver knows.
     """
-    _report(plan.losses, options)
+    report_losses(plan.losses, options)
     pieces: list[OffsetRange] = split_ranges(
         plan.ranges,
         min_partitions=options.min_partitions,
@@ -41,7 +41,8 @@ def scan_partitions(
     ]
 
 
-def _report(losses: Sequence[str], options: ReadOptions) -> None:
+def report_losses(losses: Sequence[str], options: ReadOptions) -> None:
+    """Raise `DataLossError` if there are losses and `failOnDataLoss` is on; log them if it is off."""
     if losses and options.fail_on_data_loss:
         more = f" (and {len(losses) - 1} more losses)" if len(losses) > 1 else ""
         raise DataLossError(f"{losses[0]}{more}; set failOnDataLoss=false to read the rest")

@@ -100,6 +100,33 @@ def test_the_address_of_a_kubernetes_service_is_no_address_of_the_broker() -> No
 
 
 @pytest.mark.parametrize(
+    "service",
+    [
+        "kafka", "kafka-zookeeper", "kafka-ssl", "kafka-sasl", "kafka-security", "kafka-listener-internal",
+        "kafka-authorizer", "kafka-super", "kafka-broker-0", "kafka-log", "kafka-cfg", "kafka-cfg-ssl",
+        "kafka-advertised", "kafka-node", "kafka-cluster-id", "kafka-service", "kafka-port",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(("port", "transport"), [("9092", "tcp"), ("53", "udp"), ("1", "sctp")])
+def test_the_links_that_kubernetes_sets_for_a_service_are_no_settings(service: str, port: str, transport: str) -> None:
+    name, kind = service.upper().replace("-", "_"), transport.upper()
+    links = {
+        f"{name}_SERVICE_HOST": "10.96.0.7",
+        f"{name}_SERVICE_PORT": port,
+        f"{name}_SERVICE_PORT_CLIENT": port,
+        f"{name}_SERVICE_PORT_TCP_SSL_CLIENT": port,
+        f"{name}_PORT": f"{transport}://10.96.0.7:{port}",
+        f"{name}_PORT_{port}_{kind}": f"{transport}://10.96.0.7:{port}",
+        f"{name}_PORT_{port}_{kind}_PROTO": transport,
+        f"{name}_PORT_{port}_{kind}_PORT": port,
+        f"{name}_PORT_{port}_{kind}_ADDR": "10.96.0.7",
+    }
+    settings = read_environment(links | {"KAFKA_BROKER_ID": "3"})
+    assert settings.properties == {"broker.id": "3"}
+    assert settings.notes == ()
+
+
+@pytest.mark.parametrize(
     ("variables", "message"),
     [
         ({"KAFKA_PROCESS_ROLES": "controller"}, "remove this container"),

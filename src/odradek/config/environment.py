@@ -7,7 +7,8 @@
 
 Keys of KRaft are translated where a compose file for one broker needs it, and refused where each of its brokers would
 become a cluster of its own. Unknown names are logged and have no effect, as in Kafka, because other programs use the
-prefix; those that begin like a key of security are refused.
+prefix; those that begin like a key of security are refused. The links that Kubernetes sets for a Service `kafka-…`,
+such as `KAFKA_SSL_SERVICE_HOST`, are no settings.
 """
 
 import re
@@ -26,6 +27,11 @@ _UNDERSCORES: Final = {"_": ".", "__": "_", "___": "-"}
 _CLUSTER_IDS: Final = ("CLUSTER_ID", "KAFKA_CLUSTER_ID", "KAFKA_KRAFT_CLUSTER_ID")
 _PROTECTION: Final = ("authorizer.", "listener.", "sasl.", "security.", "ssl.", "super.", "zookeeper.")
 """Prefixes of keys that protect a cluster: an unknown one is refused as in a file."""
+_SERVICE_LINK: Final = re.compile(
+    r"[^=]*_(SERVICE_HOST|SERVICE_PORT(_[^=]*)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)=.*|[^=]*_PORT=\w+://.*",
+    re.DOTALL,
+)
+"""NAME=VALUE of a link."""
 _QUORUM: Final = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
 
 
@@ -67,7 +73,7 @@ def _keys(variables: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]
     properties, names = dict[str, str](), dict[str, str]()
     for name, text in sorted(variables.items()):
         prefix = next((each for each in _PREFIXES if name.startswith(each)), None)
-        if prefix is None or not text.strip() or name in _CLUSTER_IDS:
+        if prefix is None or not text.strip() or name in _CLUSTER_IDS or _SERVICE_LINK.fullmatch(f"{name}={text}"):
             continue
         key = re.sub("_{1,3}", lambda match: _UNDERSCORES[match[0]], name.removeprefix(prefix).lower())
         if properties.setdefault(key, text) != text:

@@ -164,6 +164,19 @@ def test_an_impossible_reassignment_is_reported_and_the_others_begin(three):
     assert said == "odradek: broker 9 is not available; live brokers: 0, 1, 2\n"
 
 
+def test_log_dirs_that_name_the_present_directory_are_accepted_and_others_refused(three, tmp_path: Path):
+    topic = three.topic()
+    broker = three.objects("partitions", "describe", topic)[0]["leader"]
+    present = three.objects("brokers", "log-dirs", str(broker))[0]["log_dir"]
+    file = tmp_path / "plan.json"
+    for directory, fails in (("any", 0), (present, 0), ("/elsewhere", 1), (f"{present}/x", 1)):
+        entry = {"topic": topic, "partition": 0, "replicas": [broker], "log_dirs": [directory]}
+        file.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+        for mode in ((), ("--verify",)):
+            result = three.run("partitions", "reassign", *mode, "--file", str(file), fails=fails)
+            assert not fails or f"on broker {broker}, {topic}-0 has {present}, not {directory}" in result.stderr
+
+
 def test_no_reassignment_in_progress_is_reported(three):
     assert three.run("partitions", "reassign", "--list").stdout == "no partition is being reassigned\n"
     assert (

@@ -1,22 +1,25 @@
 """Parsing of partitions and broker ids in options, and in the JSON files of Kafka's tools."""
 
-import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import IO, Any, Final, TypeVar
 
 import click
+from msgspec import Struct
 
 from odradek.cli.checks import Checked
 from odradek.clients import Admin
-from odradek.metadata.node_fields import BrokenNodeError
-from odradek.metadata.nodes import PreferredReplicaElectionNode, ReassignPartitionsNode
+from odradek.metadata.node_fields import BrokenNodeError, Fields
+from odradek.metadata.nodes import ReassignPartitionsNode
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition
 
 _NUMBERS: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _MOST_PARTITIONS: Final = 1_000_000
 """Limit of the partitions in one range."""
+_ANY: Final = "any"
+"""The log directory of a replica whose broker chooses one."""
+T = TypeVar("T")
 Assignment = Mapping[TopicPartition, tuple[int, ...]]
 
 
@@ -32,32 +35,48 @@ def broker_list(text: str) -> tuple[int, ...]:
     return brokers
 
 
-def read_assignment(file: IO[bytes]) -> Assignment:
-    """Return the replicas in a file of `kafka-reassign-partitions`. Raises `ConfigurationError` if it is invalid."""
-    name, data = getattr(file, "name", "stdin"), file.read()
-    try:
-        replicas = ReassignPartitionsNode.decode(name, data).replicas
-    except BrokenNodeError as error:
-        raise ConfigurationError(f"{name}: {error.reason}") from None
-    entries = json.loads(data)["partitions"]
-    _check_once(name, entries)
-    if not replicas:
-        raise ConfigurationError(f"{name} names no partition; name at least one")
-    for each in entries:
-        if any(directory != "any" for directory in each.get("log_dirs") or ()):
-            raise ConfigurationError(f"{name}: log_dirs other than any are not supported; leave them out")
-    return dict(sorted(replicas.items()))
+class AssignmentFile(Struct, frozen=True, kw_only=True):
+    """A file of `kafka-reassign-partitions`: replicas, and by broker their log directories other than `any`."""
+
+    name: str
+    replicas: Assignment
+    directories: Mapping[TopicPartition, Mapping[int, str]]
+
+    async def check_directories(self, client: Admin) -> None:
+        """Raise `ConfigurationError` unless each replica is in its directory, or its broker has no other one."""
+        for broker in sorted({broker for each in self.directories.values() for broker in each}):
+            wanted = {key: each[broker] for key, each in self.directories.items() if broker in each}
+            found = await client.describe_log_dirs(broker, wanted)
+            for key, directory in wanted.items():
+                present = [each.log_dir for each in found if key in each.sizes] or [each.log_dir for each in found]
+                if present != [directory]:
+                    raise ConfigurationError(
+                        f"{self.name}: log_dirs other than any are not supported, unless they name the present "
+                        f"directory of a replica: on broker {broker}, {key} has {' or '.join(present)}, not {directory}"
+                    )
+
+
+def read_assignment(file: IO[bytes]) -> AssignmentFile:
+    """Read a file of `kafka-reassign-partitions`. Raises `ConfigurationError` if it is invalid."""
+
+    def replicas_and_directories(fields: Fields) -> tuple[tuple[int, ...], dict[int, str]]:
+        replicas = fields.integers("replicas")
+        directories = fields.texts("log_dirs", (_ANY,) * len(replicas))
+        if len(directories) != len(replicas):
+            raise fields.broken("log_dirs", "a list with one directory, or any, for each replica")
+        return replicas, {broker: each for broker, each in zip(replicas, directories, strict=True) if each != _ANY}
+
+    entries = _entries(file, replicas_and_directories)
+    return AssignmentFile(
+        name=_name(file),
+        replicas={key: replicas for key, (replicas, _) in entries.items()},
+        directories={key: directories for key, (_, directories) in entries.items()},
+    )
 
 
 def read_partitions(file: IO[bytes]) -> list[TopicPartition]:
     """Return the partitions in a file of `kafka-leader-election`. Raises `ConfigurationError` if it is invalid."""
-    name, data = getattr(file, "name", "stdin"), file.read()
-    try:
-        partitions = PreferredReplicaElectionNode.decode(name, data).partitions
-    except BrokenNodeError as error:
-        raise ConfigurationError(f"{name}: {error.reason}") from None
-    _check_once(name, json.loads(data)["partitions"])
-    return sorted(partitions)
+    return list(_entries(file, lambda _: None))
 
 
 def assignment_json(assignment: Assignment) -> str:
@@ -123,11 +142,28 @@ def ids(brokers: Iterable[int]) -> str | None:
     return ",".join(map(str, brokers)) or None
 
 
-def _check_once(name: str, entries: list[dict[str, Any]]) -> None:
-    counted = Counter((str(each["topic"]), int(each["partition"])) for each in entries)
-    for (topic, number), times in counted.items():
-        if times > 1:
-            raise ConfigurationError(f"{name}: {topic}-{number} is named {times} times; name it once")
+def _entries(file: IO[bytes], value: Callable[[Fields], T]) -> dict[TopicPartition, T]:
+    """Return the `value` of each of the partitions in a JSON file, sorted. Raises `ConfigurationError`."""
+    name, found, times = _name(file), dict[TopicPartition, T](), Counter[TopicPartition]()
+    try:
+        fields = Fields(name, file.read())
+        if (version := fields.integer("version", 1)) != 1:
+            raise BrokenNodeError(name, f"version {version} is not supported; write version 1")
+        for each in fields.objects("partitions"):
+            times[key := each.topic_partition()] += 1
+            found[key] = value(each)
+    except BrokenNodeError as error:
+        raise ConfigurationError(f"{name}: {error.reason}") from None
+    for key, count in times.items():
+        if count > 1:
+            raise ConfigurationError(f"{name}: {key} is named {count} times; name it once")
+    if not found:
+        raise ConfigurationError(f"{name} names no partition; name at least one")
+    return dict(sorted(found.items()))
+
+
+def _name(file: IO[bytes]) -> str:
+    return str(getattr(file, "name", "stdin"))
 
 
 def _numbers(topic: Any) -> str:

@@ -11,6 +11,7 @@ from odradek.cli.common import cluster_options, print_json, print_table, progres
 from odradek.cli.partition_lists import (
     TOPICS,
     Assignment,
+    AssignmentFile,
     assignment_json,
     broker_list,
     ids,
@@ -41,12 +42,12 @@ class _Options(Struct, frozen=True, kw_only=True):
     wait: bool
     any_factor: bool
     as_json: bool
-    file: Assignment | None
+    file: AssignmentFile | None
 
     def targets(self) -> Assignment:
         """Return the requested replicas. Raises `click.UsageError` if the options do not give any."""
         if self.file is not None:
-            return self.file
+            return self.file.replicas
         topic, own = topic_and_partitions(self.topics[0]) if len(self.topics) == 1 else ("", None)
         if not (own or self.numbers) or self.replicas is None:
             raise click.UsageError("no partitions named: give --file, or one --topic TOPIC:N,… and --replicas")
@@ -164,6 +165,8 @@ def _check(
 
 async def _execute(client: Admin, options: _Options) -> bool:
     targets = options.targets()
+    if options.file is not None:
+        await options.file.check_directories(client)
     before = await replicas_of(client, targets)
     click.echo(assignment_json(before), err=True)
     errors: Mapping[TopicPartition, KafkaError] = {}
@@ -220,6 +223,8 @@ async def _list(client: Admin, options: _Options) -> bool:
 
 async def _verify(client: Admin, options: _Options) -> bool:
     targets = options.targets()
+    if options.file is not None:
+        await options.file.check_directories(client)
     moving = await client.list_partition_reassignments(targets)
     now = await replicas_of(client, targets)
     states = {
@@ -264,7 +269,7 @@ async def _cancel(client: Admin, options: _Options) -> bool:
 async def _named(client: Admin, options: _Options) -> list[TopicPartition] | None:
     """Return the partitions that the options name; None for all."""
     if options.file is not None:
-        return list(options.file)
+        return list(options.file.replicas)
     return await partitions_of_topics(client, options.topics, options.numbers) if options.topics else None
 
 

@@ -13,6 +13,7 @@ from odradek.clients import Admin
 from odradek.clients.admin.records import HIGH_WATERMARK
 from odradek.clients.admin.results import RefusedPartitionsError
 from odradek.clients.offsets import EARLIEST, LATEST, MAX_TIMESTAMP
+from odradek.metadata.node_fields import fits
 from odradek.model import ConfigurationError, KafkaError, TopicPartition
 from odradek.presentation.offset_specs import time_ms
 
@@ -124,15 +125,18 @@ def read_offsets(file: IO[bytes]) -> dict[TopicPartition, int]:
     name = getattr(file, "name", "stdin")
     found: dict[TopicPartition, int] = {}
     try:
-        entries = json.loads(file.read())["partitions"]
+        document = json.loads(file.read())
+        entries = document["partitions"]
+        if document.get("version", 1) != 1:
+            raise ConfigurationError(f"{name}: version {document['version']!r} is not supported; write version 1")
         for each in entries:
             key, offset = TopicPartition(each["topic"], each["partition"]), each["offset"]
-            if not (isinstance(key.topic, str) and isinstance(key.partition, int) and isinstance(offset, int)):
+            if not (isinstance(key.topic, str) and fits(key.partition, 32) and fits(offset, 64)):
                 raise TypeError
             if key in found:
                 raise ConfigurationError(f"{name}: {key} is named twice; name it once")
             found[key] = offset
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ConfigurationError(
             f'{name} is not of the form {{"partitions": [{{"topic": "t", "partition": 0, "offset": 5}}], "version": 1}}'
         ) from None

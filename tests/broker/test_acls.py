@@ -101,6 +101,23 @@ async def test_acls_are_created_described_and_deleted(world: World) -> None:
     assert await world.store(0).children("/kafka-acl/Topic") == []
 
 
+def test_a_start_names_acls_for_an_old_spelling_of_a_certificate(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    deny = binding("title=Dr", AclOperation.READ, permission_type=AclPermissionType.DENY)
+
+    async def scene(world: World) -> None:
+        await add(world, deny, binding("alice", AclOperation.READ))
+        assert "ACLs are for" not in caplog.text
+        await world.stop()
+        await world.start(listeners=f"SASL://{world.hosts[0]}:9092", super_users=r"User:CN=a\=b; User:CN=a=b")
+
+    play(seed, scene)
+    super_users, acls = (each for each in caplog.messages if "as earlier releases wrote" in each)
+    assert "ACLs are for User:title=Dr" in acls
+    assert "`odradek acls list --principal User:title=Dr`" in acls
+    assert "User:2.5.4.12=#0c024472" in acls
+    assert super_users.startswith("super.users has User:CN=a=b, ")
+
+
 @played_by(play)
 async def test_an_invalid_acl_is_refused_and_the_others_are_created(world: World) -> None:
     good = binding("alice", AclOperation.READ)

@@ -3,11 +3,13 @@
 import asyncio
 import gc
 import logging
+import ssl
 from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
 
 import pytest
+import trustme
 
 from odradek.broker.authentication.listener_security import ListenerSecurity
 from odradek.broker.authentication.session_authentication import SessionAuthentication
@@ -418,19 +420,23 @@ async def test_no_client_can_read_the_passwords_of_a_broker(world: World) -> Non
 
 def test_rules_give_a_certificate_its_principal_or_refuse_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(seed)
-    config = BrokerConfig.parse({"ssl.principal.mapping.rules": "RULE:CN=(.*),OU=dev/$1/U"})
+    config = BrokerConfig.parse({"ssl.principal.mapping.rules": "RULE:CN=(.*),OU=dev,.*/$1/U"})
     settings = listener_settings(config, "PLAINTEXT")
     security = ListenerSecurity(settings, world.simulation.runtime("broker"), lambda mechanism, user: None)
-    subject = [[("organizationalUnitName", "dev")], [("commonName", "ann")]]
-    assert str(security.principal_of({"subject": subject})) == "User:ANN"
-    assert security.principal_of({}) == ANONYMOUS
-    with pytest.raises(AuthenticationError, match=r"no rule of ssl\.principal\.mapping\.rules matches 'CN=ann'"):
-        security.principal_of({"subject": subject[1:]})
+    issue = trustme.CA().issue_cert
+    of_dev, other = (issue("localhost", common_name="ann", organization_unit_name=unit) for unit in ("dev", "ops"))
+    of_dev, other = (ssl.PEM_cert_to_DER_cert(each.cert_chain_pems[0].bytes().decode()) for each in (of_dev, other))
+    assert str(security.principal_of(of_dev)) == "User:ANN"
+    assert security.principal_of(b"") == ANONYMOUS
+    with pytest.raises(AuthenticationError, match="no readable name"):
+        security.principal_of(of_dev[:20])
+    with pytest.raises(AuthenticationError, match=r"no rule of ssl\.principal\.mapping\.rules matches 'CN=ann,OU=ops"):
+        security.principal_of(other)
     principal_of = security.principal_of
 
     async def scene(world: World) -> None:
         await world.start()
-        monkeypatch.setattr(ListenerSecurity, "principal_of", lambda *_: principal_of({"subject": subject[1:]}))
+        monkeypatch.setattr(ListenerSecurity, "principal_of", lambda *_: principal_of(other))
         with suppress(ConnectionResetError):  # the reset comes before or after the client's own side is open
             assert await (await world.client()).receive() is None
         counters = world.broker.server.counters["PLAINTEXT"]

@@ -122,6 +122,39 @@ def test_a_user_may_do_what_acls_allow_until_they_are_revoked(security: str) -> 
             cluster.allow("alice", "write", "ord")
 
 
+NAMES = (
+    "ops@acme.example",
+    "a b",
+    "a,b",
+    "a=b",
+    'a"b',
+    "it's",
+    "a\\b",
+    "a;b",
+    "a/b",
+    "../a",
+    "a$b",
+    "a+b:c",
+    "#a",
+    "ünal",
+    "1",
+)
+
+
+@pytest.mark.parametrize("security", ["ssl", "sasl_ssl"])
+def test_names_of_users_may_have_any_signs(security: str) -> None:
+    acls = [(name, "Write", "topic:t") for name in NAMES]
+    with Cluster(security=security, users=dict.fromkeys(NAMES, 'p"w\\ /;='), acls=acls) as cluster:
+        cluster.create_topic("t")
+        for name in NAMES:
+            for mechanism in ("PLAIN", "SCRAM-SHA-512") if security == "sasl_ssl" else ("",):
+                with blocking.Producer(**cluster.settings(name, mechanism=mechanism)) as producer:
+                    producer.send("t", name.encode()).result()
+                existing = confluent_kafka.Producer(cluster.settings(name, "confluent-kafka", mechanism=mechanism))
+                existing.produce("t", name.encode())
+                assert existing.flush(30) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

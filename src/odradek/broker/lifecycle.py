@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from odradek.broker.authentication.authorization import create_authorizer
+from odradek.broker.authentication.authorization import create_authorizer, warn_of_old_names
 from odradek.broker.authentication.listener_security import inter_broker_security
 from odradek.broker.authentication.request_proofs import RequestProofs
 from odradek.broker.authentication.scram_users import ScramUsers
@@ -441,6 +441,8 @@ class Broker:
         self.metadata.image = new
         if self.authorizer is not None and new.acls is not old.acls:
             self.authorizer.update(new.acls)
+            if old.acls is None and new.acls is not None:
+                warn_of_old_names(self.authorizer, new.acls)
         log_departures(delta, self.broker_id)
         self.controlled_shutdown.image_changed(old, new)
         self.controller_requests.image_changed(old, new)

@@ -10,6 +10,7 @@ The files are for their owner only. They serve tests and clusters on one machine
 
 import os
 from pathlib import Path
+from urllib.parse import quote
 
 from odradek.model import ConfigurationError, packages_of
 
@@ -57,7 +58,7 @@ class CertificateAuthority:
         key = load_pem_private_key(issued.private_key_pem.bytes(), None)
         own = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         chain = b"".join(each.bytes() for each in issued.cert_chain_pems)
-        path = self._directory / f"{name}.pem"
+        path = self._directory / f"{quote(name, safe=' @')}.pem"
         write_private(path, own + chain)
         return path
 

@@ -29,6 +29,7 @@ from odradek.security.authorizer import (
     ResourcePattern,
     ResourceType,
 )
+from odradek.security.certificate_names import distinguished_name, written_as_java_does
 from odradek.security.exposure import is_loopback
 from odradek.security.operations import (
     CLUSTER_OPERATIONS,
@@ -37,7 +38,7 @@ from odradek.security.operations import (
     TOPIC_OPERATIONS,
     AclOperation,
 )
-from odradek.security.principal import ANONYMOUS, Principal, distinguished_name, parse_principal, trimmed
+from odradek.security.principal import ANONYMOUS, Principal, parse_principal, trimmed
 from odradek.security.principal_mapping import principal_mapping
 
 __all__ = [
@@ -77,4 +78,5 @@ __all__ = [
     "parse_principal",
     "principal_mapping",
     "trimmed",
+    "written_as_java_does",
 ]

@@ -1,7 +1,6 @@
 """The principal of a connection."""
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 
 class Principal(NamedTuple):
@@ -29,36 +28,3 @@ def parse_principal(text: str) -> Principal:
     if not (kind and colon and name):
         raise ValueError(f"{text!r} is not a principal: TYPE:NAME, for instance User:alice")
     return Principal(kind, name)
-
-
-_ATTRIBUTES: Final = {
-    "commonName": "CN",
-    "organizationalUnitName": "OU",
-    "organizationName": "O",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-    "countryName": "C",
-    "streetAddress": "STREET",
-    "domainComponent": "DC",
-    "userId": "UID",
-}
-"""The short names of RFC 2253 by OpenSSL's names."""
-_SPECIAL: Final = frozenset(',+"\\<>;')
-
-
-def distinguished_name(certificate: Mapping[str, Any]) -> str:
-    """Return the subject of a certificate in the form of RFC 2253, as Java writes it: `CN=alice,OU=dev,O=acme,C=DE`.
-
-    `certificate` is what `ssl.SSLSocket.getpeercert` returns.
-    """
-    return ",".join(
-        "+".join(f"{_ATTRIBUTES.get(name, name)}={_escaped(value)}" for name, value in relative)
-        for relative in reversed(certificate.get("subject", ()))
-    )
-
-
-def _escaped(value: str) -> str:
-    text = "".join(f"\\{each}" if each in _SPECIAL else each for each in value)
-    if text[:1] in {" ", "#"}:
-        text = f"\\{text}"
-    return f"{text[:-1]}\\ " if text.endswith(" ") and len(text) > 1 else text

@@ -9,8 +9,7 @@ control slows the client down.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 from odradek.model import address_text
 from odradek.wire.connection_group import ConnectionGroup, gather, limit_unsent
@@ -52,7 +51,7 @@ class Service(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """One client's connection. `peer_host` is the client's address; `session` is for the service's own use.
 
-    `peer_certificate` is the client's certificate as `ssl.SSLSocket.getpeercert` returns it, empty without one.
+    `peer_certificate` is the client's certificate in DER, empty without one.
     `read_at` is the time at which the requests being served were read, by `ConnectionGroup.clock`; 0 without a clock.
     """
 
@@ -133,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waits = False  # for memory, to go on reading
         self._is_scheduled = False  # in a queue of `_scheduler`
         self._idle_timer: asyncio.TimerHandle | None = None
-        self.peer_certificate: Mapping[str, Any] = {}
+        self.peer_certificate = b""
         self.peer_host = ""
         self.peer_port = 0
         self.read_at = 0.0
@@ -147,7 +146,8 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
-        self.peer_certificate = transport.get_extra_info("peercert") or {}
+        if transport.get_extra_info("peercert"):  # which is empty for one that was not verified
+            self.peer_certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
         limit_unsent(self._transport, self._limits.write_high_bytes)
         self._opened = self._service.opened(self)
         if not self._opened:

@@ -1,11 +1,12 @@
 """The authorizer of a broker, from its configuration."""
 
 import logging
+from shlex import quote
 
 from odradek.config import BrokerConfig
 from odradek.config.listener_settings import inter_broker_listener, listener_settings
 from odradek.model import ConfigurationError
-from odradek.security import ANONYMOUS, AclAuthorizer, parse_principal, trimmed
+from odradek.security import ANONYMOUS, AclAuthorizer, Acls, parse_principal, trimmed, written_as_java_does
 
 _log = logging.getLogger("odradek.authorizer")
 
@@ -27,3 +28,20 @@ def create_authorizer(config: BrokerConfig) -> AclAuthorizer | None:
             listener.name,
         )
     return AclAuthorizer(super_users=super_users, allow_everyone=config.allow_everyone_if_no_acl_found)
+
+
+def warn_of_old_names(authorizer: AclAuthorizer, acls: Acls) -> None:
+    """Log each certificate's name that ACLs or super users have in the spelling of earlier releases."""
+    users = {str(each) for each in authorizer.super_users}
+    for old in sorted(users.union(entry.principal for entries in acls.values() for entry in entries)):
+        kind, _, name = old.partition(":")
+        if (new := written_as_java_does(name)) is not None:
+            _log.warning(
+                "%s %s, as earlier releases wrote a certificate's name. Now it is the name that Java writes, which is "
+                "%s:%s if OpenSSL made the certificate. %s",
+                *("super.users has" if old in users else "ACLs are for", old, kind, new),
+                "Replace it"
+                if old in users
+                else f"Add each ACL of `odradek acls list --principal {quote(old)}` by `odradek acls add "
+                f"{quote(f'{kind}:{new}')} …`, then run `odradek acls remove --principal {quote(old)}`",
+            )

@@ -3,7 +3,6 @@
 import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 from odradek.broker.authentication.json_web_keys import JsonWebKeys
 from odradek.broker.authentication.scram_users import ScramUsers
@@ -51,14 +50,17 @@ class ListenerSecurity:
                 for each in keys.sasl_enabled_mechanisms
             }
 
-    def principal_of(self, certificate: Mapping[str, Any]) -> Principal:
-        """Return the principal of a client's certificate; ANONYMOUS without one.
+    def principal_of(self, certificate: bytes) -> Principal:
+        """Return the principal of a client's certificate in DER; ANONYMOUS without one.
 
         Raises `AuthenticationError` if no rule of `ssl.principal.mapping.rules` matches the certificate's name.
         """
         if not certificate:
             return ANONYMOUS
-        name = distinguished_name(certificate)
+        try:
+            name = distinguished_name(certificate)
+        except (ValueError, IndexError):
+            raise AuthenticationError("Authentication failed: the client's certificate has no readable name") from None
         mapped = self._mapping(name)
         if mapped is None:
             raise AuthenticationError(

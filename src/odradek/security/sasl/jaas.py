@@ -1,7 +1,8 @@
-"""Kafka's login texts (`sasl.jaas.config`): `MODULE required NAME="VALUE" … ;`."""
+"""Kafka's login texts (`sasl.jaas.config`): `MODULE required NAME="VALUE" … ;`, read as Kafka's `JaasConfig` does."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import repeat
 from typing import Final
 
 from msgspec import Struct
@@ -13,7 +14,19 @@ _MECHANISMS: Final = {
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     "OAuthBearerLoginModule": ("OAUTHBEARER",),
 }
-_OPTION: Final = re.compile(r"""\s*([\w.\-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
+_TOKEN: Final = re.compile(
+    r"""(?P<skipped>[\0- ]+ | /\*(?:[\s\S]*?\*/|[\s\S]*) | /[\s\S]?[^\n\r]*)
+    | (?P<word>[A-Za-z_$\xa0-\U0010ffff][A-Za-z0-9_$.\-\xa0-\U0010ffff]*)
+    | (?P<quote>["'])(?P<text>(?:\\[\s\S]|(?!(?P=quote))[^\\\n\r])*)(?:(?P=quote)|(?=[\n\r])|\Z)
+    | -?(?:[0-9]+\.?[0-9]*|\.[0-9]*) | [\s\S]""",
+    re.VERBOSE,
+)
+"""The tokens of Java's `StreamTokenizer` as Kafka sets it up: what is skipped, words, texts, numbers and signs.
+A quotation mark that is missing is at the end of the line."""
+_WORD: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$.\-]*")
+_ESCAPE: Final = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|[\s\S])")
+_ESCAPES: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_FLAGS: Final = frozenset({"REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL"})
 
 
 class JaasLogin(Struct, frozen=True, kw_only=True):
@@ -34,8 +47,8 @@ class JaasLogin(Struct, frozen=True, kw_only=True):
 
 def parse_jaas(text: str) -> JaasLogin:
     """Parse a login text. Raises `ConfigurationError` that says where, without the text: it has passwords."""
-    words = text.split(None, 2)
-    module = words[0].rpartition(".")[2] if words else ""
+    tokens = _tokens(text)
+    module = (next(tokens)[0] or "").rpartition(".")[2]
     if module == "Krb5LoginModule":
         raise ConfigurationError(
             "sasl.jaas.config: Kerberos (GSSAPI) is not supported; use SCRAM-SHA-512 or OAUTHBEARER"
@@ -45,29 +58,47 @@ def parse_jaas(text: str) -> JaasLogin:
             "sasl.jaas.config begins with a login module: org.apache.kafka.common.security.plain.PlainLoginModule, "
             "…scram.ScramLoginModule or …oauthbearer.OAuthBearerLoginModule"
         )
-    if len(words) < 2 or words[1].rstrip(";") not in {"required", "requisite", "sufficient", "optional"}:
+    if (next(tokens)[0] or "").upper() not in _FLAGS:
         raise ConfigurationError("sasl.jaas.config has `required` after the login module")
-    start = text.index(words[1], text.index(words[0]) + len(words[0])) + len(words[1].rstrip(";"))
-    end = text.rstrip().removesuffix(";").rstrip()
-    if not text.rstrip().endswith(";"):
-        raise ConfigurationError("sasl.jaas.config ends with a semicolon, which is missing")
     options: dict[str, str] = {}
-    while start < len(end):
-        found = _OPTION.match(end, start)
-        if found is None:
+    while (token := next(tokens))[1] != ";":
+        (name, written, place), equals, (value, _, _) = token, next(tokens), next(tokens)
+        if not written:
+            raise ConfigurationError("sasl.jaas.config ends with a semicolon, which is missing, or within quotes")
+        if name is None or value is None or equals[:2] != (None, "="):
             raise ConfigurationError(
-                f'sasl.jaas.config has options NAME="VALUE", and none at character {start + 1}, after '
-                f"{next(reversed(options), 'required')!r}"
+                f'sasl.jaas.config has options NAME="VALUE", and none at character {place + 1}, after '
+                f"{next(reversed(options), 'required')!r}; a name with other characters than letters, digits, _, $, - "
+                'and . is quoted, too: "user_ann@acme"="VALUE"'
             )
-        name, quoted, single, bare = found.groups()
-        options[name] = re.sub(r"\\(.)", r"\1", next(each for each in (quoted, single, bare) if each is not None))
-        start = found.end()
+        options[name] = value
+    if next(tokens)[1]:
+        raise ConfigurationError("sasl.jaas.config has one login module, and ends with its semicolon")
     return JaasLogin(mechanisms=_MECHANISMS[module], options=options)
+
+
+def _tokens(text: str) -> Iterator[tuple[str | None, str, int]]:
+    """Yield the content (None for numbers and signs), the text and the place of each token, then empty ones."""
+    for found in _TOKEN.finditer(text):
+        if found["skipped"] is None:
+            content = found["word"] if found["quote"] is None else _ESCAPE.sub(_unescaped, found["text"])
+            yield content, found[0], found.start()
+    yield from repeat((None, "", len(text)))
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    escaped = found[1]
+    return chr(int(escaped, 8)) if escaped[0] in "01234567" else _ESCAPES.get(escaped, escaped)
 
 
 def jaas_text(mechanism: str, options: Mapping[str, str]) -> str:
     """Return the login text of a mechanism with these options."""
     module = next(module for module, mechanisms in _MECHANISMS.items() if mechanism in mechanisms)
     package = f"org.apache.kafka.common.security.{module.removesuffix('LoginModule').lower()}"
-    escaped = {name: re.sub(r'(["\\])', r"\\\1", value) for name, value in options.items()}
-    return " ".join([f"{package}.{module} required", *(f'{name}="{value}"' for name, value in escaped.items())]) + ";"
+    pairs = (f"{name if _WORD.fullmatch(name) else _quoted(name)}={_quoted(each)}" for name, each in options.items())
+    return " ".join([f"{package}.{module} required", *pairs]) + ";"
+
+
+def _quoted(text: str) -> str:
+    escaped = re.sub(r'["\\]', r"\\\g<0>", text).replace("\n", r"\n").replace("\r", r"\r")
+    return f'"{escaped}"'

@@ -27,6 +27,7 @@ from odradek.security import (
     ResourceType,
     by_kafka_name,
 )
+from odradek.security.certificate_names import escaped
 from odradek.security.sasl import encode_credential, jaas_text, scram_credential
 from odradek.testing.in_process.token_issuer import AUDIENCE, TokenIssuer
 
@@ -148,7 +149,7 @@ class ClusterSecurity:
     def principal(self, user: str) -> str:
         """Return the name of the user's principal."""
         self._check(user, self._passwords, "user")
-        return user if self._protocol.uses_sasl else f"CN={user},OU=cluster,O=Odradek"
+        return user if self._protocol.uses_sasl else f"CN={escaped(user)},OU=cluster,O=Odradek"
 
     def acl(self, user: str, operation: str, resource: str) -> AclBinding:
         """Return the ACL that allows an operation on `TYPE:NAME`; `NAME*` is a prefix. Raises `ValueError`."""

@@ -1,0 +1,182 @@
+"""Names of certificates are those that Java writes, whatever attributes and types of values they have (X2)."""
+
+import logging
+from datetime import UTC, datetime
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import Name, NameAttribute, ObjectIdentifier, RelativeDistinguishedName
+from cryptography.x509.name import _ASN1Type as Type
+from cryptography.x509.oid import NameOID
+
+from odradek.broker.authentication.authorization import warn_of_old_names
+from odradek.security import (
+    AclAuthorizer,
+    AclEntry,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    Principal,
+    ResourcePattern,
+    ResourceType,
+    distinguished_name,
+    written_as_java_does,
+)
+from tests.jvm import running_jvm
+
+KEY = ec.generate_private_key(ec.SECP256R1())
+AT = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def one(oid: ObjectIdentifier, value: str, kind: Type = Type.UTF8String) -> RelativeDistinguishedName:
+    return RelativeDistinguishedName([NameAttribute(oid, value, kind, _validate=False)])
+
+
+def common(value: str, kind: Type = Type.UTF8String) -> Name:
+    return Name([one(NameOID.COMMON_NAME, value, kind)])
+
+
+CN, ORG, OU = NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME
+SUBJECTS = [
+    (Name([]), ""),
+    (common("ann"), "CN=ann"),
+    (
+        Name([one(NameOID.COUNTRY_NAME, "DE", Type.PrintableString), one(ORG, "acme"), one(CN, "ann")]),
+        "CN=ann,O=acme,C=DE",
+    ),
+    (
+        Name([one(NameOID.STATE_OR_PROVINCE_NAME, "NW"), one(NameOID.LOCALITY_NAME, "Bonn"), one(OU, "dev")]),
+        "OU=dev,L=Bonn,ST=NW",
+    ),
+    (
+        Name([one(NameOID.DOMAIN_COMPONENT, "org", Type.IA5String), one(NameOID.STREET_ADDRESS, "1 Road")]),
+        "STREET=1 Road,DC=org",
+    ),
+    (Name([one(NameOID.USER_ID, "u1")]), "UID=u1"),
+    (
+        Name([one(NameOID.EMAIL_ADDRESS, "ann@a.example", Type.IA5String), one(CN, "ann")]),
+        "CN=ann,1.2.840.113549.1.9.1=#160d616e6e40612e6578616d706c65",
+    ),
+    (Name([one(NameOID.SERIAL_NUMBER, "4711", Type.PrintableString)]), "2.5.4.5=#130434373131"),
+    (Name([one(NameOID.TITLE, "Dr")]), "2.5.4.12=#0c024472"),
+    (Name([one(NameOID.GIVEN_NAME, "Ann")]), "2.5.4.42=#0c03416e6e"),
+    (Name([one(NameOID.SURNAME, "Doe", Type.PrintableString)]), "2.5.4.4=#1303446f65"),
+    (Name([one(NameOID.POSTAL_CODE, "53111")]), "2.5.4.17=#0c053533313131"),
+    (Name([one(NameOID.DN_QUALIFIER, "q", Type.PrintableString)]), "2.5.4.46=#130171"),
+    (Name([one(NameOID.PSEUDONYM, "p")]), "2.5.4.65=#0c0170"),
+    (Name([one(NameOID.BUSINESS_CATEGORY, "b")]), "2.5.4.15=#0c0162"),
+    (Name([one(NameOID.ORGANIZATION_IDENTIFIER, "VATDE-1")]), "2.5.4.97=#0c0756415444452d31"),
+    (Name([one(NameOID.JURISDICTION_COUNTRY_NAME, "DE")]), "1.3.6.1.4.1.311.60.2.1.3=#0c024445"),
+    (Name([one(ObjectIdentifier("2.999.128.5"), "x")]), "2.999.128.5=#0c0178"),
+    (Name([one(ObjectIdentifier("0.9.1"), "x")]), "0.9.1=#0c0178"),
+    (common("a=b"), r"CN=a\=b"),
+    (common("a#b"), r"CN=a\#b"),
+    (common("#a"), r"CN=\#a"),
+    (common("Doe, Ann"), r"CN=Doe\, Ann"),
+    (common(r'a+b"c\d<e>f;g'), r"CN=a\+b\"c\\d\<e\>f\;g"),
+    (common(" a"), r"CN=\ a"),
+    (common("a "), r"CN=a\ "),
+    (common("  a b  "), r"CN=\ \ a b\ \ "),
+    (common(" "), r"CN=\ "),
+    (common("   "), r"CN=\ \ \ "),
+    (common("\ra\r"), "CN=\\\ra\\\r"),
+    (common("\na\n"), "CN=\na\n"),
+    (common("a \n"), "CN=a \n"),
+    (common("\ta\t"), "CN=\ta\t"),
+    (common("a\0b"), r"CN=a\00b"),
+    (common("Ünal 主 🎈"), "CN=Ünal 主 🎈"),
+    (common("a/b@c:d*e?f'g&h!"), "CN=a/b@c:d*e?f'g&h!"),
+    (common("\u00a0a\u202e"), "CN=\u00a0a\u202e"),
+    (common("ann", Type.BMPString), r"CN=\00a\00n\00n"),
+    (common("ann", Type.T61String), "CN=ann"),
+    (common("ann", Type.IA5String), "CN=ann"),
+    (common("ann", Type.UniversalString), "CN=#1c0c000000610000006e0000006e"),
+    (common("12", Type.NumericString), "CN=#12023132"),
+    (common("ann", Type.VisibleString), "CN=#1a03616e6e"),
+    (Name([RelativeDistinguishedName([NameAttribute(CN, "ann"), NameAttribute(OU, "dev")])]), "CN=ann+OU=dev"),
+    (Name([RelativeDistinguishedName([NameAttribute(NameOID.TITLE, "Dr"), NameAttribute(CN, "ann")])]),
+     "2.5.4.12=#0c024472+CN=ann"),
+    (Name([one(ORG, "x" * 300)]), f"O={'x' * 300}"),
+    (Name([one(NameOID.TITLE, "x" * 300)]), f"2.5.4.12=#0c82012c{'78' * 300}"),
+    (Name([one(OU, str(each)) for each in range(60)]), ",".join(f"OU={each}" for each in reversed(range(60)))),
+]  # fmt: skip
+
+
+def certificate(subject: Name) -> bytes:
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(Name([])).public_key(KEY.public_key())
+    builder = builder.serial_number(1).not_valid_before(AT).not_valid_after(AT)
+    return builder.sign(KEY, SHA256()).public_bytes(Encoding.DER)
+
+
+@pytest.mark.parametrize(("subject", "name"), SUBJECTS)
+def test_a_subject_is_written_in_the_form_of_rfc_2253(subject: Name, name: str) -> None:
+    assert distinguished_name(certificate(subject)) == name
+
+
+@pytest.mark.needs("java")
+def test_java_writes_the_same_names() -> None:
+    with running_jvm() as jvm:
+        principal = jvm.javax.security.auth.x500.X500Principal
+        assert [principal(subject.public_bytes()).getName() for subject, _ in SUBJECTS] == [
+            name for _, name in SUBJECTS
+        ]
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 5, 30, 60, 100])
+def test_a_certificate_that_is_cut_off_has_no_name(size: int) -> None:
+    with pytest.raises((ValueError, IndexError)):
+        distinguished_name(certificate(SUBJECTS[2][0])[:size])
+
+
+OLD = [
+    ("CN=ann,emailAddress=ann@a.example", SUBJECTS[6][1]),
+    ("serialNumber=4711", "2.5.4.5=#130434373131"),
+    ("title=Dr+CN=ann", "2.5.4.12=#0c024472+CN=ann"),
+    ("givenName=Ann,surname=Doe", "2.5.4.42=#0c03416e6e,2.5.4.4=#0c03446f65"),
+    ("postalCode=53111,O=acme", "2.5.4.17=#0c053533313131,O=acme"),
+    ("2.999.1=x", "2.999.1=#0c0178"),
+    (r"title=Dr\, \#1", "2.5.4.12=#0c0644722c202331"),
+    (r"title=\#1", "2.5.4.12=#0c022331"),
+    (f"title={'x' * 200}", f"2.5.4.12=#0c81c8{'78' * 200}"),
+    (f"title={'x' * 300}", SUBJECTS[-2][1]),
+    ("CN=a=b", r"CN=a\=b"),
+    ("CN=a#b,O=c", r"CN=a\#b,O=c"),
+    (r"CN=\  a", r"CN=\ \ a"),
+    ("CN=a\0b", r"CN=a\00b"),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), OLD)
+def test_the_spelling_of_earlier_releases_is_known(old: str, new: str) -> None:
+    assert written_as_java_does(old) == new
+    assert written_as_java_does(new) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["alice", "*", "ANONYMOUS", "a=b", "CN=ann,O=acme", "CN", "=x", "CN=a,", 'CN="a"', *(each for _, each in SUBJECTS)],
+)
+def test_other_names_are_no_old_spelling(name: str) -> None:
+    assert written_as_java_does(name) is None
+
+
+def test_a_broker_says_at_its_start_which_acls_match_no_certificate_any_more(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    pattern = ResourcePattern(ResourceType.TOPIC, "t", PatternType.LITERAL)
+    entries = [
+        AclEntry(principal=f"User:{each}", host="*", operation=AclOperation.READ, permission_type=permission)
+        for each in ("CN=ann,emailAddress=ann@a.example", "CN=ben,O=acme", "carl")
+        for permission in AclPermissionType
+    ]
+    authorizer = AclAuthorizer(super_users=frozenset({Principal("User", "CN=x#y"), Principal("User", "CN=z")}))
+    warn_of_old_names(authorizer, {pattern: tuple(entries)})
+    acls, super_users = sorted(record.getMessage() for record in caplog.records)
+    assert acls.startswith("ACLs are for User:CN=ann,emailAddress=ann@a.example, as earlier releases")
+    new = f"'User:{SUBJECTS[6][1]}'"
+    assert f"odradek acls add {new} …" in acls
+    assert "odradek acls remove --principal User:CN=ann,emailAddress=ann@a.example" in acls
+    assert super_users.startswith(r"super.users has User:CN=x#y, as earlier")
+    assert r"User:CN=x\#y" in super_users

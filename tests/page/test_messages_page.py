@@ -6,13 +6,14 @@ import io
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import crc32c
 import msgspec
 import pytest
 from visitor import Visitor, visiting
 
-from odradek.clients import ConsumerRecord, Producer
+from odradek.clients import ConsumerRecord, Producer, SimpleConsumer
 from odradek.page.messages.export import pytest_fixture
 from odradek.page.settings import PageSettings
 from odradek.presentation.value_formats import shower
@@ -121,6 +122,36 @@ async def test_a_batch_of_rubbish_has_a_line_and_hides_no_message(kafka: Cluster
         async with visitor.watching("/topics/rubbish/messages") as parts:
             found = await anext(part async for part in parts if part["id"] == "found")
         assert "cannot be read" in found["html"]
+
+
+async def test_a_session_reads_messages_for_two_searches_at_the_same_time(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, begun, reading, goes_on = await written(kafka, "atonce", b"v"), list[str](), list[str](), asyncio.Event()
+    end_offsets, fetch = SimpleConsumer.end_offsets, SimpleConsumer.fetch
+
+    async def counted(self: SimpleConsumer, partitions: Any) -> Any:
+        found = await end_offsets(self, partitions)
+        begun.append("search")
+        return found
+
+    async def held(self: SimpleConsumer, *args: Any, **kwargs: Any) -> Any:
+        reading.append("chunk")
+        await goes_on.wait()
+        return await fetch(self, *args, **kwargs)
+
+    monkeypatch.setattr(SimpleConsumer, "end_offsets", counted)
+    monkeypatch.setattr(SimpleConsumer, "fetch", held)
+    async with visiting(settings) as visitor, asyncio.timeout(30):
+        searches = [asyncio.create_task(visitor.get("/topics/atonce/search?text=v")) for _ in range(6)]
+        while len(begun) < len(searches):
+            await asyncio.sleep(0)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(reading) == 2
+        goes_on.set()
+        assert [answer.status for answer in await asyncio.gather(*searches)] == [200] * 6
+    assert len(reading) == 6
 
 
 async def test_a_file_of_too_many_bytes_is_refused(kafka: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ async def write_changes(store: Store, changes: Sequence[ConfigChange]) -> list[K
             await _write(store, change)
             results.append(None)
         except KafkaError as error:
-            results.append(error)
+            results.append(error.with_traceback(None))
     return results
 
 

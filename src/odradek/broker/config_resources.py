@@ -116,7 +116,7 @@ async def alter(
             if validate_only:
                 changes[place].change(await _set_now(broker, changes[place]))
         except KafkaError as error:
-            results[place] = error
+            results[place] = error.with_traceback(None)
             changes.pop(place, None)
     if changes and not validate_only:
         try:

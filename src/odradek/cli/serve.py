@@ -11,7 +11,6 @@ import sys
 sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
 
 import asyncio
-import gc
 import logging
 import os
 import resource
@@ -36,6 +35,7 @@ from odradek.log.directories.log_directories import checked_directories
 from odradek.log.segments.open_files import DEFAULT_OPEN_FILES
 from odradek.model import ConfigurationError, OdradekError, StorageError, address_text, parse_host_port
 from odradek.runtime import system_runtime
+from odradek.runtime.garbage import FrozenSurvivors
 from odradek.runtime.listening import check_address
 from odradek.security import is_loopback
 from odradek.stores import open_store
@@ -210,9 +210,7 @@ async def _serve(
         broker = Broker(config, runtime, store, note="odradek serve", most_connections=most_connections)
         async with _monitoring(broker, metrics):
             if await started_before(stopping, broker.start()):
-                # The objects of the start live as long as the process. With 5,000 partitions, a full garbage collection
-                # would visit them for 90 ms, without serving requests.
-                gc.freeze()
+                FrozenSurvivors().start()
                 address = address_text(broker.endpoint.host, broker.endpoint.port)
                 async with _page(page, broker.endpoints, metadata, config):
                     print(f"ready: {address}", flush=True)

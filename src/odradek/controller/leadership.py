@@ -75,7 +75,7 @@ def elect_on_demand(
                 leader, isr = _unclean(partition, live, image.brokers.keys())
         except KafkaError as error:
             if wanted is not None or error.code is not ErrorCode.election_not_needed:
-                decided[key] = error
+                decided[key] = error.with_traceback(None)
         else:
             decided[key] = new_leadership(key, partition, leader, isr, controller_epoch=controller_epoch)
     return decided

@@ -143,7 +143,7 @@ def plan_reassignments(
             before = _assignment_in(image, key)
             after = _checked(key, before, target, image.brokers, any_factor=allow_replication_factor_change)
         except KafkaError as error:
-            errors[key] = error
+            errors[key] = error.with_traceback(None)
         else:
             if after != before:
                 begun.setdefault(key.topic, {})[key.partition] = after

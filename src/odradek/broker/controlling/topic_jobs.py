@@ -54,7 +54,7 @@ async def create_topics(
                 await epoch.create_topic(plan)
                 view.watcher.mark(topics=(topic.name,), names=True)
         except KafkaError as error:
-            results.append(TopicCreation(name=topic.name, error=error))
+            results.append(TopicCreation(name=topic.name, error=error.with_traceback(None)))
         else:
             taken.add(topic.name)
             results.append(TopicCreation(name=topic.name, plan=plan))
@@ -77,7 +77,7 @@ async def create_partitions(
                 await epoch.add_partitions(each.topic, added)
             results.append(None)
         except KafkaError as error:
-            results.append(error)
+            results.append(error.with_traceback(None))
     view.watcher.mark(topics=[each.topic for each, error in zip(wanted, results, strict=True) if error is None])
     return results
 

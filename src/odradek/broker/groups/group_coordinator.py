@@ -165,16 +165,20 @@ class GroupCoordinator:
 
         A `KafkaError` in place of a request is returned as its reply.
         """
-        replies = [
-            _failed(request) if isinstance(request, KafkaError) else self.submit(group_id, request)
-            async for group_id, request in cooperatively(requests)
-        ]
+        replies: list[asyncio.Future[Any] | KafkaError] = []
         results: list[Any] = []
-        async for reply in cooperatively(replies, light):
-            try:
-                results.append(await reply)
-            except KafkaError as error:
-                results.append(error)
+        try:
+            async for group_id, request in cooperatively(requests):
+                replies.append(request if isinstance(request, KafkaError) else self.submit(group_id, request))
+            async for reply in cooperatively(replies, light):
+                try:
+                    results.append(reply if isinstance(reply, KafkaError) else await reply)
+                except KafkaError as error:
+                    results.append(error.with_traceback(None))
+        finally:
+            for unread in replies[len(results) :]:
+                if isinstance(unread, asyncio.Future) and unread.done() and not unread.cancelled():
+                    unread.exception()  # else asyncio logs it
         return results
 
     def machine(self, group_id: str) -> GroupCoordinatorMachine | None:

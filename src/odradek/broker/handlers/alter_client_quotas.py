@@ -23,7 +23,7 @@ async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any)
             changes[place] = _change(entry)
             results.append(None)
         except KafkaError as error:
-            results.append(error)
+            results.append(error.with_traceback(None))
     if changes and not message.validate_only:
         try:
             made = await broker.metadata_loop.change_configs(list(changes.values()))

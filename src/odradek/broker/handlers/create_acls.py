@@ -24,7 +24,7 @@ async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any)
             binding.check()
             added.setdefault(binding.pattern, set()).add(binding.entry)
         except KafkaError as error:
-            results[place] = error
+            results[place] = error.with_traceback(None)
     try:
         if added:
             changes = {pattern: frozenset(entries).union for pattern, entries in added.items()}

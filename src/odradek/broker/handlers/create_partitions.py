@@ -43,7 +43,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
                     broker.quotas.take_mutations(context, count, strict_from=_STRICT_FROM)
                 wanted.append(new)
             except KafkaError as error:
-                throttled[topic.name] = error
+                throttled[topic.name] = error.with_traceback(None)
     twice = KafkaError(ErrorCode.invalid_request, "a topic may come only once in a request")
     results: dict[str, KafkaError | None] = dict.fromkeys(named, twice)
     results |= dict.fromkeys(denied, authorization_error(ResourceType.TOPIC))

@@ -57,7 +57,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
                 broker.quotas.take_mutations(context, count, strict_from=_STRICT_FROM)
             wanted.append(new)
         except KafkaError as error:
-            errors[topic.name] = error
+            errors[topic.name] = error.with_traceback(None)
     try:
         created = {each.name: each for each in await broker.create_topics(wanted, validate_only=validate_only)}
     except KafkaError as error:

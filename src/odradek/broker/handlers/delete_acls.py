@@ -25,7 +25,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
             context.check_has_acls()
             filters.append(decoded_filter(each))
         except KafkaError as error:
-            filters.append(error)
+            filters.append(error.with_traceback(None))
     valid = [each for each in filters if isinstance(each, AclFilter)]
     changes = await in_turns(_changes(valid, tuple(broker.image.acls or ())))
     try:

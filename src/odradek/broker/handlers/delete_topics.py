@@ -38,7 +38,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
         if named[name, topic_id] > 1 or (name is None) == (topic_id is None):
             errors[place] = KafkaError(ErrorCode.invalid_request, "a topic is named once, by its name or by its id")
         elif (error := _refusal(broker.image, context, name, topic_id)) is not None:
-            errors[place] = error
+            errors[place] = error.with_traceback(None)
         else:
             count = _partitions(broker.image, name, topic_id)
             try:

@@ -9,12 +9,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
 from odradek.broker.cooperation import LARGE_BYTES, Steps, in_turns, one_turn
 from odradek.broker.parts import HasConfig, HasCounters, HasImage
-from odradek.broker.serving.context import RequestContext, cluster_operations, decoded_bytes
+from odradek.broker.serving.context import RequestContext, cluster_operations
 from odradek.broker.serving.response_cache import CachedResponse, Key
 from odradek.broker.serving.responses import frame as response_frame
 from odradek.controller import NewTopic
@@ -72,9 +73,13 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     if cached is not None:
         return _respond(broker, context, cached)
     meter = Meter(broker.config.most_request_entries)
+    decoding = partial(decode_metadata_request, header.api_version, body, meter=meter)
     if len(body) > LARGE_BYTES:
-        return broker.dispatcher.answer_later(context, _serve_large(broker, context, body, meter), meter)
-    request = decode_metadata_request(header.api_version, body, meter=meter)
+        serving = broker.dispatcher.handle_large(
+            context, meter, decoding, lambda request: _serve_later(broker, context, request, [])
+        )
+        return broker.dispatcher.answer_later(context, serving, meter)
+    request = decoding()
     keys = [key]
     if request.topics is None:
         # All requests for all topics share a response, whatever unknown fields they have; no body is as short as this.
@@ -88,13 +93,6 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     if message is None:
         return broker.dispatcher.answer_later(context, _serve_later(broker, context, request, keys), meter)
     return _respond(broker, context, _store(broker, image, keys, _answer(header.api_version, message[0])))
-
-
-async def _serve_large(broker: _Broker, context: RequestContext, body: bytes, meter: Meter) -> Buffers:
-    decoding = broker.dispatcher.worker.submit(lambda: decode_metadata_request(context.api_version, body, meter=meter))
-    request = await decoding
-    context.session.connection.count_decoded(decoded_bytes(meter))
-    return await _serve_later(broker, context, request, [])
 
 
 async def _serve_later(
@@ -214,7 +212,7 @@ def _message(
         if wants_operations and topic["error_code"] == 0:
             operations = context.authorized_operations(ResourceType.TOPIC, topic["name"])
         topics.append({**topic, "topic_authorized_operations": operations})
-        yield 2 + len(topic["partitions"]) // 2 + 8 * wants_operations
+        yield 6 + len(topic["partitions"]) // 2 + 8 * wants_operations
     return {
         "brokers": [
             {"node_id": broker.broker_id, "host": endpoint.host, "port": endpoint.port, "rack": broker.rack}

@@ -1,7 +1,8 @@
 """The configuration of a topic's logs: the broker's, overridden by the topic's."""
 
 import logging
-from typing import NamedTuple
+from collections.abc import Hashable
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -11,21 +12,15 @@ from odradek.metadata.image import TopicImage
 from odradek.model import ConfigurationError
 
 _log = logging.getLogger("odradek.broker")
-
-
-class _MadeConfig(NamedTuple):
-    """A log configuration, with the configurations that it was made of."""
-
-    broker: BrokerConfig
-    topic: TopicImage | None
-    config: LogConfig
+_MOST_CACHED: Final = 100
 
 
 class TopicLogConfigs:
-    """Makes log configurations, and caches the last one, as logs of one topic are opened one after the other."""
+    """Makes log configurations, and caches some: most topics of a cluster have the same one."""
 
     def __init__(self) -> None:
-        self._last: _MadeConfig | None = None
+        self._broker: BrokerConfig | None = None
+        self._cache: dict[Hashable, LogConfig] = {}
 
     def of(self, name: str, topic: TopicImage | None, broker: BrokerConfig) -> LogConfig:
         """Return the configuration of a topic's logs. `topic` is None if the image does not have it.
@@ -33,19 +28,20 @@ class TopicLogConfigs:
         If the topic's configuration is unknown or invalid, `cleanup.policy` is empty, as the topic's retention may be
         longer than the broker's.
         """
-        last = self._last
-        if last is not None and last.broker is broker and last.topic is topic:
-            return last.config
-        own = topic_config(broker, {})
+        if self._broker is not broker or len(self._cache) > _MOST_CACHED:
+            self._broker, self._cache = broker, {}
         is_known = topic is not None and topic.is_config_known
-        if topic is not None:
+        key: Hashable = is_known, frozenset(() if topic is None else topic.config.items())
+        config = self._cache.get(key) or self._cache.get((name, key))
+        if config is None:
+            own = topic_config(broker, {})
             try:
-                own = topic_config(broker, topic.config)
+                own = own if topic is None else topic_config(broker, topic.config)
             except ConfigurationError as error:
                 _log.error("the configuration of topic %s is ignored, and nothing of it is deleted: %s", name, error)
-                is_known = False
-        config = LogConfig.of(broker, own)
-        if not is_known:
-            config = replace(config, cleanup_policy=())
-        self._last = _MadeConfig(broker, topic, config)
+                is_known, key = False, (name, key)
+            config = LogConfig.of(broker, own)
+            if not is_known:
+                config = replace(config, cleanup_policy=())
+            self._cache[key] = config
         return config

@@ -12,8 +12,9 @@ import importlib
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
+from inspect import isawaitable
 from types import GeneratorType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from odradek.broker.authentication.request_proofs import RequestProofs
 from odradek.broker.authentication.session_authentication import AUTHENTICATION
@@ -37,7 +38,13 @@ from odradek.runtime.threads import Worker
 from odradek.security import ResourceType
 from odradek.wire import LATER, NO_REPLY, Buffers, Connection, PendingReply, Reply
 
+T = TypeVar("T")
 _MOST_LARGE: Final = 8
+_READS: Final = frozenset(
+    {ApiKey.FETCH, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.CONSUMER_GROUP_DESCRIBE}
+    | {each for each in ApiKey if each.name.startswith(("DESCRIBE_", "LIST_"))}
+)
+"""APIs whose work on a request ends when its connection closes."""
 _LONGEST_CLIENT_ID: Final = 100
 """Limit of a client id's characters in a log line."""
 Handler = Callable[[Any, RequestContext, memoryview], Reply]
@@ -79,8 +86,7 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[Any]] = set()
         self.few_large = asyncio.Semaphore(_MOST_LARGE)
         """Taken by large requests while their handlers work, not while they wait for an event such as a rebalance."""
-        self.one_large = asyncio.Lock()
-        """Held while a large request is decoded and handled in turns: items may take fifty times their bytes."""
+        self._one_large = asyncio.Lock()
 
     def serve_controller(self) -> None:
         """Serve the controller's commands from now on."""
@@ -144,6 +150,24 @@ class Dispatcher:
         """The limit of a client's request (`BrokerConfig.most_request_entries`)."""
         return self._metadata.config.most_request_entries
 
+    async def handle_large(
+        self, context: RequestContext, meter: Meter, decoding: Callable[[], T], begin: Callable[[T], Any]
+    ) -> Any:
+        """Decode a request beside the event loop, pass it to `begin`, and return what its steps or coroutine return.
+
+        Requests are decoded and begun one at a time: items may take fifty times their bytes.
+        """
+        async with self.few_large:
+            async with self._one_large:
+                if not context.session.connection.is_open:
+                    raise KafkaError(ErrorCode.network_exception, "the connection was closed before its turn")
+                message = await self.worker.submit(decoding)
+                context.session.connection.count_decoded(decoded_bytes(meter))
+                answer = begin(message)
+                if isinstance(answer, GeneratorType):
+                    answer = await in_turns(answer)
+            return await answer if isawaitable(answer) else answer
+
     def answer_later(
         self,
         context: RequestContext,
@@ -157,8 +181,8 @@ class Dispatcher:
         `handler` is the coroutine that `answer` awaits: it is closed if the task is cancelled before its first step.
         `meter` has counted the request's array items; a small item takes fifty times its size in memory.
         """
-        reply = _exclusive_reply(meter)
         task = asyncio.get_running_loop().create_task(answer)
+        reply = _Answer(meter, task if context.api_key in _READS else None)
         self._tasks.add(task)
 
         def finish(task: asyncio.Task[Buffers]) -> None:
@@ -193,6 +217,20 @@ class Dispatcher:
             newer: Handler = _import_handler(api).handle_unsupported_version
             return newer
         raise KafkaError(ErrorCode.unsupported_version, _unserved(api, header, session))
+
+
+class _Answer(PendingReply):
+    """A reply that later requests of the connection wait for. `task` ends with the connection."""
+
+    exclusive = True
+
+    def __init__(self, meter: Meter, task: asyncio.Task[Any] | None = None) -> None:
+        self.decoded_bytes = decoded_bytes(meter)
+        self._task = task
+
+    def abandon(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
 
 class _MessageHandler:
@@ -244,7 +282,7 @@ class _MessageHandler:
         if isinstance(answer, WhenDone):
             future, to_message = answer
             if not future.done():
-                reply = _exclusive_reply(meter)
+                reply = _Answer(meter)
                 future.add_done_callback(
                     lambda done: _settle(context, reply, lambda: self._encode(context, to_message(done)))
                 )
@@ -272,28 +310,13 @@ class _MessageHandler:
         return answer
 
     async def _serve_large(self, broker: object, context: RequestContext, body: bytes, meter: Meter) -> Buffers:
-        async with self._dispatcher.few_large:
-            answer = await self._answer_large(broker, context, body, meter)
-            if isinstance(answer, Coroutine):
-                answer = await answer
-        return await self._encode_later(context, answer)
+        def begin(message: Any) -> Any:
+            if (error := self._error(context, message)) is not None:
+                return self._dispatcher.worker.submit(partial(self._refusal, context, message, error))
+            return self._begin(broker, context, message)
 
-    async def _answer_large(self, broker: object, context: RequestContext, body: bytes, meter: Meter) -> Any:
-        """Decode and begin a request, one at a time, and return its answer or the coroutine that makes it."""
-        async with self._dispatcher.one_large:
-            if not context.session.connection.is_open:
-                raise KafkaError(ErrorCode.network_exception, "the connection was closed before its turn")
-            decoding = self._dispatcher.worker.submit(lambda: decode(self._key, self._version, body, meter=meter))
-            message = await decoding
-            context.session.connection.count_decoded(decoded_bytes(meter))
-            answer: Any
-            if (refused := self._error(context, message)) is not None:
-                answer = await self._dispatcher.worker.submit(partial(self._refusal, context, message, refused))
-            else:
-                answer = self._begin(broker, context, message)
-            if isinstance(answer, GeneratorType):
-                answer = await in_turns(answer)
-        return answer
+        decoding = partial(decode, self._key, self._version, body, meter=meter)
+        return await self._encode_later(context, await self._dispatcher.handle_large(context, meter, decoding, begin))
 
     # ---- responses ----------------------------------------------------------------------------------------------
 
@@ -359,14 +382,6 @@ def _is_of_controller(api_key: int, session: Session) -> bool:
 
 def _import_handler(api: Api) -> Any:
     return importlib.import_module(f"{HANDLERS}.{api.module}")
-
-
-def _exclusive_reply(meter: Meter) -> PendingReply:
-    """Return a reply that later requests of the connection wait for."""
-    reply = PendingReply()
-    reply.exclusive = True
-    reply.decoded_bytes = decoded_bytes(meter)
-    return reply
 
 
 def _settle(context: RequestContext, reply: PendingReply, result: Callable[[], Buffers]) -> None:

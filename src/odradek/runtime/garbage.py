@@ -1,0 +1,58 @@
+"""Short pauses of Python's garbage collector, in a process with very many objects.
+
+A full collection goes over all objects, for 0.3 s if they are a million, and no thread runs meanwhile. One request with
+very many entries is enough to cause it. Therefore the survivors of a full collection are frozen: the next one goes over
+younger objects only.
+"""
+
+import gc
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+_THAW_S: Final = 3600.0
+"""After this time, and when the frozen objects have doubled, a full collection goes over them, too: some have become
+garbage, for example closed connections."""
+_FEWEST_OBJECTS: Final = 1_000_000
+"""Limit of the frozen objects until then, if there are few: about 100 MB."""
+
+
+class FrozenSurvivors:
+    """Freezes the survivors of full collections."""
+
+    def __init__(
+        self, monotonic: Callable[[], float] = time.monotonic, *, fewest_objects: int = _FEWEST_OBJECTS
+    ) -> None:
+        self._monotonic = monotonic
+        self._fewest_objects = fewest_objects
+        self._frozen = self._most = 0
+        self._is_whole = True
+        """Whether the collection goes over all objects."""
+        self._thaw_at = 0.0
+
+    def start(self) -> None:
+        """Freeze all objects now, and survivors from now on."""
+        gc.freeze()
+        self._begin(gc.get_freeze_count())
+        gc.callbacks.append(self._collecting)
+
+    def _begin(self, frozen: int) -> None:
+        self._frozen, self._most = frozen, max(2 * frozen, self._fewest_objects)
+        self._thaw_at = self._monotonic() + _THAW_S
+
+    def _collecting(self, phase: str, info: dict[str, Any]) -> None:
+        if info["generation"] < 2:
+            return
+        if phase == "start":
+            if self._frozen > self._most:
+                self._frozen = gc.get_freeze_count()  # without those that were freed
+            self._is_whole = self._frozen > self._most or self._monotonic() >= self._thaw_at
+            if self._is_whole:
+                gc.unfreeze()
+            return
+        survivors = len(gc.get_objects(generation=2))
+        gc.freeze()
+        if self._is_whole:
+            self._begin(survivors)
+        else:
+            self._frozen += survivors

@@ -1,0 +1,70 @@
+"""Full collections of garbage go over the objects that are younger than the last one."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from odradek.runtime.garbage import FrozenSurvivors
+
+
+class Item:
+    """An object that may be in a cycle."""
+
+    def __init__(self) -> None:
+        self.other: Item | None = None
+
+
+def _cycle() -> Item:
+    first, second = Item(), Item()
+    first.other, second.other = second, first
+    return first
+
+
+@pytest.fixture
+def now() -> Iterator[list[float]]:
+    time, callbacks = [0.0], tuple(gc.callbacks)
+    FrozenSurvivors(lambda: time[0], fewest_objects=0).start()
+    yield time
+    gc.callbacks[:] = callbacks
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
+def test_survivors_of_a_full_collection_are_frozen(now: list[float]) -> None:
+    del now
+    before = gc.get_freeze_count()
+    kept = [[number] for number in range(10_000)]
+    gc.collect()
+    assert gc.get_freeze_count() >= before + len(kept)
+    assert len(gc.get_objects(generation=2)) == 0
+
+
+def test_frozen_garbage_is_collected_after_an_hour(now: list[float]) -> None:
+    old, young = _cycle(), _cycle()
+    watched = weakref.ref(old)
+    gc.collect()
+    young = _cycle()
+    watched_young = weakref.ref(young)
+    del old, young
+    gc.collect()
+    assert watched() is not None
+    assert watched_young() is None
+    now[0] = 3600.0
+    gc.collect()
+    assert watched() is None
+
+
+def test_frozen_garbage_is_collected_when_the_frozen_objects_have_doubled(now: list[float]) -> None:
+    del now
+    old = _cycle()
+    watched = weakref.ref(old)
+    gc.collect()
+    del old
+    kept = [[number] for number in range(2 * gc.get_freeze_count())]
+    gc.collect()
+    gc.collect()
+    assert watched() is None
+    assert kept

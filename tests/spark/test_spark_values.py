@@ -91,6 +91,45 @@ def test_a_number_beyond_its_type_is_named_with_its_field():
     ]
 
 
+@pytest.mark.parametrize(
+    ("kind", "logical", "number", "stored"),
+    [
+        ("int", "date", 2_932_897, 2_932_897),
+        ("int", "date", -719_163, -719_163),
+        ("long", "timestamp-millis", 253_402_300_800_000, 253_402_300_800_000_000),
+        ("long", "timestamp-micros", 2**63 - 1, 2**63 - 1),
+        ("long", "timestamp-micros", -(2**62), -(2**62)),
+        ("long", "local-timestamp-millis", 253_402_300_800_000, 253_402_300_800_000_000),
+        ("long", "local-timestamp-micros", 2**62, 2**62),
+        ("long", "timestamp-millis", 2**63 - 1, "field a is not timestamp[us, tz=UTC]: "),
+    ],
+)
+def test_a_time_for_which_python_has_no_date_is_exact(kind: str, logical: str, number: int, stored: int | str):
+    field = {"name": "a", "type": {"type": kind, "logicalType": logical}}
+    schema = {"type": "record", "name": "R", "fields": [field]}
+    bare = {"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]}
+    values = pa.array([avro(bare, {"a": number}), avro(bare, {"a": 0})])
+    (array,) = decode_arrays(iter([values]), AvroDecoder(schema=json.dumps(schema)))
+    if isinstance(stored, str):
+        assert array.field("reason")[0].as_py().startswith(stored)
+    else:
+        found = array.field("value").field("a")
+        assert found.cast(pa.int32() if kind == "int" else pa.int64()).to_pylist() == [stored, 0]
+
+
+@pytest.mark.parametrize(("number", "said"), [(1250, None), (123456, "precision 6"), (-123456, "precision 6")])
+def test_a_decimal_beyond_its_precision_is_no_row(number: int, said: str | None):
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]}
+    value = bytes([6]) + number.to_bytes(3, "big", signed=True)
+    (found,) = rows(AvroDecoder(schema=json.dumps(schema)), value)
+    if said is None:
+        assert found == {"a": decimal.Decimal("12.50")}
+    else:
+        assert found.startswith("field a is not decimal128(4, 2): ")
+        assert said in found
+
+
 def test_bytes_that_are_no_avro_record_have_a_reason():
     decoder, good = AvroDecoder(schema=json.dumps(AVRO)), avro(AVRO, ORDER)
     no_record = "the value is not a record of the Avro schema: "
@@ -237,6 +276,8 @@ def test_a_message_that_spark_cannot_have_is_refused():
         _ = decoder("shop.Ordre").fields
     with pytest.raises(ConfigurationError, match=r"message shop\.Node is inside of itself"):
         _ = decoder("shop.Node").fields
+    decoder("shop.Node").check()
+    assert decoder("shop.Node")(b"\x0a\x02\x0a\x00") == {"next": {"next": {}}}
     with pytest.raises(ConfigurationError, match="make it by protoc --include_imports"):
         _ = ProtobufDecoder(descriptors=b"\xff\xff", message="shop.Order").fields
     without_imports = descriptor_pb2.FileDescriptorSet(file=descriptors().file[1:]).SerializeToString()

@@ -98,7 +98,7 @@ def _decoder(stream: Stream) -> Decoder:
         content = Path(str(stream.schema)).read_bytes()
         if stream.format == "protobuf":
             return ProtobufDecoder(descriptors=content, message=str(stream.message), framing=stream.framing)
-        return AvroDecoder(schema=content.decode(), framing=stream.framing)
+        return AvroDecoder(schema=content.decode("utf-8-sig"), framing=stream.framing)
     except OSError as error:
         raise ConfigurationError(f"{stream.schema}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -77,7 +77,7 @@ def shower(name: str, schema: str | None, *, option: str) -> Show:
         what = "FILE:MESSAGE, a descriptor file of protoc" if "protobuf" in name else "FILE, an .avsc file"
         raise click.UsageError(f"--{option}-format {name} needs --{option}-schema {what}")
     decode = _decoder(name, schema)
-    return partial(_show, name, lambda data: msgspec.json.encode(decode(data)))
+    return partial(_show, name, lambda data: msgspec.json.encode(decode(data), enc_hook=str))
 
 
 def _show(name: str, convert: Callable[[bytes], bytes], data: bytes | None) -> Shown:
@@ -102,13 +102,13 @@ def _decoder(name: str, schema: str) -> Callable[[bytes], object]:
     framing = "confluent" if name.startswith("confluent-") else None
     decoder: Decoder
     if name.endswith("avro"):
-        decoder = AvroDecoder(schema=_read(schema).decode(errors="replace"), framing=framing)
+        decoder = AvroDecoder(schema=_read(schema).decode("utf-8-sig", errors="replace"), framing=framing)
     else:
         path, colon, message = schema.rpartition(":")
         if not colon:
             raise click.BadParameter(f"{schema!r} is not FILE:MESSAGE, such as orders.desc:shop.Order")
         decoder = ProtobufDecoder(descriptors=_read(path), message=message, framing=framing)
-    _ = decoder.fields  # raises for a wrong schema now, not for each record
+    decoder.check()
     return decoder
 
 

@@ -2,16 +2,19 @@
 
     boolean, int, long, float, double, string, bytes      the same
     enum → string     fixed → binary     array, map, record → array, map, struct
-    a union of one type and null → that type; other unions are refused
+    a union of one type and null → that type
     date, timestamp-millis/-micros, local-timestamp-millis/-micros, decimal → date, timestamps, decimal
     other logical types → the type that they annotate
 
-A value is one record in Avro's binary encoding, without a container file's header.
+A value is one record in Avro's binary encoding, without a container file's header. Spark has no type for other unions,
+recursive records, and values that are no records; `odradek consume` shows them.
 """
 
+import datetime
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from functools import lru_cache
 from typing import Any, Final
 
@@ -40,6 +43,15 @@ _LOGICAL: Final = {
 }
 _MOST_DIGITS: Final = 38
 """Digits of Spark's decimal."""
+_EXACT: Final = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
+_EPOCH: Final = datetime.datetime(1970, 1, 1)
+_EPOCH_DAY: Final = _EPOCH.toordinal()
+_CYCLE_YEARS: Final = 400
+_CYCLE_DAYS: Final = 146_097
+"""After so many days, the calendar repeats."""
+_DAY_US: Final = 86_400_000_000
+_OWN: Final = "odradek-"
+"""The prefix of logical types that are read here: fastavro rounds decimals, and has no time after the year 9999."""
 
 
 class AvroDecoder(Struct, frozen=True, kw_only=True):
@@ -51,15 +63,19 @@ class AvroDecoder(Struct, frozen=True, kw_only=True):
     @property
     def fields(self) -> pa.StructType:
         """The fields of the record. Raise `ConfigurationError` for a schema that is invalid or unsupported."""
-        return _compiled(self.schema)[1]
+        self.check()
+        return _fields(self.schema)
 
-    def __call__(self, value: bytes) -> dict[str, Any]:
+    def check(self) -> None:
+        """Raise `ConfigurationError` for a schema that is invalid."""
+        _compiled(self.schema)
+
+    def __call__(self, value: bytes) -> Any:
         """Return the fields of one record. Raise `ValueError` if `value` is not exactly one record of the schema."""
-        from fastavro import schemaless_reader
-
+        schema, read = _compiled(self.schema)
         body = io.BytesIO(without_framing(value, self.framing))
         try:
-            found: dict[str, Any] = schemaless_reader(body, _compiled(self.schema)[0], None)
+            found = read(body, schema, None)
         except Exception as error:
             # Other bytes make the library fail in many ways: EOFError, IndexError, OverflowError, …
             raise ValueError(f"the value is not a record of the Avro schema: {type(error).__name__}") from None
@@ -69,33 +85,104 @@ class AvroDecoder(Struct, frozen=True, kw_only=True):
 
 
 @lru_cache(maxsize=16)
-def _compiled(text: str) -> tuple[Any, pa.StructType]:
-    """Return fastavro's schema and the Arrow type."""
+def _compiled(text: str) -> tuple[Any, Callable[..., Any]]:
+    """Return fastavro's schema, and its function that reads a value."""
     with packages_of("avro", "Avro values"):
-        from fastavro import parse_schema
+        from fastavro import _read_py, parse_schema, read
         from fastavro.schema import SchemaParseException, UnknownType
     try:
-        schema = _without_other_logical_types(json.loads(text))
-        parsed, kind = parse_schema(schema), _ArrowTypes().of(schema, ())
+        schema = json.loads(text)
+        parse_schema(schema)
+        parsed = parse_schema(_with_own_logical_types(schema))
+        try:
+            _fields(text)
+            reader = read
+        except ConfigurationError:
+            reader = _read_py  # a recursive record could overflow the stack of C
     except json.JSONDecodeError as error:
         raise ConfigurationError(f"the Avro schema is not JSON: {error}") from None
-    except (SchemaParseException, UnknownType, AttributeError, KeyError, TypeError, ValueError) as error:
+    except (
+        SchemaParseException, UnknownType, AttributeError, KeyError, TypeError, ValueError, RecursionError
+    ) as error:  # fmt: skip
         raise ConfigurationError(f"the Avro schema is wrong: {type(error).__name__}: {error}") from None
+    reader.LOGICAL_READERS.update(_READERS)
+    return parsed, reader.schemaless_reader
+
+
+@lru_cache(maxsize=16)
+def _fields(text: str) -> pa.StructType:
+    """Return the Arrow type of a schema that fastavro has parsed. Raise `ConfigurationError` if Spark has none."""
+    kind = _ArrowTypes().of(json.loads(text), ())
     if not isinstance(kind, pa.StructType) or not kind.num_fields:
         raise ConfigurationError(f"the Avro schema describes {kind}: a stream needs a record with fields")
-    return parsed, kind
+    return kind
 
 
-def _without_other_logical_types(schema: Any) -> Any:
-    """Return the schema without the logical types that fastavro would turn into objects that Arrow does not take."""
+def _with_own_logical_types(schema: Any) -> Any:
+    """Return the schema with `_OWN` before the logical types that are read here, and without others."""
     if isinstance(schema, list):
-        return [_without_other_logical_types(each) for each in schema]
+        return [_with_own_logical_types(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    logical = schema.get("logicalType")
-    kept = schema if logical in {*_LOGICAL, "decimal"} else {k: v for k, v in schema.items() if k != "logicalType"}
     nested = ("type", "items", "values", "fields")
-    return {key: _without_other_logical_types(value) if key in nested else value for key, value in kept.items()}
+    made = {key: _with_own_logical_types(value) if key in nested else value for key, value in schema.items()}
+    logical = made.pop("logicalType", None)
+    return made | {"logicalType": f"{_OWN}{logical}"} if logical in {*_LOGICAL, "decimal"} else made
+
+
+class _Beyond(int):
+    """Days or microseconds since 1970 for which Python has no date: Arrow takes the number, JSON the text."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _date(days: int, *_: object) -> Any:
+    try:
+        return datetime.date.fromordinal(days + _EPOCH_DAY)
+    except (ValueError, OverflowError):
+        found = _Beyond(days)
+        found.text = _day_text(days)
+        return found
+
+
+def _timestamps(unit_us: int, zone: datetime.tzinfo | None) -> Callable[..., Any]:
+    def timestamp(number: int, *_: object) -> Any:
+        try:
+            return (_EPOCH + datetime.timedelta(microseconds=number * unit_us)).replace(tzinfo=zone)
+        except OverflowError:
+            found = _Beyond(number * unit_us)
+            days, rest_us = divmod(found, _DAY_US)
+            time = (_EPOCH + datetime.timedelta(microseconds=rest_us)).time()
+            found.text = f"{_day_text(days)}T{time}{'' if zone is None else 'Z'}"
+            return found
+
+    return timestamp
+
+
+def _day_text(days: int) -> str:
+    """Return a day in the form of java.time, with a sign before years of more than four digits."""
+    cycles, day = divmod(days + _EPOCH_DAY - 1, _CYCLE_DAYS)
+    date = datetime.date.fromordinal(day + 1)
+    year = date.year + cycles * _CYCLE_YEARS
+    return f"{'+' if year > datetime.MAXYEAR else '-' if year < 0 else ''}{abs(year):04}{date:-%m-%d}"
+
+
+def _decimal(data: bytes, schema: Mapping[str, Any], *_: object) -> Decimal:
+    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-schema.get("scale", 0), _EXACT)
+
+
+_READERS: Final = {
+    f"int-{_OWN}date": _date,
+    f"long-{_OWN}timestamp-millis": _timestamps(1000, datetime.UTC),
+    f"long-{_OWN}timestamp-micros": _timestamps(1, datetime.UTC),
+    f"long-{_OWN}local-timestamp-millis": _timestamps(1000, None),
+    f"long-{_OWN}local-timestamp-micros": _timestamps(1, None),
+    f"bytes-{_OWN}decimal": _decimal,
+    f"fixed-{_OWN}decimal": _decimal,
+}
 
 
 class _ArrowTypes:

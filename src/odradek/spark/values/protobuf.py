@@ -36,7 +36,11 @@ class ProtobufDecoder(Struct, frozen=True, kw_only=True):
     @property
     def fields(self) -> pa.StructType:
         """The message's fields. Raise `ConfigurationError` if the message is missing or Spark lacks a field's type."""
-        return _compiled(self.descriptors, self.message)[1]
+        return _struct(_compiled(self.descriptors, self.message)[1], ())
+
+    def check(self) -> None:
+        """Raise `ConfigurationError` if the message is missing."""
+        _compiled(self.descriptors, self.message)
 
     def __call__(self, value: bytes) -> dict[str, Any]:
         """Return the fields of one message. Raise `ValueError` if `value` is not such a message."""
@@ -57,8 +61,8 @@ class ProtobufDecoder(Struct, frozen=True, kw_only=True):
 
 
 @lru_cache(maxsize=16)
-def _compiled(descriptors: bytes, name: str) -> tuple[Any, pa.StructType, _Reader]:
-    """Return the class of a message, its Arrow type, and a function from a message to its fields."""
+def _compiled(descriptors: bytes, name: str) -> tuple[Any, Any, _Reader]:
+    """Return the class of a message, its descriptor, and a function from a message to its fields."""
     with packages_of("protobuf", "Protobuf values"):
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
         from google.protobuf.message import DecodeError
@@ -76,8 +80,7 @@ def _compiled(descriptors: bytes, name: str) -> tuple[Any, pa.StructType, _Reade
     except KeyError:
         known = ", ".join(f"{file.package}.{each.name}".lstrip(".") for file in files for each in file.message_type)
         raise ConfigurationError(f"the descriptor file has no message {name}; there are {known or 'none'}") from None
-    kind = _struct(descriptor, ())
-    return message_factory.GetMessageClass(descriptor), kind, _reader(descriptor)
+    return message_factory.GetMessageClass(descriptor), descriptor, _reader(descriptor, {})
 
 
 def _struct(descriptor: Any, inside: tuple[str, ...]) -> pa.StructType:
@@ -118,11 +121,12 @@ def _is_map(field: Any) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
-def _reader(descriptor: Any) -> _Reader:
-    """Return a function from a message to a dict of its fields. The descriptor is read here, not for each message."""
-    fields = [
-        (field.name, field.has_presence and not field.is_repeated, _field_reader(field)) for field in descriptor.fields
-    ]
+def _reader(descriptor: Any, known: dict[str, _Reader]) -> _Reader:
+    """Return a function from a message to a dict of its fields. The descriptor is read here, not for each message.
+
+    `known` has the functions of messages by name, also of those around this one.
+    """
+    fields: list[tuple[str, bool, _Reader]] = []
 
     def read(message: Any) -> dict[str, Any]:
         return {
@@ -131,25 +135,31 @@ def _reader(descriptor: Any) -> _Reader:
             if not may_be_absent or message.HasField(name)
         }
 
-    return read
+    if descriptor.full_name not in known:
+        known[descriptor.full_name] = read
+        fields += [
+            (field.name, field.has_presence and not field.is_repeated, _field_reader(field, known))
+            for field in descriptor.fields
+        ]
+    return known[descriptor.full_name]
 
 
-def _field_reader(field: Any) -> _Reader:
+def _field_reader(field: Any, known: dict[str, _Reader]) -> _Reader:
     if _is_map(field):
-        value_of = _single_reader(field.message_type.fields_by_name["value"])
+        value_of = _single_reader(field.message_type.fields_by_name["value"], known)
         return lambda found: [(key, value_of(each)) for key, each in found.items()]
-    one = _single_reader(field)
+    one = _single_reader(field, known)
     return (lambda found: [one(each) for each in found]) if field.is_repeated else one
 
 
-def _single_reader(field: Any) -> _Reader:
+def _single_reader(field: Any, known: dict[str, _Reader]) -> _Reader:
     if field.enum_type is not None:
         names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
         return lambda number: names.get(number) or str(number)
     if field.message_type is None:
         return lambda value: value
     if field.message_type.full_name != _TIMESTAMP:
-        return _reader(field.message_type)
+        return _reader(field.message_type, known)
 
     def moment(value: Any) -> datetime.datetime:
         try:

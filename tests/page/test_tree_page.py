@@ -51,11 +51,11 @@ async def test_each_address_shows_one_node_and_its_children() -> None:
         assert trees.opened == [], "it is opened when it is asked for"
         assert 'href="/metadata?path=/brokers"' in (await visitor.get("/metadata")).text
         topics = (await visitor.get("/metadata?path=/brokers/topics")).text
-        assert "121 children" in topics
+        assert "121 nodes" in topics
         assert "Page 1 of 2" in topics
         assert "&lt;b&gt;" in topics
         assert "<b>" not in topics
-        assert "1 child" in (await visitor.get("/metadata?path=/brokers/topics&q=t-119")).text
+        assert "1 node" in (await visitor.get("/metadata?path=/brokers/topics&q=t-119")).text
         broker = (await visitor.get("/metadata?path=/brokers/ids/0")).text
         assert "Broker 0 is alive" in broker
         assert "It is reached at PLAINTEXT://h&lt;1&gt;:9092." in broker
@@ -66,7 +66,7 @@ async def test_each_address_shows_one_node_and_its_children() -> None:
         assert (await visitor.get("/metadata?path=../etc")).status == 400
         async with visitor.watching("/metadata?path=/brokers/topics&q=t-119") as parts:
             await writer.create("/brokers/topics/t-1199")
-            while "2 children" not in (await anext(parts))["html"]:
+            while "2 nodes" not in (await anext(parts))["html"]:
                 pass
         assert (len(trees.opened), trees.closed) == (1, 0), "one session serves all"
     assert trees.closed == 1

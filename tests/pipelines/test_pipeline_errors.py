@@ -135,3 +135,17 @@ def test_other_errors_name_no_key(job: AnyPipeline) -> None:
         failure = failure_of(PY4J, pipeline)
         assert not isinstance(failure, TomlKeyError)
         assert "No space left" in str(failure)
+
+
+@pytest.mark.parametrize(
+    "before", ["", 'Traceback (most recent call last):\n  File "x.py", line 1, in initialOffset\n']
+)
+def test_odradek_s_error_is_found_with_and_without_its_traceback(job: AnyPipeline, before: str) -> None:
+    details = (
+        "[STREAM_FAILED] Query terminated with exception: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when "
+        f"Python streaming data source perform initialOffset: {before}odradek.model.errors.ConfigurationError: "
+        "there is no topic 'a': create it first\n SQLSTATE: 38000"
+    )
+    failure = failure_of(details, job)
+    assert str(failure) == "streams.more.topics: there is no topic 'a': create it first"
+    assert is_final(details)

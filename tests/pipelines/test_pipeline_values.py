@@ -25,6 +25,12 @@ GOOD: list[tuple[bytes | None, tuple[int | None, str | None]]] = [
     (b'{"n":1,"n":2}', (2, None)),
     ('{"c":"ü"}'.encode(), (None, "ü")),
     (b'{"n":null,"c":"}]"}', (None, "}]")),
+    # Halves of surrogate pairs.
+    (rb'{"c":"?\ud800"}', (None, "?\ufffd")),
+    (rb'{"c":"\uDC00a\uDbFF\uD800"}', (None, "\ufffda\ufffd\ufffd")),
+    (rb'{"c":"\ud83d\ude00\ude00\ud83d\ud83d\uDE00"}', (None, "\U0001f600\ufffd\ufffd\U0001f600")),
+    (rb'{"c":"\\ud800\\\ud800\\\\udc00"}', (None, "\\ud800\\\ufffd\\\\udc00")),
+    (rb'{"c":"\\ud83d\ude00\\\ud83d\ude00"}', (None, "\\ud83d\ufffd\\\U0001f600")),
 ]
 
 BAD: list[tuple[bytes, str]] = [

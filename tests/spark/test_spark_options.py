@@ -3,6 +3,7 @@
 import pickle
 
 import pytest
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from odradek.model import ConfigurationError, OdradekError, TopicPartition
 from odradek.spark import settings
@@ -18,8 +19,17 @@ from odradek.spark.options import (
     parse_read_options,
     parse_write_options,
 )
+from odradek.spark.schema import HEADERS, check_sink_schema, check_source_schema
 from odradek.spark.settings import ScanSettings, SinkSettings, client_settings
 from odradek.spark.source import OdradekDataSource
+
+KINDS = {"BINARY": BinaryType(), "STRING": StringType(), "INT": IntegerType(), "BIGINT": LongType(), "HEADERS": HEADERS}
+
+
+def columns(text: str) -> StructType:
+    """Return the columns of `NAME TYPE, …`."""
+    pairs = (each.split() for each in text.split(","))
+    return StructType([StructField(name, KINDS[kind]) for name, kind in pairs])
 
 
 def read(*, streaming: bool = False, **options: str) -> ReadOptions:
@@ -260,3 +270,35 @@ def test_no_text_of_options_has_a_password() -> None:
     keys = {"kafka.sasl.password": "geheim", "kafka.group.id": "g", "consumeMode": "group"}
     assert "geheim" not in repr(read(streaming=True, **keys))
     assert "geheim" not in repr(parse_write_options({"kafka.bootstrap.servers": "h:1", **keys}))
+
+
+@pytest.mark.parametrize(
+    "schema", ["VALUE BINARY", "Offset BIGINT, timestamptype INT, tOPIC STRING", "hEADERS HEADERS"]
+)
+def test_a_schema_may_have_columns_in_any_case(schema: str) -> None:
+    check_source_schema(columns(schema), include_headers=True)
+
+
+@pytest.mark.parametrize(
+    ("schema", "sentence"),
+    [
+        ("value BINARY, value BINARY", "two columns are named value"),
+        ("value BINARY, offset BIGINT, VALUE BINARY", "two columns are named value"),
+        (
+            "VALUES BINARY",
+            "there is no column 'VALUES': there are key, value, topic, partition, offset, timestamp, timestampType",
+        ),
+        ("VALUE STRING", "the column VALUE is of type binary, not string"),
+        ("hEADERS HEADERS", "the column headers needs the option includeHeaders = true"),
+    ],
+)
+def test_a_wrong_schema_is_refused_before_a_task_starts(schema: str, sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        check_source_schema(columns(schema), include_headers=False)
+
+
+@pytest.mark.parametrize("schema", ["value STRING, value BINARY", "value STRING, key STRING, key STRING"])
+def test_rows_to_write_have_each_column_once(schema: str) -> None:
+    with pytest.raises(ConfigurationError, match="two columns are named "):
+        check_sink_schema(columns(schema), topic="t", include_timestamp=False)
+    check_sink_schema(columns("value STRING, x INT, x INT"), topic="t", include_timestamp=False)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from odradek.model import OdradekError
 from odradek.pipelines.config import AnyPipeline, MirrorPipeline, TomlKeyError
 
-_OUR_ERROR: Final = re.compile(r"^(?:[\w.]*\.)?odradek\.(?:[\w]+\.)*(\w+): (.+)$", re.MULTILINE)
+_OUR_ERROR: Final = re.compile(r"(?:^|: )(?:[\w.]*\.)?odradek\.(?:[\w]+\.)*(\w+): (.+)$", re.MULTILINE)
 _SQL_LINE: Final = re.compile(r"\bline (\d+),? pos \d+")
 _NO_PACKAGE: Final = re.compile(r"No module named '(odradek|pyspark_odradek|numba|pyarrow|numpy|kio|re2|uvloop)[.\w]*'")
 _NO_PYTHON: Final = re.compile(r'Cannot run program "([^"]+)"')

@@ -21,6 +21,11 @@ from odradek.spark.writing.dead_letters import Destination, without_dead_letters
 
 _END: Final = "__odradek_end"
 _NO_OBJECT: Final = "the value is not one JSON object"
+_ESCAPED: Final = r"(?<!\\)(?:\\\\){0,99}"
+"""Before a backslash: nothing, or backslashes that escape each other."""
+_HIGH, _LOW = (rf"\\u[dD][{digits}][0-9a-fA-F]{{2}}" for digits in ("89aAbB", "c-fC-F"))
+_LONE: Final = rf"({_ESCAPED})(?:{_HIGH}(?!{_LOW})|(?<!{_ESCAPED}{_HIGH}){_LOW})"
+"""Half of a surrogate pair, which is no character: Spark would read a question mark."""
 _MOST_FIELDS: Final = 100
 """The fields of which a reason may speak: each makes the query's plan larger."""
 _MOST_CHARACTERS: Final = 60
@@ -129,7 +134,11 @@ def _delimited(column: str) -> Any:
     """Return a column's text to parse: a JSON object with a list of the value and the end mark."""
     from pyspark.sql import functions as sql
 
-    return sql.concat(sql.lit('{"value":['), sql.col(column).cast("string"), sql.lit(f',{{"{_END}":true}}]}}'))
+    text = sql.col(column).cast("string")
+    may_have_surrogates = sql.contains(text, sql.lit("\\ud")) | sql.contains(text, sql.lit("\\uD"))
+    replaced = sql.regexp_replace(text, sql.lit(_LONE), sql.lit(r"$1\\ufffd"))
+    text = sql.when(may_have_surrogates, replaced).otherwise(text)
+    return sql.concat(sql.lit('{"value":['), text, sql.lit(f',{{"{_END}":true}}]}}'))
 
 
 def _delimited_schema(fields: list[Any]) -> Any:

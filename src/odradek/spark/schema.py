@@ -5,6 +5,7 @@ Two extensions: a read may select columns by a user-given schema (others are not
 to write are ignored.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from pyspark.sql.types import (
@@ -50,17 +51,20 @@ def source_schema(*, include_headers: bool) -> Any:
 
 
 def check_source_schema(schema: Any, *, include_headers: bool) -> None:
-    """Raise `ConfigurationError` unless `schema` has one or more columns of the source, in any order, all nullable."""
-    offered = {field.name: field.dataType for field in source_schema(include_headers=include_headers)}
+    """Raise `ConfigurationError` unless `schema` has columns of the source, once, nullable, in any order and case."""
+    source = source_schema(include_headers=include_headers)
+    offered = {field.name.lower(): field.dataType for field in source}
     if not schema.fields:
         raise ConfigurationError("the schema has no column")
+    _check_names(schema)
     for field in schema:
-        if field.name == "headers" and not include_headers:
+        name = field.name.lower()
+        if name == "headers" and not include_headers:
             raise ConfigurationError("the column headers needs the option includeHeaders = true")
-        if field.name not in offered:
-            raise ConfigurationError(f"there is no column {field.name!r}: there are {', '.join(offered)}")
-        if field.dataType != offered[field.name]:
-            wanted = offered[field.name].simpleString()
+        if name not in offered:
+            raise ConfigurationError(f"there is no column {field.name!r}: there are {', '.join(source.fieldNames())}")
+        if field.dataType != offered[name]:
+            wanted = offered[name].simpleString()
             raise ConfigurationError(
                 f"the column {field.name} is of type {wanted}, not {field.dataType.simpleString()}"
             )
@@ -70,6 +74,7 @@ def check_source_schema(schema: Any, *, include_headers: bool) -> None:
 
 def check_sink_schema(schema: Any, *, topic: str | None, include_timestamp: bool) -> None:
     """Raise `ConfigurationError` unless rows of `schema` can be written with the options of these names."""
+    _check_names([field for field in schema if field.name in _SINK])
     kinds = {field.name: field.dataType for field in schema}
     if "value" not in kinds:
         raise ConfigurationError("a row to write needs a column value")
@@ -87,6 +92,13 @@ def check_sink_schema(schema: Any, *, topic: str | None, include_timestamp: bool
                 HEADERS.simpleString() if name == "headers" else " or ".join(each().simpleString() for each in accepted)
             )
             raise ConfigurationError(f"the column {name} must be of type {wanted}, not {kind.simpleString()}")
+
+
+def _check_names(fields: Iterable[Any]) -> None:
+    """Raise `ConfigurationError` if two columns have one name, which has any case in Spark."""
+    names = [field.name.lower() for field in fields]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigurationError(f"two columns are named {twice}: name each once")
 
 
 def _is_headers(kind: Any) -> bool:

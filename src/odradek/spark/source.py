@@ -12,6 +12,7 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSource
 
 from odradek.model import ConfigurationError
+from odradek.spark.brief_errors import brief_errors
 from odradek.spark.options import check_read_options, parse_read_options, parse_write_options
 
 COMMITS: Final = "pyspark.sql.worker.python_streaming_sink_runner"
@@ -26,12 +27,14 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         """Return the format's name."""
         return "odradek"
 
+    @brief_errors()
     def schema(self) -> Any:
         """Return the columns of a read, and check its options: Spark calls this at `load()` unless it has a schema."""
         from odradek.spark.schema import source_schema
 
         return source_schema(include_headers=_read_options(self.options).include_headers)
 
+    @brief_errors()
     def reader(self, schema: Any) -> Any:
         """Return a batch reader."""
         from odradek.spark.reading.batch_reader import BatchReader
@@ -41,6 +44,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         check_source_schema(schema, include_headers=options.include_headers)
         return BatchReader(options, schema, _lookup(options))
 
+    @brief_errors()
     def streamReader(self, schema: Any) -> Any:  # noqa: N802
         """Return a micro-batch stream reader."""
         from odradek.runtime.parent_process import end_with_parent
@@ -58,6 +62,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
             return GroupStreamReader(options, schema, _lookup(options), member)
         return StreamReader(options, schema, _lookup(options))
 
+    @brief_errors()
     def writer(self, schema: Any, overwrite: bool) -> Any:  # noqa: FBT001
         """Return a batch writer. Raise `ConfigurationError` for mode `overwrite`."""
         if overwrite:
@@ -69,6 +74,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         check_sink_schema(schema, topic=options.topic, include_timestamp=options.include_timestamp)
         return BatchWriter(options)
 
+    @brief_errors()
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802, FBT001
         """Return a stream writer. It always appends; `overwrite` is Spark's word for the output mode `complete`."""
         del overwrite

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from odradek.spark.brief_errors import brief_errors
 from odradek.spark.options import Edge, GivenOffsets, ReadOptions
 from odradek.spark.reading.boundaries import edge_offsets, ending_offsets, find_partitions, starting_offsets
 from odradek.spark.reading.filters import Filters
@@ -41,6 +42,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self._filters = Filters()
         self.pushFilters = _PushFilters(self._filters)
 
+    @brief_errors()
     def partitions(self) -> Sequence[InputPartition]:
         """Return a Spark partition per task. Raise `OdradekError`, such as `DataLossError`."""
         lookup = self._open_lookup()

@@ -23,6 +23,7 @@ from odradek.clients.consumer import Consumer
 from odradek.clients.group_stream import Batch, ConsumerMember, GroupStream, Member, Offsets
 from odradek.model import TopicPartition
 from odradek.runtime import Clock, SystemClock
+from odradek.spark.brief_errors import brief_errors
 from odradek.spark.options import ReadOptions
 from odradek.spark.reading.boundaries import find_partitions, starting_offsets
 from odradek.spark.reading.lookup import Lookup
@@ -48,11 +49,13 @@ class GroupStreamReader(StreamReader):
         self._open_member = open_member
         self._stream: GroupStream | None = None
 
+    @brief_errors()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return an offset without partitions; the first trigger adds them. Raise `OdradekError` for missing topics."""
         find_partitions(self._lookup, self._options.strategy)
         return encode_offset(StreamOffset(offsets={}, is_initial=True))
 
+    @brief_errors()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Commit the batch that ended at `start`, take part in a rebalance, and return the end of the next batch.
 

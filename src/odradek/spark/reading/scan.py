@@ -21,6 +21,7 @@ from odradek.clients.offsets import EARLIEST, list_offsets
 from odradek.clients.reader import RangeReader
 from odradek.model import ErrorCode, KafkaError
 from odradek.runtime import system_runtime
+from odradek.spark.brief_errors import brief_errors
 from odradek.spark.options import ReadOptions
 from odradek.spark.reading.planning import DataLossError, OffsetRange
 from odradek.spark.reading.worker_clients import keep_imports_out_of_collections, lend_client
@@ -53,7 +54,7 @@ def scan(task: ScanTask) -> Iterator["pa.RecordBatch"]:
     options = task.options
     settings = _settings(options)
     run = loop_thread().run
-    with lend_client(settings, lambda: _connect(settings, task)) as cluster:
+    with brief_errors(), lend_client(settings, lambda: _connect(settings, task)) as cluster:
         batches = _batches(cluster, task)
         try:
             while (batch := run(lambda: anext(batches, None))) is not None:
@@ -87,7 +88,8 @@ def _decoded(buffers: Sequence[tuple[OffsetRange, memoryview]], columns: tuple[s
     # Imported here because numba and pyarrow are slow to import and the driver does not need them.
     from odradek.columns import PartitionBatches, RecordColumns, iterate_partitions
 
-    names = tuple("timestamp_type" if name == "timestampType" else name for name in columns)
+    # Spark's names have any case.
+    names = tuple("timestamp_type" if name.lower() == "timestamptype" else name.lower() for name in columns)
     sources = [
         PartitionBatches(buffer, range_.partition.topic, range_.partition.partition, range_.start, range_.end)
         for range_, buffer in buffers

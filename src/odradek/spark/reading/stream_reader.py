@@ -28,6 +28,7 @@ from pyspark.sql.streaming.datasource import (
 
 from odradek.model import OdradekError, TopicPartition
 from odradek.runtime import Clock, SystemClock
+from odradek.spark.brief_errors import brief_errors
 from odradek.spark.options import Edge, ReadOptions
 from odradek.spark.reading.boundaries import edge_offsets, find_partitions, starting_offsets
 from odradek.spark.reading.lookup import Lookup
@@ -71,12 +72,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._target: Offsets | None = None
         self._reported: Offsets | None = None
 
+    @brief_errors()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return the offsets where the query begins. Raise `OdradekError`, such as for a missing topic."""
         partitions = find_partitions(self._lookup, self._options.strategy)
         offsets = starting_offsets(self._lookup, self._options, partitions)
         return encode_offset(StreamOffset(offsets=offsets, is_initial=True))
 
+    @brief_errors()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Limit this run to the records that exist now."""
         self._target = self._latest()
@@ -86,6 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         limit = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
+    @brief_errors()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next batch, or `start` if nothing is new or less than `minOffsetsPerTrigger`.
 
@@ -114,6 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """Return the log end offsets that the last `latestOffset` found, for the query's progress reports."""
         return None if self._reported is None else encode_offset(StreamOffset(offsets=self._reported))
 
+    @brief_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return a Spark partition per task. Raise `DataLossError` if records are lost and `failOnDataLoss` is on."""
         until = decode_offset(end)

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from odradek.clients.blocking.loop_thread import loop_thread
 from odradek.clients.producer.transactions.prepared_transaction import PreparedTransaction
 from odradek.model import OdradekError
+from odradek.spark.brief_errors import brief_errors
 from odradek.spark.options import WriteOptions
 from odradek.spark.writing import committer
 from odradek.spark.writing.decision import WriteId
@@ -59,6 +60,7 @@ def write_task(
     return TaskCommitMessage(written, write_id, task)
 
 
+@brief_errors()
 def end_write(options: WriteOptions, messages: Messages, write_id: WriteId | None, *, committed: bool) -> None:
     """Commit or abort what the tasks have prepared; `None` is the message of a failed task."""
     if options.transactional_id_prefix is None:
@@ -81,6 +83,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         job = uuid.uuid4().hex
         self._write_id = WriteId(query=job, run=job, batch=0)
 
+    @brief_errors()
     def write(self, iterator: Iterator[Any]) -> TaskCommitMessage:
         """Write the rows of a task."""
         if self._options.transactional_id_prefix is None:
@@ -103,6 +106,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         self._options = options
         self._decided = decided
 
+    @brief_errors()
     def write(self, iterator: Iterator[Any]) -> TaskCommitMessage:
         """Write the rows of a task."""
         if self._options.transactional_id_prefix is None:

@@ -122,6 +122,7 @@ def plan(text: str, groups: Sequence[str] | None = ("g",)) -> list[tuple[int, st
 def test_a_plan_has_a_partition_a_line_with_or_without_its_group() -> None:
     assert plan("t,0,5\n\n t , 1 , 0 \r\n") == [(1, "g", "t", 0, 5), (3, "g", "t", 1, 0)]
     assert plan("g,t,0,5\nt,1,6") == [(1, "g", "t", 0, 5), (2, "g", "t", 1, 6)]
+    assert plan("\ufefft,0,5") == plan('"t","0","5"\r') == plan("t, 0, 5\n\n\n") == [(1, "g", "t", 0, 5)]
     assert plan('"a,b",t,0,5\ng,t,0,6', None) == [(1, "a,b", "t", 0, 5), (2, "g", "t", 0, 6)]
 
 

@@ -121,7 +121,7 @@ def read_plan(file: IO[bytes], groups: Sequence[str] | None) -> list[PlannedOffs
     """
     name = getattr(file, "name", "stdin")
     try:
-        text = file.read().decode()
+        text = file.read().decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigurationError(f"{name} is not UTF-8 text; {_LINE}") from None
     planned: dict[tuple[str, TopicPartition], PlannedOffset] = {}

@@ -36,7 +36,7 @@ SECURED: Final = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": "User:admin",
 }
-DECODED_AT_ONCE: Final = {ApiKey.PRODUCE, ApiKey.FETCH}
+DECODED_AT_ONCE: Final = {ApiKey.PRODUCE}
 WITHOUT_ENTRIES: Final = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.API_VERSIONS}
 WIDE: Final = [ApiKey(key) for key in apis() if key not in DECODED_AT_ONCE | WITHOUT_ENTRIES]
 
@@ -82,6 +82,8 @@ async def _wide_turns(world: World, api: ApiKey, monkeypatch: pytest.MonkeyPatch
     for version in (3, last) if api is ApiKey.ADD_PARTITIONS_TO_TXN else (last,):
         for path, message in wide_requests(api, version, ENTRIES):
             client = await world.client()
+            if api is ApiKey.FETCH:
+                client.act_as_broker(None)  # a follower's requests wait for no others
             body = encode_request(api, version, message)
             calls.most = 0
             client.send(api, body, version)
@@ -143,3 +145,42 @@ async def test_a_produce_request_to_very_many_partitions_is_answered_in_order(wo
     assert [each.partition for each in wide.partitions] == list(range(ENTRIES))
     assert [each.error_code for each in wide.partitions] == [0] + [ErrorCode.unknown_topic_or_partition] * (ENTRIES - 1)
     assert (wide.partitions[0].base_offset, after.partitions[0].base_offset) == (0, 1)
+
+
+@in_world(CONFIG)
+async def test_wide_fetches_that_wait_are_completed_in_turns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An append to one partition completes all fetches that wait for it; each of them reads all its partitions."""
+    writer, width = await world.client(), 300
+    await writer.create_topic(TOPIC, width)
+    readers = [await world.client() for _ in range(20)]
+    sessions = []
+    for reader in readers:
+        reader.send_fetch([(TOPIC, number, 0) for number in range(width)], session=(0, 0))
+        sessions.append((await reader.fetch_response()).session_id)
+    calls = Calls(monkeypatch)
+    for reader, session in zip(readers, sessions, strict=True):
+        reader.send_fetch([], session=(session, 1), max_wait_ms=60_000)
+    await world.pass_time(1)
+    await writer.produce(TOPIC, world.batch(b"a"), partition=7)
+    for reader in readers:
+        (topic,) = (await reader.fetch_response()).topics
+        assert [(each.partition, world.values(each.records)) for each in topic.partitions] == [(7, [b"a"])]
+    assert calls.most < MOST_CALLS // 2
+
+
+@in_world(CONFIG)
+async def test_a_wide_fetch_ends_with_its_connection_and_with_the_next_fetch_of_its_session(world: World) -> None:
+    width = 300
+    reader, other, left, writer = [await world.client() for _ in range(4)]
+    await writer.create_topic(TOPIC, width)
+    reader.send_fetch([(TOPIC, number, 0) for number in range(width)], session=(0, 0))
+    session = (await reader.fetch_response()).session_id
+    reader.send_fetch([], session=(session, 1), max_wait_ms=60_000)
+    left.send_fetch([(TOPIC, number, 0) for number in range(width)], max_wait_ms=60_000)
+    await world.pass_time(1)
+    other.send_fetch([], session=(session, 2), max_wait_ms=60_000)
+    left.close()
+    assert not (await reader.fetch_response()).topics, "it was overtaken"
+    await writer.produce(TOPIC, world.batch(b"a"), partition=7)
+    (topic,) = (await other.fetch_response()).topics
+    assert [each.partition for each in topic.partitions] == [7]

@@ -11,12 +11,12 @@ Versions: 4 isolation level, 5 log start offset, 7 sessions (KIP-227), 9 leader 
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
-from odradek.broker.cooperation import LARGE_BYTES
+from odradek.broker.cooperation import LARGE_BYTES, TURN, Steps, at_once, in_turns
 from odradek.broker.parts import (
     HasConfig,
     HasCounters,
@@ -93,42 +93,64 @@ _MOVED: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_le
 
 def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
     """Return the response, or a pending reply that waits for records."""
-    version = context.header.api_version
-    body = bytes(frame[context.header.body_offset :])
+    header = context.header
+    body = bytes(frame[header.body_offset :])
     meter = Meter(broker.config.most_request_entries)
-    request = decode_request(ApiKey.FETCH, version, body, meter=meter)
-    params = _fetch_params(broker, request, version)
+    decoding = partial(decode_request, ApiKey.FETCH, header.api_version, body, meter=meter)
+    if len(body) > LARGE_BYTES and not (header.proof and _is_proven(broker, context, body)):
+        opening = partial(_open, broker, context, body, meter)
+        return broker.dispatcher.answer_later(context, _serve_large(broker, context, meter, decoding, opening), meter)
+    request = decoding()
     try:
-        if _replica(request, version) >= 0 and not broker.proofs.admits(
-            context.header, body, listener=context.listener, host=context.client_host
-        ):
-            raise authorization_error(ResourceType.TOPIC)
-        if context.session.admission.may_refuse:
-            context.check_request(request)
-        epoch = optional(request, "session_epoch", FINAL_EPOCH)
-        if epoch == INITIAL_EPOCH and not _may_open_session(broker, context, request, params):
-            epoch = FINAL_EPOCH
-        fetched = broker.fetch_sessions.open(
-            optional(request, "session_id", 0),
-            epoch,
-            _wanted(request, version),
-            _forgotten(request, version),
-            uses_topic_ids=version >= TOPIC_IDS_FROM,
-            now=broker.runtime.clock.monotonic(),
-            most=broker.config.most_session_partitions if params.is_from_follower else MOST_PARTITIONS,
-        )
+        fetch = _open(broker, context, body, meter, request)
     except KafkaError as error:
-        if len(body) <= LARGE_BYTES:
-            return counted_refusal(broker.counters, context.header, request, error)
-        refusing = broker.dispatcher.worker.submit(
-            partial(counted_refusal, broker.counters, context.header, request, error)
-        )
-        return broker.dispatcher.answer_later(context, _result(refusing), meter)
-    return _Fetch(broker, context, request, fetched, meter, params).begin()
+        return counted_refusal(broker.counters, header, request, error)
+    return fetch.begin()
 
 
-async def _result(future: "asyncio.Future[Buffers]") -> Buffers:
-    return await future
+async def _serve_large(
+    broker: _Broker,
+    context: RequestContext,
+    meter: Meter,
+    decoding: Callable[[], Any],
+    opening: Callable[[Any], "_Fetch"],
+) -> Buffers:
+    def begin(request: Any) -> "_Fetch | asyncio.Future[Buffers]":
+        try:
+            return opening(request)
+        except KafkaError as error:
+            refusing = partial(counted_refusal, broker.counters, context.header, request, error)
+            return broker.dispatcher.worker.submit(refusing)
+
+    answer = await broker.dispatcher.handle_large(context, meter, decoding, begin)
+    return await answer.answer() if isinstance(answer, _Fetch) else answer
+
+
+def _is_proven(broker: HasProofs, context: RequestContext, body: bytes) -> bool:
+    return broker.proofs.admits(context.header, body, listener=context.listener, host=context.client_host)
+
+
+def _open(broker: _Broker, context: RequestContext, body: bytes, meter: Meter, request: Any) -> "_Fetch":
+    """Find the request's partitions. Raises `KafkaError` if the request as a whole is refused."""
+    version = context.header.api_version
+    params = _fetch_params(broker, request, version)
+    if params.is_from_follower and not _is_proven(broker, context, body):
+        raise authorization_error(ResourceType.TOPIC)
+    if context.session.admission.may_refuse:
+        context.check_request(request)
+    epoch = optional(request, "session_epoch", FINAL_EPOCH)
+    if epoch == INITIAL_EPOCH and not _may_open_session(broker, context, request, params):
+        epoch = FINAL_EPOCH
+    fetched = broker.fetch_sessions.open(
+        optional(request, "session_id", 0),
+        epoch,
+        _wanted(request, version),
+        _forgotten(request, version),
+        uses_topic_ids=version >= TOPIC_IDS_FROM,
+        now=broker.runtime.clock.monotonic(),
+        most=broker.config.most_session_partitions if params.is_from_follower else MOST_PARTITIONS,
+    )
+    return _Fetch(broker, context, request, fetched, meter, params)
 
 
 def _may_open_session(broker: HasImage, context: RequestContext, request: Any, params: FetchParams) -> bool:
@@ -139,6 +161,8 @@ def _may_open_session(broker: HasImage, context: RequestContext, request: Any, p
         return context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, quietly=True)
     by_id, ids = context.api_version >= TOPIC_IDS_FROM, broker.image.topic_names
     names = {ids.get(topic.topic_id, "") if by_id else topic.topic for topic in request.topics}
+    if len(names) > MOST_PARTITIONS:
+        return False
     return len(context.denied(AclOperation.READ, ResourceType.TOPIC, sorted(names), quietly=True)) < len(names)
 
 
@@ -165,8 +189,11 @@ def _forgotten(request: Any, version: int) -> Iterable[PartitionKey]:
             yield PartitionKey(key, number)
 
 
+_Results: TypeAlias = list[tuple[FetchTarget, FetchedPartition]]
+
+
 class _Fetch(PendingReply):
-    """One Fetch request, and its pending reply while it waits."""
+    """One Fetch request, and its pending reply while it waits. One of many partitions is read in turns (`answer`)."""
 
     def __init__(
         self,
@@ -181,13 +208,17 @@ class _Fetch(PendingReply):
         self._context = context
         self._request = request
         self._fetched = fetched
+        self._meter = meter
         self.decoded_bytes = decoded_bytes(meter)
         self._charge = None if params.is_from_follower else broker.quotas.begin_fetch(context)
         self._is_refused = False
         """Whether the principal may not fetch as a follower."""
-        self._denied: frozenset[str] = frozenset()
-        if context.session.admission.may_refuse:
-            params = self._authorize(params)
+        self._denied: frozenset[str] | None = None
+        """The topics that a consumer may not read; None before the first read."""
+        if params.is_from_follower and context.session.admission.may_refuse:
+            self._is_refused = not context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+            counts = params.counts_as_follower and not self._is_refused
+            params = params._replace(counts_as_follower=counts)
         if params.counts_as_follower:
             broker.fence.check()  # a follower's fetch offset may commit records, which are then acknowledged
         self._params = params
@@ -201,42 +232,69 @@ class _Fetch(PendingReply):
         if broker.preferred_read_replicas is not None and not params.is_from_follower and self._may_read_followers:
             self._client = ClientMetadata(request.rack_id, context.client_id, context.client_host, context.listener)
         self._missing_bytes = 0
-
-    def _authorize(self, params: FetchParams) -> FetchParams:
-        """Find the topics that a consumer may not read; refuse a follower without CLUSTER_ACTION on the cluster."""
-        context = self._context
-        if params.is_from_follower:
-            self._is_refused = not context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
-            return params._replace(counts_as_follower=params.counts_as_follower and not self._is_refused)
-        names = (self._known_name(key) for key in self._fetched.targets)
-        self._denied = context.denied(AclOperation.READ, ResourceType.TOPIC, names)
-        return params
+        self._is_overtaken = False
+        self._is_over: asyncio.Event | None = None
+        """Set when a fetch that is read in turns ceases to wait."""
 
     @property
     def _may_read_followers(self) -> bool:
         return self._context.api_version >= _FOLLOWERS_FROM and not self._params.is_from_follower
 
     def begin(self) -> Reply:
-        """Return the response if it has enough bytes or must not wait, else this pending reply."""
-        results, size, is_final = self._read()
+        """Return the response if it has enough bytes or must not wait, else a pending reply."""
+        if 2 * len(self._fetched.targets) > TURN and not self._params.is_from_follower:
+            return self._broker.dispatcher.answer_later(self._context, self.answer(), self._meter)
+        results = self._first_results(at_once(self._read()))
+        return self if results is None else self._response(results)()
+
+    async def answer(self) -> Buffers:
+        """Return the response when it has enough bytes, or must not wait any longer. Read in turns."""
+        try:
+            found = await self._read_in_turns()
+            results = self._first_results(found)
+            if results is None:
+                self._is_over = asyncio.Event()
+                if any(map(_has_advanced, found[0], self._partitions)):
+                    self._is_over.set()
+                await self._is_over.wait()
+                self._release()
+                results = [] if self._is_overtaken else (await self._read_in_turns(again=True))[0]
+        except asyncio.CancelledError:
+            self.abandon()
+            raise
+        response = self._response(results)
+        return await self._broker.dispatcher.worker.submit(response) if 2 * len(results) > TURN else response()
+
+    async def _read_in_turns(self, *, again: bool = False) -> tuple[_Results, int, bool]:
+        if self._params.is_from_follower:  # its offsets count only while the fence is open
+            return at_once(self._read(again=again))
+        async with self._broker.dispatcher.few_large:
+            return await in_turns(self._read(again=again))
+
+    def _first_results(self, found: tuple[_Results, int, bool]) -> _Results | None:
+        """Return the results of the first read, or None if the fetch now waits for more."""
+        results, size, is_final = found
         if self._params.counts_as_follower:  # the read after the wait must not count as a second fetch
             params = self._params._replace(counts_as_follower=False)
             self._reader = PartitionReader(params, self._broker.server.response_buffers.lend)
         missing = min(self._request.min_bytes, max(self._most_bytes, 1)) - size
         wait_ms = milliseconds(self._request.max_wait)
         if missing <= 0 or is_final or wait_ms <= 0 or not self._fetched.targets:
-            return self._encode(results)
+            return results
         self._missing_bytes = missing
-        for key in self._fetched.targets:
-            partition = self._partition(key)
+        try:
+            partitions = [self._partition(key) for key in self._fetched.targets]
+        except KafkaError:  # between turns, this broker has ceased to have one of them
+            return results
+        for partition in partitions:
             partition.add_delayed_fetch(self, self._params.isolation)
-            self._partitions.append(partition)
+        self._partitions = partitions
         if self._fetched.session is not None:
             self._fetched.session.waiting = self
         self._broker.purgatory.park(self, wait_ms)
         if self._charge is not None:
             self._charge.pause()
-        return self
+        return None
 
     # Waiting
 
@@ -248,23 +306,23 @@ class _Fetch(PendingReply):
 
     def interrupted(self) -> None:
         """Send the response now: enough bytes are available, or waiting is pointless, as after an election."""
-        self._release()
+        if self._is_over is None:
+            self._release()
         self.expire()
 
     def overtaken(self) -> None:
         """Send the response: the next fetch of its session has arrived. If incremental, it has no records."""
-        if self._fetched.incremental:
-            self._release()
-            self.complete(self._encode([]))
-        else:
-            self.interrupted()
+        self._is_overtaken = self._fetched.incremental
+        self.interrupted()
 
     def expire(self) -> None:
         """Complete with the records that are available."""
+        if self._is_over is not None:
+            self._is_over.set()
+            return
         self._unsubscribe()
-        if self._charge is not None:
-            self._charge.resume()
-        self.complete(self._encode(self._read(again=True)[0]))
+        results = [] if self._is_overtaken else at_once(self._read(again=True))[0]
+        self.complete(self._response(results)())
 
     def abandon(self) -> None:
         self._release()
@@ -278,6 +336,8 @@ class _Fetch(PendingReply):
         self._unsubscribe()
 
     def _unsubscribe(self) -> None:
+        if self._charge is not None and self._partitions:
+            self._charge.resume()
         if self._fetched.session is not None:
             self._fetched.session.waiting = None
         for partition in self._partitions:
@@ -286,13 +346,16 @@ class _Fetch(PendingReply):
 
     # Reading
 
-    def _read(self, *, again: bool = False) -> tuple[list[tuple[FetchTarget, FetchedPartition]], int, bool]:
+    def _read(self, *, again: bool = False) -> Steps[tuple[_Results, int, bool]]:
         """Read the partitions; return `([(target, result)], bytes of records, whether the response is final)`.
 
         A response with an error, a redirection, a divergence or all bytes that fit is final: it must not wait. A
         session's partitions without changes are skipped, by a consumer's fetch only `again`, after the wait. While
         unread responses exhaust the memory, a consumer's fetch finds no records and waits.
         """
+        if self._denied is None:
+            names = () if self._params.is_from_follower else map(self._known_name, self._fetched.targets)
+            self._denied = yield from self._context.denied_in_steps(AclOperation.READ, ResourceType.TOPIC, names)
         pressure = self._broker.server.memory_pressure
         room = self._most_bytes if self._params.is_from_follower else pressure.response_room()
         left, total, is_final = min(self._most_bytes, room), 0, False
@@ -300,7 +363,8 @@ class _Fetch(PendingReply):
         counts = self._params.counts_as_follower and not again
         may_skip = self._fetched.incremental and (again or counts)
         now_ms = int(self._broker.runtime.clock.monotonic() * 1000) if counts else None
-        for target in self._fetched.targets.values():
+        for target in tuple(self._fetched.targets.values()):
+            yield 2
             try:
                 partition, at_least_one = self._partition(target.key), total == 0 and room > 0
                 if may_skip and self._is_quiet(partition, target, now_ms):
@@ -360,7 +424,7 @@ class _Fetch(PendingReply):
         Raises `KafkaError` if it does neither, or the principal may not read.
         """
         topic = "" if self._is_refused else self._topic_name(key)
-        if self._is_refused or topic in self._denied:
+        if self._is_refused or (self._denied and topic in self._denied):
             raise authorization_error(ResourceType.TOPIC)
         partitions = self._broker.partitions
         find = partitions.replica if self._may_read_followers else partitions.leader
@@ -391,7 +455,8 @@ class _Fetch(PendingReply):
 
     # Responses
 
-    def _encode(self, results: list[tuple[FetchTarget, FetchedPartition]]) -> Buffers:
+    def _response(self, results: _Results) -> Callable[[], Buffers]:
+        """Return a function that encodes the response."""
         throttle_ms = 0
         if self._charge is not None:
             throttle_ms = self._charge.throttle_fetch(sum(len(result.records or b"") for _, result in results))
@@ -412,8 +477,9 @@ class _Fetch(PendingReply):
                 self._count(target.key, len(result.records))
                 if session is not None:
                     session.served(target.key)
-        version = self._context.api_version
-        pieces = encode_fetch_response(
+        version, header = self._context.api_version, self._context.header
+        encode = partial(
+            encode_fetch_response,
             version,
             [
                 FetchedTopic(None, topic, partitions)
@@ -425,7 +491,7 @@ class _Fetch(PendingReply):
             session_id=self._fetched.session_id if self._fetched.incremental or not throttle_ms else NO_SESSION,
             node_endpoints=self._endpoints(topics.values()) if version >= 16 else (),
         )
-        return gathered_frame(self._context.header, pieces)
+        return lambda: gathered_frame(header, encode())
 
     def _count(self, key: PartitionKey, size: int) -> None:
         if self._params.is_from_follower:
@@ -466,6 +532,12 @@ def _fetch_params(broker: HasImage, request: Any, version: int) -> FetchParams:
     registered = broker.image.brokers.get(replica)
     counts = registered is not None and (-1 in (epoch, registered.epoch) or epoch == registered.epoch)
     return FetchParams(replica, FetchIsolation.LOG_END, counts_as_follower=counts, broker_epoch=epoch)
+
+
+def _has_advanced(found: tuple[FetchTarget, FetchedPartition], partition: Partition | Follower) -> bool:
+    """Return whether a consumer can read more than between turns."""
+    offsets = found[1].high_watermark, found[1].last_stable_offset
+    return offsets != (partition.high_watermark, partition.last_stable_offset)
 
 
 def _has_changed(target: FetchTarget, result: FetchedPartition) -> bool:

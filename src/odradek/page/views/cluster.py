@@ -61,20 +61,10 @@ class BrokerRow(Struct, frozen=True, kw_only=True):
         return 1 - self.free_bytes / self.disk_bytes
 
 
-class WaitingGroup(Struct, frozen=True, kw_only=True):
-    """A group that rebalances, or that has lag and no members, in sentences; `address` is that of the group."""
+class GroupProblem(Problem, frozen=True, kw_only=True):
+    """A group that rebalances, or that has lag and no members; `address` is that of the group."""
 
-    sentence: str
-    advice: str
-    command: str
     address: str
-
-
-class WaitingGroups(Struct, frozen=True, kw_only=True):
-    """The first groups that rebalance or are not read, and the number of the others."""
-
-    groups: Sequence[WaitingGroup] = ()
-    more: int = 0
 
 
 class ClusterPage(Struct, frozen=True, kw_only=True):
@@ -86,8 +76,10 @@ class ClusterPage(Struct, frozen=True, kw_only=True):
     partitions: int
     problems: Sequence[Problem]
     brokers: Sequence[BrokerRow]
-    waiting: WaitingGroups | None = None
-    """None if the brokers do not list such groups."""
+    waiting: Sequence[GroupProblem] | None = None
+    """The first groups that rebalance or are not read; None if the brokers do not list them."""
+    more: int = 0
+    """The number of the other ones."""
     features: Sequence[str] = ()
     """The finalized features with their levels."""
     controller_epoch: int | None = None
@@ -98,14 +90,14 @@ async def cluster(asked: PageRequest) -> ClusterPage:
     """Return the state of the cluster now."""
     state = (await overview(asked)).state
     alive = [each.broker_id for each in state.cluster.brokers if not each.is_fenced]
-    waiting, versions, epoch = await asyncio.gather(
+    (waiting, more), versions, epoch = await asyncio.gather(
         _waiting(asked),
         asked.known(("versions", *alive), lambda admin: read_versions(admin, alive), _VERSIONS_S),
         asked.known("controller epoch", lambda _: _controller_epoch(asked.tree), 0.0),
     )
     page = cluster_page(state, versions or _UNKNOWN)
     problems = [*starmap(_silence, silent_brokers(asked, alive).items()), *page.problems]
-    return replace(page, waiting=waiting, problems=problems, controller_epoch=epoch)
+    return replace(page, waiting=waiting, more=more, problems=problems, controller_epoch=epoch)
 
 
 async def _controller_epoch(tree: Callable[[], Reader | None]) -> int | None:
@@ -124,27 +116,27 @@ def _silence(broker_id: int, seconds: int) -> Problem:
     )
 
 
-async def _waiting(asked: PageRequest) -> WaitingGroups | None:
-    """Return the groups to look at; None if the brokers do not list them in time, or without their states."""
+async def _waiting(asked: PageRequest) -> tuple[list[GroupProblem] | None, int]:
+    """Return the groups to look at and how many more there are; None if brokers do not list them with their states."""
     listed = await asked.known("groups", Admin.list_groups)
     if listed is None or not all(each.group_state for each in listed):
-        return None
+        return None, 0
     moving = [each.group_id for each in listed if each.group_state in _REBALANCING]
     empty = [each.group_id for each in listed if each.group_state == _EMPTY]
     chosen = moving[:_MOST_GROUPS] + empty[:_MOST_EMPTY]
     groups = await asked.known(("groups", *chosen), partial(read_groups, group_ids=chosen), _GROUPS_S)
     if groups is None:
-        return None
+        return None, 0
     unread = [each for each in groups if each.group_state == _EMPTY and each.lag]
     found = [each for each in groups if each.group_state in _REBALANCING] + unread[:_MOST_GROUPS]
     more = max(0, len(moving) - _MOST_GROUPS) + max(0, len(unread) - _MOST_GROUPS)
-    return WaitingGroups(groups=[_waiting_group(each) for each in found], more=more)
+    return [_group_problem(each) for each in found], more
 
 
-def _waiting_group(group: GroupDescription) -> WaitingGroup:
+def _group_problem(group: GroupDescription) -> GroupProblem:
     name, is_moving = group.group_id, group.group_state in _REBALANCING
     unread = "Nothing reads its records: start its consumers, or delete the group if it is not needed any more."
-    return WaitingGroup(
+    return GroupProblem(
         sentence=f"Group {name} {_REBALANCING[group.group_state]}."
         if is_moving
         else f"Group {name} has no members and a lag of {group.lag:,}.",

@@ -5,7 +5,7 @@ remembers the offsets before it.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
@@ -85,16 +85,6 @@ class ResetPage(Struct, frozen=True, kw_only=True):
     def shown(self) -> Sequence[ResetLine]:
         """The first lines."""
         return self.lines[:_MOST_LINES]
-
-
-class NamePage(Struct, frozen=True, kw_only=True):
-    """The data of a form that only has the name typed again."""
-
-    group_id: str
-    address: str
-    member: str = ""
-    name: str = ""
-    """The member's name."""
 
 
 async def reset_page(asked: PageRequest) -> ResetPage:
@@ -201,7 +191,7 @@ async def undo(asked: PageRequest) -> Done:
     return _done(group_id, f"The reset is undone: {len(kept.offsets):,} partitions have their offsets of before.")
 
 
-async def name_page(asked: PageRequest) -> NamePage:
+async def name_page(asked: PageRequest) -> Mapping[str, Any]:
     """Return the form that deletes a group or removes a member."""
     group_id = _group_id(asked)
     member, clients = asked.query.get("member", ""), dict[str, str]()
@@ -210,7 +200,12 @@ async def name_page(asked: PageRequest) -> NamePage:
     ):
         clients = {each.member_id: each.client_id for each in found.members}
     name = MemberNames(clients).text(member)
-    return NamePage(group_id=group_id, address=urlencode({"id": group_id}), member=member, name=name)
+    return {
+        "group_id": group_id,
+        "address": urlencode({"id": group_id}),
+        "member": member,
+        "name": name,
+    }
 
 
 async def delete(asked: PageRequest) -> Done:

@@ -22,14 +22,14 @@ from odradek.clients import Admin
 from odradek.clients.admin.descriptions import GroupDescription, GroupListing
 from odradek.clients.admin.group_waits import GroupWaits
 from odradek.lab.case import LabError
-from odradek.lab.group_watch import GroupWatch, SeenRebalance, is_moving
+from odradek.lab.group_watch import GroupWatch, is_moving
 from odradek.lab.pictures.charts import Chart
 from odradek.lab.pictures.drawing import draw, sparkline
 from odradek.lab.pictures.views import holdings_chart, timelines_chart
 from odradek.lab.replay import replay
 from odradek.lab.timeline import Timeline
 from odradek.model import ConfigurationError, KafkaError, OdradekError
-from odradek.page.lists import Listing, listing
+from odradek.page.lists import listing
 from odradek.page.overview import read_groups
 from odradek.page.readings import pause_s
 from odradek.page.sessions import Session
@@ -97,16 +97,7 @@ class GroupRow(Struct, frozen=True, kw_only=True):
         return None if self.group is None else self.group.lag
 
 
-class GroupsPage(Struct, frozen=True, kw_only=True):
-    """The data of the list."""
-
-    groups: Listing[Any]
-    known: int
-    types: Sequence[str]
-    states: Sequence[str]
-
-
-async def groups(asked: PageRequest) -> GroupsPage:
+async def groups(asked: PageRequest) -> Mapping[str, Any]:
     """Return the groups that the address asks for; only those of its page are described, unless sorted by lag."""
     known = await asked.latest("groups", Admin.list_groups)
     kind, state = asked.query.get("type", ""), asked.query.get("state", "")
@@ -130,12 +121,12 @@ async def groups(asked: PageRequest) -> GroupsPage:
     )
     if all(row.group is None for row in shown.rows):
         shown = replace(shown, rows=await _described(asked, shown.rows))
-    return GroupsPage(
-        groups=shown,
-        known=len(known),
-        types=sorted({each.group_type for each in known if each.group_type}),
-        states=sorted({each.group_state for each in known if each.group_state}),
-    )
+    return {
+        "groups": shown,
+        "known": len(known),
+        "types": sorted({each.group_type for each in known if each.group_type}),
+        "states": sorted({each.group_state for each in known if each.group_state}),
+    }
 
 
 async def _described(asked: PageRequest, rows: Sequence[GroupRow]) -> list[GroupRow]:
@@ -158,34 +149,6 @@ class TopicLag(Struct, frozen=True, kw_only=True):
     line: Markup
 
 
-class GroupPage(Struct, frozen=True, kw_only=True):
-    """The data of one group's page."""
-
-    group: GroupDescription
-    kind: str
-    lines: Sequence[str]
-    """Sentences on the wait of the group."""
-    waiting: Sequence[tuple[object, ...]]
-    seen: SeenRebalance | None
-    goes_on: bool
-    outcome: str
-    picture: Markup
-    last: str
-    unread: str | None
-    """The partitions that nobody reads."""
-    names: MemberNames
-    topics: Sequence[TopicLag]
-    since_ms: int
-    partitions: Listing[Any]
-    changes: Mapping[tuple[str, int], int]
-    undo_ms: int | None
-
-    @property
-    def address(self) -> str:
-        """The query of the group's addresses."""
-        return urlencode({"id": self.group.group_id})
-
-
 def group_id_of(asked: PageRequest) -> str:
     """Return the group of an address. Raises `ConfigurationError` without one."""
     group_id = asked.query.get("id", "")
@@ -199,7 +162,7 @@ async def named_group(asked: PageRequest) -> Response:
     return RedirectResponse(f"/group?{urlencode({'id': asked.path['name']})}" if asked.path["name"] else "/groups")
 
 
-async def group(asked: PageRequest) -> GroupPage:
+async def group(asked: PageRequest) -> Mapping[str, Any]:
     """Look at the group once."""
     admin, group_id = await asked.admin(), group_id_of(asked)
     watched = _watched(asked.session, group_id)
@@ -269,7 +232,7 @@ def names_of(group: GroupDescription | KafkaError, *records: _Record) -> MemberN
 
 def _group_page(
     asked: PageRequest, watched: _Watched, described: GroupDescription, waits: GroupWaits | None, now_ms: int
-) -> GroupPage:
+) -> Mapping[str, Any]:
     watch, seen, last = watched.watch, watched.watch.rebalance, watched.last
     names = names_of(described, *([] if last is None else [last]))
     outcome, timeline = "", None
@@ -292,28 +255,31 @@ def _group_page(
         text=lambda p: f"{p.topic}-{p.partition}",
         default="name",
     )
-    return GroupPage(
-        group=described,
-        kind="classic" if described.epoch is None else "consumer",
-        lines=[names.text(line) for line in _lines(described, waits)],
-        waiting=[] if waits is None else _waiting(waits, now_ms),
-        names=names,
-        seen=seen,
-        goes_on=watch.goes_on,
-        outcome=outcome,
-        picture=watched.picture,
-        last="" if last is None else names.text(rebalance_sentence(last)),
-        unread=assignment_text((p.topic, p.partition) for p in described.partitions if p.member_id is None),
-        topics=_topics(described, watch),
-        since_ms=first.at_ms,
-        partitions=partitions,
-        changes={
+    return {
+        "group": described,
+        "address": urlencode({"id": described.group_id}),
+        "kind": "classic" if described.epoch is None else "consumer",
+        # sentences on the wait of the group
+        "lines": [names.text(line) for line in _lines(described, waits)],
+        "waiting": [] if waits is None else _waiting(waits, now_ms),
+        "names": names,
+        "seen": seen,
+        "goes_on": watch.goes_on,
+        "outcome": outcome,
+        "picture": watched.picture,
+        "last": "" if last is None else names.text(rebalance_sentence(last)),
+        # the partitions that nobody reads
+        "unread": assignment_text((p.topic, p.partition) for p in described.partitions if p.member_id is None),
+        "topics": _topics(described, watch),
+        "since_ms": first.at_ms,
+        "partitions": partitions,
+        "changes": {
             (p.topic, p.partition): p.lag - first.partitions[p.topic, p.partition]  # type: ignore[index]
             for p in partitions.rows
             if p.lag is not None and (p.topic, p.partition) in first.partitions
         },
-        undo_ms=undo_of(asked.session, described.group_id),
-    )
+        "undo_ms": undo_of(asked.session, described.group_id),
+    }
 
 
 def _replay(group_id: str, records: Sequence[_Record]) -> Timeline:
@@ -373,19 +339,7 @@ def _named(timeline: Timeline, names: MemberNames) -> Timeline:
 # ---- members and history --------------------------------------------------------------------------------------------
 
 
-class MembersPage(Struct, frozen=True, kw_only=True):
-    """The data of the members' page, and the drawing of what those of the page hold."""
-
-    group: GroupDescription
-    names: MemberNames
-    members: Listing[Any]
-    address: str
-    picture: Markup
-    texts: Mapping[str, str | None]
-    lags: Mapping[str, int]
-
-
-async def members(asked: PageRequest) -> MembersPage:
+async def members(asked: PageRequest) -> Mapping[str, Any]:
     """Return the members that the address asks for."""
     described = await read_group(asked, group_id_of(asked))
     names = names_of(described)
@@ -407,30 +361,18 @@ async def members(asked: PageRequest) -> MembersPage:
         page_rows=_MEMBERS,
     )
     holdings = {names.text(m.member_id): m.assignment for m in shown.rows}
-    return MembersPage(
-        group=described,
-        names=names,
-        members=shown,
-        address=urlencode({"id": described.group_id}),
-        picture=_picture(holdings_chart("What these members hold", holdings)) if holdings else Markup(),
-        texts={m.member_id: assignment_text(m.assignment) for m in shown.rows},
-        lags=lags,
-    )
+    return {
+        "group": described,
+        "names": names,
+        "members": shown,
+        "address": urlencode({"id": described.group_id}),
+        "picture": _picture(holdings_chart("What these members hold", holdings)) if holdings else Markup(),
+        "texts": {m.member_id: assignment_text(m.assignment) for m in shown.rows},
+        "lags": lags,
+    }
 
 
-class HistoryPage(Struct, frozen=True, kw_only=True):
-    """The data of the history's page; the newest rebalance is first."""
-
-    group_id: str
-    address: str
-    rebalances: Sequence[Mapping[str, Any]]
-    waited: Sequence[str]
-    names: MemberNames
-    picture: Markup
-    missing: str
-
-
-async def history(asked: PageRequest) -> HistoryPage:
+async def history(asked: PageRequest) -> Mapping[str, Any]:
     """Return the last rebalances of the journal, with their picture."""
     admin, group_id = await asked.admin(), group_id_of(asked)
     found = await admin.rebalance_history(group_id, limit=asked.number("limit", _HISTORY, least=1, most=200))
@@ -441,15 +383,15 @@ async def history(asked: PageRequest) -> HistoryPage:
             picture = _picture(timelines_chart("The last rebalances", [_named(_replay(group_id, found), names)]))
         except LabError as error:
             missing = str(error)
-    return HistoryPage(
-        group_id=group_id,
-        address=urlencode({"id": group_id}),
-        rebalances=found[::-1],
-        waited=[names.text(waited_for(each) or slowest(each.get("revocations", {})) or "–") for each in found[::-1]],
-        names=names,
-        picture=picture,
-        missing=missing,
-    )
+    return {
+        "group_id": group_id,
+        "address": urlencode({"id": group_id}),
+        "rebalances": found[::-1],
+        "waited": [names.text(waited_for(each) or slowest(each.get("revocations", {})) or "–") for each in found[::-1]],
+        "names": names,
+        "picture": picture,
+        "missing": missing,
+    }
 
 
 VIEW = View(

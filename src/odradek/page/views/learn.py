@@ -1,9 +1,9 @@
 """The view to learn: lessons, and the generations of groups played side by side on the same clicks."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from markupsafe import Markup
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from odradek.lab.case import LabError
 from odradek.lab.costs import Generation
-from odradek.lab.lessons import LESSONS, SECTIONS, Lesson, Table, lesson_of
+from odradek.lab.lessons import LESSONS, SECTIONS, lesson_of
 from odradek.lab.pictures.drawing import draw
 from odradek.lab.pictures.views import timelines_chart
 from odradek.lab.player import Play, Script, Step, parse_script
@@ -46,56 +46,17 @@ class Lane(Struct, frozen=True, kw_only=True):
     """The readers of each partition over time."""
 
 
-class LearnPage(Struct, frozen=True, kw_only=True):
-    """The data of the view: the plays at one moment."""
-
-    script: Script
-    partitions: int
-    seed: int
-    at_ms: int
-    lanes: Sequence[Lane]
-    is_pending: bool
-    """Whether plays are still being made: then there are neither pictures nor a table of costs."""
-    clicks: Sequence[tuple[Click, str, str]]
-    """Each click of the script: itself, the address of its moment, and the address of the script without it."""
-    added: Sequence[tuple[Click, str]]
-    """The clicks that may be added now, with the address of the script that has each."""
-    first: str
-    previous: str
-    next: str
-    next_change: str
-    """The next moment in which a click is made, or other partitions are read."""
-    last: str
-
-
-class Lessons(Struct, frozen=True, kw_only=True):
-    """The list of lessons by section."""
-
-    sections: Sequence[tuple[str, Sequence[Lesson]]]
-
-
-class LessonPage(Struct, frozen=True, kw_only=True):
-    """One lesson with its pictures and the commands that compute the same."""
-
-    lesson: Lesson
-    section: str
-    pictures: Sequence[tuple[Markup, str]]
-    tables: Sequence[Table]
-    play: str
-    """The address of its play; empty if it has none."""
-    previous: Lesson | None
-    next: Lesson | None
-
-
-async def lessons(asked: PageRequest) -> Lessons:
+async def lessons(asked: PageRequest) -> Mapping[str, Any]:
     """Return all lessons."""
     await asked.plays.prepare()
-    return Lessons(
-        sections=[(title, [each for each in LESSONS if each.section == section]) for section, title in SECTIONS.items()]
-    )
+    return {
+        "sections": [
+            (title, [each for each in LESSONS if each.section == section]) for section, title in SECTIONS.items()
+        ],
+    }
 
 
-async def lesson(asked: PageRequest) -> LessonPage:
+async def lesson(asked: PageRequest) -> Mapping[str, Any]:
     """Return one lesson, computed. Raises `LabError` for an unknown one."""
     section = asked.path["section"]
     found = lesson_of(int(section) if section.isdecimal() and len(section) < 3 else 0, asked.path["key"])
@@ -103,18 +64,18 @@ async def lesson(asked: PageRequest) -> LessonPage:
     pictures = [(example.chart(), "") for example in found.placed]
     pictures += [(example.chart(), example.command) for example in found.assigned]
     played = found.played
-    return LessonPage(
-        lesson=found,
-        section=SECTIONS[found.section],
-        pictures=[(Markup(draw(chart, sheet=False)), command) for chart, command in pictures],
-        tables=[tabulated() for tabulated in found.tables],
-        play="" if played is None else _address(played.script, played.partitions, 0, played.at_ms),
-        previous=LESSONS[number - 1] if number else None,
-        next=LESSONS[number + 1] if number + 1 < len(LESSONS) else None,
-    )
+    return {
+        "lesson": found,
+        "section": SECTIONS[found.section],
+        "pictures": [(Markup(draw(chart, sheet=False)), command) for chart, command in pictures],
+        "tables": [tabulated() for tabulated in found.tables],
+        "play": "" if played is None else _address(played.script, played.partitions, 0, played.at_ms),
+        "previous": LESSONS[number - 1] if number else None,
+        "next": LESSONS[number + 1] if number + 1 < len(LESSONS) else None,
+    }
 
 
-async def playing(asked: PageRequest) -> LearnPage:
+async def playing(asked: PageRequest) -> Mapping[str, Any]:
     """Return the plays of the address's script, at its moment. Raises `LabError` for an invalid script."""
     script = parse_script(asked.query.get("script") or DEFAULT)
     partitions = asked.number("partitions", 6, least=1, most=MOST_PARTITIONS)
@@ -135,28 +96,31 @@ async def playing(asked: PageRequest) -> LearnPage:
             if (before.owners, before.unread) != (after.owners, after.unread):
                 changes.add(after.at_ms)
     later = sorted(each for each in changes if each > at_ms)
-    return LearnPage(
-        script=script,
-        partitions=partitions,
-        seed=seed,
-        at_ms=at_ms,
-        lanes=[_lane(generation, play, at_ms) for generation, play in zip(Generation, found, strict=True)],
-        is_pending=is_pending,
-        clicks=[
+    return {
+        "script": script,
+        "partitions": partitions,
+        "seed": seed,
+        "at_ms": at_ms,
+        "lanes": [_lane(generation, play, at_ms) for generation, play in zip(Generation, found, strict=True)],
+        "is_pending": is_pending,  # then there are neither pictures nor a table of costs
+        # each click, the address of its moment, and the address of the script without it
+        "clicks": [
             (click, at(click.at_ms), at(at_ms, Script(clicks=rest)) if (rest := _without(script, number)) else "")
             for number, click in enumerate(script.clicks)
         ],
-        added=[
+        # the clicks that may be added now, with the address of the script that has each
+        "added": [
             (click, at(at_ms, added))
             for click in _possible(script, at_ms, partitions)
             if (added := _with(script, click)) is not None
         ],
-        first=at(0) if at_ms else "",
-        previous=at(moments[now - 1]) if now else "",
-        next=at(moments[now + 1]) if now + 1 < len(moments) else "",
-        next_change=at(later[0]) if later else "",
-        last=at(script.end_ms) if at_ms < script.end_ms else "",
-    )
+        "first": at(0) if at_ms else "",
+        "previous": at(moments[now - 1]) if now else "",
+        "next": at(moments[now + 1]) if now + 1 < len(moments) else "",
+        # the next moment in which a click is made, or other partitions are read
+        "next_change": at(later[0]) if later else "",
+        "last": at(script.end_ms) if at_ms < script.end_ms else "",
+    }
 
 
 def _address(script: str, partitions: int, seed: int, at_ms: int) -> str:

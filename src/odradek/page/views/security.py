@@ -1,7 +1,7 @@
 """The views of security: ACLs and which of them decides, users, quotas; forms that change them."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from msgspec import Struct
@@ -84,16 +84,6 @@ class SecurityList(Struct, frozen=True, kw_only=True):
     refusal: str = ""
 
 
-class ExplainPage(Struct, frozen=True, kw_only=True):
-    """The decision on an action if the address names one, or why it is refused, and the choices of the form."""
-
-    explanation: Explanation | None = None
-    refusal: str = ""
-    unseen_keys: str = UNSEEN_KEYS
-    operations: tuple[str, ...] = OPERATIONS
-    types: tuple[str, ...] = TYPES
-
-
 class Choices(Struct, frozen=True, kw_only=True):
     """The choices of the forms that add."""
 
@@ -101,6 +91,14 @@ class Choices(Struct, frozen=True, kw_only=True):
     types: tuple[str, ...] = TYPES
     keys: tuple[str, ...] = (*USER_KEYS, *IP_KEYS)
     mechanisms: tuple[str, ...] = tuple(SCRAM_MECHANISMS.values())
+
+
+class ExplainPage(Choices, frozen=True, kw_only=True):
+    """The decision on an action if the address names one, or why it is refused, and the choices of the form."""
+
+    explanation: Explanation | None = None
+    refusal: str = ""
+    unseen_keys: str = UNSEEN_KEYS
 
 
 class Removal(Struct, frozen=True, kw_only=True):
@@ -111,15 +109,12 @@ class Removal(Struct, frozen=True, kw_only=True):
     typed: str
 
 
-P = TypeVar("P", SecurityList, ExplainPage)
-
-
 def _or_refusal(
-    data: Callable[[PageRequest], Awaitable[P]], page: Callable[..., P]
-) -> Callable[[PageRequest], Awaitable[P]]:
+    data: Callable[[PageRequest], Awaitable[Any]], page: Callable[..., Any] = SecurityList
+) -> Callable[[PageRequest], Awaitable[Any]]:
     """Wrap a data function: it returns a sentence if the cluster has no authorizer or refuses to show the data."""
 
-    async def asked_or_refused(asked: PageRequest) -> P:
+    async def asked_or_refused(asked: PageRequest) -> Any:
         try:
             return await data(asked)
         except KafkaError as error:
@@ -128,10 +123,6 @@ def _or_refusal(
             return page(refusal=_REFUSALS[error.code])
 
     return asked_or_refused
-
-
-def _listed(data: Callable[[PageRequest], Awaitable[SecurityList]]) -> Callable[[PageRequest], Awaitable[SecurityList]]:
-    return _or_refusal(data, SecurityList)
 
 
 async def acls(asked: PageRequest) -> SecurityList:
@@ -332,19 +323,9 @@ VIEW = View(
     title="Security",
     path="/security",
     pages=(
-        Page(path="/security", template="security_acls.html", data=_listed(acls), live=("rows",)),
-        Page(
-            path="/security/users",
-            template="security_users.html",
-            data=_listed(users),
-            live=("rows",),
-        ),
-        Page(
-            path="/security/quotas",
-            template="security_quotas.html",
-            data=_listed(quotas),
-            live=("rows",),
-        ),
+        Page(path="/security", template="security_acls.html", data=_or_refusal(acls), live=("rows",)),
+        Page(path="/security/users", template="security_users.html", data=_or_refusal(users), live=("rows",)),
+        Page(path="/security/quotas", template="security_quotas.html", data=_or_refusal(quotas), live=("rows",)),
         Page(path="/security/explain", template="security_explain.html", data=_or_refusal(explained, ExplainPage)),
         Page(path="/security/add-acl", template="security_add_acl.html", data=choices, operator=True),
         Page(path="/security/remove-acl", template="security_remove.html", data=chosen_acl, operator=True),

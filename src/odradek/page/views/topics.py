@@ -73,21 +73,6 @@ class GroupRow(Struct, frozen=True, kw_only=True):
     lag: int | None
 
 
-class TopicPage(Struct, frozen=True, kw_only=True):
-    """The data of the view of one topic."""
-
-    topic: TopicDescription
-    partitions: Listing[PartitionRow]
-    messages: int | None
-    written_ms: int | None
-    size_bytes: int | None
-    groups: Sequence[GroupRow] | None
-    """The greatest lag first; None if a coordinator does not answer in time."""
-    other_groups: int
-    """The groups that were not looked at."""
-    configs: Sequence[ConfigRow]
-
-
 async def topics(asked: PageRequest) -> Listing[TopicRow]:
     """Return the topics that the address asks for; internal ones with `internal=1`.
 
@@ -124,7 +109,7 @@ async def _counted(asked: PageRequest, rows: Sequence[TopicRow]) -> list[TopicRo
     return [replace(row, messages=m, written_ms=w) for row in rows for m, w in [counts.get(row.name, (None, None))]]
 
 
-async def topic(asked: PageRequest) -> TopicPage:
+async def topic(asked: PageRequest) -> Mapping[str, Any]:
     """Return one topic with its partitions. Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION."""
     admin, name = await asked.admin(), asked.path["topic"]
     found = (await admin.describe_topics([name]))[name]
@@ -153,16 +138,16 @@ async def topic(asked: PageRequest) -> TopicPage:
         "leader": lambda row: row.partition.leader,
     }
     messages, written_ms = counted(offsets, found)
-    return TopicPage(
-        topic=found,
-        partitions=listing(asked, rows, keys, text=lambda row: str(row.number), default="name"),
-        messages=messages,
-        written_ms=written_ms,
-        size_bytes=None if sizes is None else sum(row.size_bytes or 0 for row in rows),
-        groups=groups,
-        other_groups=other_groups,
-        configs=configs,
-    )
+    return {
+        "topic": found,
+        "partitions": listing(asked, rows, keys, text=lambda row: str(row.number), default="name"),
+        "messages": messages,
+        "written_ms": written_ms,
+        "size_bytes": None if sizes is None else sum(row.size_bytes or 0 for row in rows),
+        "groups": groups,
+        "other_groups": other_groups,
+        "configs": configs,
+    }
 
 
 async def _groups(asked: PageRequest, topic: str) -> tuple[list[GroupRow] | None, int]:

@@ -1,5 +1,6 @@
 """The view of the metadata tree: one node with its value in words, and its children. It changes nothing."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -7,7 +8,7 @@ from msgspec.structs import replace
 
 from odradek.metadata import paths
 from odradek.metadata.store import Node, NoNode
-from odradek.page.lists import Listing, listing
+from odradek.page.lists import listing
 from odradek.page.view import Page, PageRequest, View
 from odradek.presentation import node_texts
 
@@ -25,20 +26,7 @@ class ChildRow(Struct, frozen=True, kw_only=True):
         return "deleted" if self.node is None else node_texts.owner(self.node.owner)
 
 
-class TreePage(Struct, frozen=True, kw_only=True):
-    """The data of the view; `above` has the paths from the root to the node's parent."""
-
-    path: str
-    above: tuple[tuple[str, str], ...]
-    sentence: str
-    node: Node
-    owner: str
-    written_ms: int | None
-    value: str
-    children: Listing[Any]
-
-
-async def tree(asked: PageRequest) -> TreePage | None:
+async def tree(asked: PageRequest) -> Mapping[str, Any] | None:
     """Return the node at the address's `path`, by default the root; None if the page has no tree."""
     store = asked.tree()
     if store is None:
@@ -54,16 +42,16 @@ async def tree(asked: PageRequest) -> TreePage | None:
     children = listing(asked, rows, keys, text=lambda row: row.name, default="name")
     nodes = await store.get_many(row.path for row in children.rows)
     shown = [replace(row, node=each) for row, each in zip(children.rows, nodes, strict=True)]
-    return TreePage(
-        path=path,
-        above=_above(path),
-        sentence=node_texts.sentence(path, node.data),
-        node=node,
-        owner=node_texts.owner(node.owner),
-        written_ms=node_texts.written_ms(node.data),
-        value=node_texts.pretty_without_secrets(path, node.data),
-        children=replace(children, rows=shown),
-    )
+    return {
+        "path": path,
+        "above": _above(path),
+        "sentence": node_texts.sentence(path, node.data),
+        "node": node,
+        "owner": node_texts.owner(node.owner),
+        "written_ms": node_texts.written_ms(node.data),
+        "value": node_texts.pretty_without_secrets(path, node.data),
+        "children": replace(children, rows=shown),
+    }
 
 
 def _above(path: str) -> tuple[tuple[str, str], ...]:

@@ -66,22 +66,6 @@ class Wish(Struct, frozen=True, kw_only=True):
         return self.address(remove=rest if member in self.remove else (*rest, member))
 
 
-class WhatIfPage(Struct, frozen=True, kw_only=True):
-    """The data of the view."""
-
-    wish: Wish
-    current: str
-    """The group's strategy."""
-    notice: str
-    case: Case
-    members: Listing[str]
-    made: Transition
-    sentence: str
-    comparison: Comparison
-    picture: Markup
-    names: MemberNames
-
-
 async def choose(asked: PageRequest) -> Listing[GroupListing]:
     """Return the groups to choose from."""
     known = await (await asked.admin()).list_groups()
@@ -89,7 +73,7 @@ async def choose(asked: PageRequest) -> Listing[GroupListing]:
     return listing(asked, known, keys, text=lambda each: each.group_id, default="name")
 
 
-async def what_if(asked: PageRequest) -> WhatIfPage:
+async def what_if(asked: PageRequest) -> Mapping[str, Any]:
     """Return a group before and after the change. Raises `LabError` if it has no members, or for a wrong change."""
     wish = _wish(asked)
     case, current = await read_case(await asked.admin(), wish.group_id)
@@ -109,12 +93,12 @@ async def what_if(asked: PageRequest) -> WhatIfPage:
     if change != Change():
         stopped, members = len(made.stopping_partitions), len(made.stopping_members)
         sentence += f" {counted(stopped, 'partition')} of {counted(members, 'member')} will pause."
-    return WhatIfPage(
-        wish=wish,
-        current=current,
-        notice=notice,
-        case=case,
-        members=listing(
+    return {
+        "wish": wish,
+        "current": current,
+        "notice": notice,
+        "case": case,
+        "members": listing(
             asked,
             case.members,
             {"name": names.text, "partitions": lambda name: len(case.members[name].owned)},
@@ -122,12 +106,12 @@ async def what_if(asked: PageRequest) -> WhatIfPage:
             default="name",
             page_rows=_MEMBERS,
         ),
-        made=made,
-        sentence=sentence,
-        comparison=comparison,
-        picture=picture,
-        names=names,
-    )
+        "made": made,
+        "sentence": sentence,
+        "comparison": comparison,
+        "picture": picture,
+        "names": names,
+    }
 
 
 def _computed(case: Case, strategy: str, change: Change, names: MemberNames) -> tuple[Transition, Comparison, Markup]:

@@ -20,6 +20,7 @@ async def test_a_topic_is_created_and_deleted_in_dialogs(tab: Page, address: str
     await dialog.get_by_role("button", name="Create").click()
     await expect(tab.get_by_role("heading", name=f"Topic {name}")).to_be_visible()
     assert await tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    await tab.get_by_text("keys have Kafka's default").click()
     await tab.get_by_role("row", name="max.message.bytes").get_by_role("link", name="Change").click()
     await expect(dialog.get_by_label("Value")).to_have_value("1048588")
     await dialog.get_by_label("Value").fill("2097152")

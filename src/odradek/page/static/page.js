@@ -177,12 +177,16 @@ async function showDialog(link) {
   dialog.showModal();
 }
 
-document.addEventListener("click", (event) => {
-  const link = event.target.closest?.("a[data-dialog]");
-  if (!link || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey) return;
-  event.preventDefault();
-  showDialog(link).catch(() => { location.href = link.href; });
-});
+function onLink(selector, show) { // a plain click: others open tabs and windows
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.(selector);
+    if (!link || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    show(link).catch(() => { location.href = link.href; });
+  });
+}
+
+onLink("a[data-dialog]", showDialog);
 
 document.addEventListener("change", (event) => { // a filter's choices apply at once
   if (event.target.matches("form[method=get] select, form[method=get] input[type=checkbox]")) event.target.form.requestSubmit();
@@ -239,12 +243,7 @@ function startPlay() {
     button.textContent = "Pause";
     timer = setTimeout(step, 0);
   });
-  document.addEventListener("click", (event) => {
-    const link = event.target.closest?.("a[data-moment]");
-    if (!link || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey) return;
-    event.preventDefault();
-    showMoment(link.href).catch(() => { location.href = link.href; });
-  });
+  onLink("a[data-moment]", (link) => showMoment(link.href));
   document.addEventListener("keydown", (event) => {
     const rel = { ArrowLeft: "prev", ArrowRight: "next" }[event.key];
     if (!rel || event.altKey || event.target.closest?.("input, select, textarea, .drawing, .table")) return;

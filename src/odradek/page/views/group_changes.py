@@ -4,7 +4,7 @@ Each is a form that has the group's name typed again. A reset commits the offset
 remembers the offsets before it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
@@ -69,41 +69,25 @@ class ResetLine(Struct, frozen=True, kw_only=True):
         return 0 if self.committed is None else max(self.offset - self.committed, 0)
 
 
-class ResetPage(Struct, frozen=True, kw_only=True):
-    """The data of the form, and of its preview once it says where to."""
-
-    group_id: str
-    address: str
-    topics: Sequence[str]
-    goals: Mapping[str, str]
-    lines: Sequence[ResetLine]
-    refused: str
-    plan: str
-    """The offsets to commit, a line `TOPIC,PARTITION,OFFSET` for each partition."""
-
-    @property
-    def shown(self) -> Sequence[ResetLine]:
-        """The first lines."""
-        return self.lines[:_MOST_LINES]
-
-
-async def reset_page(asked: PageRequest) -> ResetPage:
+async def reset_page(asked: PageRequest) -> Mapping[str, Any]:
     """Return the form of a reset, with the preview of what its address asks for."""
-    group_id, admin = _group_id(asked), await asked.admin()
+    group_id, admin = group_id_of(asked), await asked.admin()
     found = (await admin.describe_groups([group_id]))[group_id]
     refused = refusal(group_id, found)
     if isinstance(found, KafkaError):
         raise found
     lines = await _preview(admin, found, asked) if asked.query.get("to") and refused is None else []
-    return ResetPage(
-        group_id=group_id,
-        address=urlencode({"id": group_id}),
-        topics=sorted({each.topic for each in found.partitions}),
-        goals=GOALS,
-        lines=lines,
-        refused="" if refused is None else str(refused),
-        plan="\n".join(f"{line.partition.topic},{line.partition.partition},{line.offset}" for line in lines),
-    )
+    return {
+        "group_id": group_id,
+        "address": urlencode({"id": group_id}),
+        "topics": sorted({each.topic for each in found.partitions}),
+        "goals": GOALS,
+        "lines": lines,
+        "shown": lines[:_MOST_LINES],
+        "refused": "" if refused is None else str(refused),
+        # the offsets to commit
+        "plan": "\n".join(f"{line.partition.topic},{line.partition.partition},{line.offset}" for line in lines),
+    }
 
 
 async def _preview(admin: Admin, group: GroupDescription, asked: PageRequest) -> list[ResetLine]:
@@ -178,7 +162,7 @@ def _planned(text: str) -> dict[TopicPartition, int]:
 
 async def undo(asked: PageRequest) -> Done:
     """Commit the offsets that the group had before this session's last reset."""
-    group_id, admin = _group_id(asked), await asked.admin()
+    group_id, admin = group_id_of(asked), await asked.admin()
     kept = _undos.get(asked.session, {}).get(group_id)
     if kept is None:
         raise ConfigurationError(f"this session has not reset the offsets of group {group_id}: nothing to undo")
@@ -193,7 +177,7 @@ async def undo(asked: PageRequest) -> Done:
 
 async def name_page(asked: PageRequest) -> Mapping[str, Any]:
     """Return the form that deletes a group or removes a member."""
-    group_id = _group_id(asked)
+    group_id = group_id_of(asked)
     member, clients = asked.query.get("member", ""), dict[str, str]()
     if member and isinstance(
         found := (await (await asked.admin()).describe_groups([group_id]))[group_id], GroupDescription
@@ -231,14 +215,18 @@ async def remove(asked: PageRequest) -> Done:
     raise ConfigurationError(f"group {group_id} has no member {member_id}: it has left already")
 
 
-def _group_id(asked: PageRequest) -> str:
-    return asked.query.get("id", "")
+def group_id_of(asked: PageRequest) -> str:
+    """Return the group of an address. Raises `ConfigurationError` without one."""
+    group_id = asked.query.get("id", "")
+    if not group_id:
+        raise ConfigurationError("the address names no group: it ends in ?id=GROUP")
+    return group_id
 
 
 def _confirmed(asked: PageRequest) -> str:
     """Return the group, if its name was typed again. Raises `ConfigurationError`."""
-    group_id = _group_id(asked)
-    if not group_id or asked.form.get("name", "").strip() != group_id:
+    group_id = group_id_of(asked)
+    if asked.form.get("name", "").strip() != group_id:
         raise ConfigurationError(f"nothing was changed: type the group's name, {group_id}, to confirm")
     return group_id
 

@@ -28,13 +28,13 @@ from odradek.lab.pictures.drawing import draw, sparkline
 from odradek.lab.pictures.views import holdings_chart, timelines_chart
 from odradek.lab.replay import replay
 from odradek.lab.timeline import Timeline
-from odradek.model import ConfigurationError, KafkaError, OdradekError
+from odradek.model import KafkaError, OdradekError
 from odradek.page.lists import listing
 from odradek.page.overview import read_groups
 from odradek.page.readings import pause_s
 from odradek.page.sessions import Session
 from odradek.page.view import Page, PageRequest, View
-from odradek.page.views.group_changes import ACTIONS, PAGES, undo_of
+from odradek.page.views.group_changes import ACTIONS, PAGES, group_id_of, undo_of
 from odradek.presentation.group_texts import (
     WAITING_STATES,
     assignment_text,
@@ -147,14 +147,6 @@ class TopicLag(Struct, frozen=True, kw_only=True):
     lag: int | None
     change: int | None
     line: Markup
-
-
-def group_id_of(asked: PageRequest) -> str:
-    """Return the group of an address. Raises `ConfigurationError` without one."""
-    group_id = asked.query.get("id", "")
-    if not group_id:
-        raise ConfigurationError("the address names no group: it ends in ?id=GROUP")
-    return group_id
 
 
 async def named_group(asked: PageRequest) -> Response:

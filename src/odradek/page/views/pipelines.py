@@ -1,37 +1,23 @@
 """The view of pipelines: what each of the files of `--pipelines` does now."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from msgspec import Struct
+from typing import Any
 
 from odradek.model import ConfigurationError, OdradekError
 from odradek.page.view import Page, PageRequest, View
 from odradek.runtime import Disk
 
-if TYPE_CHECKING:
-    from odradek.pipelines.status import Status
 
-
-class PipelinesPage(Struct, frozen=True, kw_only=True):
-    """The data of the view; `problems` are sentences on files that cannot be read."""
-
-    is_given: bool
-    """Whether the page has files to show."""
-    statuses: "Sequence[Status]" = ()
-    problems: Sequence[str] = ()
-
-
-async def pipelines(asked: PageRequest) -> PipelinesPage:
+async def pipelines(asked: PageRequest) -> Mapping[str, Any]:
     """Read the files and the state of their pipelines, in a thread."""
     if not asked.settings.pipelines:
-        return PipelinesPage(is_given=False)
+        return {"is_given": False, "problems": ()}
     return await asyncio.to_thread(_read, asked.runtime.disk, asked.settings.pipelines)
 
 
-def _read(disk: Disk, places: Sequence[Path]) -> PipelinesPage:
+def _read(disk: Disk, places: Sequence[Path]) -> Mapping[str, Any]:
     # Imported here, because most pages have no pipelines.
     from odradek.pipelines.config import load_file, toml_files
     from odradek.pipelines.status import read_status
@@ -48,9 +34,8 @@ def _read(disk: Disk, places: Sequence[Path]) -> PipelinesPage:
                 statuses.append(read_status(disk, load_file(file).pipeline))
             except (OSError, OdradekError) as error:
                 problems.append(str(error))
-    return PipelinesPage(
-        is_given=True, statuses=sorted(statuses, key=lambda each: (not each.active, each.name)), problems=problems
-    )
+    statuses.sort(key=lambda each: (not each.active, each.name))
+    return {"is_given": True, "statuses": statuses, "problems": problems}
 
 
 VIEW = View(

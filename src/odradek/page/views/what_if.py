@@ -24,7 +24,8 @@ from odradek.lab.what_if import Change, Transition
 from odradek.lab.what_if import what_if as compute
 from odradek.page.lists import Listing, listing
 from odradek.page.view import Page, PageRequest, View
-from odradek.page.views.groups import group_id_of, names_of, read_group
+from odradek.page.views.group_changes import group_id_of
+from odradek.page.views.groups import names_of, read_group
 from odradek.presentation.member_names import MemberNames
 from odradek.presentation.transition_texts import counted, transition_sentence
 

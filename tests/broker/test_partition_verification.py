@@ -7,11 +7,14 @@ from typing import Any, Final
 
 import pytest
 
+from odradek.broker.handlers import produce
+from odradek.broker.transactions import partition_verification
 from odradek.coordination import Producer, partition_for
 from odradek.groups.messages import FetchOffsetsRequest
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.names import TRANSACTIONS_TOPIC
 from odradek.protocol.api import ApiKey
+from odradek.protocol.messages.produce import decode_produce_request
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import World
 from tests.scenes import played
@@ -110,6 +113,28 @@ def test_a_partition_that_was_not_added_is_refused_until_it_is(seed: int, versio
             assert await client.write(partition, version=version) is ErrorCode[error]
 
     World(seed, CONFIG, brokers=2).run(scene)
+
+
+def test_a_request_is_decoded_once_if_its_verification_waits_for_nothing(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[object] = []
+
+    def decode(*args: Any, **options: Any) -> Any:
+        decoded.append(None)
+        return decode_produce_request(*args, **options)
+
+    async def scene(world: World) -> None:
+        client = await started(world, 1)
+        await client.add(0)
+        for module in (partition_verification, produce):
+            monkeypatch.setattr(module, "decode_produce_request", decode)
+        for times in (2, 1):
+            decoded.clear()
+            assert await client.write(0) is ErrorCode.none
+            assert len(decoded) == times
+
+    World(seed, CONFIG, brokers=1).run(scene)
 
 
 def test_produce_of_transaction_version_2_adds_its_partitions(seed: int) -> None:

@@ -1,24 +1,29 @@
 """No request makes its broker do more than a few entries' work before other tasks of the event loop may run."""
 
+import asyncio
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 from widest_requests import TOPIC, wide_requests
 
 from odradek.broker.serving.apis import apis
+from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.records import encode_batch
+from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.messages.message_codec import encode_request
 from odradek.protocol.messages.produce import ProduceTopic, encode_produce_request
+from odradek.protocol.primitives import Meter
 from odradek.testing.simulation import loop as virtual_loop
 from odradek.testing.simulation.simulation import InlineWorker
 from odradek.testing.wire_client import PRODUCE_VERSION, produce_body
 from odradek.testing.world import BATCH_MS, World
+from odradek.wire import NO_REPLY, Buffers
 from tests.scenes import in_world
 
 ENTRIES: Final = 4500
@@ -184,3 +189,26 @@ async def test_a_wide_fetch_ends_with_its_connection_and_with_the_next_fetch_of_
     await writer.produce(TOPIC, world.batch(b"a"), partition=7)
     (topic,) = (await other.fetch_response()).topics
     assert [each.partition for each in topic.partitions] == [7]
+
+
+@pytest.mark.parametrize(("api", "ends"), [(ApiKey.DESCRIBE_GROUPS, True), (ApiKey.CREATE_TOPICS, False)])
+@in_world(CONFIG)
+async def test_the_work_for_a_read_ends_with_its_connection(world: World, api: ApiKey, *, ends: bool) -> None:
+    """A change goes on: half of it may be made."""
+    has_ended = False
+
+    async def work() -> Buffers:
+        nonlocal has_ended
+        try:
+            await asyncio.sleep(1)
+        except asyncio.CancelledError:
+            has_ended = True
+            raise
+        return NO_REPLY
+
+    context = RequestContext(RequestHeader(api, 0, 1, "c", 0), cast("Any", None))
+    reply = world.broker.dispatcher.answer_later(context, work(), Meter(0))
+    await asyncio.sleep(0.5)
+    reply.abandon()
+    await asyncio.sleep(1)
+    assert (has_ended, reply.settled) == (ends, True)

@@ -1,6 +1,7 @@
 """`SimpleConsumer`: reading by offset, without a group, through everything that happens to leaders (M5, SPEC 5)."""
 
 import asyncio
+import errno
 import struct
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -18,6 +19,7 @@ from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.messages.fetch import FetchedPartition
 from odradek.testing import Simulation
 from odradek.testing.simulation.clock import EPOCH_MS
+from odradek.testing.simulation.simulation import InlineWorker
 from odradek.testing.world import World, until
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -410,5 +412,28 @@ def test_a_batch_of_far_too_many_bytes_is_an_error_with_the_offset_after_it(
             with pytest.raises(CorruptRecordsError) as caught:
                 await small.fetch(T0, 0)
             assert (caught.value.offset, caught.value.next_offset) == (0, 1)
+
+    simulation.run(main())
+
+
+def test_compressed_records_are_decoded_where_no_thread_can_be_started(
+    simulation: Simulation, broker: Any, answer_fetch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = encode_batch([(0, None, b"a", ())], codec=Codec.ZSTD)
+
+    def refuse(worker: InlineWorker, work: Callable[[], Any]) -> "asyncio.Future[Any]":
+        del worker, work
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future.set_exception(OSError(errno.EAGAIN, "the system starts no thread"))
+        return future
+
+    async def main() -> None:
+        broker.topics["t"] = {0: 0}
+        answers = [FetchedPartition(0, high_watermark=1, records=records)]
+        broker.answers[ApiKey.FETCH] = lambda request: answer_fetch(request, answers)
+        await broker.start()
+        async with SimpleConsumer("broker:9092", runtime=simulation.runtime("client")) as consumer:
+            monkeypatch.setattr(InlineWorker, "submit", refuse)
+            assert [each.value for each in (await consumer.fetch(T0, 0)).records] == [b"a"]
 
     simulation.run(main())

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar, Unpack
 
@@ -375,7 +375,8 @@ class SimpleConsumer:
             return self._decoded_buffers(partition, offset, answer, buffers, next_offset)
 
         if is_compressed or sum(map(len, buffers)) > _DECODED_AT_ONCE:
-            return await self._cluster.runtime.worker.submit(decode)
+            with suppress(OSError):  # no thread can be started
+                return await self._cluster.runtime.worker.submit(decode)
         return decode()
 
     def _decoded_buffers(

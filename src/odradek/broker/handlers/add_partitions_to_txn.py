@@ -62,7 +62,7 @@ async def _of_client(
         return dict.fromkeys(partitions, ErrorCode.transactional_id_authorization_failed)
     topics = {partition.topic for partition in partitions}
     write = AclOperation.WRITE
-    denied = await in_turns(context.denied_in_steps(write, ResourceType.TOPIC, sorted(topics)))
+    denied = await in_turns(context.denied(write, ResourceType.TOPIC, sorted(topics)))
     denied |= topics & INTERNAL_TOPICS
     refused = {each: ErrorCode.topic_authorization_failed for each in partitions if each.topic in denied}
     return await _add(broker, context, transactional_id, producer, partitions, refused)

@@ -5,7 +5,7 @@ Version 1: the type of each member, classic or consumer.
 
 from typing import Any, Final, Protocol
 
-from odradek.broker.cooperation import cooperatively
+from odradek.broker.cooperation import cooperatively, in_turns
 from odradek.broker.parts import HasGroups, HasImage
 from odradek.broker.serving.context import RequestContext
 from odradek.groups.consumer.member import Assignment, ConsumerGroupMember
@@ -34,7 +34,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
             continue
         if message.include_authorized_operations:
             operations = context.authorized_operations(ResourceType.GROUP, name)
-        if context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, _topics(broker.image, reply)):
+        if await in_turns(context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, _topics(broker.image, reply))):
             text = "The group has topics that the client may not describe."
             groups.append(_without_group(name, ErrorCode.topic_authorization_failed, text))
         else:

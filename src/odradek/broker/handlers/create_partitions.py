@@ -30,7 +30,7 @@ _STRICT_FROM: Final = 3
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per topic: INVALID_REQUEST if named twice, INVALID_PARTITIONS if the count is not larger."""
     named = Counter(topic.name for topic in message.topics)
-    denied = await in_turns(context.denied_in_steps(AclOperation.ALTER, ResourceType.TOPIC, named))
+    denied = await in_turns(context.denied(AclOperation.ALTER, ResourceType.TOPIC, named))
     wanted = []
     throttled: dict[str, KafkaError | None] = {}
     async for topic in cooperatively(message.topics, lambda each: 4 + len(each.assignments or ())):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
-from odradek.broker.cooperation import HEAVY, cooperatively, in_turns
+from odradek.broker.cooperation import HEAVY, at_once, cooperatively, in_turns
 from odradek.broker.parts import HasConfig, HasQuotas
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
@@ -39,8 +39,8 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
     names = [topic.name for topic in message.topics]
     create, describe = AclOperation.CREATE, AclOperation.DESCRIBE_CONFIGS
     to_check = () if may_create_all else names
-    denied = await in_turns(context.denied_in_steps(create, ResourceType.TOPIC, to_check))
-    hidden = await in_turns(context.denied_in_steps(describe, ResourceType.TOPIC, names, quietly=True))
+    denied = await in_turns(context.denied(create, ResourceType.TOPIC, to_check))
+    hidden = await in_turns(context.denied(describe, ResourceType.TOPIC, names, quietly=True))
     named = Counter(topic.name for topic in message.topics)
     wanted: list[NewTopic] = []
     errors: dict[str, KafkaError] = {}
@@ -119,8 +119,8 @@ def _result(
 ) -> dict[str, Any]:
     if creation.error is not None or creation.plan is None:
         error = creation.error or KafkaError(ErrorCode.unknown_server_error)
-        if isinstance(error, TopicCollisionError) and context.denied(
-            AclOperation.DESCRIBE, ResourceType.TOPIC, error.others, quietly=True
+        if isinstance(error, TopicCollisionError) and at_once(
+            context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, error.others, quietly=True)
         ):
             error = error.without_names()
         return {

@@ -5,6 +5,7 @@ When the response is sent, the deletion is committed.
 
 from typing import Any
 
+from odradek.broker.cooperation import in_turns
 from odradek.broker.parts import HasGroups
 from odradek.broker.serving.context import RequestContext
 from odradek.groups.messages import DeleteGroupRequest
@@ -14,7 +15,7 @@ from odradek.security import AclOperation, ResourceType
 
 async def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one error per group, for instance NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, NOT_COORDINATOR."""
-    denied = context.denied(AclOperation.DELETE, ResourceType.GROUP, message.groups_names)
+    denied = await in_turns(context.denied(AclOperation.DELETE, ResourceType.GROUP, message.groups_names))
     names = tuple(dict.fromkeys(message.groups_names))
     refused = KafkaError(ErrorCode.group_authorization_failed)
     requests = ((name, refused if name in denied else DeleteGroupRequest()) for name in names)

@@ -46,7 +46,7 @@ def _delete_all(
 ) -> Steps[tuple[list[dict[str, Any]], list[tuple[str, dict[str, Any]]]]]:
     """Advance the log start offsets; return the response's topics, and `(topic, result)` of each partition changed."""
     names = (topic.name for topic in message.topics)
-    denied = yield from context.denied_in_steps(AclOperation.DELETE, ResourceType.TOPIC, names)
+    denied = yield from context.denied(AclOperation.DELETE, ResourceType.TOPIC, names)
     topics = []
     waiting: list[tuple[str, dict[str, Any]]] = []
     is_changed = False

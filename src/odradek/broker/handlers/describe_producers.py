@@ -20,7 +20,7 @@ def handle(broker: HasPartitions, context: RequestContext, message: Any) -> Step
     wanted: dict[str, dict[int, None]] = {}
     for topic in message.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    denied = yield from context.denied_in_steps(AclOperation.READ, ResourceType.TOPIC, wanted)
+    denied = yield from context.denied(AclOperation.READ, ResourceType.TOPIC, wanted)
     topics = []
     for name, numbers in wanted.items():
         partitions = []

@@ -5,7 +5,7 @@ Partitions of topics that the client may not describe are left out.
 
 from typing import Any
 
-from odradek.broker.cooperation import cooperatively
+from odradek.broker.cooperation import cooperatively, in_turns
 from odradek.broker.parts import HasTransactions
 from odradek.broker.serving.context import RequestContext
 from odradek.model import KafkaError
@@ -41,7 +41,7 @@ async def _describe(broker: HasTransactions, context: RequestContext, transactio
             "topics": [],
         }
     topics = numbers_by_topic(found.partitions)
-    denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, topics, quietly=True)
+    denied = await in_turns(context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, topics, quietly=True))
     return {
         "transactional_id": transactional_id,
         "transaction_state": found.state.text,

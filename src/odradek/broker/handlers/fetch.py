@@ -163,7 +163,7 @@ def _may_open_session(broker: HasImage, context: RequestContext, request: Any, p
     names = {ids.get(topic.topic_id, "") if by_id else topic.topic for topic in request.topics}
     if len(names) > MOST_PARTITIONS:
         return False
-    return len(context.denied(AclOperation.READ, ResourceType.TOPIC, sorted(names), quietly=True)) < len(names)
+    return len(at_once(context.denied(AclOperation.READ, ResourceType.TOPIC, sorted(names), quietly=True))) < len(names)
 
 
 def _wanted(request: Any, version: int) -> Iterable[FetchTarget]:
@@ -355,7 +355,7 @@ class _Fetch(PendingReply):
         """
         if self._denied is None:
             names = () if self._params.is_from_follower else map(self._known_name, self._fetched.targets)
-            self._denied = yield from self._context.denied_in_steps(AclOperation.READ, ResourceType.TOPIC, names)
+            self._denied = yield from self._context.denied(AclOperation.READ, ResourceType.TOPIC, names)
         pressure = self._broker.server.memory_pressure
         room = self._most_bytes if self._params.is_from_follower else pressure.response_room()
         left, total, is_final = min(self._most_bytes, room), 0, False

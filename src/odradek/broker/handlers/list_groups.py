@@ -28,7 +28,7 @@ def handle(broker: HasGroups, context: RequestContext, message: Any) -> Steps[di
     ]
     if not context.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER, quietly=True):
         ids = (group.group_id for group in groups)
-        denied = yield from context.denied_in_steps(AclOperation.DESCRIBE, ResourceType.GROUP, ids, quietly=True)
+        denied = yield from context.denied(AclOperation.DESCRIBE, ResourceType.GROUP, ids, quietly=True)
         groups = [group for group in groups if group.group_id not in denied]
     listed = []
     for group in groups:

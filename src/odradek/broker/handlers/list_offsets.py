@@ -49,7 +49,7 @@ def handle(broker: HasPartitions, context: RequestContext, message: Any) -> Step
     named = [TopicPartition(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions]
     twice = {each for each, count in Counter(named).items() if count > 1} if len(set(named)) < len(named) else set()
     names = (topic.name for topic in message.topics)
-    denied = yield from context.denied_in_steps(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
+    denied = yield from context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
     read_committed = optional(message, "isolation_level", 0) == _READ_COMMITTED
     is_consumer = message.replica_id == _CONSUMER
     topics = []

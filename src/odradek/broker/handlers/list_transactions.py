@@ -47,7 +47,7 @@ def handle(broker: _Broker, context: RequestContext, message: Any) -> Steps[dict
             wanted.append(each)
         yield 1
     ids = (each.transactional_id for each in wanted)
-    denied = yield from context.denied_in_steps(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, ids, quietly=True)
+    denied = yield from context.denied(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, ids, quietly=True)
     return {
         "unknown_state_filters": sorted(states - _STATES),
         "transaction_states": [

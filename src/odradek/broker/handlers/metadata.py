@@ -184,11 +184,11 @@ def _absent(
             continue  # the coordinator creates it
         if _is_valid(topic.name) and topic.name not in broker.image.deleting:
             names[topic.name] = None
-    hidden = yield from context.denied_in_steps(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
+    hidden = yield from context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
     absent = [name for name in names if name not in hidden][:MOST_CREATED]
     if not absent or context.allows(AclOperation.CREATE, ResourceType.CLUSTER, quietly=True):
         return absent, {}
-    denied = context.denied(AclOperation.CREATE, ResourceType.TOPIC, absent)
+    denied = yield from context.denied(AclOperation.CREATE, ResourceType.TOPIC, absent)
     errors = dict.fromkeys(denied, ErrorCode.topic_authorization_failed)
     return [name for name in absent if name not in denied], errors
 
@@ -204,9 +204,7 @@ def _message(
     wants_all = request.topics is None or (context.api_version == 0 and not request.topics)
     hidden: frozenset[str] = frozenset()
     if wants_all:
-        hidden = yield from context.denied_in_steps(
-            AclOperation.DESCRIBE, ResourceType.TOPIC, image.topics, quietly=True
-        )
+        hidden = yield from context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, image.topics, quietly=True)
     for topic in _topics(image, context, None if wants_all else request.topics, hidden, errors):
         operations = NOT_ASKED_FOR
         if wants_operations and topic["error_code"] == 0:

@@ -33,7 +33,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
 def _wanted(broker: _Broker, context: RequestContext, message: Any) -> Steps[dict[TopicPartition, ErrorCode]]:
     """Return the requested partitions with their errors; NONE for those whose offsets may be deleted."""
     names = (topic.name for topic in message.topics)
-    denied = yield from context.denied_in_steps(AclOperation.READ, ResourceType.TOPIC, names)
+    denied = yield from context.denied(AclOperation.READ, ResourceType.TOPIC, names)
     wanted: dict[TopicPartition, ErrorCode] = {}
     for topic in message.topics:
         for each in topic.partitions:

@@ -115,7 +115,7 @@ class _Fetch:
             by_topic.setdefault(topic, []).append(number)
         answers = []
         describe = AclOperation.DESCRIBE
-        denied = yield from self._context.denied_in_steps(describe, ResourceType.TOPIC, by_topic, quietly=True)
+        denied = yield from self._context.denied(describe, ResourceType.TOPIC, by_topic, quietly=True)
         for name, numbers in by_topic.items():
             yield len(numbers)
             image = self._image.topics.get(name)

@@ -22,7 +22,7 @@ def handle(broker: HasPartitions, context: RequestContext, message: Any) -> Step
     """Return one result per partition; epoch and end offset are -1 for an epoch after the leader's."""
     may_read_all = context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, quietly=True)
     names = () if may_read_all else (topic.topic for topic in message.topics)
-    denied = yield from context.denied_in_steps(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
+    denied = yield from context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
     topics = []
     for topic in message.topics:
         partitions = []

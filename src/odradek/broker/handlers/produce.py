@@ -66,8 +66,12 @@ _NOT_LED: Final = frozenset(
 def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
     """Append the records; the reply completes when they are as safe as `acks` requires."""
     version = context.header.api_version
-    meter = Meter(min(broker.config.most_request_entries, MOST_PRODUCE_ENTRIES))
-    request = decode_produce_request(version, frame, context.header.body_offset, meter=meter)
+    verified, context.session.verified = context.session.verified, None
+    if verified is None:
+        meter = Meter(min(broker.config.most_request_entries, MOST_PRODUCE_ENTRIES))
+        request = decode_produce_request(version, frame, context.header.body_offset, meter=meter)
+    else:
+        request, meter = verified
     transactional = request.transactional_id is not None
     produce = _Produce(broker, context, request.acks, request.timeout_ms, transactional=transactional)
     produce.decoded_bytes = decoded_bytes(meter)
@@ -83,7 +87,7 @@ def _append_all(broker: _Broker, context: RequestContext, request: ProduceReques
     refusal = _refusal(context, request)
     named = (_topic_name(broker, context, name, topic_id) for name, topic_id, _ in request.topics)
     names = (name for name in named if name is not None)
-    denied = yield from context.denied_in_steps(AclOperation.WRITE, ResourceType.TOPIC, names)
+    denied = yield from context.denied(AclOperation.WRITE, ResourceType.TOPIC, names)
     for name, topic_id, partitions in request.topics:
         produce.add_topic(name, topic_id)
         topic = _topic_name(broker, context, name, topic_id)

@@ -45,7 +45,7 @@ def _sort_out(
     errors: dict[TopicPartition, ErrorCode] = {}
     values: dict[TopicPartition, OffsetCommitValue] = {}
     names = (topic.name for topic in message.topics)
-    denied = yield from context.denied_in_steps(AclOperation.READ, ResourceType.TOPIC, names)
+    denied = yield from context.denied(AclOperation.READ, ResourceType.TOPIC, names)
     for topic in message.topics:
         for wanted in topic.partitions:
             key = TopicPartition(topic.name, wanted.partition_index)

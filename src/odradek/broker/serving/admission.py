@@ -13,6 +13,7 @@ Three shortcuts reuse decisions while `authorizer.version` stays the same: a ses
 import asyncio
 import logging
 from collections.abc import Collection, Coroutine, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -159,7 +160,8 @@ class Admission:
         quietly: bool = False,
     ) -> bool:
         """Return whether the principal may do the operation on the resource; log a refusal unless `quietly`."""
-        return self.allows_all or not self.denied(context, operation, resource_type, (name,), quietly=quietly)
+        permission = Permission(operation, resource_type)
+        return self.allows_all or not self._denied(context, permission, (name,), quietly=quietly)
 
     def allows_any(self, context: "RequestContext", operation: AclOperation, resource_type: ResourceType) -> bool:
         """Return whether the principal may do the operation on at least one resource of the type."""
@@ -179,46 +181,35 @@ class Admission:
         names: Iterable[str],
         *,
         quietly: bool = False,
-    ) -> frozenset[str]:
+    ) -> Steps[frozenset[str]]:
         """Return those of `names` on which the principal may not do the operation; repeated names are checked once.
 
         Refusals are logged unless `quietly`, for names that the client did not ask for, and for one of several ways.
         """
         if self.allows_all:
             return _NONE
-        wanted = tuple(dict.fromkeys(names))
-        allowed = self._allowed(context.session, (context.api_key, operation, resource_type))
-        if allowed.issuperset(wanted):
-            return _NONE
-        permission = Permission(operation, resource_type)
-        _check_declared(context, permission)
-        actions = [_action(permission, name) for name in wanted]
-        results = zip(wanted, actions, self._authorize(context, actions), strict=True)
-        refused = {name: action for name, action, is_allowed in results if not is_allowed}
-        if refused and not quietly:
-            self._log_refusals(context, islice(refused.values(), _MOST_LINES))
-        if len(allowed) + len(wanted) <= _MOST_REMEMBERED:
-            allowed.update(name for name in wanted if name not in refused)
-        return frozenset(refused)
-
-    def denied_in_steps(
-        self,
-        context: "RequestContext",
-        operation: AclOperation,
-        resource_type: ResourceType,
-        names: Iterable[str],
-        *,
-        quietly: bool = False,
-    ) -> Steps[frozenset[str]]:
-        """Do as `denied`, in steps: for names whose number is not limited."""
-        if self.allows_all:
-            return _NONE
         refused: set[str] = set()
         each = iter(dict.fromkeys(names))
         while some := tuple(islice(each, _NAMES_AT_ONCE)):
-            refused |= self.denied(context, operation, resource_type, some, quietly=quietly)
+            refused |= self._denied(context, Permission(operation, resource_type), some, quietly=quietly)
             yield 2 * len(some)
         return frozenset(refused)
+
+    def _denied(
+        self, context: "RequestContext", permission: Permission, names: Sequence[str], *, quietly: bool
+    ) -> AbstractSet[str]:
+        allowed = self._allowed(context.session, (context.api_key, *permission))
+        if allowed.issuperset(names):
+            return _NONE
+        _check_declared(context, permission)
+        actions = [_action(permission, name) for name in names]
+        results = zip(names, actions, self._authorize(context, actions), strict=True)
+        refused = {name: action for name, action, is_allowed in results if not is_allowed}
+        if refused and not quietly:
+            self._log_refusals(context, islice(refused.values(), _MOST_LINES))
+        if len(allowed) + len(names) <= _MOST_REMEMBERED:
+            allowed.update(name for name in names if name not in refused)
+        return refused.keys()
 
     def _allowed(self, session: "Session", key: tuple[int, AclOperation, ResourceType]) -> set[str]:
         """Return the names on which the session's principal may do what `key` says, as far as that was decided."""

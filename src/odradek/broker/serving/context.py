@@ -11,6 +11,7 @@ from odradek.broker.cooperation import Steps
 from odradek.broker.serving.admission import Admission, authorization_error
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.headers import RequestHeader
+from odradek.protocol.messages.produce import ProduceRequest
 from odradek.protocol.primitives import Meter
 from odradek.security import ANONYMOUS, CLUSTER_NAME, AclOperation, Principal, ResourceType
 from odradek.wire import Connection, Reply
@@ -43,6 +44,8 @@ class Session(Struct, kw_only=True):
     """The check that the next request waits for (`Admission.is_due`)."""
     refusal: KafkaError | None = None
     """The asynchronous check's error for the current request."""
+    verified: tuple[ProduceRequest, Meter] | None = None
+    """The current request as it was decoded for its verification, for the handler of Produce."""
     mutation_throttle_s: float = 0.0
     """The throttle time of the current request for its mutations of topics (`ClientQuotas.take_mutations`)."""
 
@@ -121,15 +124,9 @@ class RequestContext(NamedTuple):
 
     def denied(
         self, operation: AclOperation, resource_type: ResourceType, names: Iterable[str], *, quietly: bool = False
-    ) -> frozenset[str]:
+    ) -> Steps[frozenset[str]]:
         """Return those of `names` on which the principal may not do the operation; log them unless `quietly`."""
         return self.session.admission.denied(self, operation, resource_type, names, quietly=quietly)
-
-    def denied_in_steps(
-        self, operation: AclOperation, resource_type: ResourceType, names: Iterable[str], *, quietly: bool = False
-    ) -> Steps[frozenset[str]]:
-        """Do as `denied`, in steps: for names whose number is not limited."""
-        return self.session.admission.denied_in_steps(self, operation, resource_type, names, quietly=quietly)
 
     def authorized_operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
         """Return the bit field of the operations that the principal may do on the resource (KIP-430)."""

@@ -105,6 +105,7 @@ class PartitionVerification:
             )
         knows_abortable = version >= _ABORTABLE_FROM
         if not producers:
+            context.session.verified = request, meter
             return None
         return self._verify_batches(transactional_id, producers.pop(), logs, adds=adds, knows_abortable=knows_abortable)
 

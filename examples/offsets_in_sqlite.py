@@ -14,6 +14,7 @@ import asyncio
 import sqlite3
 import sys
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from odradek.clients import Consumer, ConsumerRecord
@@ -76,10 +77,11 @@ async def consume(consumer: Consumer, topic: str, database: sqlite3.Connection) 
 
 async def main(servers: str, topic: str, path: str, group: str = "balances") -> None:
     """Run one member of the group until Ctrl-C."""
-    async with Consumer(
-        bootstrap_servers=servers, group_id=group, enable_auto_commit=False, auto_offset_reset="none"
-    ) as consumer:
-        await consume(consumer, topic, open_database(path))
+    with closing(open_database(path)) as database:
+        async with Consumer(
+            bootstrap_servers=servers, group_id=group, enable_auto_commit=False, auto_offset_reset="none"
+        ) as consumer:
+            await consume(consumer, topic, database)
 
 
 if __name__ == "__main__":

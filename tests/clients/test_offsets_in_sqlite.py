@@ -86,8 +86,8 @@ class Process:
 
     async def _run(self) -> bool:
         """Return whether it was killed."""
-        await self.consumer.start()
         try:
+            await self.consumer.start()
             await consume(self.consumer, "payments", self.database)
         except KilledError:
             self.world.simulation.kill(self.host)
@@ -102,6 +102,7 @@ class Process:
             self.task.cancel()
         (killed,) = await asyncio.gather(self.task, return_exceptions=True)
         await self.consumer.close()
+        self.database.close()  # a task that is canceled before it begins has no end
         return killed is True
 
 

@@ -100,9 +100,11 @@ async def test_names_of_digits_are_in_numeric_order_whatever_their_length() -> N
     )
 
 
-def test_json_that_is_nested_too_deeply_is_shown_as_text() -> None:
-    data = b"[" * 5_000 + b"]" * 5_000
+@pytest.mark.parametrize("levels", [101, 900, 5_000, 100_000])
+def test_json_that_is_nested_too_deeply_is_shown_as_text(levels: int) -> None:
+    data = b"[" * levels + b"]" * levels
     assert node_texts.pretty(data) == data.decode()
+    assert node_texts.pretty(b"[" * 100 + b"]" * 100).count("\n") == 198
 
 
 def test_values_are_explained_by_path_and_fields() -> None:

@@ -68,7 +68,7 @@ def test_a_damaged_script_is_written_again(cache: Path) -> None:
 def test_a_script_of_another_user_is_not_run(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = worker_python()
     monkeypatch.setattr(os, "getuid", lambda: os.stat(script).st_uid + 1)
-    monkeypatch.setattr(Path, "stat", lambda path: SimpleNamespace(st_uid=7, st_mode=os.stat(path).st_mode))
+    monkeypatch.setattr(Path, "stat", lambda path, **_: SimpleNamespace(st_uid=7, st_mode=os.stat(path).st_mode))
     assert worker_python() == sys.executable
 
 

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 from contextlib import suppress
+from itertools import accumulate
 from typing import Any, Final
 
 from odradek.config import BrokerConfig
@@ -15,6 +16,9 @@ from odradek.security.quotas import USER_KEYS
 PERSISTENT: Final = 0
 """The owner of a node that no session owns."""
 HIDDEN: Final = "(hidden)"
+_MOST_LEVELS: Final = 100
+"""Limit of JSON within JSON that is indented, whose size grows with its square."""
+_LEVELS: Final = dict(zip(b"[{]}", (1, 1, -1, -1), strict=True))
 _SENTENCES: Final = (
     ("/", "The root of the cluster's metadata.", ""),
     ("/brokers", "The brokers and topics of the cluster.", ""),
@@ -99,7 +103,9 @@ def text(data: bytes) -> str:
 
 
 def pretty(data: bytes) -> str:
-    """Return JSON indented, other data as `text`."""
+    """Return JSON indented, other data and JSON of more than `_MOST_LEVELS` as `text`."""
+    if max(accumulate(_LEVELS.get(byte, 0) for byte in data), default=0) > _MOST_LEVELS:
+        return text(data)
     try:
         return json.dumps(json.loads(data), indent=2)
     except (ValueError, RecursionError):
@@ -120,7 +126,7 @@ def pretty_without_secrets(path: str, data: bytes) -> str:
     shown = {
         key: each if (key in USER_KEYS if is_user else _is_harmless(key)) else HIDDEN for key, each in config.items()
     }
-    return json.dumps({"version": value.get("version"), "config": shown}, indent=2)
+    return pretty(json.dumps({"version": value.get("version"), "config": shown}).encode())
 
 
 def _is_harmless(key: str) -> bool:

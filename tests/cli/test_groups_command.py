@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from odradek.cli import main
 from odradek.model import ErrorCode
+from odradek.model.texts import one_line
 from odradek.protocol.api import ApiKey
 from odradek.testing import Cluster, eventually
 from odradek.testing.wire_client import BlockingWireClient
@@ -293,6 +294,48 @@ def test_an_active_group_is_neither_reset_nor_deleted_nor_loses_its_offsets(
     assert committed(odradek, f"{group}.idle") == {0: 10, 1: 10, 2: 10}
     odradek("reset", group, "-t", topic, "--to-latest", "--execute")
     assert committed(odradek, group) == {0: 10, 1: 10, 2: 10}
+
+
+HOSTILE = [
+    *(
+        " blanks ",
+        "a,b",
+        'quo"ted',
+        "row\ng,0,9",
+        "row\rg",
+        "\x1b[31mred\x1b]0;title\x07",
+        "\u202egnp.exe",
+        "line\u2028end",
+    ),
+    *("nul\0", "\ufeffmark", "tab\tbed", "c1\x9b31m"),
+]
+
+
+def test_names_of_groups_forge_no_row_and_no_colour_and_come_back_from_the_file(
+    odradek: Odradek, kafka: Any, topic: str, tmp_path: Path
+) -> None:
+    names = [f"{each}{topic}" if each.isprintable() else f"{topic}{each}" for each in HOSTILE]
+    with kafka.admin() as admin:
+        for number, name in enumerate(names, 1):
+            admin.alter_group_offsets(name, {(topic, 0): number % 10})
+    for arguments in (["list"], ["describe", *names], ["describe", "--state", *names], ["offsets", *names]):
+        shown = odradek(*arguments).stdout
+        assert all(line.isprintable() for line in shown.split("\n")), shown
+        assert all(one_line(name) in shown for name in names)
+    for line in odradek("list", "--json").stdout.split("\n"):
+        assert line.isprintable()
+    file = tmp_path / "offsets.csv"
+    exported = odradek("reset", *names, "--all-topics", "--to-current", "--export").stdout_bytes
+    file.write_bytes(exported)
+    with kafka.admin() as admin:
+        for name in names:
+            admin.alter_group_offsets(name, {(topic, 0): 0})
+        odradek("reset", "--all-groups", "--from-file", str(file), "--execute")
+        found = admin.list_group_offsets(names)
+    assert [found[name][topic, 0].offset for name in names] == [number % 10 for number in range(1, len(names) + 1)]
+    for arguments in (["reset", *names, "--all-topics", "--to-latest"], ["delete", *names]):
+        shown = odradek(*arguments).output
+        assert all(line.isprintable() for line in shown.split("\n")), shown
 
 
 def test_exported_offsets_of_two_groups_are_restored_from_the_file(

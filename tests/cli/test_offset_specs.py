@@ -1,7 +1,9 @@
 """The decisions of `groups reset` that need no broker: times, durations, plans in CSV, new offsets."""
 
 import asyncio
+import csv
 import io
+import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -9,12 +11,13 @@ from typing import Any
 import click
 import pytest
 
-from odradek.cli.groups.reset import _execute, _Reset
+from odradek.cli.groups.reset import _execute, _export, _Reset
 from odradek.cli.partition_lists import topic_and_partitions
-from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, UnavailableError
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.presentation import offset_specs
 from odradek.presentation.offset_resets import Goal, PartitionOffsets, new_offset
 from odradek.presentation.offset_specs import BEGINNING, END, Position, duration_ms, offset_range, read_plan, time_ms
+from tests.jvm import running_jvm
 
 DAY_MS = 86_400_000
 
@@ -117,6 +120,98 @@ def plan(text: str, groups: Sequence[str] | None = ("g",)) -> list[tuple[int, st
     file = io.BytesIO(text.encode())
     file.name = "plan.csv"
     return [(each.line, each.group, *each.partition, each.offset) for each in read_plan(file, groups)]
+
+
+NAMES = [
+    *(
+        "g",
+        "my group",
+        "a-b_c.d",
+        "ünïcode",
+        "主",
+        "🎈",
+        "'g'",
+        "#g",
+        "",
+        "1",
+        "a;b",
+        "a|b",
+        "a\\b",
+        r"a\nb",
+        "g\u00a0h",
+    ),
+    *(" g", "g ", "  g  ", " ", "\tg", "g\t", "\u00a0g", "g\u3000", "\ufeffg", "g\ufeff", "\x1fg"),
+    *("a,b", ",", "a,", ",a", 'a"b', '"', '""', '"a"', 'a""', '",', ',"', '" ,"'),
+    *("a\nb", "a\rb", "a\r\nb", "\n", "\r", "a\n", "\na", 'a"\nb,0,1\nc', "g\nh,t,0,7"),
+    *("a\x0bb", "a\x0cb", "a\x1cb", "a\x1eb", "a\x85b", "a\u2028b", "a\u2029b", "a\0b", "\x1b[31m", "\u202eg", "=1+1"),
+]
+
+
+def exported(names: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
+    resets = [_Reset(name, {}, {}, {TopicPartition("t", 0): number}) for number, name in enumerate(names)]
+    _export(resets, is_single=False)
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plan_that_is_written_and_read_again_is_the_same(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = exported([name, "other"], capsys)
+    assert [each[1:] for each in plan(text, None)] == [(name, "t", 0, 0), ("other", "t", 0, 1)]
+    assert plan(text.replace("\nother", "\r\nother").removesuffix("\n"), None)[0][1] == name
+
+
+def test_a_plan_of_all_names_is_read_by_csv_readers_of_other_libraries(capsys: pytest.CaptureFixture[str]) -> None:
+    text = exported(NAMES, capsys)
+    assert [each[1] for each in plan(text, None)] == NAMES
+    assert [each[0] for each in csv.reader(io.StringIO(text, newline=""))] == NAMES
+
+
+@pytest.mark.needs("java", "kafka")
+def test_the_csv_library_of_kafkas_tools_reads_the_same_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    from bench.peers.kafka_peer import kafka_home
+
+    text = exported(NAMES, capsys)
+    with running_jvm(f"{kafka_home().jars}/*") as jvm:
+        jackson = jvm.com.fasterxml.jackson.dataformat.csv
+        schema = jackson.CsvSchema.builder().addColumn("g").addColumn("t").addColumn("p").addColumn("o").build()
+        strings = jvm.java.lang.Class.forName("java.lang.String")
+        read = getattr(jackson.CsvMapper().readerForMapOf(strings), "with")(schema).readValues(text).readAll()
+        assert [each["g"] for each in read] == NAMES
+
+
+def test_a_terminal_gets_a_plan_without_control_characters(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert exported(["\x1b[31m\u202e"], capsys) == "␛[31m\\u202e,t,0,0\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("g,t,0,1", [(1, "g", "t", 0, 1)]),
+        ("\ufeffg,t,0,1\n", [(1, "g", "t", 0, 1)]),
+        ('"g","t",0,1', [(1, "g", "t", 0, 1)]),
+        ('"g","t","0","1"\n', [(1, "g", "t", 0, 1)]),
+        (' "g" ,\t"t"\t, 0 , 1 ', [(1, "g", "t", 0, 1)]),
+        ('" g ",t,0,1', [(1, " g ", "t", 0, 1)]),
+        ("g,t,0,1\rh,t,0,2\r", [(1, "g", "t", 0, 1), (2, "h", "t", 0, 2)]),
+        ("g,t,0,1\r\n\r\nh,t,0,2", [(1, "g", "t", 0, 1), (3, "h", "t", 0, 2)]),
+        (' \n\t\n"g\nh",t,0,1\ni,t,0,2', [(3, "g\nh", "t", 0, 1), (5, "i", "t", 0, 2)]),
+        ('a"b,t,0,1', [(1, 'a"b', "t", 0, 1)]),
+        ("a\x0bb,t,0,1", [(1, "a\x0bb", "t", 0, 1)]),
+    ],
+)
+def test_a_plan_of_other_tools_is_read(text: str, read: list[object]) -> None:
+    assert plan(text, None) == read
+
+
+@pytest.mark.parametrize(
+    "text", ['"g,t,0,1', '"g"x,t,0,1', 'g,"t,0,1', 'g,t,0,"1', '"g" "h",t,0,1', 'h,t,"0"0,1', '"', 'g,t,0,"1""'],
+)  # fmt: skip
+def test_a_wrong_quotation_mark_is_named_and_other_lines_are_read(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"line 2 has a quotation mark that is not closed, .*; line 3 has 1"):
+        plan(f"g,t,1,1\n{text}\nx\n", None)
 
 
 def test_a_plan_has_a_partition_a_line_with_or_without_its_group() -> None:

@@ -1,13 +1,21 @@
 """Names that strangers chose forge no line, no row and no order of letters where they are shown (X2)."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
-from odradek.cli.common import json_line
+from odradek import cli
+from odradek.cli.common import json_line, say
 from odradek.cli.tables import table_lines
 from odradek.model.texts import one_line, several_lines
 
+PRINTED = {
+    *("__init__.py", "acls.py", "common.py", "page.py", "partitions/reassign.py", "pipeline/options.py"),
+    *("pipeline/views.py", "serve.py", "tree_view.py", "up.py"),
+}
+"""Commands that print constants, addresses, JSON in ASCII, or what they have escaped."""
 SHOWN = [
     ("plain", "plain"),
     ("ünïcode 主题 🎈", "ünïcode 主题 🎈"),
@@ -43,6 +51,29 @@ def test_a_line_has_no_invisible_character(text: str, shown: str) -> None:
     assert one_line(text) == shown
     lines, _ = table_lines(("USER",), [(text,)], None)
     assert lines == ["USER", shown]
+
+
+@pytest.mark.parametrize(("text", "shown"), SHOWN)
+def test_a_printed_line_has_no_invisible_character(text: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    say(f"group {text} is empty")
+    say(text, is_remark=True)
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == (f"group {shown} is empty\n", f"{shown}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [(" a", '" a"'), ("a ", '"a "'), (" ", '" "'), ("\u00a0a", '"\u00a0a"'), ("a\n", r'"a\n"'), ("a b", "a b")],
+)  # fmt: skip
+def test_a_cell_shows_blanks_at_its_ends(text: str, shown: str) -> None:
+    assert table_lines(("USER", "N"), [(text, 1)], None)[0][1].rpartition(" ")[0].rstrip() == shown
+
+
+def test_commands_print_what_is_no_constant_by_the_function_for_names() -> None:
+    folder = Path(cli.__file__).parent
+    echo = re.compile(r"""(?<![\w.])(?:click\.echo|print)\((?!\)|"[^"{]*"[,)])""")
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*.py") if echo.search(path.read_text())}
+    assert {each for each in found if not each.startswith(("lab/", "sim/"))} == PRINTED
 
 
 @pytest.mark.parametrize(("text", "shown"), SHOWN)

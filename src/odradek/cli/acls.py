@@ -177,7 +177,7 @@ def explain(*, principal: Principal, operation: AclOperation, resource: Resource
     odradek acls explain User:alice read topic:flights
     """  # noqa: D301 - click needs the character
     found = with_admin(lambda client: explain_action(client, principal, operation, resource, host))
-    click.echo(found)
+    say(str(found))
     if found.decision.reason is Reason.NO_MATCH:
         _print(found.bindings, as_json=False)
     if not found.has_keys:

@@ -14,7 +14,7 @@ import click
 from msgspec import Struct
 
 from odradek.cli.checks import TREE_URL
-from odradek.cli.common import client_settings, options, zookeeper_config_option, zookeeper_keys
+from odradek.cli.common import client_settings, options, say, zookeeper_config_option, zookeeper_keys
 from odradek.metadata import paths
 from odradek.presentation.record_formats import Formatter
 from odradek.runtime import system_runtime
@@ -97,7 +97,7 @@ async def consume_from_tree(
     await _check_tree(url, zookeeper_consumer_settings(settings))
     async with ZookeeperConsumer(url, **settings) as consumer:
         consumer.set_consumer_rebalance_listener(
-            before_starting_fetchers=lambda owned: click.echo(_owned(consumer.consumer_id, owned), err=True)
+            before_starting_fetchers=lambda owned: say(_owned(consumer.consumer_id, owned), is_remark=True)
         )
         expression = selection.blacklist if selection.whitelist is None else selection.whitelist
         if expression is None:

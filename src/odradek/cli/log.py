@@ -13,7 +13,7 @@ from contextlib import suppress
 import click
 from msgspec.structs import asdict
 
-from odradek.cli.common import json_line, json_option, progress
+from odradek.cli.common import json_line, json_option, progress, say
 from odradek.log.inspection.file_contents import (
     Batch,
     Damage,
@@ -85,7 +85,7 @@ def dump(*, paths: Sequence[str], records: bool, decoder: str | None, as_json: b
     for path in paths:
         files = list(_files(disk, path))
         if disk.is_directory(path) and not is_partition_directory(disk, path):
-            click.echo(_state_json(disk, path) if as_json else _state_text(disk, path))
+            say(_state_json(disk, path) if as_json else _state_text(disk, path))
         for file in files:
             try:
                 types = decoded_as or record_types_of(disk.absolute(file))
@@ -94,11 +94,11 @@ def dump(*, paths: Sequence[str], records: bool, decoder: str | None, as_json: b
             except FileNotFoundError:
                 if file == path:
                     raise
-                click.echo(f"odradek: {file} was deleted while it was read", err=True)
+                say(f"odradek: {file} was deleted while it was read", is_remark=True)
             except OSError as error:
                 if error.filename is None and error.errno != errno.EIO:
                     raise  # not an error of the file: the output is closed, or its disk is full
-                click.echo(f"odradek: {file} cannot be read: {error.strerror or error}", err=True)
+                say(f"odradek: {file} cannot be read: {error.strerror or error}", is_remark=True)
                 is_damaged = True
     if is_damaged:
         raise _DamagedError
@@ -111,7 +111,7 @@ def _dump_file(disk: Disk, file: str, *, records: bool, types: RecordTypes | Non
         write(f"Dumping {file}\n")
     is_damaged = False
     for row in inspect(disk, file, records=records):
-        write(f"{_row_json(file, row, types) if as_json else _text(row, types)}\n")
+        write(f"{_row_json(file, row, types) if as_json else one_line(_text(row, types))}\n")
         if isinstance(row, Damage):
             is_damaged |= not (row.is_cut and _is_in_use(disk, file))
         elif isinstance(row, Batch):
@@ -292,15 +292,15 @@ def verify(*, directories: Sequence[str], records: bool, as_json: bool) -> None:
         verification = Verification(disk, records=records, advance=advance)
         for directory in directories:
             for finding in _verify(disk, verification, directory):
-                click.echo(json_line({"type": "finding", **_fields(finding)}) if as_json else _sentence(finding))
+                say(json_line({"type": "finding", **_fields(finding)}) if as_json else _sentence(finding))
     totals = verification.totals
     if as_json:
-        click.echo(json_line({"type": "totals", **asdict(totals)}))
+        say(json_line({"type": "totals", **asdict(totals)}))
     else:
         verdict = "nothing is damaged"
         if totals.damaged_files:
             verdict = f"{totals.damaged_files} file{'s are' if totals.damaged_files > 1 else ' is'} damaged"
-        click.echo(
+        say(
             f"{totals.logs} logs, {totals.segments} segments, {totals.batches} batches, {totals.records} records, "
             f"{totals.bytes} bytes: {verdict}"
         )

@@ -13,7 +13,7 @@ from odradek.broker.adoption import AdoptedTopic, Adoption, adopt, identity
 from odradek.broker.cluster.registration.directories import accept_losses, forget_directories
 from odradek.cli import CommandGroup, tree_view, tree_writes
 from odradek.cli.checks import TREE_URL
-from odradek.cli.common import json_line, json_option, zookeeper_config_option, zookeeper_keys
+from odradek.cli.common import json_line, json_option, say, zookeeper_config_option, zookeeper_keys
 from odradek.log.names import parse_folder
 from odradek.metadata.nodes import encode_topic_id
 from odradek.metadata.store import Store
@@ -55,7 +55,7 @@ def forget_directory(*, ids: Sequence[str], metadata: str, broker_id: int) -> No
     the partition again, empty, or uses the older log.
     """
     for path in asyncio.run(_with_store(metadata, lambda store: forget_directories(store, broker_id, ids))):
-        click.echo(f"broker {broker_id} has given up all that was in {path}; start it again")
+        say(f"broker {broker_id} has given up all that was in {path}; start it again")
 
 
 @command.command(name="accept-loss")
@@ -77,7 +77,7 @@ def accept_loss(*, partitions: Sequence[str], metadata: str, broker_id: int) -> 
         raise click.UsageError(f"{partitions[keys.index(None)]} is not TOPIC-PARTITION, such as flights-0")
     accepted = [each for each in keys if each is not None]
     asyncio.run(_with_store(metadata, lambda store: accept_losses(store, broker_id, accepted)))
-    click.echo(f"broker {broker_id} has given up the lost records of {', '.join(map(str, accepted))}; start it again")
+    say(f"broker {broker_id} has given up the lost records of {', '.join(map(str, accepted))}; start it again")
 
 
 async def _with_store(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
@@ -104,12 +104,12 @@ def adopt_command(*, directories: Sequence[str], metadata: str, as_json: bool) -
     _check_place(directories, metadata)
     adoption = asyncio.run(_adopt(directories, metadata))
     for topic in adoption.topics:
-        click.echo(_json(topic) if as_json else _text(topic))
+        say(_json(topic) if as_json else _text(topic))
     if not as_json:
         where = f"--data-dir {','.join(directories)} --broker-id {adoption.broker_id} --metadata {metadata}"
-        click.echo(f"{len(adoption.topics)} topics; serve them with {where}")
+        say(f"{len(adoption.topics)} topics; serve them with {where}")
     for unknown in adoption.unknown:
-        click.echo(f"odradek: {unknown}", err=True)
+        say(f"odradek: {unknown}", is_remark=True)
     if adoption.unknown:
         raise click.exceptions.Exit(1)
 

@@ -11,7 +11,7 @@ import click
 
 from odradek.cli.checks import key_and_value
 from odradek.cli.cluster_names import complete_topics
-from odradek.cli.common import check_together, client_settings, cluster_options, progress, run
+from odradek.cli.common import check_together, client_settings, cluster_options, progress, run, say
 from odradek.cli.partition_lists import topic_and_partitions
 from odradek.cli.process import chunks_of_stdin
 from odradek.clients import Producer, RecordMetadata
@@ -163,7 +163,7 @@ async def _produce(
                 advance(_take_delivered(pending))
     except asyncio.CancelledError:
         delivered += sum(each.done() and not each.cancelled() and each.exception() is None for each in pending)
-        click.echo(f"odradek: {delivered:,} records were acknowledged, {sent - delivered:,} were not", err=True)
+        say(f"odradek: {delivered:,} records were acknowledged, {sent - delivered:,} were not", is_remark=True)
         raise
 
 

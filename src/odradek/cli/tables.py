@@ -52,13 +52,18 @@ def table_lines(
 
 
 def _column(heading: str, values: Sequence[object], *, is_kept: bool) -> _Column:
-    cells = ["-" if value is None else one_line(str(value)) for value in values]
+    cells = ["-" if value is None else _cell(str(value)) for value in values]
     is_number = bool(values) and all(isinstance(value, int | None) for value in values)
     width = max(len(heading), *map(len, cells)) if cells else len(heading)
     least = width if is_number else max(len(heading), _NARROW)
     if is_kept:
         least = max(least, *(len(word) for cell in cells for word in cell.split()), 0)
     return _Column(heading, cells, is_number, is_kept, width, min(width, least))
+
+
+def _cell(text: str) -> str:
+    """Return a text on one line, in quotation marks if blanks at its ends would not be seen."""
+    return one_line(text if text == text.strip() else f'"{text}"')
 
 
 def _fitted(columns: Sequence[_Column], width: int) -> list[_Column]:

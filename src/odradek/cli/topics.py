@@ -202,7 +202,7 @@ def _partitions(topic: TopicDescription) -> list[dict[str, object]]:
 
 def _print_topic(topic: TopicDescription, configs: dict[str, str | None]) -> None:
     summary = _summary(topic)
-    click.echo(
+    say(
         f"topic {topic.name}  id {summary['topic_id'] or 'unknown'}  partitions {len(topic.partitions)}  "
         f"replicas {topic.replication_factor}"
     )

@@ -56,7 +56,7 @@ def ls(*, path: str, recursive: bool, metadata: str | None, data_dir: str, as_js
         if as_json:
             print_json({"path": name if recursive else f"{path.rstrip('/')}/{name}"})
         else:
-            click.echo(name)
+            say(name)
 
 
 @click.command()
@@ -138,7 +138,7 @@ def _print_change(change: TreeChange, *, as_json: bool) -> None:
     words = [change.event, change.path]
     if node is not None:
         words += [f"version {node.version}", owner(node.owner), text(node.data).replace("\n", " ")]
-    click.echo("  ".join(filter(None, words)))
+    say("  ".join(filter(None, words)))
 
 
 def _fields(node: Node) -> dict[str, object]:

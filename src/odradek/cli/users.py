@@ -164,6 +164,6 @@ async def _write(url: str, user: str, password: str, mechanisms: Sequence[str], 
         if error is not None:
             raise error
         if not await store.children(paths.BROKER_REGISTRATIONS):
-            click.echo(f"odradek: no broker has used the tree {url} yet: start brokers with this --metadata", err=True)
+            say(f"odradek: no broker has used the tree {url} yet: start brokers with this --metadata", is_remark=True)
     finally:
         await store.close()

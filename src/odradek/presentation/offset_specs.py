@@ -5,9 +5,8 @@ POSITION  beginning or earliest, end or latest, N (an offset), -N (N before the 
 RANGE     POSITION, or FROM..TO without the record at TO; either may be missing; FROM:TO for two numbers
 """
 
-import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import IO, Final, NamedTuple
 
@@ -26,6 +25,12 @@ _UNIT_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "s
 _MOST_DIGITS: Final = 15
 """Digits of a time in ms: until the year 33658."""
 _NUMBERS: Final = re.compile(r"(\d*):(\d*)")
+_PLAIN: Final = re.compile(r'(?:[^\s",\ufeff](?:[^",\r\n]*[^\s",])?)?')
+_FIELD: Final = re.compile(
+    r'[ \t]*+(?:"(?P<quoted>(?:[^"]|"")*+)"[ \t]*+|(?!")(?P<plain>[^,\r\n]*+))(?P<end>,|\r\n?|\n|\Z)'
+)
+_ENDING: Final = re.compile(r"[^\r\n]*(?P<end>\r\n?|\n|\Z)")
+_LINE_END: Final = re.compile(r"\r\n?|\n")
 _MOST_NAMED: Final = 5
 """Limit of invalid lines in one message."""
 _LINE: Final = "each line is TOPIC,PARTITION,OFFSET or GROUP,TOPIC,PARTITION,OFFSET"
@@ -128,6 +133,8 @@ def read_plan(file: IO[bytes], groups: Sequence[str] | None) -> list[PlannedOffs
     bad: list[str] = []
     for line, fields in _rows(text):
         try:
+            if fields is None:
+                raise ValueError("has a quotation mark that is not closed, or is not at a field's ends")
             each = _planned(line, fields, groups)
             if (each.group, each.partition) in planned:
                 raise ValueError(f"names {each.partition} of group {each.group!r} a second time")
@@ -143,11 +150,32 @@ def read_plan(file: IO[bytes], groups: Sequence[str] | None) -> list[PlannedOffs
     return list(planned.values())
 
 
-def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    rows = csv.reader(text.splitlines(), skipinitialspace=True)
-    for fields in rows:
-        if fields:
-            yield rows.line_num, [field.strip() for field in fields]
+def csv_line(fields: Iterable[object]) -> str:
+    """Return a line of CSV that is read as it was written: names with commas, line ends, blanks around are quoted."""
+    texts = (text if _PLAIN.fullmatch(text) else '"{}"'.format(text.replace('"', '""')) for text in map(str, fields))
+    return ",".join(texts) + "\n"
+
+
+def _rows(text: str) -> Iterator[tuple[int, list[str] | None]]:
+    """Yield the number of each line, and its fields; None for one with a wrong quotation mark."""
+    fields: list[str] | None = []
+    line = first = 1
+    at = 0
+    while at < len(text) or fields:
+        found = _FIELD.match(text, at) or _ENDING.match(text, at)
+        assert found is not None, "what is not a field extends to the end of the line"
+        fields = None if fields is None or found.re is _ENDING else [*fields, _content(found)]
+        at = found.end()
+        line += len(_LINE_END.findall(found[0]))
+        if found["end"] != ",":
+            if fields != [""]:
+                yield first, fields
+            fields, first = [], line
+
+
+def _content(found: re.Match[str]) -> str:
+    quoted: str | None = found["quoted"]
+    return found["plain"].rstrip(" \t") if quoted is None else quoted.replace('""', '"')
 
 
 def _planned(line: int, fields: Sequence[str], groups: Sequence[str] | None) -> PlannedOffset:

@@ -144,7 +144,7 @@ def _print(described: _Described, cluster: ClusterDescription) -> None:
         parts.append(f"rack {broker.rack}")
     if broker.broker_id == cluster.controller_id:
         parts.append("controller")
-    click.echo("  ".join([*parts, f"leads {described.leaders} of {described.replicas} replicas"]))
+    say("  ".join([*parts, f"leads {described.leaders} of {described.replicas} replicas"]))
     rows = [
         (
             each.log_dir if each.error_code == ErrorCode.none else f"{each.log_dir} ({explained(each.error_code)})",

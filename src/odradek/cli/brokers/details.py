@@ -79,7 +79,8 @@ def features(*, upgrades: Mapping[str, int], downgrades: Mapping[str, int], as_j
     if upgrades or downgrades:
         with_admin(lambda client: client.update_features(upgrades, downgrades))
         changed = {**upgrades, **downgrades}
-        click.echo("\n".join(f"{name} is at level {level}." for name, level in changed.items()))
+        for name, level in changed.items():
+            say(f"{name} is at level {level}.")
         return
     found = _versions(None)
     rows = [

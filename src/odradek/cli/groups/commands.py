@@ -111,7 +111,7 @@ def describe(ctx: click.Context, *, selection: GroupSelection, view: str | None,
         for group in groups:
             _print_group(group, partitions)
             for line in departures(each for each in recent if each["group"] == group.group_id):
-                click.echo(line)
+                say(line)
     report(ctx, errors)
 
 
@@ -216,13 +216,13 @@ async def _surroundings(
 def _print_group(group: GroupDescription, partitions: Iterable[TopicPartition]) -> None:
     if group.protocol_type not in ("", PROTOCOL_TYPE):
         # Groups of other protocol types, such as Connect's workers, do not assign partitions.
-        click.echo(
+        say(
             f"group {group.group_id}  state {group.group_state or '-'}  protocol type {group.protocol_type}  "
             f"protocol {group.protocol or '-'}  members {len(group.members)}"
         )
         _print_table(OFFSET_COLUMNS, offset_rows(group))
         return
-    click.echo(
+    say(
         f"group {group.group_id}  state {group.group_state or '-'}  assignor {group.protocol or '-'}  "
         f"members {len(group.members)}  lag {'-' if group.lag is None else group.lag}"
     )

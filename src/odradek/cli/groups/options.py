@@ -8,6 +8,7 @@ import click
 from msgspec import Struct
 
 from odradek.cli.cluster_names import complete_groups, group_ids, matching
+from odradek.cli.common import say
 from odradek.clients import Admin
 from odradek.model import OdradekError
 
@@ -70,6 +71,6 @@ def group_option(function: Callable[..., None]) -> Callable[..., None]:
 def report(ctx: click.Context, errors: Mapping[str, OdradekError]) -> None:
     """Print the errors of groups, a line each, and exit with 1 if there are any."""
     for error in errors.values():
-        click.echo(f"odradek: {error}", err=True)
+        say(f"odradek: {error}", is_remark=True)
     if errors:
         ctx.exit(1)

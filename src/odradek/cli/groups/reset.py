@@ -1,7 +1,6 @@
 """`odradek groups reset`: set the committed offsets of groups without members; a dry run by default."""
 
-import csv
-import io
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any, Final
 
@@ -14,8 +13,9 @@ from odradek.cli.partition_lists import TOPICS, partitions_of_topics, replicas_o
 from odradek.clients import Admin, OffsetAndMetadata
 from odradek.clients.admin.descriptions import GroupDescription
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
+from odradek.model.texts import several_lines
 from odradek.presentation.offset_resets import Goal, new_offset, partition_offsets, refusal
-from odradek.presentation.offset_specs import PlannedOffset, duration_ms, read_plan, time_ms
+from odradek.presentation.offset_specs import PlannedOffset, csv_line, duration_ms, read_plan, time_ms
 
 _OffsetType: Final = click.IntRange(min=0, max=2**63 - 1)
 
@@ -243,9 +243,8 @@ def _print(resets: Iterable[_Reset], *, executed: bool, as_json: bool) -> None:
 
 def _export(resets: Iterable[_Reset], *, is_single: bool) -> None:
     """Print the offsets as CSV, as Kafka's tool does: without the group if only one was named."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    shown = several_lines if sys.stdout.isatty() else str
     for each in resets:
         for partition, offset in each.offsets.items():
-            writer.writerow((*partition, offset) if is_single else (each.group_id, *partition, offset))
-    click.echo(text.getvalue(), nl=False)
+            line = csv_line((*partition, offset) if is_single else (each.group_id, *partition, offset))
+            sys.stdout.write(shown(line))  # click.echo would take escape sequences out of names

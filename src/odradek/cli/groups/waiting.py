@@ -51,6 +51,6 @@ def _show(group: GroupWaits, *, as_json: bool, now_ms: int) -> None:
         return
     if group.unreadable:
         say(f"odradek: times, and what members were told to revoke, are unknown: {group.unreadable}", is_remark=True)
-    click.echo(headline(group))
+    say(headline(group))
     if group.members:
         print_table(_COLUMNS, [row for member in group.members for row in rows(group, member, now_ms)])

@@ -17,6 +17,7 @@ from odradek.clients import Admin
 from odradek.clients.admin.descriptions import GroupDescription, GroupPartition
 from odradek.clients.admin.group_records import GenerationReader
 from odradek.model import ErrorCode, KafkaError, OdradekError
+from odradek.model.texts import one_line
 from odradek.presentation.group_texts import assignment_text, coordinator_text
 
 if TYPE_CHECKING:
@@ -193,18 +194,18 @@ def render(view: View, *, per_partition: bool) -> "list[RenderableType]":
 
     group, changes = view.now.group, view.lag_changes()
     if group is None:
-        return [Text(f"group {view.now.group_id} does not exist any more")]
+        return [Text(one_line(f"group {view.now.group_id} does not exist any more"))]
     generation, lag = view.now.generation, _lag(group.partitions)
     head = (
         f"group {group.group_id}  state {group.group_state or '-'}  generation {_or_dash(generation)}  "
         f"members {len(group.members)}  lag {_or_dash(lag)} ({_signed(lag_per_s(changes, group.partitions))}/s)"
     )
     lines: list[RenderableType] = [
-        Text(head),
-        Text(f"assignor {group.protocol or '-'}  coordinator {coordinator_text(group) or '-'}"),
+        Text(one_line(head)),
+        Text(one_line(f"assignor {group.protocol or '-'}  coordinator {coordinator_text(group) or '-'}")),
     ]
     if view.now.error:
-        lines.append(Text(view.now.error, style="red"))
+        lines.append(Text(one_line(view.now.error), style="red"))
     columns, rows = _partition_rows(group, changes) if per_partition else _member_rows(group, changes)
     (head, *body), hidden = table_lines(columns, rows, terminal_width())
     lines += [Text(head, style="bold"), *map(Text, body)]

@@ -6,7 +6,7 @@ import click
 
 from odradek.cli import CommandGroup
 from odradek.cli.checks import Checked
-from odradek.cli.common import json_option, print_json, print_table, table_options
+from odradek.cli.common import json_option, print_json, print_table, say, table_options
 from odradek.cli.lab.generations import generations
 from odradek.cli.lab.options import Given, case_options, past_pauses, strategy_option
 from odradek.cli.lab.picture import picture_option, write_picture
@@ -67,7 +67,7 @@ def assign(*, given: Given, strategy: str | None, limit: int, picture: str | Non
             print_json({"member": member, "partitions": numbers_by_topic(partitions)})
         return
     print_run(given.case, run, limit)
-    click.echo(summary(given.case, run))
+    say(summary(given.case, run))
 
 
 @command.command()
@@ -96,7 +96,7 @@ def compare(*, given: Given, strategies: tuple[str, ...], picture: str | None, a
     else:
         print_table(MEASURE_COLUMNS, [measures_row(row) for row in made.rows])
     for failed in made.errors:
-        click.echo(f"left out: {failed}", err=True)
+        say(f"left out: {failed}", is_remark=True)
 
 
 @command.command()
@@ -111,11 +111,9 @@ def explain(*, partition: str, given: Given, strategy: str | None, as_json: bool
         print_json(made)
         return
     owner = made.member or "no member"
-    click.echo(
-        f"{made.strategy} gives {made.partition} to {owner}" + (f", thread {made.thread}" if made.thread else "")
-    )
+    say(f"{made.strategy} gives {made.partition} to {owner}" + (f", thread {made.thread}" if made.thread else ""))
     for number, step in enumerate(made.steps, 1):
-        click.echo(f"{number:>3}. {step}")
+        say(f"{number:>3}. {step}")
 
 
 @command.command(name="what-if")
@@ -166,4 +164,4 @@ def what_if(
         return
     print_transition(made, limit)
     if given.group is not None:
-        click.echo(pauses_sentence(past))
+        say(pauses_sentence(past))

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from odradek.cli.common import say
+
 if TYPE_CHECKING:
     from odradek.lab.pictures import Chart
 
@@ -44,4 +46,4 @@ def write_picture(file: str | None, chart: Callable[[], "Chart"]) -> None:
     made = chart()
     Path(file).write_bytes(picture(made))
     if made.notice:
-        click.echo(f"{file}: {made.notice}", err=True)
+        say(f"{file}: {made.notice}", is_remark=True)

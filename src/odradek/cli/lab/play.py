@@ -6,7 +6,7 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from odradek.cli.common import print_json, print_table, table_options
+from odradek.cli.common import print_json, print_table, say, table_options
 from odradek.cli.lab.picture import timeline_option, write_picture
 from odradek.cli.lab.simulated import generation_option, silent_brokers
 from odradek.lab.costs import Generation
@@ -63,7 +63,7 @@ def play(
             print_json(made)
         return
     for made in plays:
-        click.echo(f"generation {made.generation}")
+        say(f"generation {made.generation}")
         rows = [
             (
                 f"{step.at_ms / 1000:.3f}",
@@ -74,7 +74,7 @@ def play(
         ]
         print_table(_STEPS, rows)
         for finding in made.findings:
-            click.echo(finding.text if finding.holds else f"broken: {finding.text}")
+            say(finding.text if finding.holds else f"broken: {finding.text}")
         click.echo()
     print_table(
         _TOTALS,

@@ -7,13 +7,14 @@ from typing import Any, Final
 
 import click
 
-from odradek.cli.common import cluster_options, console, json_option, print_json, with_admin
+from odradek.cli.common import cluster_options, console, json_option, print_json, say, with_admin
 from odradek.cli.lab.picture import picture_option, write_picture
 from odradek.lab.notation import partitions_text
 from odradek.lab.pictures.lanes import Axis, axis_of, steps_of
 from odradek.lab.pictures.views import timelines_chart
 from odradek.lab.replay import replay as replay_history
 from odradek.lab.timeline import Span, Timeline
+from odradek.model.texts import one_line
 
 _COLUMNS: Final = 60
 """Columns of the timeline in a terminal."""
@@ -64,21 +65,21 @@ def _print(made: Timeline) -> None:
     for span in made.spans:
         by_member.setdefault(span.member, []).append(span)
     members = made.members[:_MOST_MEMBERS]
-    width = max(len("without an owner"), *map(len, members)) + 2
+    width = max(len("without an owner"), *(len(one_line(each)) for each in members)) + 2
     for member in members:
-        out.print(Text(member.ljust(width) + _strip(by_member[member], axis)), soft_wrap=True)
+        out.print(Text(one_line(member).ljust(width) + _strip(by_member[member], axis)), soft_wrap=True)
     if made.gaps:
         row = Text("without an owner".ljust(width) + _strip(by_member[None], axis), style="bold red")
         out.print(row, soft_wrap=True)
     if len(made.members) > len(members):
-        click.echo(f"shown: {len(members)} of {len(made.members):,} members; --json has all")
-    click.echo(f"from {_time(made.start_ms)} to {_time(made.end_ms)} UTC")
+        say(f"shown: {len(members)} of {len(made.members):,} members; --json has all")
+    say(f"from {_time(made.start_ms)} to {_time(made.end_ms)} UTC")
     for number, mark in enumerate(made.marks, 1):
-        click.echo(f"{number:>3}. {_time(mark.from_ms)}  {(mark.to_ms - mark.from_ms) / 1000:.3f} s  {mark.text}")
+        say(f"{number:>3}. {_time(mark.from_ms)}  {(mark.to_ms - mark.from_ms) / 1000:.3f} s  {mark.text}")
     for line in _gap_lines(made):
-        out.print(Text(line, style="red"), soft_wrap=True)
+        out.print(Text(one_line(line), style="red"), soft_wrap=True)
     if made.left_out:
-        click.echo(f"the journal names no owners of {made.left_out:,} more partitions")
+        say(f"the journal names no owners of {made.left_out:,} more partitions")
 
 
 def _strip(spans: list[Span], axis: Axis) -> str:

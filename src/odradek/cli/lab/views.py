@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from odradek.cli.common import print_table
+from odradek.cli.common import print_table, say
 from odradek.lab.case import Case
 from odradek.lab.measures import Measures, measure
 from odradek.lab.notation import partitions_text
@@ -35,11 +35,9 @@ def print_run(case: Case, run: Run, limit: int) -> None:
     columns = (heading, "COUNT", "PARTITIONS", "NEW TO IT") if before else (heading, "COUNT", "PARTITIONS")
     print_table(columns, [row if before else row[:3] for row in rows])
     if len(shares) > limit:
-        click.echo(
-            f"shown: {limit:,} of {len(shares):,} {heading.lower()}s; --limit shows more of them, --json shows all"
-        )
+        say(f"shown: {limit:,} of {len(shares):,} {heading.lower()}s; --limit shows more of them, --json shows all")
         for count, members in sorted(Counter(map(len, shares.values())).items()):
-            click.echo(f"  {members:,} of them have {count:,} {'partition' if count == 1 else 'partitions'}")
+            say(f"  {members:,} of them have {count:,} {'partition' if count == 1 else 'partitions'}")
 
 
 def summary(case: Case, run: Run) -> str:
@@ -90,15 +88,15 @@ def print_transition(made: Transition, limit: int) -> None:
     ]
     print_table(("MEMBER", "BEFORE", "AFTER", "GIVES UP", "GETS"), rows)
     if len(names) > limit:
-        click.echo(f"shown: {limit:,} of {len(names):,} members; --limit shows more of them, --json shows all moves")
-    click.echo(transition_sentence(made))
+        say(f"shown: {limit:,} of {len(names):,} members; --limit shows more of them, --json shows all moves")
+    say(transition_sentence(made))
     stopping = made.stopping_partitions
     if not stopping:
         click.echo("no partition stops")
         return
-    click.echo(f"partitions that stop: {len(stopping):,} ({partitions_text(stopping)})")
+    say(f"partitions that stop: {len(stopping):,} ({partitions_text(stopping)})")
     stopped, shown = len(made.stopping_members), ", ".join(made.stopping_members[:10])
-    click.echo(f"members that stop: {stopped:,}" + (f" ({shown}{', …' if stopped > 10 else ''})" if stopped else ""))
+    say(f"members that stop: {stopped:,}" + (f" ({shown}{', …' if stopped > 10 else ''})" if stopped else ""))
 
 
 def transition_object(made: Transition) -> dict[str, Any]:

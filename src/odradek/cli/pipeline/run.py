@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from odradek.cli.checks import ADDRESS
+from odradek.cli.common import say
 from odradek.cli.pipeline.options import SparkChoice, files_argument, load_files, spark_options
 from odradek.model import ConfigurationError, OdradekError, parse_host_port
 from odradek.security import is_loopback
@@ -66,7 +67,7 @@ def run(
         by_name = {file.pipeline.name: file for file in loaded}
 
         def report(name: str, failure: OdradekError) -> None:
-            click.echo(f"odradek: {by_name[name].place(failure)}: {with_notes(failure)}", err=True)
+            say(f"odradek: {by_name[name].place(failure)}: {with_notes(failure)}", is_remark=True)
 
         try:
             with _screen() as live, nullcontext() if metrics is None else served_metrics(metrics, latest):
@@ -77,7 +78,7 @@ def run(
             raise click.exceptions.Exit(1) from error
         finally:
             for status in latest:
-                click.echo(json.dumps(fields(status)) if as_json else line(status))
+                say(json.dumps(fields(status)) if as_json else line(status))
 
 
 def _screen() -> "AbstractContextManager[Live | None]":
@@ -105,7 +106,7 @@ def _show(latest: "list[Status]", live: "Live | None", every: float) -> "Callabl
             state, at = printed.get(status.name, ("", -every))
             if status.active and (status.state != state or status.seconds >= at + every):
                 printed[status.name] = (status.state, status.seconds)
-                click.echo(line(status), err=True)
+                say(line(status), is_remark=True)
 
     return show
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from odradek.cli.common import print_listing, print_rows, table_options
+from odradek.cli.common import print_listing, print_rows, say, table_options
 from odradek.cli.pipeline.options import SparkChoice, files_argument, load_files, spark_options
 from odradek.cli.pipeline.run import fields
 from odradek.config.toml_table import TomlKeyError
@@ -30,17 +30,17 @@ def check(files: tuple[Path, ...], spark_choice: SparkChoice, no_spark: bool) ->
     loaded = load_files(files)
     if no_spark:
         for file in loaded:
-            click.echo(f"{file.path}: {file.pipeline.name} is a valid {file.pipeline.kind} pipeline")
+            say(f"{file.path}: {file.pipeline.name} is a valid {file.pipeline.kind} pipeline")
         return
     problems = []
     with spark_choice.session() as spark:
         for file in loaded:
             try:
-                click.echo(_checked(spark, file))
+                say(_checked(spark, file))
             except TomlKeyError as error:
                 problems.append((file, error))
     for file, problem in problems[:-1]:
-        click.echo(f"odradek: {file.place(problem)}: {problem}", err=True)
+        say(f"odradek: {file.place(problem)}: {problem}", is_remark=True)
     if problems:
         file, problem = problems[-1]
         raise ConfigurationError(f"{file.place(problem)}: {problem}") from problem
@@ -54,7 +54,7 @@ def _checked(spark: Any, file: PipelineFile) -> str:
     try:
         check_topics(file.pipeline)
     except UnavailableError as error:
-        click.echo(f"odradek: {file.path}: its topics are not checked: {error}", err=True)
+        say(f"odradek: {file.path}: its topics are not checked: {error}", is_remark=True)
     described = "" if columns is None else f" with columns {columns}"
     return f"{file.path}: {file.pipeline.name} is a valid {file.pipeline.kind} pipeline{described}"
 

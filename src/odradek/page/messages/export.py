@@ -1,6 +1,5 @@
 """Files of messages: NDJSON for `odradek produce --json`, CSV, Parquet, and a pytest fixture that replays them."""
 
-import csv
 import io
 import re
 from collections.abc import Callable, Sequence
@@ -9,6 +8,7 @@ from typing import Final, NamedTuple
 from odradek.clients import ConsumerRecord
 from odradek.model import packages_of
 from odradek.page.messages.reading import header_text
+from odradek.presentation.offset_specs import csv_line
 from odradek.presentation.record_formats import json_formatter
 
 
@@ -28,14 +28,12 @@ def ndjson(records: Sequence[ConsumerRecord]) -> bytes:
 
 def csv_file(records: Sequence[ConsumerRecord]) -> bytes:
     """Return CSV with a heading. Texts that a spreadsheet would take for a formula have an apostrophe in front."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(("topic", "partition", "offset", "timestamp_ms", "key", "value", "headers"))
+    lines = [csv_line(("topic", "partition", "offset", "timestamp_ms", "key", "value", "headers"))]
     for each in records:
         headers = ",".join(f"{name}={header_text(value)}" for name, value in each.headers)
         texts = (_cell(header_text(each.key)), _cell(header_text(each.value)), _cell(headers))
-        writer.writerow((each.topic, each.partition, each.offset, each.timestamp, *texts))
-    return file.getvalue().encode()
+        lines.append(csv_line((each.topic, each.partition, each.offset, each.timestamp, *texts)))
+    return "".join(lines).encode()
 
 
 def _cell(text: str) -> str:

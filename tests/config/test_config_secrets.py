@@ -10,7 +10,7 @@ from odradek.model import ConfigurationError
 
 def test_references_are_replaced_and_other_texts_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PASSWORD", "geheim}")
-    (tmp_path / "secret").write_text("streng\n")
+    (tmp_path / "secret").write_bytes(b"\xef\xbb\xbfstreng\n")
     (tmp_path / "secrets.properties").write_text("a = 1\npassword = ${env:PASSWORD}\n")
     given = {
         "sasl.password": "${env:PASSWORD}",

@@ -236,11 +236,20 @@ def test_exactly_once_is_refused_with_keys_that_repeat_records(text: str, given:
         parse(('guarantee = "exactly_once"' + text).replace(given, by))
 
 
-def test_a_mirror_onto_itself_needs_a_prefix() -> None:
-    text = MIRROR.replace("9093", "9092")
+@pytest.mark.parametrize(
+    "servers", ["localhost:9092", "PLAINTEXT://localhost:9092", "localhost:9092,", " localhost:9092"]
+)
+def test_a_mirror_onto_itself_needs_a_prefix(servers: str) -> None:
+    text = MIRROR.replace("localhost:9093", servers)
     with pytest.raises(ConfigurationError, match=r"give target\.topic_prefix"):
         parse(text)
     assert parse(text + 'topic_prefix = "copy-"').name == "delays"
+
+
+@pytest.mark.parametrize("servers", ["localhost", "", ",", "kafka://localhost:9092"])
+def test_an_address_that_is_none_is_refused_by_its_key(servers: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"target\.bootstrap_servers "):
+        parse(MIRROR.replace("localhost:9093", servers))
 
 
 def test_a_mirror_does_not_split_partitions() -> None:

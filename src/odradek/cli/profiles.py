@@ -53,7 +53,7 @@ def timeout_of_environment() -> float | None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        profiles = tomllib.loads(path.read_text(encoding="utf-8"))
+        profiles = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigurationError(f"can't read the profiles in {path}: {error.strerror}") from None
     except ValueError as error:  # not TOML, or not UTF-8

@@ -135,7 +135,7 @@ def _password(user: str, file: str | None) -> str:
     """Return the password of a file, of a prompt, or of standard input, without its line end."""
     try:
         if file is not None:
-            text = Path(file).read_text(encoding="utf-8")
+            text = Path(file).read_text(encoding="utf-8-sig")
         elif sys.stdin.isatty():
             text = str(click.prompt(f"Password of {user}", hide_input=True, confirmation_prompt=True))
         else:

@@ -39,7 +39,7 @@ def _value(key: str, found: re.Match[str]) -> str:
         if provider == "env":
             return os.environ[what]
         if provider == "dir":
-            return Path(place, name).read_text(encoding="utf-8").rstrip("\r\n")
+            return Path(place, name).read_text(encoding="utf-8-sig").rstrip("\r\n")
         return decode_properties(place, Path(place).read_bytes())[name]
     except KeyError:
         missing = "environment variable of this name" if provider == "env" else f"{name} in this file"

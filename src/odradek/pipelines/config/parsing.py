@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from odradek.config.secrets import ClientOptions, resolved
 from odradek.config.toml_table import TomlKeyError, TomlTable
-from odradek.model import ConfigurationError, OdradekError, validate_topic_name
+from odradek.model import ConfigurationError, OdradekError, bootstrap_addresses, validate_topic_name
 from odradek.pipelines.config.lines import key_lines, line_in_value, line_of
 from odradek.pipelines.config.pipelines import (
     DIRECTORY_FORMATS,
@@ -61,7 +61,7 @@ def load_file(path: Path) -> PipelineFile:
     """Return a file's pipeline and text. Raise `ConfigurationError`, which begins with FILE or FILE:LINE."""
     text = ""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         pipeline = parse_pipeline(tomllib.loads(text), directory=path.parent, default_name=path.stem)
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from None
@@ -276,7 +276,7 @@ def _function(table: TomlTable, key: str) -> str | None:
 def _source(table: TomlTable, kind: str, group: str) -> Source:
     mode = "direct" if kind == "mirror" else table.choice("consume_mode", ("direct", "group"), "direct")
     source = Source(
-        bootstrap_servers=table.text("bootstrap_servers"),
+        bootstrap_servers=_servers(table),
         starting_offsets=table.choice("starting_offsets", ("earliest", "latest"), "earliest"),
         max_offsets_per_trigger=table.number("max_offsets_per_trigger", at_least=1),
         min_partitions=None if kind == "mirror" else table.number("min_partitions", at_least=1),
@@ -431,7 +431,7 @@ def _sink(table: TomlTable, kind: str, directory: Path) -> Sink:
         if function is None:
             raise table.error("function", "is missing: MODULE:NAME of a function (batch, batch_id)")
     elif sink_format == "odradek":
-        options["kafka.bootstrap.servers"] = table.text("bootstrap_servers")
+        options["kafka.bootstrap.servers"] = _servers(table)
         if (topic := table.optional_text("topic")) is not None:
             options["topic"] = _check_topic(table, "topic", topic)
     if sink_format in FILE_FORMATS and output_mode != "append":
@@ -459,9 +459,19 @@ def _client_options(table: TomlTable, key: str) -> ClientOptions:
         raise table.error(key, f"can't be used: {error}") from None
 
 
+def _servers(table: TomlTable) -> str:
+    """Return the addresses of brokers in one form, by which two tables name the same cluster."""
+    try:
+        return ",".join(bootstrap_addresses([table.text("bootstrap_servers")]))
+    except TomlKeyError:
+        raise
+    except ConfigurationError as error:
+        raise table.error("bootstrap_servers", f"can't be used: {error}") from None
+
+
 def _target(table: TomlTable) -> Target:
     target = Target(
-        bootstrap_servers=table.text("bootstrap_servers"),
+        bootstrap_servers=_servers(table),
         topic_prefix=table.optional_text("topic_prefix") or "",
         replication_factor=table.number("replication_factor", at_least=1),
         kafka=_client_options(table, "kafka"),

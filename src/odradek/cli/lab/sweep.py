@@ -11,6 +11,7 @@ import click
 
 from odradek.cli.checks import key_and_value
 from odradek.cli.common import Progress, print_json, print_table, progress, table_options
+from odradek.cli.tables import Figure
 from odradek.lab.sweep.parsing import load_sweep
 from odradek.lab.sweep.results import Batch, Results
 from odradek.lab.sweep.settings import Sweep
@@ -171,7 +172,7 @@ def _finish(sweep: Sweep, results: Results, by: Sequence[str], *, as_json: bool)
 
 def _cells(row: dict[str, Any], by: Sequence[str]) -> tuple[object, ...]:
     figures = (
-        None if (value := row[name]) is None else f"{value:,.{decimals}f}".rjust(len(heading))
-        for name, (heading, decimals) in _MEASURES.items()
+        None if (value := row[name]) is None else Figure(f"{value:,.{decimals}f}")
+        for name, (_, decimals) in _MEASURES.items()
     )
     return (*(row[axis] for axis in by), row["scenarios"], row["refused"], *figures)

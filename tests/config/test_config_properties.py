@@ -31,6 +31,7 @@ TEXT: Final = "log.dirs=/größe\nbroker.id=7\n"
         TEXT.encode(),
         b"\xef\xbb\xbf" + TEXT.encode(),
         TEXT.encode("iso-8859-1"),
+        b"\xef\xbb\xbf" + TEXT.encode("iso-8859-1"),
         TEXT.encode("utf-16"),
         b"\xfe\xff" + TEXT.encode("utf-16-be"),
         b"\xff\xfe" + TEXT.encode("utf-16-le"),

@@ -11,7 +11,6 @@ import sys
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -124,7 +123,7 @@ def client_settings(cls: type[ClientSettings] = ClientSettings, properties: Sequ
     file = _chosen(_COMMAND_CONFIG)
     given = _read(file)
     try:
-        found |= settings_of_properties(resolved(given), *every, ignored=partial(_remark, file))
+        found |= settings_of_properties(resolved(given), *every, ignored=lambda why: _remark(file, f"ignored: {why}"))
     except ConfigurationError as error:
         raise ConfigurationError(f"{file}: {error}") from None
     try:

@@ -10,7 +10,7 @@ The last of two equal keys wins, as in Java.
 """
 
 import re
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from typing import Final
 
 from odradek.model import ConfigurationError
@@ -29,7 +29,7 @@ def decode_properties(name: str, data: bytes) -> dict[str, str]:
     try:
         text = data.decode("utf-16" if data.startswith((BOM_UTF16_BE, BOM_UTF16_LE)) else "utf-8-sig")
     except UnicodeDecodeError:
-        text = data.decode("iso-8859-1")
+        text = data.removeprefix(BOM_UTF8).decode("iso-8859-1")
     if "\0" in text:
         raise ConfigurationError(f"{name} is not UTF-8 or ISO 8859-1 text: it has zero bytes")
     return parse_properties(text)

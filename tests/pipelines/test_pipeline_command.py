@@ -1,6 +1,10 @@
 """`odradek pipeline` as far as it needs no Spark."""
 
+import json
+import os
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -50,3 +54,24 @@ def test_two_files_share_a_group_only_if_both_are_members_of_it(tmp_path: Path) 
         code, printed = run("check", "--no-spark", str(tmp_path))
         assert code == status, printed
     assert "a.toml has the same group, archive" in printed
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_spark_starts_stops_the_pipelines(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*names: str, **more: Any) -> None:
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr("odradek.spark.session.local_session", start)
+    before = signal.getsignal(number)
+    for kind in EXAMPLES:
+        (tmp_path / f"{kind}.toml").write_text(EXAMPLES[kind])
+    code, text = run("run", str(tmp_path))
+    assert code == 130
+    assert text == "".join(
+        f"{name}: 0 records in, 0 out, 0 batches, 0.0 s, stopped\n" for name in ("mirror", "archive", "delays")
+    )
+    code, text = run("run", "--json", str(tmp_path / "mirror.toml"))
+    assert (code, json.loads(text)["state"]) == (130, "stopped")
+    assert signal.getsignal(number) is before

@@ -4,7 +4,6 @@ Tasks return bytes, which the driver saves, so the executors need no common file
 few, are in flight, so that no core waits for the slowest task of a job.
 """
 
-import logging
 import re
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from odradek.model import UnavailableError
-from odradek.spark.session import deferred_interrupts, local_session, stop_session
+from odradek.spark.session import deferred_interrupts, local_session, quiet_calls, stop_session
 
 T = TypeVar("T")
 
@@ -36,9 +35,7 @@ def jobs_session(name: str, master: str, settings: Mapping[str, str], log: Path)
 
     Raises `UnavailableError` if Spark does not start, also without Java, and `ConfigurationError` for invalid settings.
     """
-    # These loggers report a failed or interrupted call into the JVM at length; the error's one line is enough.
-    for logger in ("py4j", "SQLQueryContextLogger"):
-        logging.getLogger(logger).setLevel(logging.CRITICAL)
+    quiet_calls()
     try:
         spark = local_session(name, master=master, settings=settings, log=log)
     except (PySparkException, Py4JError) as error:

@@ -103,19 +103,32 @@ def local_session(
         # A Python that the user chose may not have this module.
         defaults["spark.python.daemon.module"] = "odradek.spark.worker_daemon"
     conf = SparkConf().setAll((defaults | settings).items())
-    interrupt = signal.getsignal(signal.SIGINT)
-    context = _start_context(conf, log)
-    if threading.current_thread() is threading.main_thread():
-        # PySpark's own handler calls into the JVM, even if Ctrl-C interrupts such a call.
-        signal.signal(signal.SIGINT, interrupt)
-    if local is None and not conf.contains(SHUFFLE_PARTITIONS):
-        _fit_shuffle_partitions(context, master)
-    return SparkSession(context)
+    # PySpark's own handler of Ctrl-C, which this removes, calls into the JVM, even if Ctrl-C interrupts such a call. A
+    # JVM that starts when its driver stops waiting for it would never end.
+    with deferred_interrupts() as check:
+        context = _start_context(conf, log, check)
+        if local is None and not conf.contains(SHUFFLE_PARTITIONS):
+            _fit_shuffle_partitions(context, master, check)
+        return SparkSession(context)
 
 
-def _start_context(conf: Any, log: Path | None) -> Any:
-    """Start the JVM and its `SparkContext`. Raise `UnavailableError`, after the JVM's end, if one of them fails."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+def quiet_calls() -> None:
+    """Log no failed or interrupted call into the JVM at length: the one line of its error is enough."""
+    for name in ("py4j", "SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_no_call)  # py4j uses the root logger, too
+
+
+def _is_no_call(record: logging.LogRecord) -> bool:
+    return not str(record.msg).endswith("while sending command.")
+
+
+def _start_context(conf: Any, log: Path | None, check: Callable[[], None]) -> Any:
+    """Start the JVM and its `SparkContext`. Raise `UnavailableError`, after the JVM's end, if one of them fails.
+
+    `check` raises `KeyboardInterrupt` after a signal, which may have ended the JVM, too.
+    """
+    from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
     from pyspark import SparkContext
     from pyspark.errors import PySparkException
     from pyspark.java_gateway import launch_gateway
@@ -125,19 +138,25 @@ def _start_context(conf: Any, log: Path | None) -> Any:
         try:
             gateway = launch_gateway(conf, popen_kwargs=output)
         except PySparkException as error:
+            check()
             raise UnavailableError(f"Spark's JVM did not start: see its output{f' in {log}' if log else ''}") from error
     try:
+        check()
         context = SparkContext(conf=conf, gateway=gateway)
         # It would print a traceback if the JVM ends first.
         context._accumulatorServer.handle_error = lambda request, client_address: None
+        check()
         return context
-    except Py4JJavaError as error:
-        reason = str(error.java_exception).splitlines()[0]
+    except BaseException as error:
+        reason = str(error.java_exception).splitlines()[0] if isinstance(error, Py4JJavaError) else "the JVM has ended"
         _end_jvm(gateway)
+        check()
+        if not isinstance(error, (Py4JError, ConnectionError)):
+            raise
         raise UnavailableError(f"Spark did not start on {conf.get('spark.master')}: {reason}") from error
 
 
-def _fit_shuffle_partitions(context: Any, master: str) -> None:
+def _fit_shuffle_partitions(context: Any, master: str, check: Callable[[], None]) -> None:
     """Set the default of shuffle partitions to the cluster's cores, as far as its executors have registered.
 
     A checkpoint keeps the number that its query started with.
@@ -148,6 +167,7 @@ def _fit_shuffle_partitions(context: Any, master: str) -> None:
         if time.monotonic() > deadline:
             _log.warning("%s has given no executor in %d s: are its workers running?", master, _EXECUTOR_SECONDS)
             break
+        check()
         time.sleep(0.1)
     # New sessions take their defaults from this object.
     spark.conf().set(SHUFFLE_PARTITIONS, str(context.defaultParallelism))
@@ -173,7 +193,7 @@ def _end_jvm(gateway: Any) -> None:
 
     with suppress(Py4JError, OSError):
         gateway.shutdown()
-    SparkContext._gateway = SparkContext._jvm = None
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     process = gateway.proc
     if process is not None:
         # The JVM ends when its stdin is closed.

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from odradek.cli.checks import key_and_value
+from odradek.cli.process import terminable
 from odradek.model import OdradekError, packages_of
 from odradek.pipelines.config import PipelineFile, load_file, toml_files
 
@@ -42,7 +43,7 @@ def spark_options(function: F) -> F:
         if threads is not None and master is not None:
             raise click.UsageError("--threads is --master 'local[N]'; give one of them")
         choice = SparkChoice(master, remote, threads, memory or "1g", dict(map(key_and_value, conf)), debug=debug)
-        with _debugged(enabled=debug):
+        with terminable(), _debugged(enabled=debug):
             return function(*args, spark_choice=choice, **others)
 
     for option in (
@@ -82,28 +83,25 @@ class SparkChoice:
     def session(self) -> Iterator[Any]:
         """Yield a Spark session and stop it. Raises `ConfigurationError` if a package is missing."""
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-        # These loggers report a failed or interrupted call into the JVM at length; the error's one line is enough.
-        for name in ("py4j", "SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
         with packages_of("spark", "pipelines"):
             # Imported to find missing packages: of all modules of pipelines, this one needs the most.
             from odradek.pipelines import runner  # noqa: F401
             from odradek.spark.connect import remote_session
-            from odradek.spark.session import local_session, stop_session
+            from odradek.spark.session import local_session, quiet_calls, stop_session
 
+            quiet_calls()
             if self._remote is not None:
                 spark = remote_session(self._remote, self._settings)
             else:
+                # Spark reports the failure of a task many times; the pipeline reports it in one sentence.
+                level = {} if self._debug else {"spark.log.level": "FATAL"}
                 spark = local_session(
                     "odradek pipeline",
                     master=self._master,
                     threads=self._threads,
                     memory=self._memory,
-                    settings=self._settings,
+                    settings=level | self._settings,
                 )
-                if not self._debug:
-                    # Spark reports the failure of a task many times; the pipeline reports it in one sentence.
-                    spark.sparkContext.setLogLevel("FATAL")
         try:
             yield spark
         finally:

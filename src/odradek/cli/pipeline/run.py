@@ -18,6 +18,7 @@ from odradek.security import is_loopback
 if TYPE_CHECKING:
     from rich.live import Live
 
+    from odradek.pipelines.config import PipelineFile
     from odradek.pipelines.status import Status
 
 
@@ -59,6 +60,24 @@ def run(
             "allow that, or listen on localhost"
         )
     latest: list[Status] = []
+    try:
+        _run(loaded, latest, spark_choice, metrics, every)
+    except KeyboardInterrupt:
+        latest = latest or _stopped(loaded)
+        raise
+    finally:
+        for status in latest:
+            say(json.dumps(fields(status)) if as_json else line(status))
+
+
+def _run(
+    loaded: "Sequence[PipelineFile]",
+    latest: "list[Status]",
+    spark_choice: SparkChoice,
+    metrics: tuple[str, int] | None,
+    every: float,
+) -> None:
+    """Run pipelines in a Spark of their own; keep their statuses in `latest`, and print their errors."""
     with spark_choice.session() as spark:
         from odradek.pipelines.errors import PipelineError, with_notes
         from odradek.pipelines.metrics import served_metrics
@@ -76,9 +95,13 @@ def run(
         except PipelineError as error:
             # `report` has printed its failures.
             raise click.exceptions.Exit(1) from error
-        finally:
-            for status in latest:
-                say(json.dumps(fields(status)) if as_json else line(status))
+
+
+def _stopped(files: "Sequence[PipelineFile]") -> "list[Status]":
+    """Return the statuses of pipelines that were stopped while Spark started."""
+    from odradek.pipelines.status import State, Status
+
+    return [Status(name=each.pipeline.name, kind=each.pipeline.kind, state=State.STOPPED) for each in files]
 
 
 def _screen() -> "AbstractContextManager[Live | None]":

@@ -212,3 +212,15 @@ async def test_the_work_for_a_read_ends_with_its_connection(world: World, api: A
     reply.abandon()
     await asyncio.sleep(1)
     assert (has_ended, reply.settled) == (ends, True)
+
+
+@in_world(CONFIG)
+async def test_a_topic_of_very_many_partitions_is_deleted_in_turns(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await world.client()
+    await client.create_topic(TOPIC, 1500)
+    calls = Calls(monkeypatch)
+    await client.ask(ApiKey.DELETE_TOPICS, {"topic_names": [TOPIC], "timeout": 60_000}, 5)
+    await world.pass_time(5)
+    assert calls.most < 3 * MOST_CALLS // 2

@@ -29,6 +29,8 @@ from odradek.model import TopicPartition
 K = TypeVar("K")
 
 _KEYS: Final = {paths.TOPIC_CONFIGS: TopicConfig.definitions(), paths.GROUP_CONFIGS: GroupConfig.definitions()}
+_PARTITIONS_AT_ONCE: Final = 500
+"""Partitions whose states are read before other tasks run (`CountedStore`)."""
 """The known keys of configurations, by the parent of their nodes; those of brokers and users are checked later."""
 _log = logging.getLogger("odradek.metadata")
 
@@ -100,7 +102,11 @@ async def read_topics(store: Reader, names: Iterable[str], broken: BrokenNodes) 
     gone = [name for name, node in zip(wanted, nodes, strict=True) if node is None]
     known = {name: topic for name, topic in topics.items() if topic is not None}
     partitions = [TopicPartition(name, number) for name, topic in known.items() for number in topic.replicas]
-    states = dict(zip(partitions, await store.get_many(map(paths.partition_state, partitions)), strict=True))
+    states: dict[TopicPartition, PartitionImage] = {}
+    for start in range(0, len(partitions), _PARTITIONS_AT_ONCE):
+        some = partitions[start : start + _PARTITIONS_AT_ONCE]
+        found = zip(some, await store.get_many(map(paths.partition_state, some)), strict=True)
+        states |= {key: _partition(known[key.topic], key, node, broken) for key, node in found}
     configs = await read_topic_configs(store, known, broken)
     images: dict[str, TopicImage | None] = dict.fromkeys(gone)
     for name, topic in known.items():
@@ -108,10 +114,7 @@ async def read_topics(store: Reader, names: Iterable[str], broken: BrokenNodes) 
         images[name] = TopicImage(
             name=name,
             topic_id=topic.topic_id or UNNAMED,
-            partitions={
-                number: _partition(topic, TopicPartition(name, number), states[TopicPartition(name, number)], broken)
-                for number in topic.replicas
-            },
+            partitions={number: states[TopicPartition(name, number)] for number in topic.replicas},
             config=config or {},
             is_config_known=config is not None,
             version=versions[name],

@@ -38,9 +38,11 @@ class TopicDeletionTask(ControllerTask):
         """Return whether no live broker has replicas of the topic; stop them on brokers that have some."""
         topic = (await read_topics(self.view.store, [name], BrokenNodes())).get(name)
         partitions = {} if topic is None else topic.partitions
-        return self.epoch.channels.ensure_stopped(
+        stops = [
             StopReplicas(
                 partition=TopicPartition(name, number), brokers=partition.replicas, leader_epoch=EPOCH_DURING_DELETE
             )
             for number, partition in partitions.items()
-        )
+        ]
+        await self.epoch.channels.delete_own(stops)
+        return self.epoch.channels.ensure_stopped(stops)

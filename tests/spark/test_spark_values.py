@@ -276,7 +276,6 @@ def test_a_message_that_spark_cannot_have_is_refused():
         _ = decoder("shop.Ordre").fields
     with pytest.raises(ConfigurationError, match=r"message shop\.Node is inside of itself"):
         _ = decoder("shop.Node").fields
-    decoder("shop.Node").check()
     assert decoder("shop.Node")(b"\x0a\x02\x0a\x00") == {"next": {"next": {}}}
     with pytest.raises(ConfigurationError, match="make it by protoc --include_imports"):
         _ = ProtobufDecoder(descriptors=b"\xff\xff", message="shop.Order").fields

@@ -90,9 +90,7 @@ class ClientSettings(ConnectionSecurity):
     client_id: str = text(
         "client.id", "odradek", "The name that brokers write into their logs.", kafka="empty by default"
     )
-    security_protocol: str = text(
-        "security.protocol", "PLAINTEXT", "How connections are secured.", choices=PROTOCOLS, any_case=True
-    )
+    security_protocol: str = text("security.protocol", "PLAINTEXT", "How connections are secured.", choices=PROTOCOLS)
     sasl_mechanism: str | None = text(
         "sasl.mechanism",
         None,

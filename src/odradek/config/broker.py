@@ -336,11 +336,7 @@ class BrokerConfig(TransactionConfig, ZookeeperKeys):
         "group.consumer.max.heartbeat.interval.ms", 15_000, "Limit of the heartbeat interval of a group.", minimum=1
     )
     group_consumer_migration_policy: str = text(
-        "group.consumer.migration.policy",
-        "bidirectional",
-        "Groups that change protocol live.",
-        choices=_MIGRATIONS,
-        any_case=True,
+        "group.consumer.migration.policy", "bidirectional", "Groups that change protocol live.", choices=_MIGRATIONS
     )
     group_consumer_assignment_interval_ms: int = integer(
         "group.consumer.assignment.interval.ms", 1_000, "The longest time between two assignments.", minimum=0

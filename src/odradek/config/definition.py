@@ -47,6 +47,10 @@ class ConfigSource(IntEnum):
 
 
 _WHOLE_NUMBERS: Final = {ConfigType.SHORT: 2**15 - 1, ConfigType.INT: INT_MAX, ConfigType.LONG: LONG_MAX}
+_ANY_CASE: Final = (
+    "security.protocol", "group.protocol", "migration.policy", "store.type", "ssl.endpoint.identification.algorithm"
+)  # fmt: skip
+"""The ends of keys whose texts Kafka compares without case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +69,6 @@ class Definition:
     maximum: float | None = None
     excluded: tuple[int, ...] = ()
     choices: tuple[str, ...] = ()
-    any_case: bool = False
-    """Whether Kafka compares the text with `choices` without case."""
     nullable: bool = False
     internal: bool = False
     honoured: tuple[Value, ...] = ()
@@ -86,8 +88,8 @@ class Definition:
         return value
 
     def spelled(self, text: str) -> str:
-        """Return the text as `choices` spells it, if `any_case`."""
-        given = text.strip().lower() if self.any_case and text not in self.choices else None
+        """Return the text as `choices` spells it, for a key whose texts Kafka compares without case."""
+        given = text.strip().lower() if self.name.endswith(_ANY_CASE) and text not in self.choices else None
         return next((choice for choice in self.choices if choice.lower() == given), text)
 
     def check(self, value: Value) -> None:

@@ -31,12 +31,7 @@ class ConnectionSecurity:
     )
     ssl_truststore_password: str | None = password("ssl.truststore.password", "The password of a PKCS12 file.")
     ssl_truststore_type: str = text(
-        "ssl.truststore.type",
-        "PEM",
-        "Not needed: the file shows it.",
-        choices=STORES,
-        any_case=True,
-        kafka="JKS by default",
+        "ssl.truststore.type", "PEM", "Not needed: the file shows it.", choices=STORES, kafka="JKS by default"
     )
     ssl_keystore_location: str | None = text(
         "ssl.keystore.location", None, "A file with the own private key and certificate chain.", nullable=True
@@ -47,12 +42,7 @@ class ConnectionSecurity:
     ssl_keystore_key: str | None = password("ssl.keystore.key", "The own private key, as PEM text (PKCS #8).")
     ssl_keystore_password: str | None = password("ssl.keystore.password", "The password of a PKCS12 file.")
     ssl_keystore_type: str = text(
-        "ssl.keystore.type",
-        "PEM",
-        "Not needed: the file shows it.",
-        choices=STORES,
-        any_case=True,
-        kafka="JKS by default",
+        "ssl.keystore.type", "PEM", "Not needed: the file shows it.", choices=STORES, kafka="JKS by default"
     )
     ssl_key_password: str | None = password("ssl.key.password", "The password of the private key.")
     ssl_endpoint_identification_algorithm: str = text(
@@ -60,7 +50,6 @@ class ConnectionSecurity:
         "https",
         "https: a server's certificate must have the name that is connected to; empty: any name.",
         choices=("https", "HTTPS", ""),
-        any_case=True,
     )
     ssl_enabled_protocols: tuple[str, ...] = names(
         "ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"), "The versions of TLS.", choices=("TLSv1.2", "TLSv1.3")

@@ -41,7 +41,7 @@ class ZookeeperKeys:
         "zookeeper.ssl.truststore.password", "The password of a PKCS12 file."
     )
     zookeeper_ssl_truststore_type: str = text(
-        "zookeeper.ssl.truststore.type", "PEM", "Not needed: the file shows it.", choices=STORES, any_case=True
+        "zookeeper.ssl.truststore.type", "PEM", "Not needed: the file shows it.", choices=STORES
     )
     zookeeper_ssl_keystore_location: str | None = text(
         "zookeeper.ssl.keystore.location",
@@ -53,14 +53,13 @@ class ZookeeperKeys:
         "zookeeper.ssl.keystore.password", "The password of a PKCS12 file, or of the private key in a PEM file."
     )
     zookeeper_ssl_keystore_type: str = text(
-        "zookeeper.ssl.keystore.type", "PEM", "Not needed: the file shows it.", choices=STORES, any_case=True
+        "zookeeper.ssl.keystore.type", "PEM", "Not needed: the file shows it.", choices=STORES
     )
     zookeeper_ssl_endpoint_identification_algorithm: str = text(
         "zookeeper.ssl.endpoint.identification.algorithm",
         "HTTPS",
         "HTTPS: a server's certificate must have the name that is connected to; empty: any name.",
         choices=("https", "HTTPS", ""),
-        any_case=True,
     )
     zookeeper_digest_user: str | None = text(
         "zookeeper.digest.user", None, "The user that logs in to ZooKeeper.", nullable=True

@@ -14,6 +14,7 @@ text or base64, and `value_error` says why.
 import base64
 import binascii
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -108,7 +109,8 @@ def _decoder(name: str, schema: str) -> Callable[[bytes], object]:
         if not colon:
             raise click.BadParameter(f"{schema!r} is not FILE:MESSAGE, such as orders.desc:shop.Order")
         decoder = ProtobufDecoder(descriptors=_read(path), message=message, framing=framing)
-    decoder.check()
+    with suppress(ValueError):
+        decoder(b"")  # raises for a wrong schema now, not for each record
     return decoder
 
 

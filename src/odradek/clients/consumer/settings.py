@@ -44,7 +44,6 @@ class ConsumerSettings(FetchSettings):
         "classic",
         "How the group assigns: classic by one of its members, consumer by the coordinator (KIP-848).",
         choices=GROUP_PROTOCOLS,
-        any_case=True,
     )
     group_remote_assignor: str | None = text(
         "group.remote.assignor", None, "The coordinator's assignor that this member asks for.", nullable=True

@@ -63,15 +63,11 @@ class AvroDecoder(Struct, frozen=True, kw_only=True):
     @property
     def fields(self) -> pa.StructType:
         """The fields of the record. Raise `ConfigurationError` for a schema that is invalid or unsupported."""
-        self.check()
+        _compiled(self.schema)
         return _fields(self.schema)
 
-    def check(self) -> None:
-        """Raise `ConfigurationError` for a schema that is invalid."""
-        _compiled(self.schema)
-
     def __call__(self, value: bytes) -> Any:
-        """Return the fields of one record. Raise `ValueError` if `value` is not exactly one record of the schema."""
+        """Return one value. Raise `ValueError` if it is not exactly one, `ConfigurationError` for a wrong schema."""
         schema, read = _compiled(self.schema)
         body = io.BytesIO(without_framing(value, self.framing))
         try:
@@ -139,13 +135,17 @@ class _Beyond(int):
         return self.text
 
 
+def _beyond(number: int, text: str) -> _Beyond:
+    made = _Beyond(number)
+    made.text = text
+    return made
+
+
 def _date(days: int, *_: object) -> Any:
     try:
         return datetime.date.fromordinal(days + _EPOCH_DAY)
     except (ValueError, OverflowError):
-        found = _Beyond(days)
-        found.text = _day_text(days)
-        return found
+        return _beyond(days, _day_text(days))
 
 
 def _timestamps(unit_us: int, zone: datetime.tzinfo | None) -> Callable[..., Any]:
@@ -153,11 +153,9 @@ def _timestamps(unit_us: int, zone: datetime.tzinfo | None) -> Callable[..., Any
         try:
             return (_EPOCH + datetime.timedelta(microseconds=number * unit_us)).replace(tzinfo=zone)
         except OverflowError:
-            found = _Beyond(number * unit_us)
-            days, rest_us = divmod(found, _DAY_US)
+            days, rest_us = divmod(number * unit_us, _DAY_US)
             time = (_EPOCH + datetime.timedelta(microseconds=rest_us)).time()
-            found.text = f"{_day_text(days)}T{time}{'' if zone is None else 'Z'}"
-            return found
+            return _beyond(number * unit_us, f"{_day_text(days)}T{time}{'' if zone is None else 'Z'}")
 
     return timestamp
 

@@ -21,11 +21,8 @@ class Decoder(Protocol):
     def fields(self) -> pa.StructType:
         """The fields of the values. Raise `ConfigurationError` if Spark has no type for one."""
 
-    def check(self) -> None:
-        """Raise `ConfigurationError` for a schema that is invalid, whether Spark has types for it or not."""
-
     def __call__(self, value: bytes) -> Any:
-        """Return the fields of one value. Raise `ValueError` with the reason if it cannot be decoded."""
+        """Return the fields of one value. Raise `ValueError` with the reason, or `ConfigurationError`."""
 
 
 def decoded(column: Any, decoder: Decoder) -> Any:

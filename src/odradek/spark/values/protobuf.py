@@ -38,18 +38,14 @@ class ProtobufDecoder(Struct, frozen=True, kw_only=True):
         """The message's fields. Raise `ConfigurationError` if the message is missing or Spark lacks a field's type."""
         return _struct(_compiled(self.descriptors, self.message)[1], ())
 
-    def check(self) -> None:
-        """Raise `ConfigurationError` if the message is missing."""
-        _compiled(self.descriptors, self.message)
-
     def __call__(self, value: bytes) -> dict[str, Any]:
         """Return the fields of one message. Raise `ValueError` if `value` is not such a message."""
         from google.protobuf.message import DecodeError
 
+        kind, _, read = _compiled(self.descriptors, self.message)
         body = without_framing(value, self.framing)
         if self.framing is not None:
             body = _without_indexes(body)
-        kind, _, read = _compiled(self.descriptors, self.message)
         try:
             message = kind.FromString(body)
         except DecodeError:

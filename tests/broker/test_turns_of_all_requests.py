@@ -191,9 +191,10 @@ async def test_a_wide_fetch_ends_with_its_connection_and_with_the_next_fetch_of_
     assert [each.partition for each in topic.partitions] == [7]
 
 
+@pytest.mark.parametrize("end", ["abandon", "force_complete"])
 @pytest.mark.parametrize(("api", "ends"), [(ApiKey.DESCRIBE_GROUPS, True), (ApiKey.CREATE_TOPICS, False)])
 @in_world(CONFIG)
-async def test_the_work_for_a_read_ends_with_its_connection(world: World, api: ApiKey, *, ends: bool) -> None:
+async def test_the_work_for_a_read_ends_with_its_connection(world: World, api: ApiKey, end: str, *, ends: bool) -> None:
     """A change goes on: half of it may be made."""
     has_ended = False
 
@@ -209,7 +210,7 @@ async def test_the_work_for_a_read_ends_with_its_connection(world: World, api: A
     context = RequestContext(RequestHeader(api, 0, 1, "c", 0), cast("Any", None))
     reply = world.broker.dispatcher.answer_later(context, work(), Meter(0))
     await asyncio.sleep(0.5)
-    reply.abandon()
+    getattr(reply, end)()
     await asyncio.sleep(1)
     assert (has_ended, reply.settled) == (ends, True)
 

@@ -232,6 +232,8 @@ class _Answer(PendingReply):
         if self._task is not None:
             self._task.cancel()
 
+    force_complete = abandon
+
 
 class _MessageHandler:
     """Decodes the frames of one API and version, authorizes the requests, and calls `module.handle` with the messages.
@@ -389,7 +391,7 @@ def _settle(context: RequestContext, reply: PendingReply, result: Callable[[], B
     try:
         buffers = result()
     except asyncio.CancelledError:
-        reply.refuse(f"{_describe(context.header)}given up: the broker stops")
+        reply.refuse(f"{_describe(context.header)}given up: the client has closed its side, or the broker stops")
     except KafkaError as error:
         reply.refuse(f"{_describe(context.header)}{error}")
     except Exception as error:

@@ -61,6 +61,7 @@ class WatchedTree:
 
     async def changed(self) -> ClusterImage:
         await asyncio.wait_for(self.woken.wait(), 10)
+        await asyncio.sleep(0)  # the events of all changes have come; since Python 3.12, wait_for returns at once
         return await self.look()
 
 

@@ -68,7 +68,7 @@ def read_assignment(file: IO[bytes]) -> AssignmentFile:
 
     entries = _entries(file, replicas_and_directories)
     return AssignmentFile(
-        name=_name(file),
+        name=getattr(file, "name", "stdin"),
         replicas={key: replicas for key, (replicas, _) in entries.items()},
         directories={key: directories for key, (_, directories) in entries.items()},
     )
@@ -144,7 +144,7 @@ def ids(brokers: Iterable[int]) -> str | None:
 
 def _entries(file: IO[bytes], value: Callable[[Fields], T]) -> dict[TopicPartition, T]:
     """Return the `value` of each of the partitions in a JSON file, sorted. Raises `ConfigurationError`."""
-    name, found, times = _name(file), dict[TopicPartition, T](), Counter[TopicPartition]()
+    name, found, times = getattr(file, "name", "stdin"), dict[TopicPartition, T](), Counter[TopicPartition]()
     try:
         fields = Fields(name, file.read())
         if (version := fields.integer("version", 1)) != 1:
@@ -160,10 +160,6 @@ def _entries(file: IO[bytes], value: Callable[[Fields], T]) -> dict[TopicPartiti
     if not found:
         raise ConfigurationError(f"{name} names no partition; name at least one")
     return dict(sorted(found.items()))
-
-
-def _name(file: IO[bytes]) -> str:
-    return str(getattr(file, "name", "stdin"))
 
 
 def _numbers(topic: Any) -> str:

@@ -46,9 +46,8 @@ _MOST_DIGITS: Final = 38
 _EXACT: Final = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _EPOCH: Final = datetime.datetime(1970, 1, 1)
 _EPOCH_DAY: Final = _EPOCH.toordinal()
-_CYCLE_YEARS: Final = 400
-_CYCLE_DAYS: Final = 146_097
-"""After so many days, the calendar repeats."""
+_CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
+"""After so much time, the calendar repeats."""
 _DAY_US: Final = 86_400_000_000
 _OWN: Final = "odradek-"
 """The prefix of logical types that are read here: fastavro rounds decimals, and has no time after the year 9999."""

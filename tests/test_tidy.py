@@ -70,6 +70,7 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "testing/in_process/cluster.py": "its calls have limits of real time",
     "testing/coverage.py": "reads the source for the names of probes",
     "testing/conditions.py": "waits for other processes, which live in real time",
+    "testing/machine_clock.py": "the names of the C library's clocks",
     "testing/servers/ports.py": "asks which ports are free, and draws one",
     "testing/servers/odradek_process.py": "kills a broker that a supervisor started",
     "testing/servers/server_process.py": "starts and kills servers",

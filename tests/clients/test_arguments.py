@@ -83,9 +83,9 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
         ),
         "expected Alteration, not 'retention.ms'",
     ),
-    "a number for a value": (
-        lambda a, _p, _c, _r: a.create_topic("x", configs={"retention.ms": 5}),
-        "values of configurations are strings: retention.ms of topic 'x' is 5",
+    "bytes for a value": (
+        lambda a, _p, _c, _r: a.create_topic("x", configs={"retention.ms": b"5"}),
+        "retention.ms is a string, a number, a bool or a list of these, not of type bytes",
     ),
     "a partition as text": (lambda _a, p, _c, _r: p.send("t", b"v", partition="0"), "partition is a whole number"),
     "seconds": (lambda _a, p, _c, _r: p.send("t", b"v", timestamp_ms=1.5), "timestamp_ms is a whole number, not 1.5"),

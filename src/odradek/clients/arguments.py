@@ -61,12 +61,23 @@ def addresses_of(servers: str | Iterable[str]) -> str | tuple[str, ...]:
         raise ConfigurationError(f"bootstrap_servers is HOST:PORT, or a list of these, not {servers!r}") from None
 
 
-def whole_number(what: str, number: SupportsIndex) -> int:
-    """Convert an integer of any type to an int. Raises `TypeError` for others, with `what` as their name."""
+def whole_number(what: str, number: SupportsIndex, *, bits: int = 64) -> int:
+    """Convert an integer of any type to an int of so many bits.
+
+    Raises `TypeError` for others, and `ValueError` beyond the limits, with `what` as their name.
+    """
     try:
-        return index(number)
+        converted = index(number)
     except TypeError:
         raise TypeError(f"{what} is a whole number, not {number!r}") from None
+    if converted.bit_length() >= bits:
+        raise ValueError(f"{what} is a number of {bits} bits, not {converted}")
+    return converted
+
+
+def broker_ids(brokers: Iterable[SupportsIndex]) -> list[int]:
+    """Return broker ids as a list of ints. Raises `TypeError` and `ValueError` for anything else."""
+    return [whole_number("a broker id", each, bits=32) for each in _listed(brokers)]
 
 
 def _listed(values: Iterable[Any]) -> list[Any]:

@@ -11,7 +11,10 @@ The last of two equal keys wins, as in Java.
 
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from typing import Final
+from collections.abc import Mapping
+from operator import index
+from pathlib import PurePath
+from typing import Any, Final
 
 from odradek.model import ConfigurationError
 
@@ -33,6 +36,31 @@ def decode_properties(name: str, data: bytes) -> dict[str, str]:
     if "\0" in text:
         raise ConfigurationError(f"{name} is not UTF-8 or ISO 8859-1 text: it has zero bytes")
     return parse_properties(text)
+
+
+def property_texts(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return properties with Kafka's texts of Python's values: "true" for True, "a,b" for a list.
+
+    Raises `TypeError`, which names the key, for a value that no property has.
+    """
+    return {key: property_text(key, value) for key, value in values.items()}
+
+
+def property_text(key: str, value: Any) -> str:
+    """Return the text of one value, as `property_texts` does."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | PurePath):
+        return str(value)
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else str(value)
+    if isinstance(value, list | tuple):
+        return ",".join(property_text(key, each) for each in value)
+    try:
+        return str(index(value))
+    except TypeError:
+        expected = "a string, a number, a bool or a list of these"
+        raise TypeError(f"{key} is {expected}, not of type {type(value).__name__}") from None
 
 
 def parse_properties(text: str) -> dict[str, str]:

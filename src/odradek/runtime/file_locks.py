@@ -1,9 +1,13 @@
-"""Locks on files between processes, which Kafka on the JVM respects as well."""
+"""Locks on files between processes, which Kafka on the JVM respects as well.
+
+They belong to open files, which a fork shares with its parent: a child closes its copies at once.
+"""
 
 import contextlib
 import fcntl
 import os
 import struct
+import weakref
 from typing import Final, Self
 
 from odradek.runtime.shortages import NO_ROOM
@@ -12,6 +16,7 @@ _MAX_NOTE_BYTES: Final = 1024
 _RECORD_LOCK: Final = struct.Struct("hhqqi0q")
 """Linux's `struct flock`: type, whence, start, length (0: to the end), process id."""
 _WHOLE_FILE: Final = _RECORD_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+_NOTHING: Final = _RECORD_LOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
 
 
 class FileLock:
@@ -19,43 +24,65 @@ class FileLock:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        _locks.add(self)
 
     @classmethod
     def take(cls, path: str, note: str) -> Self:
         """Lock the file at `path`, created if missing. Raises `BlockingIOError` with the holder."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = cls(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        try:
+            lock._take(note)
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+
+    def _take(self, note: str) -> None:
+        descriptor = self._descriptor
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             # The holder is not a JVM, so its note is right and the expensive read of /proc/locks is not needed.
             holder = os.pread(descriptor, _MAX_NOTE_BYTES, 0).decode(errors="replace").strip()
-            os.close(descriptor)
             raise BlockingIOError(holder or "another process") from None
         try:
-            _lock_against_java(descriptor)
+            _lock_against_java(descriptor, _WHOLE_FILE)
         except BlockingIOError:
-            holder = _java_holder(os.fstat(descriptor)) or ""
-            os.close(descriptor)
-            raise BlockingIOError(holder or "another process") from None
+            raise BlockingIOError(_java_holder(os.fstat(descriptor)) or "another process") from None
         if os.fstat(descriptor).st_nlink == 0:
             # The previous holder removed the file after it was opened here: another process would create and lock a new
             # file.
-            os.close(descriptor)
             raise BlockingIOError("another process, which removed the file")
         try:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, holder_note(os.getpid(), note).encode()[:_MAX_NOTE_BYTES], 0)
         except OSError as error:
             if error.errno not in NO_ROOM:
-                os.close(descriptor)
                 raise
-        return cls(descriptor)
 
     def release(self) -> None:
-        """Release both locks."""
+        """Release both locks, also if a child has the open file."""
+        if self._descriptor >= 0:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            _lock_against_java(self._descriptor, _NOTHING)
+            self.forget()
+
+    def forget(self) -> None:
+        """Close the file. In a child the locks stay its parent's."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+_locks: Final = weakref.WeakSet[FileLock]()
+
+
+def _forget_locks() -> None:
+    for lock in tuple(_locks):
+        lock.forget()
+
+
+os.register_at_fork(after_in_child=_forget_locks)
 
 
 def lock_holder(path: str) -> str | None:
@@ -73,14 +100,14 @@ def holder_note(process_id: int, note: str) -> str:
     return f"process {process_id} ({note})" if note else f"process {process_id}"
 
 
-def _lock_against_java(descriptor: int) -> None:
-    """Take the record lock that Kafka takes on `.lock` (Java's `FileChannel.lock`), as Java does not see an flock.
+def _lock_against_java(descriptor: int, lock: bytes) -> None:
+    """Take or release the record lock that Kafka takes on `.lock` (`FileChannel.lock`), as Java sees no flock.
 
     The lock belongs to the open file and not to the process, so that closing another descriptor of the file does not
     release it. Only Linux has such locks; elsewhere the JVM sees an flock.
     """
     if hasattr(fcntl, "F_OFD_SETLK"):
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _WHOLE_FILE)
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, lock)
 
 
 def _java_holder(found: os.stat_result) -> str | None:

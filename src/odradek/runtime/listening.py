@@ -64,6 +64,8 @@ class SystemListener:
             self._resuming.cancel()
         for listening in self._sockets:
             self._loop.remove_reader(listening.fileno())
+            with contextlib.suppress(OSError):  # macOS has no shutdown for it
+                listening.shutdown(socket.SHUT_RDWR)  # a child of this process may have the socket, too
             listening.close()
         self._sockets.clear()
         for accepted in self._opening.values():  # their handshakes fail

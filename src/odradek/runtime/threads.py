@@ -1,19 +1,32 @@
 """Threads for blocking work, with a defined error if the system cannot start one."""
 
+import _queue
+import _thread
 import asyncio
 import errno
 import logging
+import queue
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import Event, Thread
+from types import BuiltinFunctionType
 from typing import Final, Protocol, TypeVar, cast
 
 T = TypeVar("T")
 _log = logging.getLogger("odradek.runtime")
 _NO_THREAD: Final = "the system starts no thread"
+
+
+def check_threads(what: str) -> None:
+    """Raise `RuntimeError` if threads are gevent's or eventlet's, on which an event loop in a thread never returns."""
+    if not isinstance(_thread.start_new_thread, BuiltinFunctionType) or queue.SimpleQueue is not _queue.SimpleQueue:
+        raise RuntimeError(
+            f"{what} needs Python's own threads, and gevent or eventlet has replaced them: patch all but "
+            "thread and queue, as by gevent's `monkey.patch_all(thread=False, queue=False)`"
+        )
 
 
 class Ticker(Protocol):

@@ -31,6 +31,7 @@ _PRUNE_EVERY: Final = 1_000
 _RESERVED_BYTES: Final = 8 << 20
 """Twice the size at which SQLite copies the log to the database, which may fail for want of space for new pages."""
 _OPENING_TIMEOUT_S: Final = 5.0
+_OPENING_PAUSE_S: Final = 0.01
 
 _SCHEMA: Final = (
     """CREATE TABLE nodes (
@@ -261,14 +262,13 @@ class SqliteTree:
         """Set WAL mode, with retries: SQLite ignores its busy time-out here if two processes create the file."""
         if self._connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
             return
-        deadline = time.monotonic() + _OPENING_TIMEOUT_S
-        while True:
+        for attempts_left in reversed(range(round(_OPENING_TIMEOUT_S / _OPENING_PAUSE_S))):
             try:
                 self._connection.execute("PRAGMA journal_mode = WAL")
             except sqlite3.OperationalError as error:
-                if not is_busy(error) or time.monotonic() > deadline:
+                if not is_busy(error) or not attempts_left:
                     raise
-                time.sleep(0.01)
+                time.sleep(_OPENING_PAUSE_S)
             else:
                 return
 

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from odradek.testing.machine_clock import monotonic
+
 T = TypeVar("T")
 _PAUSE_S: Final = 0.02
 
@@ -13,9 +15,9 @@ def eventually(condition: Callable[[], T], *, within_s: float = 30.0, what: str 
 
     Raises `TimeoutError`, which names `what`, after `within_s` seconds; errors of `condition` pass through.
     """
-    deadline = time.monotonic() + within_s
+    deadline = monotonic() + within_s
     while not (result := condition()):
-        if time.monotonic() > deadline:
+        if monotonic() > deadline:
             raise TimeoutError(f"not within {within_s:g} s: {what or getattr(condition, '__doc__', None) or condition}")
         time.sleep(_PAUSE_S)
     return result

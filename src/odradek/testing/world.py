@@ -20,6 +20,7 @@ from odradek.broker.serving.admission import Admission
 from odradek.clients import Admin, Consumer, Producer
 from odradek.clients.consumer.subscription_state import ConsumerRecord
 from odradek.config import BrokerConfig
+from odradek.config.properties import property_texts
 from odradek.controller import NewTopic
 from odradek.model import TopicPartition
 from odradek.protocol.batches.record_batch import iterate_batches
@@ -56,7 +57,7 @@ class World:
     def __init__(
         self,
         seed: int,
-        config: Mapping[str, str] | None = None,
+        config: Mapping[str, Any] | None = None,
         *,
         brokers: int = 1,
         noticed_at_once: bool = True,
@@ -77,7 +78,7 @@ class World:
         self.leaders: dict[Partition, None] = {}
         """The partitions that a broker leads or has led; one that leads again, after a fence, counts again."""
         self._before_start = before_start
-        self._config = dict(config or {})
+        self._config = property_texts(config or {})
         self._protocol = self._config.get("security.inter.broker.protocol", "PLAINTEXT")
         self._noticed_at_once = noticed_at_once
         self._tree_s = tree_s
@@ -121,7 +122,7 @@ class World:
         own = {"broker.id": str(number), "listeners": f"{self._protocol}://{host}:9092", "log.dirs": "/data"}
         if self._racks:
             own["broker.rack"] = f"rack-{number}"
-        more = {key.replace("_", "."): _text(value) for key, value in config.items()}
+        more = property_texts({key.replace("_", "."): value for key, value in config.items()})
         settings = BrokerConfig.parse({**own, **self._config, **more})
         with self.simulation.on(host):
             store = self._open_session(host)
@@ -294,13 +295,6 @@ class World:
 
         self.simulation.run(main())
         return self.simulation.trace.digest
-
-
-def _text(value: ConfigValue) -> str:
-    """Return a configuration value as a properties file has it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, str | int | float) else ",".join(value)
 
 
 class Member:

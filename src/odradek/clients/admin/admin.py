@@ -116,7 +116,7 @@ class Admin:
         *,
         partitions: int = -1,
         replication_factor: int = -1,
-        configs: Mapping[str, str] | None = None,
+        configs: Mapping[str, Any] | None = None,
         validate_only: bool = False,
     ) -> None:
         """Create one topic; -1 means the cluster's default. Raises `KafkaError` TOPIC_ALREADY_EXISTS and others."""

@@ -8,6 +8,7 @@ from odradek.clients.admin.topics import answer_error, topic_error
 from odradek.clients.cluster import Cluster
 from odradek.clients.retry import ask_each, retrying
 from odradek.config import Alteration
+from odradek.config.properties import property_text
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.wire.client_connection import ClientConnection
@@ -64,7 +65,7 @@ async def alter_configs(
 ) -> None:
     """Implement `Admin.alter_configs`."""
     configs = [
-        {"name": each.name, "config_operation": int(each.operation), "value": each.value} for each in alterations
+        {"name": each.name, "config_operation": int(each.operation), "value": _text(each)} for each in alterations
     ]
     altered = {"resource_type": resource.type.value, "resource_name": resource.name, "configs": configs}
     message = {"resources": [altered], "validate_only": validate_only}
@@ -120,3 +121,7 @@ async def _connection_for(cluster: Cluster, resource: ConfigResource) -> ClientC
     if _has_broker(resource):
         return await cluster.connections.to_broker(int(resource.name))
     return await cluster.connections.least_loaded()
+
+
+def _text(alteration: Alteration) -> str | None:
+    return None if alteration.value is None else property_text(alteration.name, alteration.value)

@@ -8,8 +8,10 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from odradek.clients.arguments import broker_ids, instances_of, whole_number
 from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.clients.metadata import PartitionMetadata, TopicMetadata
+from odradek.config.properties import property_texts
 from odradek.model import KafkaError, TopicPartition, address_text
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, Subscription, decode_assignment, decode_subscription
 from odradek.protocol.messages.message_codec import optional
@@ -24,23 +26,23 @@ class NewTopic(Struct, frozen=True, kw_only=True):
     name: str
     partitions: int = -1
     replication_factor: int = -1
-    configs: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, Any] = field(default_factory=dict)
     assignments: Mapping[int, Iterable[int]] = field(default_factory=dict)
 
     def message(self) -> dict[str, Any]:
-        """Return the topic's entry in CreateTopics. Raises `TypeError` for a config value that is not a string."""
-        for name, value in self.configs.items():
-            if not isinstance(value, str):
-                raise TypeError(f"values of configurations are strings: {name} of topic {self.name!r} is {value!r}")
+        """Return the topic's entry in CreateTopics. Raises `TypeError` for values of other types."""
+        (name,) = instances_of(str, [self.name])
+        partitions = whole_number("partitions", self.partitions, bits=32)
+        replicas = whole_number("replication_factor", self.replication_factor, bits=16)
         return {
-            "name": self.name,
-            "num_partitions": -1 if self.assignments else self.partitions,
-            "replication_factor": -1 if self.assignments else self.replication_factor,
+            "name": name,
+            "num_partitions": -1 if self.assignments else partitions,
+            "replication_factor": -1 if self.assignments else replicas,
             "assignments": [
-                {"partition_index": partition, "broker_ids": list(brokers)}
+                {"partition_index": whole_number("a partition", partition, bits=32), "broker_ids": broker_ids(brokers)}
                 for partition, brokers in self.assignments.items()
             ],
-            "configs": [{"name": name, "value": value} for name, value in self.configs.items()],
+            "configs": [{"name": key, "value": text} for key, text in property_texts(self.configs).items()],
         }
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from odradek.clients.admin.descriptions import NewTopic, TopicDescription, topic_description
 from odradek.clients.admin.results import RefusedTopicsError, errors_of
+from odradek.clients.arguments import broker_ids, whole_number
 from odradek.clients.cluster import Cluster
 from odradek.clients.metadata import ClusterMetadata, merge, partition_metadata
 from odradek.clients.retry import ask_each, retrying
@@ -67,9 +68,9 @@ async def create_partitions(
     cluster: Cluster, name: str, total: int, *, assignments: Iterable[Iterable[int]] | None, validate_only: bool
 ) -> None:
     """Implement `Admin.create_partitions`."""
-    placed = None if assignments is None else [{"broker_ids": list(brokers)} for brokers in assignments]
+    placed = None if assignments is None else [{"broker_ids": broker_ids(each)} for each in assignments]
     message = {
-        "topics": [{"name": name, "count": total, "assignments": placed}],
+        "topics": [{"name": name, "count": whole_number("total", total, bits=32), "assignments": placed}],
         "timeout": cluster.timeout_ms,
         "validate_only": validate_only,
     }

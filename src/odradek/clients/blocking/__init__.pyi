@@ -94,7 +94,7 @@ class Admin:
         *,
         partitions: int = ...,
         replication_factor: int = ...,
-        configs: Mapping[str, str] | None = None,
+        configs: Mapping[str, Any] | None = None,
         validate_only: bool = False,
     ) -> None: ...
     def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None: ...

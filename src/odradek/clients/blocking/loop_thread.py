@@ -19,6 +19,8 @@ from typing import Any, Final, TypeVar
 
 import uvloop
 
+from odradek.runtime.threads import check_threads
+
 T = TypeVar("T")
 
 _EXIT_TIMEOUT_S: Final = 5.0
@@ -35,6 +37,7 @@ class LoopThread:
     """An event loop in a daemon thread. Any other thread of the same process may call `run`."""
 
     def __init__(self) -> None:
+        check_threads("a blocking client")
         self._pid = os.getpid()
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._main, name="odradek-clients", daemon=True)

@@ -19,10 +19,17 @@ from odradek.metadata.store import Store
 from odradek.runtime import Runtime
 from odradek.runtime.threads import ThreadTicker
 from odradek.stores import open_store
+from odradek.testing.machine_clock import monotonic
 
 T = TypeVar("T")
 LIMIT_S: Final = 60.0
 """Limit of each blocking call, which then raises `TimeoutError`."""
+
+
+class _MachineLoop(asyncio.SelectorEventLoop):
+    """asyncio's event loop with the machine's clock, which uvloop's has anyway."""
+
+    time = staticmethod(monotonic)
 
 
 class BrokerThread:
@@ -131,7 +138,7 @@ class BrokerThread:
     def _main(self) -> None:
         # uvloop's sometimes waits for ever in `close` for a TLS connection.
         has_tls = self._config.ssl_keystore_location is not None
-        with asyncio.Runner(loop_factory=None if has_tls else uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=_MachineLoop if has_tls else uvloop.new_event_loop) as runner:
             runner.run(self._live())
 
     async def _live(self) -> None:

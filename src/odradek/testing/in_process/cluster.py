@@ -7,9 +7,14 @@ without blocking the caller's loop.
 """
 
 import asyncio
+import os
+import shutil
+import socket
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -19,13 +24,16 @@ from msgspec.structs import replace
 
 from odradek.broker.lifecycle import Broker
 from odradek.broker.serving.context import Session
-from odradek.clients import blocking
+from odradek.clients import admin, blocking
+from odradek.clients.arguments import whole_number
 from odradek.config import BrokerConfig
+from odradek.config.properties import property_texts
 from odradek.controller import NewTopic
 from odradek.metadata.image import ClusterImage, PartitionImage
 from odradek.model import ErrorCode, KafkaError, SecurityProtocol, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.runtime import system_runtime
+from odradek.runtime.threads import check_threads
 from odradek.security import AclBinding
 from odradek.testing.conditions import eventually
 from odradek.testing.in_process.broker_thread import LIMIT_S, BrokerThread
@@ -34,6 +42,7 @@ from odradek.testing.in_process.cut_network import CutNetwork, Cuts
 from odradek.testing.in_process.request_faults import Delay, Failure, RequestFaults, api_named, error_named
 from odradek.testing.in_process.token_issuer import TokenIssuer
 from odradek.testing.in_process.transaction_faults import TransactionFaults
+from odradek.testing.machine_clock import MachineClock, monotonic
 from odradek.testing.servers.ports import HeldPort
 
 T = TypeVar("T")
@@ -47,6 +56,18 @@ _QUICK: Final = {
     "controlled.shutdown.retry.backoff.ms": "100",
 }
 """The defaults would cost a test seconds of waiting and 50 logs, and add the topic `__rebalances`."""
+
+_LASTING: Final = {
+    "auto.leader.rebalance.enable": "false",
+    "connections.max.idle.ms": "-1",
+    "log.message.timestamp.after.max.ms": str(2**63 - 1),
+    "log.retention.hours": "-1",
+    "offsets.retention.minutes": str(2**31 - 1),
+    "producer.id.expiration.ms": str(2**31 - 1),
+    "transactional.id.expiration.ms": str(2**31 - 1),
+}
+"""With the defaults, brokers that serve for some minutes delete records and offsets with old timestamps, move leaders
+and close connections. Records with the time of a test's frozen clock are accepted."""
 
 _REPLICAS: Final = 3
 """The default replication factor, or the number of brokers if that is lower."""
@@ -68,14 +89,14 @@ class Cluster:
         self,
         brokers: int = 1,
         *,
-        config: Mapping[str, str] | None = None,
-        broker_configs: Mapping[int, Mapping[str, str]] | None = None,
+        config: Mapping[str, Any] | None = None,
+        broker_configs: Mapping[int, Mapping[str, Any]] | None = None,
         security: str = "plaintext",
         users: Mapping[str, str] | None = None,
         acls: Collection[tuple[str, str, str]] | None = None,
         data_dir: str | Path | None = None,
     ) -> None:
-        if brokers < 1:
+        if whole_number("brokers", brokers) < 1:
             raise ValueError(f"brokers must be at least 1, not {brokers}")
         if security.upper() not in SecurityProtocol.__members__:
             raise ValueError(f"security must be ssl, sasl_plaintext, sasl_ssl or plaintext, not {security!r}")
@@ -87,13 +108,14 @@ class Cluster:
         replicas = str(min(brokers, _REPLICAS))
         factors = "default", "offsets.topic", "transaction.state.log"
         replicated = {f"{each}.replication.factor": replicas for each in factors}
-        self._config = {**_QUICK, **replicated, **(config or {})}
-        self._broker_configs = dict(broker_configs or {})
+        self._config = {**_QUICK, **_LASTING, **replicated, **property_texts(config or {})}
+        self._broker_configs = {broker_id: property_texts(each) for broker_id, each in (broker_configs or {}).items()}
         for broker_id in self._broker_configs:
             self._check_id(broker_id)
         self._given_dir = data_dir
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._is_running = False
+        self._temporary: weakref.finalize[..., Cluster] | None = None
+        """Removes the temporary directory, if there is one."""
+        self._is_running, self._is_inherited = False, False
         self._threads: dict[int, BrokerThread] = {}
         self._ports: dict[int, HeldPort] = {}
         self._addresses: dict[int, str] = {}
@@ -107,9 +129,12 @@ class Cluster:
         """Start every broker; return when all of them serve and know each other. `with` calls it."""
         if self._is_running:
             raise RuntimeError("the cluster is running already; stop() it first")
+        check_threads("a Cluster")
+        self._folder = Path(self._given_dir or tempfile.mkdtemp(prefix="odradek-"))
         if self._given_dir is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="odradek-")
+            self._temporary = weakref.finalize(self, shutil.rmtree, self._folder)
         self._is_running = True
+        _running.add(self)
         try:
             self._security = ClusterSecurity(self._protocol, self._users, self._folder / "security", self.tokens)
             # The first broker creates the tree and becomes the controller; the others start at the same time.
@@ -135,8 +160,11 @@ class Cluster:
     def stop(self) -> None:
         """Stop every broker cleanly, and remove the temporary directory. `with` calls it; a second call does nothing.
 
-        Faults end first, so that brokers can hand over their partitions through the controller.
+        Faults end first, so that brokers can hand over their partitions through the controller. In a process that was
+        forked from that of the brokers it does nothing.
         """
+        if self._is_inherited:
+            return
         try:
             if self._is_running:
                 self.heal()
@@ -150,7 +178,7 @@ class Cluster:
             for port in self._ports.values():
                 port.release()
             if self._temporary is not None:
-                self._temporary.cleanup()
+                self._temporary()
                 self._temporary = None
 
     def kill(self, broker_id: int) -> None:
@@ -161,7 +189,7 @@ class Cluster:
 
     def restart(self, broker_id: int) -> None:
         """Start a broker again, on its port and over its data; a running broker is stopped cleanly first."""
-        self._check_running()
+        self._check_here()
         self._check_id(broker_id)
         thread = self._threads.pop(broker_id, None)
         if thread is not None:
@@ -257,24 +285,31 @@ class Cluster:
         partitions: int = 1,
         replication_factor: int | None = None,
         assignment: Mapping[int, Collection[int]] | None = None,
-        config: Mapping[str, str] | None = None,
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         """Create a topic; when this returns, every partition has a leader, and every broker that serves knows it.
 
         `assignment` maps partitions to brokers, and replaces `partitions` and `replication_factor`. Raises the
-        controller's `KafkaError`.
+        controller's `KafkaError`, and `TypeError` for values of other types.
         """
-        placed = {number: tuple(replicas) for number, replicas in (assignment or {}).items()}
+        wanted = admin.NewTopic(
+            name=name,
+            partitions=partitions,
+            replication_factor=-1 if replication_factor is None else replication_factor,
+            assignments=assignment or {},
+            configs=config or {},
+        ).message()
+        placed = {each["partition_index"]: tuple(each["broker_ids"]) for each in wanted["assignments"]}
         topic = NewTopic(
             name=name,
-            num_partitions=-1 if placed else partitions,
-            replication_factor=-1 if replication_factor is None or placed else replication_factor,
+            num_partitions=wanted["num_partitions"],
+            replication_factor=wanted["replication_factor"],
             assignment=placed,
-            config=dict(config or {}),
+            config={each["name"]: each["value"] for each in wanted["configs"]},
         )
-        deadline = time.monotonic() + LIMIT_S
+        deadline = monotonic() + LIMIT_S
         while not self._create(topic):
-            if time.monotonic() > deadline:
+            if monotonic() > deadline:
                 raise TimeoutError(f"the topic {name} could not be created within {LIMIT_S:.0f} s")
             time.sleep(_RETRY_S)
         for number in placed or range(partitions):
@@ -432,11 +467,24 @@ class Cluster:
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
-    @property
-    def _folder(self) -> Path:
-        given = self._given_dir if self._temporary is None else self._temporary.name
-        assert given is not None, "start makes a temporary directory without one"
-        return Path(given)
+    def _leave_to_parent(self) -> None:
+        """Let go of what a fork has inherited of the brokers, so that it ends where the parent ends it.
+
+        A descriptor gets another file and stays open, since an object of the parent's may still close its number.
+        """
+        self._is_inherited = True
+        if self._temporary is not None:
+            self._temporary.detach()
+        ports = {*self._cuts.brokers, *self._requests.from_brokers, self.tokens.port}
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for descriptor in map(int, os.listdir("/dev/fd")):
+            with suppress(OSError):  # it is no socket
+                inherited = socket.socket(fileno=descriptor)
+                address = inherited.getsockname()
+                inherited.detach()
+                if isinstance(address, tuple) and address[1] in ports:
+                    os.dup2(nothing, descriptor, inheritable=False)
+        os.close(nothing)
 
     def _start_brokers(self, ids: Collection[int]) -> None:
         threads = {broker_id: self._new_thread(broker_id) for broker_id in ids}
@@ -464,11 +512,11 @@ class Cluster:
         def prepare(broker: Broker) -> None:
             broker.server.serve = self._requests.before(broker.server.serve, broker_id)
 
-        runtime = replace(system_runtime(), network=network)
+        runtime = replace(system_runtime(), clock=MachineClock(), network=network)
         return BrokerThread(config, runtime, f"sqlite:///{self._folder}/metadata.sqlite", prepare)
 
     def _thread(self, broker_id: int) -> BrokerThread:
-        self._check_running()
+        self._check_here()
         self._check_id(broker_id)
         thread = self._threads.get(broker_id)
         if thread is None:
@@ -478,6 +526,13 @@ class Cluster:
     def _check_running(self) -> None:
         if not self._is_running:
             raise RuntimeError("the cluster does not run: use `with Cluster() as cluster:`, or start()")
+
+    def _check_here(self) -> None:
+        self._check_running()
+        if self._is_inherited:
+            raise RuntimeError(
+                "the cluster runs in the process that this one was forked from; only its addresses work here"
+            )
 
     def _check_id(self, broker_id: int) -> None:
         if broker_id not in self._ids:
@@ -499,3 +554,14 @@ class Cluster:
         found = eventually(condition, within_s=within_s, what=what)
         assert found is not None, "eventually returns what is true"
         return found
+
+
+_running: Final = weakref.WeakSet[Cluster]()
+
+
+def _leave_to_parent() -> None:
+    for cluster in tuple(_running):
+        cluster._leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

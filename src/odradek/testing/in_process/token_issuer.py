@@ -17,7 +17,7 @@ from typing import Any, Final
 from urllib.parse import unquote_plus
 
 from odradek.model import packages_of
-from odradek.runtime import SystemClock
+from odradek.testing.machine_clock import MachineClock
 
 AUDIENCE: Final = "kafka"
 _POLL_S: Final = 0.05
@@ -33,7 +33,7 @@ class TokenIssuer:
     def __init__(self) -> None:
         self.lifetime_s = 300.0
         self.clock_offset_s = 0.0
-        self.url = ""
+        self.url, self.port = "", -1
         self._passwords: Mapping[str, str] = {}
         self._failure: int | None = None
         self._server: ThreadingTCPServer | None = None
@@ -49,7 +49,8 @@ class TokenIssuer:
         self._key_set = {"keys": [jwt.algorithms.ECAlgorithm.to_jwk(self._key.public_key(), as_dict=True)]}
         self._server = ThreadingTCPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"issuer": self}))
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.port = self._server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
         self._thread = Thread(target=self._server.serve_forever, args=(_POLL_S,), name="token issuer", daemon=True)
         self._thread.start()
 
@@ -73,7 +74,7 @@ class TokenIssuer:
         """Return a new token. Raises `ConnectionError` while the endpoint fails."""
         if self._failure is not None:
             raise ConnectionError(f"the token endpoint answers {self._failure}")
-        now_s = SystemClock().now_ms() / 1000 + self.clock_offset_s
+        now_s = MachineClock().now_ms() / 1000 + self.clock_offset_s
         claims = {"sub": user, "iss": self.url, "aud": AUDIENCE, "iat": now_s, "exp": now_s + self.lifetime_s}
         return self._jwt.encode(claims, self._key, "ES256")
 

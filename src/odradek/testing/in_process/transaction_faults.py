@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from odradek.broker.lifecycle import Broker
 from odradek.protocol.batches.records import encode_batch
-from odradek.runtime import system_runtime
 from odradek.testing.in_process.broker_thread import BrokerThread
+from odradek.testing.machine_clock import MachineClock
 from odradek.transactions.messages import EndTransactionRequest
 
 STEPS: Final = ("before prepare", "after prepare", "after first marker", "after completion")
@@ -43,7 +43,7 @@ class TransactionFaults:
 
         Consumers with read_committed wait at this record until `Admin.abort_transaction` ends the transaction.
         """
-        now_ms = system_runtime().clock.now_ms()
+        now_ms = MachineClock().now_ms()
         batch = encode_batch(
             [(now_ms, None, value, ())],
             producer_id=_HANGING_ID,

@@ -6,8 +6,9 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from odradek.config.properties import property_texts
 from odradek.testing.servers.ports import HeldPort
 from odradek.testing.servers.server_process import AnnouncingProcess
 
@@ -28,7 +29,7 @@ class ServedBroker(AnnouncingProcess):
         self,
         data_dir: Path,
         *,
-        options: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
         listen: str = _ANY_PORT,
         open_files: int | None = None,
         metadata: str | None = None,
@@ -41,7 +42,7 @@ class ServedBroker(AnnouncingProcess):
         rest = list(arguments)
         if metadata is not None:
             rest += ["--metadata", metadata]
-        for key, value in (options or {}).items():
+        for key, value in property_texts(options or {}).items():
             rest += ["-o", f"{key}={value}"]
         super().__init__("odradek serve", rest, prefix="ready: ", log=self.errors)
         self._open_files = open_files
@@ -79,10 +80,10 @@ class SupervisedBrokers(AnnouncingProcess):
     The supervisor's standard error goes to `<data_dir>.err`.
     """
 
-    def __init__(self, data_dir: Path, *, brokers: int = 3, options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, data_dir: Path, *, brokers: int = 3, options: Mapping[str, Any] | None = None) -> None:
         self.errors = data_dir.with_name(f"{data_dir.name}.err")
         command = [_SCRIPT, "up", "--brokers", str(brokers), "--port", "0", "--data-dir", str(data_dir)]
-        for key, value in (options or {}).items():
+        for key, value in property_texts(options or {}).items():
             command += ["-o", f"{key}={value}"]
         super().__init__("odradek up", command, prefix="ready: ", log=self.errors)
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from odradek.testing.machine_clock import monotonic
+
 _POLL_S: Final = 0.01
 _ENDING_SHOWN: Final = 4000
 """Characters of the server's output that the error of a failed start contains, at most."""
@@ -71,10 +73,10 @@ class ServerProcess(ABC):
     def wait_until_ready(self) -> None:
         """Return when the launched process serves; if it does not, kill it and raise `RuntimeError`."""
         process = self._running()
-        deadline = time.monotonic() + self._start_s
+        deadline = monotonic() + self._start_s
         try:
             while not self._is_ready():
-                if process.poll() is not None or time.monotonic() > deadline:
+                if process.poll() is not None or monotonic() > deadline:
                     raise RuntimeError(f"{self._name} did not start; it said:\n{self._last_words()}")
                 time.sleep(_POLL_S)
         except BaseException:

@@ -400,6 +400,27 @@ def test_a_listener_without_sasl_refuses_the_handshake(seed: int) -> None:
     World(seed).run(scene)
 
 
+@pytest.mark.parametrize("reauthentication_ms", ["0", "5000"])
+def test_the_connections_by_which_brokers_watch_each_other_log_in_and_detect_a_killed_broker(
+    seed: int, reauthentication_ms: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene(world: World) -> None:
+        await start(world, connections_max_reauth_ms=reauthentication_ms)
+        await asyncio.sleep(300)
+        for number in range(3):
+            sessions = world.running[number].server.sessions
+            assert {str(each.principal) for each in sessions} == {"User:broker"}
+        assert "did not authenticate" not in caplog.text
+        began = asyncio.get_running_loop().time()
+        await world.kill(2)
+        while 2 in world.running[0].image.brokers:
+            await asyncio.sleep(0.05)
+        assert asyncio.get_running_loop().time() - began < 2
+
+    with caplog.at_level("INFO"):
+        play(seed, scene, brokers=3)
+
+
 @played_by(play)
 async def test_brokers_without_a_login_for_each_other_do_not_start(world: World) -> None:
     with pytest.raises(ConfigurationError, match="brokers have no login for SCRAM-SHA-256"):

@@ -152,7 +152,7 @@ class Broker:
             config,
             runtime,
             fence=self.fence,
-            tls=security.tls,
+            security=security,
             on_image=self._on_image,
             replicas=self.partitions,
             new_controller=partial(

@@ -9,7 +9,6 @@ compute it from the controller's commands, and watch little of the tree.
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
@@ -42,6 +41,7 @@ from odradek.metadata.store import BadVersion, NoNode, SessionExpired, Store
 from odradek.model import ErrorCode, KafkaError, OdradekError
 from odradek.runtime import Runtime
 from odradek.security import AclEntry, ResourcePattern
+from odradek.wire.client_authentication import NO_SECURITY, ClientSecurity
 
 T = TypeVar("T")
 ControllerT = TypeVar("ControllerT", bound=ElectedController)
@@ -69,7 +69,7 @@ class MetadataLoop(Generic[ControllerT]):
         runtime: Runtime,
         *,
         fence: Fence | None = None,
-        tls: ssl.SSLContext | None = None,
+        security: ClientSecurity = NO_SECURITY,
         on_image: OnImage,
         replicas: LocalReplicas,
         new_controller: Callable[[Election], ControllerT],
@@ -86,7 +86,7 @@ class MetadataLoop(Generic[ControllerT]):
         self._broker_session = BrokerSession(
             store, broker_id, endpoints, config, runtime.clock, fence=self._fence, wake=wake
         )
-        self._dead_brokers = DeadBrokerDetector(store, runtime.network, tls)
+        self._dead_brokers = DeadBrokerDetector(store, runtime, f"broker-{broker_id}", security)
         self._jobs = JobQueue(wake=wake)
         self.view = ClusterView(store, broker_id, config, on_image=on_image, wake=wake)
         self.command_handler = ControllerCommandHandler(self.view, self._broker_session, replicas, wake=wake)

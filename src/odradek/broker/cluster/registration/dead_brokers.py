@@ -7,7 +7,8 @@
     │  └───────────────┘ ▼
     └─────────── connects each second; if it is refused, only the session can tell
 ```
-The controller watches all brokers, and the other brokers watch the controller, each by a connection without requests.
+The controller watches all brokers, and the other brokers watch the controller, each by a connection without
+requests, on which it logs in where the listener wants that.
 A process that was killed closes its connections and refuses new ones at once; one that is stopped or cut off does not.
 A broker that lives all the same notices that its registration is gone, is fenced, and registers again. A controller
 without a connection to any of several brokers removes none: the fault may be its own.
@@ -15,7 +16,6 @@ without a connection to any of several brokers removes none: the fault may be it
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
@@ -23,24 +23,30 @@ from typing import Final
 from odradek.metadata import paths
 from odradek.metadata.image import BrokerImage
 from odradek.metadata.store import BadVersion, Delete, NoNode, Store
-from odradek.model import OdradekError
-from odradek.runtime import Network
+from odradek.model import OdradekError, UnavailableError
+from odradek.runtime import Runtime
+from odradek.wire.client_authentication import NO_SECURITY, ClientSecurity
+from odradek.wire.client_connection import open_connection
 
 _REFUSALS: Final = 6
 """Refused connects, in a row, that show that nothing listens."""
 _INTERVAL_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
-"""The longest pause between connects, and the time in which one must succeed."""
+"""The longest pause between connects, and the time in which one must succeed if there is no login."""
+_LOGIN_S: Final = 10.0
+_REQUEST_TIMEOUT_MS: Final = 10_000
+_MOST_RESPONSE_BYTES: Final = 1 << 20
 _log = logging.getLogger("odradek.broker")
 
 
 class DeadBrokerDetector:
     """One broker's detector. It acts once for each connection that it had, so a broken listener costs one election."""
 
-    def __init__(self, store: Store, network: Network, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, store: Store, runtime: Runtime, client_id: str, security: ClientSecurity = NO_SECURITY) -> None:
         self._store = store
-        self._tls = tls
-        self._network = network
+        self._client_id = client_id
+        self._runtime = runtime
+        self._security = security
         self._watched: dict[int, tuple[BrokerImage, asyncio.Task[None]]] = {}
         self._connections = 0
 
@@ -73,7 +79,7 @@ class DeadBrokerDetector:
                 refusals, pause_s = (None, _LONGEST_PAUSE_S) if refusals is None else (refusals + 1, _INTERVAL_S)
                 if not self._connections and len(self._watched) > 1:
                     refusals = None
-            except OSError:
+            except OdradekError:
                 refusals, pause_s = None, _LONGEST_PAUSE_S
             await asyncio.sleep(pause_s)
         try:
@@ -82,16 +88,33 @@ class DeadBrokerDetector:
             _log.warning("Failed to remove the registration of broker %d: %s", broker.broker_id, error)
 
     async def _until_lost(self, broker: BrokerImage) -> None:
-        """Connect, and return when the connection is lost. Raises `OSError` if there was none."""
+        """Connect, and return when the connection is lost. Raises `OSError` or `OdradekError` if there was none."""
         address = broker.endpoints[0]
-        async with asyncio.timeout(_LONGEST_PAUSE_S):
-            transport, connection = await self._network.connect(_Connection, address.host, address.port, tls=self._tls)
+        limit_s = _LONGEST_PAUSE_S if self._security.login is None else _LOGIN_S
+        try:
+            connection = await open_connection(
+                self._runtime,
+                address.host,
+                address.port,
+                client_id=self._client_id,
+                request_timeout_ms=_REQUEST_TIMEOUT_MS,
+                setup_timeout_ms=round(limit_s * 1000),
+                max_response_bytes=_MOST_RESPONSE_BYTES,
+                negotiate=False,
+                security=self._security,
+            )
+        except UnavailableError as error:
+            if isinstance(error.__cause__, ConnectionRefusedError):
+                raise error.__cause__ from None
+            raise
+        lost = asyncio.Event()
+        connection.on_close(lambda _: lost.set())
         self._connections += 1
         try:
-            await connection.lost
+            await lost.wait()
         finally:
             self._connections -= 1
-            transport.abort()
+            connection.close()
 
     async def _unregister(self, broker: BrokerImage) -> None:
         """Delete the registration, and with it `/controller` if that is of the same session."""
@@ -110,14 +133,3 @@ class DeadBrokerDetector:
                 broker.broker_id,
                 broker.endpoints[0],
             )
-
-
-class _Connection(asyncio.Protocol):
-    """A connection on which nothing is sent; `lost` is done when it is closed."""
-
-    def __init__(self) -> None:
-        self.lost = asyncio.get_running_loop().create_future()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if not self.lost.done():
-            self.lost.set_result(None)

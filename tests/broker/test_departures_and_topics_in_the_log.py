@@ -52,3 +52,29 @@ def test_a_killed_broker_is_a_warning_of_each_survivor_and_one_that_shut_down_is
 
     with caplog.at_level("INFO"):
         World(seed, brokers=3).run(scene)
+
+
+def test_partitions_that_no_other_broker_can_lead_do_not_make_a_shutdown_uncontrolled(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene(world: World) -> None:
+        for number in range(3):
+            await world.start(number)
+        placed = {"alone": {0: (1,), 1: (1,)}, "pair": {0: (1, 2), 1: (2, 1)}, "shared": {0: (1, 0), 1: (0, 1)}}
+        topics = [NewTopic(name=name, assignment=assignment) for name, assignment in placed.items()]
+        await world.broker.create_topics(topics)
+        await world.stop(2)
+        await asyncio.sleep(1)
+        assert (
+            lines(caplog, "has left the cluster") == [("INFO", "Broker 2 has left the cluster; it was in no ISR")] * 2
+        )
+        await world.stop(1)
+        await asyncio.sleep(1)
+        stayed = (
+            "Broker 1 has left the cluster. 4 of its partitions have no other live replica, and no leader until one "
+            "returns: start broker 1 again"
+        )
+        assert lines(caplog, "has left the cluster") == [("WARNING", stayed)]
+
+    with caplog.at_level("INFO"):
+        World(seed, brokers=3).run(scene)

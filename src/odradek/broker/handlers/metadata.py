@@ -57,6 +57,8 @@ MOST_CREATED: Final = 100
 """How many topics one request creates. More are unknown in the response, so that clients repeat the request."""
 _CREATION_WAIT_S: Final = 1.0
 """How long a response waits for topics to be created, and later requests of its connection with it (decision 21)."""
+_MAY_FORBID_FROM: Final = 4
+"""Clients of earlier versions create what they refresh, even a topic that they have just deleted: nothing waits."""
 
 
 def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
@@ -101,7 +103,7 @@ async def _serve_later(
     """Create absent topics, and return the response, which takes more than one turn."""
     absent, errors = await in_turns(_absent(broker, context, request))
     if absent:
-        await _create(broker, absent, errors)
+        await _create(broker, absent, errors, wait_s=_CREATION_WAIT_S if context.api_version >= _MAY_FORBID_FROM else 0)
     image = broker.image
     message = await in_turns(_message(image, context, request, errors))
     answer = await broker.dispatcher.worker.submit(lambda: _answer(context.api_version, message))
@@ -135,7 +137,7 @@ def _refuse(broker: _Broker, context: RequestContext, body: bytes, error: KafkaE
     return _respond(broker, context, _answer(version, message))
 
 
-async def _create(broker: _Broker, absent: list[str], errors: dict[str, ErrorCode]) -> None:
+async def _create(broker: _Broker, absent: list[str], errors: dict[str, ErrorCode], *, wait_s: float) -> None:
     """Create topics, and add the errors of those that cannot be created to `errors`."""
 
     async def create(name: str) -> None:
@@ -147,7 +149,7 @@ async def _create(broker: _Broker, absent: list[str], errors: dict[str, ErrorCod
             errors[name] = ErrorCode.leader_not_available
 
     with suppress(TimeoutError):
-        async with asyncio.timeout(_CREATION_WAIT_S), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(wait_s), asyncio.TaskGroup() as group:
             for name in absent:
                 group.create_task(create(name))
 

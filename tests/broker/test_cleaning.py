@@ -143,3 +143,47 @@ def test_an_error_of_the_program_in_one_log_does_not_keep_others_from_compaction
 
     monkeypatch.setattr(LogCleaner, "_swap_in", fail)
     play(scene)
+
+
+def test_readers_get_on_all_the_time_while_segments_are_replaced(play: Play) -> None:
+    """One reader begins again and again, with small fetches, and one follows the end; both at every step of swaps."""
+    keys, changes, passes = 7, 600, 0
+
+    async def write(world: World) -> None:
+        async with world.producer("writer", batch_size=0, linger_ms=0, enable_idempotence=False) as producer:
+            for number in range(changes):
+                await producer.send("t", b"%d" % number, key=b"%d" % (number % keys))
+                await asyncio.sleep(0.01)
+            await producer.flush()
+
+    async def read(world: World, host: str, end: int, **settings: Any) -> dict[bytes | None, bytes | None]:
+        table = dict[bytes | None, bytes | None]()
+        async with world.consumer(host, **settings) as consumer, asyncio.timeout(60):
+            consumer.assign([T0])
+            consumer.seek(T0, 0)
+            while await consumer.position(T0) < end:
+                records = await consumer.poll(1_000)
+                offsets = [record.offset for record in records]
+                assert offsets == sorted(set(offsets))
+                table.update({record.key: record.value for record in records})
+        return table
+
+    async def scene(world: World) -> None:
+        nonlocal passes
+        broker = await world.start(**{**QUICK, "log_cleaner_backoff_ms": 1, "log_flush_interval_messages": 1})
+        await (await world.client()).create_topic("t", config={**COMPACT, "segment.bytes": "200"})
+        writing = world.spawn("writer", write(world))
+        following = world.spawn("follower", read(world, "follower", changes))
+        log = broker.logs.logs[T0]
+        last = {b"%d" % (number % keys): b"%d" % number for number in range(changes)}
+        while not writing.done():
+            await read(world, "again", log.log_end_offset, max_partition_fetch_bytes=100, fetch_max_bytes=100)
+            passes += 1
+        await writing
+        assert await following == last
+        assert await read(world, "again", changes) == last
+        assert log.size < 200 * keys * 2
+        await broker.stop()
+
+    play(scene)
+    assert passes > 5

@@ -12,6 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from existing_clients import BROKER_OPTIONS, CLIENTS
 
 from odradek.cli import main
+from odradek.model import TopicPartition
+from odradek.testing import Cluster
 from odradek.testing.conditions import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
 
@@ -152,3 +154,32 @@ def test_ctrl_c_during_a_compaction_leaves_the_log_unchanged(tmp_path: Path) -> 
         broker.start()
         assert {each.key(): each.value() for each in read_to_the_end(broker.bootstrap_servers, "slow")} == last
     assert "Traceback" not in broker.errors.read_text()
+
+
+def test_a_reader_gets_on_all_the_time_while_segments_on_a_disk_are_replaced() -> None:
+    options = {"log.cleaner.backoff.ms": 1, "log.flush.interval.messages": 1}
+    compact = {"cleanup.policy": "compact", "segment.bytes": 200, "min.cleanable.dirty.ratio": 0.01}
+    keys, changes, passes = 7, 400, 0
+    with Cluster(config=options) as cluster, cluster.admin() as admin:
+        cluster.create_topic("table", config=compact)
+        single = {"bootstrap.servers": cluster.bootstrap_servers, "batch.num.messages": 1}
+        producer = confluent_kafka.Producer(single)
+        for number in range(changes):
+            producer.produce("table", b"%d" % number, b"%d" % (number % keys))
+        assert producer.flush(DEADLINE_S) == 0
+        settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "fetch.message.max.bytes": 200}
+        consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
+        table: dict[bytes | None, bytes | None] = {}
+        place, is_clean = confluent_kafka.TopicPartition("table", 0, 0), False
+        while not is_clean:
+            is_clean = admin.describe_log_dirs(0)[0].sizes[TopicPartition("table", 0)] < 2000
+            consumer.assign([place])
+            table.clear()
+            while (message := consumer.poll(DEADLINE_S)) is not None and message.error() is None:
+                table[message.key()] = message.value()
+            assert message is not None, "the reader hangs"
+            assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
+            assert table == {b"%d" % (number % keys): b"%d" % number for number in range(changes - keys, changes)}
+            passes += 1
+        consumer.close()
+    assert passes > 1

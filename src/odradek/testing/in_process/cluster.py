@@ -174,6 +174,7 @@ class Cluster:
                 self._threads.pop(broker_id).stop()
         finally:
             self._is_running = False
+            _running.discard(self)
             self.tokens.close()
             for port in self._ports.values():
                 port.release()
@@ -475,16 +476,24 @@ class Cluster:
         self._is_inherited = True
         if self._temporary is not None:
             self._temporary.detach()
-        ports = {*self._cuts.brokers, *self._requests.from_brokers, self.tokens.port}
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for descriptor in map(int, os.listdir("/dev/fd")):
-            with suppress(OSError):  # it is no socket
-                inherited = socket.socket(fileno=descriptor)
-                address = inherited.getsockname()
-                inherited.detach()
-                if isinstance(address, tuple) and address[1] in ports:
-                    os.dup2(nothing, descriptor, inheritable=False)
+            if self._is_brokers(descriptor):
+                os.dup2(nothing, descriptor, inheritable=False)
         os.close(nothing)
+
+    def _is_brokers(self, descriptor: int) -> bool:
+        """Return whether it is a socket of the brokers, or of the issuer of tokens."""
+        ports = {*self._cuts.brokers, self.tokens.port}
+        with suppress(OSError):  # it is no socket, or not connected
+            inherited = socket.socket(fileno=descriptor)
+            try:
+                port = inherited.getsockname()[1] if inherited.family is socket.AF_INET else None
+                is_between = port in self._requests.from_brokers and inherited.getpeername()[1] in ports
+                return port in ports or is_between
+            finally:
+                inherited.detach()
+        return False
 
     def _start_brokers(self, ids: Collection[int]) -> None:
         threads = {broker_id: self._new_thread(broker_id) for broker_id in ids}

@@ -61,8 +61,8 @@ def addresses_of(servers: str | Iterable[str]) -> str | tuple[str, ...]:
         raise ConfigurationError(f"bootstrap_servers is HOST:PORT, or a list of these, not {servers!r}") from None
 
 
-def whole_number(what: str, number: SupportsIndex, *, bits: int = 64) -> int:
-    """Convert an integer of any type to an int of so many bits.
+def whole_number(what: str, number: SupportsIndex, *, bits: int | None = None) -> int:
+    """Convert an integer of any type to an int, of so many bits.
 
     Raises `TypeError` for others, and `ValueError` beyond the limits, with `what` as their name.
     """
@@ -70,7 +70,7 @@ def whole_number(what: str, number: SupportsIndex, *, bits: int = 64) -> int:
         converted = index(number)
     except TypeError:
         raise TypeError(f"{what} is a whole number, not {number!r}") from None
-    if converted.bit_length() >= bits:
+    if bits is not None and converted.bit_length() >= bits:
         raise ValueError(f"{what} is a number of {bits} bits, not {converted}")
     return converted
 

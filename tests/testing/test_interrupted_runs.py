@@ -37,7 +37,17 @@ def test_that_never_ends(number, tmp_path):
 def test_brokers_end_with_the_run_that_has_started_them(tmp_path: Path, number: signal.Signals, workers: int):
     (tmp_path / "test_that_never_ends.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", str(ROOT / "pyproject.toml")]
-    arguments = ["--rootdir", str(tmp_path), "--numprocesses", str(workers), "-p", "no:cacheprovider", str(tmp_path)]
+    arguments = [
+        "--rootdir",
+        str(tmp_path),
+        "--numprocesses",
+        str(workers),
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:randomly",
+        str(tmp_path),
+    ]
     run = subprocess.Popen(
         [*command, *arguments],
         cwd=tmp_path,

@@ -155,3 +155,13 @@ def test_the_workers_of_a_local_session_import_the_installed_package(spark: Any)
         return sys.executable, pyspark.__file__
 
     assert spark.sparkContext.parallelize([0], 1).map(imported).collect() == [(sys.executable, pyspark.__file__)]
+
+
+def test_a_worker_whose_rows_spark_no_longer_reads_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(sock: socket.socket, authenticated: bool) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(worker_daemon, "_work", work)
+    left, right = socket.socketpair()
+    with left, right:
+        assert worker_daemon.worker(left, False) == 1

@@ -19,7 +19,10 @@ def worker(sock: Any, authenticated: Any) -> int:
         # Unix sockets have no such option, and a sandbox may refuse it.
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-    return int(_work(sock, authenticated))
+    try:
+        return int(_work(sock, authenticated))
+    except BrokenPipeError:
+        return 1  # Spark has read as many rows as a LIMIT needs; the daemon would print a traceback
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 from click.testing import CliRunner
 
-from odradek.cli import acls, common
+from odradek.cli import common, main
 from odradek.clients.admin.descriptions import BrokerDescription, ClusterDescription, ConfigEntry, ConfigSource
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import AclBinding, AclFilter
@@ -69,7 +69,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeAdmin:
 
 
 def odradek(line: str, code: int = 0) -> str:
-    result = CliRunner().invoke(acls.command, line.split())
+    result = CliRunner().invoke(main, ["acls", *line.split()])
     assert result.exit_code == code, result.output
     return str(result.output)
 

@@ -375,7 +375,9 @@ def test_a_file_with_bad_lines_changes_nothing_and_names_them(
 ) -> None:
     file = tmp_path / "plan.csv"
     file.write_text(plan.format(t=topic))
-    output = odradek("reset", group, "--from-file", str(file), "--execute", fails=1).output
+    output = odradek(
+        "reset", group, "--from-file", str(file), "--execute", fails=1 if "there is no" in said else 2
+    ).output
     assert output.startswith(f"odradek: {file}: {said.format(t=topic)}")
     assert output.count("\n") == 1
     odradek("offsets", group, fails=1)

@@ -295,8 +295,8 @@ def test_a_path_without_a_log_is_refused_in_one_line(data: Path, tmp_path: Path)
     (tmp_path / "empty").mkdir()
     for arguments in (["dump", other], ["dump", tmp_path / "empty"], ["verify", tmp_path / "empty"]):
         shown = run(*arguments)
-        assert (shown.exit_code, len(shown.stderr.splitlines()), shown.stdout) == (1, 1, "")
-    assert "No such file" in run("dump", data / "t-0" / f"{7:020d}.log").stderr
+        assert (shown.exit_code, len(shown.stderr.splitlines()), shown.stdout) == (2, 1, "")
+    assert "does not exist" in run("dump", data / "t-0" / f"{7:020d}.log").stderr
 
 
 def test_a_directory_without_damage_is_verified_with_its_totals(data: Path) -> None:

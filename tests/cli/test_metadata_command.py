@@ -79,7 +79,7 @@ def test_an_adopted_broker_starts_with_the_next_epochs(data: Path) -> None:
 
 def test_a_tree_in_the_directory_is_refused(data: Path) -> None:
     result = adopt(data, tree=data / "tree.sqlite")
-    assert (result.exit_code, "where Kafka would refuse to start" in result.output) == (1, True)
+    assert (result.exit_code, "where Kafka would refuse to start" in result.output) == (2, True)
     assert not (data / "tree.sqlite").exists()
 
 

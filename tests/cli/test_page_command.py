@@ -55,10 +55,10 @@ def test_a_page_whose_port_is_taken_is_refused_in_a_line(lonely_shell: Any, kafk
 
 
 def test_a_page_for_other_machines_needs_tls_and_a_login(lonely_shell: Any) -> None:
-    error = lonely_shell.run("page", "--listen", "0.0.0.0:0", code=1)
+    error = lonely_shell.run("page", "--listen", "0.0.0.0:0", code=2)
     assert error.startswith("odradek: 0.0.0.0 can be reached from other machines")
     assert "--tls-certificate" in error
-    assert lonely_shell.run("page", "--tls-certificate", "/no/such.pem", code=1) == (
+    assert lonely_shell.run("page", "--tls-certificate", "/no/such.pem", code=2) == (
         "odradek: can't read /no/such.pem: No such file or directory\n"
     )
 

@@ -17,6 +17,7 @@ from odradek.cli import main, serve, up
 from odradek.cli.page_listener import PageListener
 from odradek.clients import ZookeeperConsumer
 from odradek.config import load
+from odradek.config.zookeeper import ZookeeperKeys
 from odradek.controller import NewTopic
 from odradek.model import OdradekError, StorageError, parse_host_port
 from odradek.runtime import system_runtime
@@ -144,6 +145,17 @@ def test_a_refused_serve_leaves_every_folder_as_it_was(place: Path) -> None:
     asyncio.run(check())
 
 
+def test_a_tree_of_another_cluster_is_refused_before_a_session_or_a_port(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_store(*_: object, **__: object) -> None:
+        raise AssertionError("a session begins")
+
+    monkeypatch.setattr(serve, "open_store", no_store)
+    with pytest.raises(StorageError, match="use the --metadata of its own cluster, or another --data-dir"):
+        asyncio.run(start(place / "other", tree=f"{place}/one/metadata.sqlite"))
+
+
 def test_a_serve_beside_a_running_broker_leaves_every_folder_as_it_was(place: Path) -> None:
     async def check() -> None:
         one, tree = place / "one", f"{place}/one/metadata.sqlite"
@@ -159,12 +171,14 @@ def test_a_serve_beside_a_running_broker_leaves_every_folder_as_it_was(place: Pa
                     await started()
                 assert listing(place) == before
             with pytest.raises(OdradekError, match="made by `odradek serve`"):
-                await up._check(3, one, 0, None, f"sqlite:///{tree}")
+                await up._check(3, one, 0, None, f"sqlite:///{tree}", ZookeeperKeys())
             assert listing(place) == before
         async with running(place / "several" / "broker-0", tree=place / "several"):
             before = listing(place)
             with pytest.raises(StorageError, match="broker-0 is in use by process"):
-                await up._check(3, place / "several", 0, None, f"sqlite:///{place}/several/metadata.sqlite")
+                await up._check(
+                    3, place / "several", 0, None, f"sqlite:///{place}/several/metadata.sqlite", ZookeeperKeys()
+                )
             with pytest.raises(StorageError, match="run `odradek up` with it"):
                 await start(place / "several")
             assert listing(place) == before

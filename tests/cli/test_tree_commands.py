@@ -97,8 +97,6 @@ def test_get_shows_json_in_lines_and_other_data_as_text_or_base64(directory: Pat
     [
         (("get", "/nowhere"), "there is no node /nowhere"),
         (("ls", "/nowhere"), "there is no node /nowhere"),
-        (("get", "/a//b"), "is not a path of a metadata tree"),
-        (("ls", "brokers"), "is not a path of a metadata tree"),
     ],
 )
 def test_a_missing_node_is_reported_in_one_sentence(directory: Path, arguments, words) -> None:
@@ -118,13 +116,12 @@ def test_a_missing_node_is_reported_in_one_sentence(directory: Path, arguments, 
         (("set", "/consumers/g/offsets/t/0", "x"), "is not an integer"),
         (("set", "/config/topics/t", '{"version":1,"config":{}}'), "there is no node /config/topics/t"),
         (("create", "/empty", "--force"), "the node /empty exists"),
-        (("create", "/a//b", "--force"), "is not a path of a metadata tree"),
     ],
 )
 def test_a_node_or_value_that_tools_should_not_write_is_refused(directory: Path, arguments, words) -> None:
     at = ("--data-dir", str(directory))
     before = odradek("ls", "-r", *at).stdout + odradek("get", "/brokers/ids/1", *at).stdout
-    said = odradek(*arguments, *at, fails=1).stderr
+    said = odradek(*arguments, *at, fails=1 if words.startswith("the") else 2).stderr
     assert said.startswith("odradek: ")
     assert words in said
     assert said.count("\n") == 1
@@ -184,14 +181,14 @@ def test_reading_a_tree_needs_no_session_and_writes_nothing(directory: Path) -> 
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("memory:", "cannot be read by another process"),
+        ("memory:", "cannot share a tree in memory"),
         ("sqlite:///", "the metadata URL must be sqlite:///PATH"),
         ("http://localhost", "the metadata URL must be sqlite:///PATH"),
         ("zookeeper://one:two/x", "is not HOST or HOST:PORT"),
     ],
 )
 def test_an_invalid_tree_url_is_reported_in_one_sentence(url, words) -> None:
-    assert words in odradek("ls", "--metadata", url, fails=2 if words.startswith("the metadata URL") else 1).stderr
+    assert words in odradek("ls", "--metadata", url, fails=2).stderr
 
 
 def test_the_tree_of_a_running_broker_is_shown_with_its_session_as_the_owner(tmp_path: Path) -> None:

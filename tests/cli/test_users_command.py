@@ -43,5 +43,5 @@ def test_the_first_user_is_written_to_a_new_tree(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "\n"])
 def test_an_empty_password_is_refused(text: str, tmp_path: Path) -> None:
-    assert "not empty" in run("add", "ann", "--metadata", f"sqlite:///{tmp_path}/t", text=text, fails=1)
+    assert "not empty" in run("add", "ann", "--metadata", f"sqlite:///{tmp_path}/t", text=text, fails=2)
     assert not (tmp_path / "t").exists()

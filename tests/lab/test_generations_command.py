@@ -53,4 +53,4 @@ def test_pictures_of_the_costs_and_of_the_owners_are_drawn(tmp_path: Path) -> No
 def test_a_timeline_of_several_changes_is_refused_before_the_work_begins(tmp_path: Path) -> None:
     file = str(tmp_path / "owners.svg")
     assert "--timeline shows one change of one group" in generations("--timeline", file, fails=2).stderr
-    assert "let the name end in .svg" in generations("--picture", "costs.jpg", fails=1).stderr
+    assert "let the name end in .svg" in generations("--picture", "costs.jpg", fails=2).stderr

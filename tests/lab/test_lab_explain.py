@@ -234,7 +234,7 @@ def test_an_explanation_as_json_has_the_member_and_the_steps() -> None:
     ],
 )
 def test_a_partition_that_does_not_exist_is_refused(partition: str, message: str) -> None:
-    assert message in lab("explain", partition, "-t", "t=4", "-t", "u=1", "-m", "c0=t", code=1)
+    assert message in lab("explain", partition, "-t", "t=4", "-t", "u=1", "-m", "c0=t", code=2)
 
 
 def test_a_topic_without_subscribers_is_explained() -> None:

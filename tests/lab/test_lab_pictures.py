@@ -226,7 +226,7 @@ def test_results_show_themselves_in_a_notebook() -> None:
 
 def test_wrong_files_and_nothing_to_draw_are_refused(tmp_path: Path) -> None:
     for name in ("a.pdf", "a.png"):
-        sentence = lab("assign", "-t", "t=5", "-m", "2", "--picture", name, code=1)
+        sentence = lab("assign", "-t", "t=5", "-m", "2", "--picture", name, code=2)
         assert f"{name}: pictures are SVG, so let the name end in .svg" in sentence
     gone = tmp_path / "absent" / "a.svg"
     assert "No such file" in lab("assign", "-t", "t=5", "-m", "2", "--picture", str(gone), code=1)

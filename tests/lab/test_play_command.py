@@ -28,6 +28,6 @@ def test_json_has_an_object_for_each_generation() -> None:
     [(("0:jump",), "is not a click"), ((SCRIPT, "--partitions", "13"), "use from 1 to 12")],
 )
 def test_the_error_is_one_line(arguments: tuple[str, ...], error: str) -> None:
-    shown = lab("play", *arguments, code=1)
+    shown = lab("play", *arguments, code=2)
     assert error in shown
     assert len(shown.splitlines()) == 1

@@ -71,7 +71,7 @@ def test_a_valid_file_shows_its_columns_also_where_no_broker_answers(check: Any,
 def test_a_topic_that_does_not_exist_is_named(check: Any, topic: str, source: ServedBroker):
     job = JOB.replace("127.0.0.1:1", source.bootstrap_servers)
     code, text = check(job.replace('topics = ["quotes"]', f'topics = ["{topic}", "nonesuch"]'))
-    assert code == 1
+    assert code == 2
     assert text.startswith("odradek: DIR/job.toml:15: streams.quotes.topics: there is no topic 'nonesuch': create it")
     code, text = check(job.replace('topics = ["quotes"]', f'topics = ["{topic}"]'))
     assert (code, text.count("\n")) == (0, 1)
@@ -86,7 +86,7 @@ def test_a_directory_that_cannot_be_written_is_named(check: Any, tmp_path: Path)
     ):
         code, text = check(JOB.replace(old, new))
         expected = f"odradek: DIR/job.toml:{place} cannot be written: DIR/file is not a directory\n"
-        assert (code, text) == (1, expected)
+        assert (code, text) == (2, expected)
 
 
 @pytest.mark.needs("java")
@@ -132,7 +132,7 @@ def test_a_join_of_streams_needs_an_equality(
 def test_a_mistake_is_named_with_its_line(check: Any, old: str, new: str, line: int, sentence: str):
     assert old in JOB
     code, text = check(JOB.replace(old, new))
-    assert code == 1
+    assert code == 2
     assert text.startswith(f"odradek: DIR/job.toml:{line}: "), text
     assert sentence in text
     assert text.count("\n") == 1
@@ -143,7 +143,7 @@ def test_a_mistake_is_named_with_its_line(check: Any, old: str, new: str, line: 
 def test_a_column_that_csv_cannot_hold_is_refused(check: Any):
     job = JOB.replace(".start AS hour", " AS hour").replace('path = "out"', 'path = "out"\nformat = "csv"')
     code, text = check(job)
-    assert (code, text.startswith("odradek: DIR/job.toml:20: sink.format: csv cannot hold column hour")) == (1, True), (
+    assert (code, text.startswith("odradek: DIR/job.toml:20: sink.format: csv cannot hold column hour")) == (2, True), (
         text
     )
     assert "to_json(hour)" in text
@@ -152,13 +152,13 @@ def test_a_column_that_csv_cannot_hold_is_refused(check: Any):
 @pytest.mark.needs("java")
 def test_the_traceback_is_behind_debug(check: Any):
     code, text = check(JOB.replace("count(price)", "count(prize)"), "--debug")
-    assert code == 1
+    assert code == 2
     assert "Traceback" in text
     assert "AnalysisException" in text
 
 
 def test_a_mistake_in_the_keys_is_found_without_spark(check: Any):
     assert check(JOB.replace("path =", "paht ="), "--no-spark") == (
-        1,
+        2,
         "odradek: DIR/job.toml:19: there is no key sink.paht: did you mean path?\n",
     )

@@ -29,11 +29,11 @@ def test_an_example_passes_its_check(kind: str, tmp_path: Path) -> None:
     assert text.endswith(f"is a valid {kind} pipeline\n")
 
 
-def test_a_wrong_file_is_an_error_of_one_line_with_status_1(tmp_path: Path) -> None:
+def test_a_wrong_file_is_an_error_of_one_line_with_status_2(tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text(EXAMPLES["mirror"].replace("[target]", "[tarket]"))
     code, text = run("run", str(file))
-    assert code == 1
+    assert code == 2
     assert text == f"odradek: {file}:11: there is no key tarket: did you mean target?\n"
 
 

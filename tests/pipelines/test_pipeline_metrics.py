@@ -73,4 +73,4 @@ def test_metrics_for_other_machines_need_a_permission(tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text(EXAMPLES["mirror"])
     done = CliRunner().invoke(main, ["pipeline", "run", "--metrics-listen", "0.0.0.0:0", str(file)])
-    assert (done.exit_code, "add --allow-anonymous-network" in done.output) == (1, True)
+    assert (done.exit_code, "add --allow-anonymous-network" in done.output) == (2, True)

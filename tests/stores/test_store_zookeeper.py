@@ -17,8 +17,8 @@ from odradek.metadata.store import STUCK_SESSIONS, Create, SessionExpired, SetDa
 from odradek.model import ConfigurationError, StorageError, UnavailableError
 from odradek.runtime import system_runtime
 from odradek.stores import open_store, zookeeper_connecting
+from odradek.stores.opening import parse_zookeeper_url
 from odradek.stores.zookeeper import ZookeeperStore
-from odradek.stores.zookeeper_connecting import parse_zookeeper_url
 from odradek.testing import eventually
 
 pytestmark = pytest.mark.asyncio

@@ -1,8 +1,8 @@
 """The entry point of the command `odradek`; a subcommand's module is imported when it runs.
 
 The module or package `cli.<name>` has a click command called `command`. `COMMANDS` has its line of help, so that
-`odradek --help` imports no command. An `OdradekError` or `OSError` becomes one
-line on stderr and exit code 1; wrong usage exits with 2, Ctrl-C with 130, and a closed pipe silently with 141.
+`odradek --help` imports no command. An `OdradekError` or `OSError` becomes one line on stderr and exit code 1; what the
+user gave wrongly exits with 2 (`exit_code`), Ctrl-C with 130, and a closed pipe silently with 141.
 """
 
 import gc
@@ -45,7 +45,11 @@ _BENCHMARKS: Final = Path(__file__).parents[3] / "bench" / "commands.py"
 
 
 class _OneLineError(click.ClickException):
-    """An error for users: one line, no traceback, exit code 1."""
+    """An error for users: one line, no traceback."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(_os_error(error) if isinstance(error, OSError) else str(error))
+        self.exit_code = exit_code(error)  # type: ignore[misc]
 
     def show(self, file: Any = None) -> None:
         from odradek.model.texts import one_line
@@ -128,10 +132,8 @@ class LazyGroup(CommandGroup):
             ctx.exit(128 + signal.SIGINT)
         except BrokenPipeError:
             raise _closed_pipe() from None
-        except _odradek_error() as error:
-            raise _OneLineError(str(error)) from error
-        except OSError as error:
-            raise _OneLineError(_os_error(error)) from error
+        except (_odradek_error(), OSError) as error:
+            raise _OneLineError(error) from error
         return result
 
 
@@ -163,6 +165,14 @@ def _odradek_error() -> type[Exception]:
     return OdradekError
 
 
+def exit_code(error: Exception) -> int:
+    """Return 2 if what the user gave is wrong, on the command line or in a file, so that a retry fails; otherwise 1."""
+    from odradek.model import ConfigurationError, InvalidTopicError, PreconditionError
+
+    is_wrong = isinstance(error, ConfigurationError | InvalidTopicError) and not isinstance(error, PreconditionError)
+    return 2 if is_wrong else 1
+
+
 def _os_error(error: OSError) -> str:
     """Return `FILE: No such file or directory` or the like."""
     reason = error.strerror or str(error) or type(error).__name__
@@ -181,4 +191,4 @@ def main() -> None:
     """Odradek: a Kafka cluster in Python, and the tools to use one."""
 
 
-__all__ = ["COMMANDS", "LazyGroup", "main"]
+__all__ = ["COMMANDS", "LazyGroup", "exit_code", "main"]

@@ -1,13 +1,12 @@
 """`odradek acls`: list, add, remove and explain ACLs."""
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import click
 
 from odradek.cli import CommandGroup
+from odradek.cli.checks import usage_errors
 from odradek.cli.common import cluster_options, options, print_rows, say, table_options, with_admin
-from odradek.model import ConfigurationError
 from odradek.presentation.acl_texts import UNSEEN_KEYS, operation_of, principal_of, resource_of
 from odradek.presentation.acl_texts import explain as explain_action
 from odradek.security import (
@@ -24,37 +23,19 @@ from odradek.security import (
     kafka_name,
 )
 
-T = TypeVar("T")
-
-
-def _parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:
-    """Return a callback of click that parses the text of an option or argument with `parse`."""
-
-    def callback(_ctx: click.Context, _param: click.Parameter, text: str | None) -> T | None:
-        try:
-            return None if text is None else parse(text)
-        except ConfigurationError as error:
-            raise click.BadParameter(str(error)) from None
-
-    return callback
-
-
-_principal, _operation, _resource = _parsed(principal_of), _parsed(operation_of), _parsed(resource_of)
-
-
 _filter_options = options(
-    click.option("--principal", callback=_principal, metavar="TYPE:NAME", help="Of this principal."),
-    click.option("--resource", callback=_resource, metavar="TYPE:NAME", help="On this name."),
-    click.option("--operation", callback=_operation, metavar="NAME", help="With this operation."),
+    click.option("--principal", type=principal_of, metavar="TYPE:NAME", help="Of this principal."),
+    click.option("--resource", type=resource_of, metavar="TYPE:NAME", help="On this name."),
+    click.option("--operation", type=operation_of, metavar="NAME", help="With this operation."),
     click.option("--host", metavar="ADDRESS", help="For this host; * are those for all."),
     click.option("--allow/--deny", "allows", default=None, help="Only ACLs that allow, or that deny."),
 )
 
 
 _action_arguments = options(
-    click.argument("principal", callback=_principal),
-    click.argument("operation", callback=_operation),
-    click.argument("resource", callback=_resource),
+    click.argument("principal", type=principal_of),
+    click.argument("operation", type=operation_of),
+    click.argument("resource", type=resource_of),
 )
 
 
@@ -111,13 +92,7 @@ def list_acls(
 @click.option("--host", default="*", metavar="ADDRESS", help="Only from this host.  [default: all]")
 @cluster_options
 def add(
-    *,
-    principal: Principal,
-    operation: AclOperation,
-    resource: ResourcePattern,
-    prefixed: bool,
-    deny: bool,
-    host: str,
+    *, principal: Principal, operation: AclOperation, resource: ResourcePattern, prefixed: bool, deny: bool, host: str
 ) -> None:
     """Allow PRINCIPAL the OPERATION on RESOURCE, which is TYPE:NAME.
 
@@ -131,7 +106,8 @@ def add(
     permission_type = AclPermissionType.DENY if deny else AclPermissionType.ALLOW
     entry = AclEntry(principal=str(principal), host=host, operation=operation, permission_type=permission_type)
     binding = AclBinding(pattern=resource._replace(pattern_type=pattern_type), entry=entry)
-
+    with usage_errors():
+        binding.check()
     with_admin(lambda client: client.create_acls([binding]))
     say(f"added: {binding}")
 

@@ -1,15 +1,23 @@
-"""Types of options whose values are checked before the command runs, so that a wrong form is a usage error."""
+"""Types of options whose values are checked before the command runs, so that the error names the option."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import click
 
-from odradek.config import BrokerConfig
-from odradek.config.definition import definitions, parse_all
-from odradek.config.secrets import resolved
-from odradek.model import ConfigurationError, KafkaError, bootstrap_addresses, parse_host_port, validate_topic_name
-from odradek.stores.opening import check_url
+from odradek.model import OdradekError, bootstrap_addresses, parse_host_port, validate_topic_name
+from odradek.stores.opening import check_shared
+from odradek.stores.semantics import check_path
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Turn an error of a parser, or of a rule that brokers have, too, into a usage error."""
+    try:
+        yield
+    except OdradekError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 class Checked(click.ParamType[str]):
@@ -20,10 +28,9 @@ class Checked(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return `value`, or fail with the reason of `parse`."""
-        try:
+        del param, ctx
+        with usage_errors():
             self._parse(value)
-        except (ConfigurationError, KafkaError) as error:
-            self.fail(str(error), param, ctx)
         return value
 
 
@@ -35,14 +42,14 @@ def key_and_value(text: str) -> tuple[str, str]:
     return key.strip(), value
 
 
-def _broker_key(text: str) -> None:
-    key, value = key_and_value(text)
-    if key in (known := definitions(BrokerConfig)):
-        parse_all(known, resolved({key: value}))
-
-
+ID: Final = click.IntRange(0, 2**31 - 1)
+"""A broker's id, or the number of a partition."""
+COUNT: Final = click.IntRange(1, 2**31 - 1)
+OFFSET: Final = click.IntRange(0, 2**63 - 1)
 ADDRESS: Final = Checked("host:port", parse_host_port)
 ADDRESSES: Final = Checked("host:port[,…]", lambda text: bootstrap_addresses([text]))
 TOPIC_NAME: Final = Checked("name", validate_topic_name)
-TREE_URL: Final = Checked("url", check_url)
-BROKER_KEY: Final = Checked("key=value", _broker_key)
+TOPIC_NAMES: Final = Checked("name", lambda text: validate_topic_name(text.replace("*", "x").replace("?", "x")))
+"""A topic's name, which may have wildcards."""
+TREE_URL: Final = Checked("url", check_shared)
+TREE_PATH: Final = Checked("path", check_path)

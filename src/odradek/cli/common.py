@@ -20,7 +20,7 @@ from msgspec.structs import asdict
 
 from odradek.cli.checks import ADDRESSES, key_and_value
 from odradek.cli.process import until_terminated
-from odradek.cli.profiles import properties_of_profile, timeout_of_environment
+from odradek.cli.profiles import properties_of_profile, seconds, timeout_of_environment
 from odradek.cli.tables import table_lines
 from odradek.clients import Admin
 from odradek.clients.cluster import NoBrokerError
@@ -80,7 +80,7 @@ cluster_options = options(
         help="Settings in ~/.config/odradek/config.toml.  [default: default, if it exists]",
     ),
     click.option(
-        "--timeout", type=click.FloatRange(min=0.1), metavar="SECONDS", expose_value=False,
+        "--timeout", type=seconds, metavar="SECONDS", expose_value=False,
         callback=_remember(_TIMEOUT), help="How long to wait for brokers.  [default: 10]",
     ),
 )  # fmt: skip
@@ -126,10 +126,7 @@ def client_settings(cls: type[ClientSettings] = ClientSettings, properties: Sequ
         found |= settings_of_properties(resolved(given), *every, ignored=lambda why: _remark(file, f"ignored: {why}"))
     except ConfigurationError as error:
         raise ConfigurationError(f"{file}: {error}") from None
-    try:
-        found |= settings_of_properties(resolved(settings_of(properties)), cls)
-    except ConfigurationError as error:
-        raise click.BadParameter(str(error), param_hint="--property") from None
+    found |= settings_of_properties(resolved(settings_of(properties)), cls)
     if (address := chosen_address()) is not None:
         found["bootstrap_servers"] = address
     if "bootstrap_servers" in found:

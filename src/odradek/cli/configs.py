@@ -5,17 +5,9 @@ from collections.abc import Iterable, Sequence
 import click
 
 from odradek.cli import CommandGroup
-from odradek.cli.checks import key_and_value
+from odradek.cli.checks import ID, TOPIC_NAME, key_and_value
 from odradek.cli.cluster_names import complete_groups, complete_topics
-from odradek.cli.common import (
-    cluster_options,
-    options,
-    print_listing,
-    print_rows,
-    say,
-    table_options,
-    with_admin,
-)
+from odradek.cli.common import cluster_options, options, print_listing, print_rows, say, table_options, with_admin
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource
 from odradek.config import Alteration, AlterOperation
@@ -26,10 +18,10 @@ _UNSET = (ConfigSource.DEFAULT_CONFIG, ConfigSource.STATIC_BROKER_CONFIG)
 
 
 _resource_options = options(
-    click.option("--topic", "-t", metavar="NAME", help="A topic.", shell_complete=complete_topics),
+    click.option("--topic", "-t", type=TOPIC_NAME, help="A topic.", shell_complete=complete_topics),
     click.option("--group", "-g", metavar="ID", help="A consumer group.", shell_complete=complete_groups),
-    click.option("--broker", "-n", type=click.IntRange(min=0), metavar="ID", help="A broker."),
-    click.option("--broker-logger", type=click.IntRange(min=0), metavar="ID", help="The log levels of a broker."),
+    click.option("--broker", "-n", type=ID, metavar="ID", help="A broker."),
+    click.option("--broker-logger", type=ID, metavar="ID", help="The log levels of a broker."),
     click.option("--all-brokers", is_flag=True, help="The defaults of all brokers."),
 )
 """A command takes exactly one."""

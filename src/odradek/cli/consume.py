@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 from msgspec import Struct
 
+from odradek.cli.checks import COUNT, ID
 from odradek.cli.cluster_names import complete_topics
 from odradek.cli.common import check_together, chosen_address, client_settings, cluster_options, progress, run, say
 from odradek.cli.consume_from_tree import TreeSelection, consume_from_tree, tree_selection_options, tree_settings
@@ -15,7 +16,7 @@ from odradek.cli.process import check_output
 from odradek.clients import Consumer, ConsumerRecord
 from odradek.clients.consumer import ConsumerSettings
 from odradek.clients.offsets import ISOLATION_LEVELS
-from odradek.model import ErrorCode, KafkaError, TopicPartition, validate_topic_name
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.presentation.offset_specs import BEGINNING, END, Position, offset_range, within
 from odradek.presentation.record_formats import Formatter, formatter, json_formatter, unescape
 from odradek.presentation.value_formats import FORMATS, Show, Shown, shower
@@ -62,14 +63,7 @@ Range:      FROM..TO, without the record at TO and with either end missing, or 5
 @click.command(name="consume", help=_HELP)
 @click.argument("topics", nargs=-1, type=TOPICS, metavar="TOPIC[:N,…]...", shell_complete=complete_topics)
 @click.option("--group", "-g", metavar="GROUP", help="Read as a member of this group, and commit.")
-@click.option(
-    "--partition",
-    "-p",
-    "partitions",
-    multiple=True,
-    type=click.IntRange(min=0),
-    help="Only this partition; may be repeated.",
-)
+@click.option("--partition", "-p", "partitions", multiple=True, type=ID, help="Only this partition; may be repeated.")
 @click.option(
     "--from-beginning", is_flag=True, help="Start at the first record; with --group, where no offset is committed."
 )
@@ -81,7 +75,7 @@ Range:      FROM..TO, without the record at TO and with either end missing, or 5
     metavar="RANGE",
     help="Where to start, and to end: beginning, end, N, -N, @TIME, 5:10, @TIME..@TIME; see below.",
 )
-@click.option("--count", "-c", type=click.IntRange(min=1), help="Exit after this number of records.")
+@click.option("--count", "-c", type=COUNT, help="Exit after this number of records.")
 @click.option("--exit-eof", "-e", is_flag=True, help="Exit when everything has been read.")
 @click.option(
     "--isolation-level",
@@ -186,7 +180,6 @@ def _topics(texts: Sequence[str], partitions: Sequence[int]) -> dict[str, tuple[
     """Return the partitions of each topic of `TOPIC[:N,…]`, None for all."""
     found: dict[str, tuple[int, ...] | None] = {}
     for topic, numbers in map(topic_and_partitions, texts):
-        validate_topic_name(topic)
         if numbers is not None and partitions:
             raise click.UsageError(f"{topic}:{numbers[0]} and --partition: name the partitions in one way")
         wanted = numbers or tuple(partitions) or None

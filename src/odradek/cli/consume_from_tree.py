@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from odradek.cli.checks import TREE_URL
+from odradek.cli.checks import COUNT, TREE_URL
 from odradek.cli.common import client_settings, options, say, zookeeper_config_option, zookeeper_keys
 from odradek.metadata import paths
 from odradek.presentation.record_formats import Formatter
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 tree_selection_options = options(
     click.option("--zookeeper", type=TREE_URL, help="Read as a consumer of generation 1, whose group is in this tree."),
-    click.option("--threads", type=click.IntRange(1), metavar="N", help="With --zookeeper: streams of each topic."),
+    click.option("--threads", type=COUNT, metavar="N", help="With --zookeeper: streams of each topic."),
     click.option("--whitelist", metavar="REGEX", help="With --zookeeper: all topics with such names, also later ones."),
     click.option("--blacklist", metavar="REGEX", help="With --zookeeper: all topics but those with such names."),
     click.option("--verbose", "-v", is_flag=True, help="With --zookeeper: each step of a rebalance, to stderr."),

@@ -59,7 +59,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("paths", nargs=-1, required=True, metavar="FILE|DIR...")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True), metavar="FILE|DIR...")
 @click.option(
     "--records", "--print-data-log", "records", is_flag=True, help="Also print the records, with key and value."
 )
@@ -277,7 +277,7 @@ def _printable(data: bytes) -> str:
 
 
 @command.command()
-@click.argument("directories", nargs=-1, required=True, metavar="DIR...")
+@click.argument("directories", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False), metavar="DIR...")
 @click.option("--records", is_flag=True, help="Also decompress the batches and read every record.")
 @json_option
 def verify(*, directories: Sequence[str], records: bool, as_json: bool) -> None:

@@ -12,7 +12,7 @@ import click
 from odradek.broker.adoption import AdoptedTopic, Adoption, adopt, identity
 from odradek.broker.cluster.registration.directories import accept_losses, forget_directories
 from odradek.cli import CommandGroup, tree_view, tree_writes
-from odradek.cli.checks import TREE_URL
+from odradek.cli.checks import ID, TREE_URL
 from odradek.cli.common import json_line, json_option, say, zookeeper_config_option, zookeeper_keys
 from odradek.log.names import parse_folder
 from odradek.metadata.nodes import encode_topic_id
@@ -44,9 +44,7 @@ for _each in (tree_view.ls, tree_view.get, tree_view.watch, *_WRITES):
 @click.argument("ids", nargs=-1, required=True, metavar="DIRECTORY_ID...")
 @click.option("--metadata", type=TREE_URL, required=True, help="The tree: the URL of the broker's --metadata.")
 @zookeeper_config_option
-@click.option(
-    "--broker-id", type=click.IntRange(min=0), metavar="N", required=True, help="The broker that had the directories."
-)
+@click.option("--broker-id", type=ID, metavar="N", required=True, help="The broker that had the directories.")
 def forget_directory(*, ids: Sequence[str], metadata: str, broker_id: int) -> None:
     """Declare data directories of a broker lost for good, with all their records.
 
@@ -62,9 +60,7 @@ def forget_directory(*, ids: Sequence[str], metadata: str, broker_id: int) -> No
 @click.argument("partitions", nargs=-1, required=True, metavar="TOPIC-PARTITION...")
 @click.option("--metadata", type=TREE_URL, required=True, help="The tree: the URL of the broker's --metadata.")
 @zookeeper_config_option
-@click.option(
-    "--broker-id", type=click.IntRange(min=0), metavar="N", required=True, help="The broker that has the logs."
-)
+@click.option("--broker-id", type=ID, metavar="N", required=True, help="The broker that has the logs.")
 def accept_loss(*, partitions: Sequence[str], metadata: str, broker_id: int) -> None:
     """Give up the records that logs of a broker have LOST, so that the broker may lead these partitions again.
 
@@ -89,7 +85,7 @@ async def _with_store(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
 
 
 @command.command(name="adopt")
-@click.argument("directories", nargs=-1, required=True, metavar="DIR...")
+@click.argument("directories", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False), metavar="DIR...")
 @click.option("--metadata", type=TREE_URL, required=True, help="The tree: sqlite:///PATH outside of DIR, for instance.")
 @zookeeper_config_option
 @json_option

@@ -69,9 +69,7 @@ _log = logging.getLogger("odradek.page.command")
     help="Show pipelines of this machine; may be repeated.",
 )  # fmt: skip
 @click.option(
-    "--metadata",
-    type=TREE_URL,
-    help="Show this metadata tree: sqlite:///PATH or zookeeper://HOST:PORT[,…]/CHROOT.",
+    "--metadata", type=TREE_URL, help="Show this metadata tree: sqlite:///PATH or zookeeper://HOST:PORT[,…]/CHROOT."
 )
 @zookeeper_config_option
 @cluster_options

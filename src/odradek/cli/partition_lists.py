@@ -12,7 +12,7 @@ from odradek.cli.checks import Checked
 from odradek.clients import Admin
 from odradek.metadata.node_fields import BrokenNodeError, Fields
 from odradek.metadata.nodes import ReassignPartitionsNode
-from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition, validate_topic_name
 
 _NUMBERS: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _MOST_PARTITIONS: Final = 1_000_000
@@ -110,6 +110,7 @@ async def partitions_of(client: Admin, topics: Sequence[str], numbers: Sequence[
 def topic_and_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
     """Parse `TOPIC` or `TOPIC:N,N-N,…`, as an option's value; None means all. Raises `click.BadParameter`."""
     topic, colon, numbers = text.partition(":")
+    validate_topic_name(topic)
     if not colon:
         return topic, None
     found: list[int] = []

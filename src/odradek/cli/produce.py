@@ -9,15 +9,14 @@ from typing import Final
 
 import click
 
-from odradek.cli.checks import key_and_value
+from odradek.cli.checks import ID, key_and_value
 from odradek.cli.cluster_names import complete_topics
 from odradek.cli.common import check_together, client_settings, cluster_options, progress, run, say
-from odradek.cli.partition_lists import topic_and_partitions
+from odradek.cli.partition_lists import TOPICS, topic_and_partitions
 from odradek.cli.process import chunks_of_stdin
 from odradek.clients import Producer, RecordMetadata
 from odradek.clients.producer import ProducerSettings
-from odradek.model import OdradekError, validate_topic_name
-from odradek.model.names import InvalidTopicError
+from odradek.model import OdradekError
 from odradek.presentation.record_formats import NewRecord, record_of_json, unescape
 from odradek.presentation.value_formats import WRITTEN_FORMATS, bytes_of_text
 
@@ -39,7 +38,7 @@ odradek consume a --json -e | odradek produce b --json
 
 
 @click.command(name="produce", help=_HELP)
-@click.argument("topic", metavar="TOPIC[:N]", shell_complete=complete_topics)
+@click.argument("topic", type=TOPICS, metavar="TOPIC[:N]", shell_complete=complete_topics)
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False))
 @click.option("--key", "-k", metavar="KEY", help="The key of every record.")
 @click.option("--key-delimiter", "-K", metavar="TEXT", help="Lines are keys and values with this text in between.")
@@ -47,7 +46,7 @@ odradek consume a --json -e | odradek produce b --json
 @click.option(
     "--header", "-H", "headers", multiple=True, metavar="KEY=VALUE", help="A header of every record; may be repeated."
 )
-@click.option("--partition", "-p", type=click.IntRange(min=0), help="The partition of every record.")
+@click.option("--partition", "-p", type=ID, help="The partition of every record.")
 @click.option("--partitioner", metavar="NAME", help="classic, sticky, adaptive, legacy, …, or an import path.")
 @click.option("--compression", "-z", type=click.Choice(["none", *_CODECS]), help="The compression of batches.")
 @click.option("--acks", type=click.Choice(["0", "1", "all", "-1"]), help="The acknowledgements to wait for.")
@@ -116,17 +115,13 @@ def command(
         formats=(key_format, value_format),
     )
     end = b"\n" if delimiter is None else unescape(delimiter)
-    if not end:
-        raise click.BadParameter("a delimiter can't be empty", param_hint="--delimiter")
+    if not end or key_delimiter == "":
+        raise click.UsageError("a delimiter can't be empty")
     run(_produce(topic, settings, parse, _records(files, end, lines=lines or as_json)))
 
 
 def _topic_and_partition(text: str, partition: int | None) -> tuple[str, int | None]:
     topic, numbers = topic_and_partitions(text)
-    try:
-        validate_topic_name(topic)
-    except InvalidTopicError as error:
-        raise click.BadParameter(str(error)) from None
     if numbers is None:
         return topic, partition
     if partition is not None or len(numbers) != 1:

@@ -14,6 +14,7 @@ ODRADEK_PROFILE, ODRADEK_TIMEOUT  as --profile and --timeout
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,15 +41,17 @@ def properties_of_profile(name: str | None) -> tuple[str, dict[str, str]]:
 
 
 def timeout_of_environment() -> float | None:
-    """Return `ODRADEK_TIMEOUT` in seconds. Raises `ConfigurationError` if it is not a positive number."""
+    """Return `ODRADEK_TIMEOUT` in seconds. Raises `ConfigurationError` if it is no time-out."""
     text = os.environ.get("ODRADEK_TIMEOUT")
-    try:
-        seconds = float(text) if text else None
-    except ValueError:
-        seconds = -1.0
-    if seconds is not None and not 0 < seconds < 1e6:
-        raise ConfigurationError(f"ODRADEK_TIMEOUT is a number of seconds, such as 10, not {text!r}")
-    return seconds
+    return seconds(text, "ODRADEK_TIMEOUT") if text else None
+
+
+def seconds(text: str, option: str = "--timeout") -> float:
+    """Parse a time-out. Raises `ConfigurationError`."""
+    with suppress(ValueError):
+        if 0 < (found := float(text)) < 1e6:
+            return found
+    raise ConfigurationError(f"{option} is a number of seconds, such as 10, not {text!r}")
 
 
 def _read(path: Path) -> dict[str, Any]:

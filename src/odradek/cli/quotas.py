@@ -1,23 +1,16 @@
 """`odradek quotas`: list, set and remove quotas of users, client ids and IP addresses."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import click
 
 from odradek.cli import CommandGroup
-from odradek.cli.checks import key_and_value
-from odradek.cli.common import (
-    cluster_options,
-    options,
-    print_json,
-    print_table,
-    say,
-    table_options,
-    with_admin,
-)
+from odradek.cli.checks import key_and_value, usage_errors
+from odradek.cli.common import cluster_options, options, print_json, print_table, say, table_options, with_admin
 from odradek.clients import Admin
-from odradek.security.quotas import DEFAULT, QuotaEntity
+from odradek.security.quotas import QuotaEntity, check_entity, check_key, quota_text
 
 _entity_options = options(
     click.option("--user", metavar="NAME", help="A user."),
@@ -64,9 +57,8 @@ def set_quotas(*, quotas: Sequence[str], validate_only: bool, **names: Any) -> N
     Users and client ids have producer_byte_rate and consumer_byte_rate (bytes/s), request_percentage (of a broker's
     time) and controller_mutation_rate (partitions/s); IP addresses have connection_creation_rate (connections/s).
     """
-    entity = _entity(**names)
     wanted = {key: _number(key, value) for key, value in map(key_and_value, quotas)}
-
+    entity = _entity(wanted, **names)
     with_admin(lambda client: client.alter_client_quotas(entity, wanted, validate_only=validate_only))
     say(f"{entity}: {'these quotas are possible' if validate_only else 'quotas set'}")
 
@@ -77,12 +69,12 @@ def set_quotas(*, quotas: Sequence[str], validate_only: bool, **names: Any) -> N
 @cluster_options
 def remove(*, keys: Sequence[str], **names: Any) -> None:
     """Remove quotas of one entity, all of them by default."""
-    entity = _entity(**names)
+    entity = _entity(keys=keys, **names)
 
     async def work(client: Admin) -> None:
         present = (await client.describe_client_quotas()).get(entity, {})
         for key in keys:
-            if key in entity.keys and key not in present:
+            if key not in present:
                 say(f"odradek: {entity} has no quota {key}, and nothing is removed", is_remark=True)
         await client.alter_client_quotas(entity, dict.fromkeys(keys or present))
         say(f"{entity}: {'quotas removed' if keys or present else 'there are no quotas'}")
@@ -90,30 +82,16 @@ def remove(*, keys: Sequence[str], **names: Any) -> None:
     with_admin(work)
 
 
-def _entity(
-    *,
-    user: str | None,
-    default_user: bool,
-    client_id: str | None,
-    default_client_id: bool,
-    ip: str | None,
-    default_ip: bool,
-) -> QuotaEntity:
-    """Return the entity that the options name."""
-    for name, is_default, option in (
-        (user, default_user, "user"),
-        (client_id, default_client_id, "client-id"),
-        (ip, default_ip, "ip"),
-    ):
-        if name is not None and is_default:
-            raise click.UsageError(f"give --{option} or --default-{option}, not both")
-        if name == "":
-            raise click.UsageError(f"--{option} must not be empty; the default is --default-{option}")
-    entity = QuotaEntity(
-        DEFAULT if default_user else user, DEFAULT if default_client_id else client_id, DEFAULT if default_ip else ip
-    )
-    if not entity.parts or (entity.ip is not None and len(entity.parts) > 1):
-        raise click.UsageError("give a user, a client id, both, or an IP address alone: --user, --client-id or --ip")
+def _entity(quotas: Mapping[str, float] = MappingProxyType({}), keys: Sequence[str] = (), **names: Any) -> QuotaEntity:
+    """Return the entity that the options name. Fails if it cannot have these quotas or keys."""
+    kinds = {kind: kind.replace("-", "_") for kind in ("user", "client-id", "ip")}
+    parts = [(kind, names[option]) for kind, option in kinds.items() if names[option] is not None]
+    with usage_errors():
+        entity = check_entity(parts + [(kind, None) for kind, option in kinds.items() if names[f"default_{option}"]])
+        for key in (*quotas, *keys):
+            check_key(entity, key)
+        for key, value in quotas.items():
+            quota_text(key, value)
     return entity
 
 

@@ -20,10 +20,14 @@ from typing import Final
 
 import click
 
+from odradek.broker.authentication.authorization import create_authorizer
+from odradek.broker.authentication.listener_security import inter_broker_security
+from odradek.broker.cluster.registration.directories import check_tree
 from odradek.broker.lifecycle import Broker
+from odradek.broker.replication.reading.replica_selector import create_replica_selector
 from odradek.broker.serving.server import check_listeners
-from odradek.cli import log_lines
-from odradek.cli.checks import ADDRESS, BROKER_KEY, TREE_URL, key_and_value
+from odradek.cli import exit_code, log_lines
+from odradek.cli.checks import ADDRESS, ID, Checked, key_and_value
 from odradek.cli.page_listener import PageListener, page_listener
 from odradek.cli.page_server import check_packages, open_page, page_option
 from odradek.cli.process import started_before, stop_on_signals
@@ -39,6 +43,7 @@ from odradek.runtime.garbage import FrozenSurvivors
 from odradek.runtime.listening import check_address
 from odradek.security import is_loopback
 from odradek.stores import open_store
+from odradek.stores.opening import check_url
 
 _log = logging.getLogger("odradek.serve")
 _MOST_OPEN_FILES: Final = 65_536
@@ -51,20 +56,18 @@ _USUAL_CONNECTIONS: Final = 10_000
 
 @click.command(name="serve")
 @click.option(
-    "--listen",
-    type=ADDRESS,
-    help="The address to listen on; port 0 takes a free one, which a restart keeps.",
+    "--listen", type=ADDRESS, help="The address to listen on; port 0 takes a free one, which a restart keeps."
 )
 @click.option("--advertise", type=ADDRESS, help="The address for clients, if it is another one.")
 @click.option("--data-dir", metavar="DIR", help="The data directory.")
-@click.option("--broker-id", type=click.IntRange(min=0), metavar="N", help="This broker's id in its cluster.")
+@click.option("--broker-id", type=ID, metavar="N", help="This broker's id in its cluster.")
 @click.option(
     "--metadata",
-    type=TREE_URL,
+    type=Checked("url", check_url),
     help="sqlite:///PATH, zookeeper://HOST:PORT/CHROOT or memory:; else a file in DIR.",
 )
 @click.option("--config", metavar="FILE", help="Java properties, as Kafka's server.properties.")
-@click.option("-o", "options", multiple=True, type=BROKER_KEY, help="One of Kafka's keys; may be repeated.")
+@click.option("-o", "options", multiple=True, metavar="KEY=VALUE", help="One of Kafka's keys; may be repeated.")
 @click.option("--metrics-listen", type=ADDRESS, help="The address of /metrics, /healthz and /readyz.")
 @page_option
 @click.option("--log-format", type=click.Choice(log_lines.FORMATS), default="text", show_default=True)
@@ -127,7 +130,7 @@ def command(
         if log_format == "text":
             raise
         _log.critical("%s", error)
-        raise click.exceptions.Exit(1) from error
+        raise click.exceptions.Exit(exit_code(error)) from error
 
 
 def _check_exposure(config: BrokerConfig, metrics: tuple[str, int] | None) -> None:
@@ -193,6 +196,12 @@ async def _serve(
     runtime = system_runtime()
     # First the refusals: a new tree, or a file in a directory of another broker, would stay.
     directories = checked_directories(runtime, config.log_dirs, config.broker_id)
+    create_authorizer(config)
+    inter_broker_security(config, runtime)
+    if config.replica_selector_class:
+        create_replica_selector(config.replica_selector_class)
+    if directories.cluster_id is not None:  # else another broker may be creating the tree
+        await check_tree(metadata, runtime, {config.broker_id: directories}, config)
     await check_listeners(config, runtime)
     if metrics is not None:
         await check_address(*metrics, " for metrics")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from odradek.cli import CommandGroup
-from odradek.cli.checks import TOPIC_NAME, key_and_value
+from odradek.cli.checks import COUNT, TOPIC_NAME, TOPIC_NAMES, key_and_value
 from odradek.cli.cluster_names import complete_topics, topics_of_names
 from odradek.cli.common import (
     cluster_options,
@@ -28,7 +28,7 @@ from odradek.clients.admin.descriptions import (
 )
 from odradek.config import Alteration, AlterOperation
 from odradek.metadata.nodes import encode_topic_id
-from odradek.model import ErrorCode, KafkaError, validate_topic_name
+from odradek.model import ErrorCode, KafkaError
 from odradek.model.names import INTERNAL_TOPICS
 
 
@@ -37,11 +37,19 @@ def command() -> None:
     """Create, list, describe, alter and delete topics."""
 
 
+_names_argument = click.argument(
+    "names", nargs=-1, required=True, type=TOPIC_NAMES, metavar="NAME...", shell_complete=complete_topics
+)
+
+
 @command.command()
 @click.argument("name", type=TOPIC_NAME)
-@click.option("--partitions", "-p", type=click.IntRange(min=1), help="Number of partitions.  [default: the cluster's]")
+@click.option("--partitions", "-p", type=COUNT, help="Number of partitions.  [default: the cluster's]")
 @click.option(
-    "--replication-factor", "-r", type=click.IntRange(min=1), help="Number of replicas.  [default: the cluster's]"
+    "--replication-factor",
+    "-r",
+    type=click.IntRange(1, 2**15 - 1),
+    help="Number of replicas.  [default: the cluster's]",
 )
 @click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="A topic setting; may be repeated.")
 @click.option("--if-not-exists", is_flag=True, help="Succeed if the topic exists already.")
@@ -57,7 +65,6 @@ def create(
     validate_only: bool,
 ) -> None:
     """Create the topic NAME."""
-    validate_topic_name(name)
     settings = settings_of(configs)
 
     async def work(cluster: Admin) -> None:
@@ -96,7 +103,7 @@ def list_topics(*, internal: bool, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_topics)
+@_names_argument
 @table_options
 @cluster_options
 def describe(*, names: Sequence[str], as_json: bool) -> None:
@@ -119,8 +126,8 @@ def describe(*, names: Sequence[str], as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("name", shell_complete=complete_topics)
-@click.option("--partitions", "-p", type=click.IntRange(min=1), help="The new number of partitions, larger than now.")
+@click.argument("name", type=TOPIC_NAME, shell_complete=complete_topics)
+@click.option("--partitions", "-p", type=COUNT, help="The new number of partitions, larger than now.")
 @click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="A topic setting; may be repeated.")
 @click.option(
     "--delete-config", "deleted", multiple=True, metavar="KEY", help="Remove a topic setting; may be repeated."
@@ -151,7 +158,7 @@ def alter(
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_topics)
+@_names_argument
 @click.option("--if-exists", is_flag=True, help="Succeed if a topic does not exist.")
 @click.option("--yes-internal", is_flag=True, help="Also delete internal topics: offsets and transactions are LOST.")
 @cluster_options

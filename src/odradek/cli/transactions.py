@@ -7,14 +7,11 @@ import click
 
 from odradek.cli import CommandGroup
 from odradek.cli.common import cluster_options, print_listing, say, table_options, with_admin
-from odradek.cli.partition_lists import partitions_of_topics
+from odradek.cli.partition_lists import TOPICS, partitions_of_topics
 from odradek.clients import Admin
-from odradek.clients.admin.transactions import (
-    NO_TIMEOUT_MS,
-    HangingTransaction,
-    TransactionDescription,
-)
+from odradek.clients.admin.transactions import NO_TIMEOUT_MS, HangingTransaction, TransactionDescription
 from odradek.model import KafkaError
+from odradek.transactions import TransactionState
 
 
 @click.group(name="transactions", cls=CommandGroup)
@@ -23,7 +20,10 @@ def command() -> None:
 
 
 @command.command(name="list")
-@click.option("--state", "states", multiple=True, metavar="STATE", help="Only in this state, as Ongoing; repeatable.")
+@click.option(
+    "--state", "states", multiple=True, metavar="STATE", help="Only in this state, as Ongoing; repeatable.",
+    type=click.Choice([each.text for each in TransactionState], case_sensitive=False),
+)  # fmt: skip
 @table_options
 @cluster_options
 def list_transactions(*, states: Sequence[str], as_json: bool) -> None:
@@ -84,7 +84,7 @@ def abort(*, transactional_id: str) -> None:
 
 
 @command.command(name="find-hanging")
-@click.argument("topics", nargs=-1, metavar="[TOPIC[:N,N-N]...]")
+@click.argument("topics", nargs=-1, type=TOPICS, metavar="[TOPIC[:N,N-N]...]")
 @table_options
 @cluster_options
 def find_hanging(*, topics: Sequence[str], as_json: bool) -> None:

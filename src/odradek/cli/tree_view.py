@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from odradek.cli.checks import TREE_URL
+from odradek.cli.checks import TREE_PATH, TREE_URL
 from odradek.cli.common import json_option, print_json, run, say, zookeeper_config_option, zookeeper_keys
 from odradek.cli.tree_changes import TreeChange, TreeChanges
 from odradek.metadata.reading import read_subtree
@@ -17,7 +17,6 @@ from odradek.metadata.store import Node, NoNode, Reader
 from odradek.presentation.node_texts import owner, pretty, text
 from odradek.runtime import system_runtime
 from odradek.stores import open_reader
-from odradek.stores.semantics import check_path
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -34,22 +33,20 @@ def tree_location(function: F) -> F:
         "--data-dir", default="odradek-data", show_default=True, metavar="DIR",
         help="The data directory of `serve` or `up`, whose tree is used without --metadata.",
     )(zookeeper_config_option(function))  # fmt: skip
-    return click.option(
-        "--metadata",
-        type=TREE_URL,
-        help="sqlite:///PATH or zookeeper://HOST:PORT[,…]/CHROOT.",
-    )(function)
+    return click.option("--metadata", type=TREE_URL, help="sqlite:///PATH or zookeeper://HOST:PORT[,…]/CHROOT.")(
+        function
+    )
 
 
 @click.command()
-@click.argument("path", default="/")
+@click.argument("path", type=TREE_PATH, default="/")
 @click.option("--recursive", "-r", is_flag=True, help="All nodes below, with their paths.")
 @tree_options
 def ls(*, path: str, recursive: bool, metadata: str | None, data_dir: str, as_json: bool) -> None:
     """List the nodes below PATH, by default of the whole tree."""
 
     async def work(tree: Reader) -> list[str]:
-        names = await tree.children(check_path(path))
+        names = await tree.children(path)
         return (await read_subtree(tree, path))[1:] if recursive else names
 
     for name in look_at_tree(metadata, data_dir, work):
@@ -60,13 +57,13 @@ def ls(*, path: str, recursive: bool, metadata: str | None, data_dir: str, as_js
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="PATH...")
+@click.argument("names", nargs=-1, type=TREE_PATH, required=True, metavar="PATH...")
 @tree_options
 def get(*, names: Sequence[str], metadata: str | None, data_dir: str, as_json: bool) -> None:
     """Show the data of nodes: JSON indented, text as it is, other bytes as base64."""
 
     async def work(tree: Reader) -> list[Node]:
-        found = await tree.get_many(map(check_path, names))
+        found = await tree.get_many(names)
         for name, node in zip(names, found, strict=True):
             if node is None:
                 raise NoNode(name)
@@ -82,7 +79,7 @@ def get(*, names: Sequence[str], metadata: str | None, data_dir: str, as_json: b
 
 
 @click.command()
-@click.argument("path", default="/")
+@click.argument("path", type=TREE_PATH, default="/")
 @click.option("--recursive", "-r", is_flag=True, help="All nodes below, not only the node and its children.")
 @tree_options
 def watch(*, path: str, recursive: bool, metadata: str | None, data_dir: str, as_json: bool) -> None:
@@ -119,7 +116,7 @@ def look_at_tree(metadata: str | None, data_dir: str, work: Callable[[Reader], A
 
 @asynccontextmanager
 async def _watching(tree: Reader, path: str, *, recursive: bool) -> AsyncIterator[TreeChanges]:
-    changes = TreeChanges(tree, check_path(path), depth=None if recursive else 1)
+    changes = TreeChanges(tree, path, depth=None if recursive else 1)
     await changes.start()
     if not changes.is_there:
         say(f"odradek: there is no node {path} yet", is_remark=True)

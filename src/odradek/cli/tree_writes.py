@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 from msgspec.structs import replace
 
+from odradek.cli.checks import TREE_PATH
 from odradek.cli.common import run, say, zookeeper_keys
 from odradek.cli.tree_view import look_at_tree, tree_location, tree_url
 from odradek.metadata import paths
@@ -26,11 +27,10 @@ from odradek.metadata.nodes import (
 )
 from odradek.metadata.reading import read_subtree
 from odradek.metadata.store import Reader, Store
-from odradek.model import ConfigurationError
+from odradek.model import ConfigurationError, PreconditionError
 from odradek.runtime import system_runtime
 from odradek.stores import open_reader, open_store
 from odradek.stores.opening import READER_CONNECTION_TIMEOUT_MS
-from odradek.stores.semantics import check_path
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_REQUESTS: Final = 1000
@@ -53,7 +53,7 @@ def _write_options(function: F) -> F:
 
 
 @click.command()
-@click.argument("path")
+@click.argument("path", type=TREE_PATH)
 @click.argument("value", default="")
 @_write_options
 def create(*, path: str, value: str, metadata: str | None, data_dir: str, force: bool) -> None:
@@ -70,7 +70,7 @@ def create(*, path: str, value: str, metadata: str | None, data_dir: str, force:
 
 
 @click.command(name="set")
-@click.argument("path")
+@click.argument("path", type=TREE_PATH)
 @click.argument("value")
 @_write_options
 def set_command(*, path: str, value: str, metadata: str | None, data_dir: str, force: bool) -> None:
@@ -85,7 +85,7 @@ def set_command(*, path: str, value: str, metadata: str | None, data_dir: str, f
 
 
 @click.command()
-@click.argument("path")
+@click.argument("path", type=TREE_PATH)
 @_write_options
 def delete(*, path: str, metadata: str | None, data_dir: str, force: bool) -> None:
     """Delete the node PATH, which must have no children."""
@@ -141,7 +141,7 @@ def require_proofs(*, metadata: str | None, data_dir: str) -> None:
     async def work(store: Store) -> None:
         node = await store.get(paths.CLUSTER_SECRET)
         if node is None:
-            raise ConfigurationError(f"there is no {paths.CLUSTER_SECRET}: start a broker of this release first")
+            raise PreconditionError(f"there is no {paths.CLUSTER_SECRET}: start a broker of this release first")
         secret = replace(ClusterSecretNode.decode(paths.CLUSTER_SECRET, node.data), requires_proofs=True)
         await store.set(paths.CLUSTER_SECRET, secret.encode())
 
@@ -151,7 +151,6 @@ def require_proofs(*, metadata: str | None, data_dir: str) -> None:
 
 def _checked(path: str, value: str | None, *, force: bool) -> bytes:
     """Return a value as bytes. Raises `ConfigurationError` for a node or a value that needs `--force`."""
-    check_path(path)
     data = (value or "").encode()
     decode = next((check for pattern, check in _WRITABLE.items() if re.fullmatch(pattern, path)), None)
     if force:

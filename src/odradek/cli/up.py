@@ -17,20 +17,19 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from odradek.broker.cluster.registration.directories import check_cluster, check_place
+from odradek.broker.cluster.registration.directories import check_tree
 from odradek.cli import log_lines
-from odradek.cli.checks import BROKER_KEY, TREE_URL, key_and_value
+from odradek.cli.checks import TREE_URL, key_and_value
 from odradek.cli.page_server import check_packages, open_page, page_option
 from odradek.cli.process import started_before, stop_on_signals
 from odradek.config import decode_properties, load
 from odradek.config.zookeeper import ZookeeperKeys, tree_url
 from odradek.log.checkpoints.meta_properties import is_data_directory
 from odradek.log.directories.log_directories import checked_directories
-from odradek.model import ConfigurationError, UnavailableError, parse_host_port
+from odradek.model import ConfigurationError, parse_host_port
 from odradek.runtime import SystemClock, system_runtime
 from odradek.runtime.listening import check_address
 from odradek.security import is_loopback
-from odradek.stores import open_store
 from odradek.supervisor import BrokerCommand, Supervisor
 from odradek.supervisor.security_files import BROKER_FILE, PROTOCOL, security_files
 
@@ -77,7 +76,7 @@ _SET_BY_UP: Final = {
     help="Use TLS and passwords. DIR gets certificates and client.properties, the administrator's login. The page of "
     "--page asks for a login, too, and shows no metadata tree.",
 )  # fmt: skip
-@click.option("-o", "options", multiple=True, type=BROKER_KEY, help="A key for every broker; may be repeated.")
+@click.option("-o", "options", multiple=True, metavar="KEY=VALUE", help="A key for every broker; may be repeated.")
 @page_option
 @click.option("--log-format", type=click.Choice(log_lines.FORMATS), default="text", show_default=True)
 @click.option("--log-level", type=click.Choice(log_lines.LEVELS), default="info", show_default=True)
@@ -103,8 +102,6 @@ def command(
         raise click.UsageError(
             f"{brokers} brokers from port {port} on need ports above {_HIGHEST_PORT}; choose a lower --port"
         )
-    if metadata == "memory:":
-        raise click.UsageError("several processes cannot share a tree in memory: use sqlite:///PATH")
     if own := sorted(dict(map(key_and_value, options)).keys() & _SET_BY_UP.keys()):
         raise click.UsageError(f"-o {own[0]} would be the same for every broker: {_SET_BY_UP[own[0]]}")
     if secure is not None and config is not None:
@@ -122,7 +119,7 @@ def command(
         config = str(file)
     loaded = load(config, dict(map(key_and_value, options)))
     metadata = metadata or tree_url(loaded.zookeeper_connect or f"sqlite:///{directory}/metadata.sqlite")
-    asyncio.run(_check(brokers, directory, port, page, metadata))
+    asyncio.run(_check(brokers, directory, port, page, metadata, loaded))
     os.umask(0o077)  # only this user may read records and credentials
     files = None if secured is None else security_files(secured)
     directory.mkdir(parents=True, exist_ok=True)
@@ -143,7 +140,9 @@ def command(
     asyncio.run(_run(Supervisor(commands, SystemClock()), None if files is None else files.client, opened))
 
 
-async def _check(brokers: int, directory: Path, port: int, page: str | None, metadata: str) -> None:
+async def _check(
+    brokers: int, directory: Path, port: int, page: str | None, metadata: str, zookeeper: ZookeeperKeys
+) -> None:
     """Raise an error if a broker would refuse to start, before anything is created."""
     runtime = system_runtime()
     if is_data_directory(runtime.disk, str(directory)):
@@ -158,16 +157,7 @@ async def _check(brokers: int, directory: Path, port: int, page: str | None, met
         await check_address(*parse_host_port(page), " for the page")
     if is_data_directory(runtime.disk, str(_folder(directory, brokers))):
         _log.warning("Broker %d, which has data in %s, does not start: see --brokers", brokers, directory)
-    is_known = any(each.cluster_id is not None for each in found)
-    file = metadata.removeprefix("sqlite:///")
-    if file != metadata and (is_known or runtime.disk.exists(file)):
-        store = open_store(metadata, runtime, must_exist=True)
-        try:
-            for number, directories in enumerate(found):
-                await check_cluster(store, directories)
-                await check_place(store, number, directories)
-        finally:
-            await store.close()
+    await check_tree(metadata, runtime, dict(enumerate(found)), zookeeper)
 
 
 def _folder(directory: Path, broker_id: int) -> Path:
@@ -185,16 +175,11 @@ def _command(broker_id: int, directory: Path, protocol: str, port: int, rest: Se
 
 
 async def _run(
-    supervisor: Supervisor,
-    client_properties: Path | None,
-    page: Callable[[str], Awaitable["PageServer"]] | None,
+    supervisor: Supervisor, client_properties: Path | None, page: Callable[[str], Awaitable["PageServer"]] | None
 ) -> None:
     stopping = stop_on_signals(_log)
-    try:
-        if not await started_before(stopping, supervisor.start()):
-            return
-    except UnavailableError as error:
-        raise ConfigurationError(str(error)) from error
+    if not await started_before(stopping, supervisor.start()):
+        return
     addresses = ",".join(supervisor.addresses)
     print(f"ready: {addresses}", flush=True)
     if client_properties is not None:

@@ -23,10 +23,7 @@ from odradek.cli.common import (
     zookeeper_keys,
 )
 from odradek.clients import Admin
-from odradek.clients.admin.user_credentials import (
-    UserScramCredentialDeletion,
-    UserScramCredentialUpsertion,
-)
+from odradek.clients.admin.user_credentials import UserScramCredentialDeletion, UserScramCredentialUpsertion
 from odradek.metadata import paths
 from odradek.model import ConfigurationError, ErrorCode, KafkaError
 from odradek.runtime import system_runtime
@@ -64,21 +61,17 @@ def command() -> None:
     "--iterations", type=click.IntRange(FEWEST_ITERATIONS, MOST_ITERATIONS), default=FEWEST_ITERATIONS,
     show_default=True, help="More make a stolen credential harder to guess from, and each login slower.",
 )  # fmt: skip
-@click.option("--password-file", metavar="FILE", help="The password; by default from a prompt or standard input.")
 @click.option(
-    "--metadata",
-    type=TREE_URL,
-    help="Write to this metadata tree, without a broker: for the first users of a cluster.",
+    "--password-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
+    help="The password; by default from a prompt or standard input.",
+)  # fmt: skip
+@click.option(
+    "--metadata", type=TREE_URL, help="Write to this metadata tree, without a broker: for the first users of a cluster."
 )
 @zookeeper_config_option
 @cluster_options
 def add(
-    *,
-    user: str,
-    mechanisms: Sequence[str],
-    iterations: int,
-    password_file: str | None,
-    metadata: str | None,
+    *, user: str, mechanisms: Sequence[str], iterations: int, password_file: str | None, metadata: str | None
 ) -> None:
     """Add USER, or change the user's password."""
     if not user:

@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from odradek.model import ConfigurationError, TopicPartition, validate_topic_name
+from odradek.model import ConfigurationError, PreconditionError, TopicPartition, validate_topic_name
 
 MAX_PARTITIONS: Final = 1_000_000
 MAX_MEMBERS: Final = 1_000_000
@@ -14,7 +14,11 @@ MAX_THREADS: Final = 1_000
 
 
 class LabError(ConfigurationError):
-    """An invalid case, a text that cannot be parsed, or a strategy that failed."""
+    """An invalid case, or a text that cannot be parsed."""
+
+
+class LabFailure(LabError, PreconditionError):
+    """A strategy that failed, or a live group that shows nothing."""
 
 
 class Member(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import GroupDescription
-from odradek.lab.case import Case, LabError, Member
+from odradek.lab.case import Case, LabFailure, Member
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 
 
@@ -10,18 +10,20 @@ async def read_case(admin: Admin, group_id: str) -> tuple[Case, str]:
     """Describe a group. Return it as a case, with its assignor's name, which is empty while a classic group rebalances.
 
     A member's topics are the subscribed and the assigned ones, because those of a regular expression are only in the
-    assignment. Raises `LabError` if the group has no members, shows no subscriptions, or is not one of consumers.
+    assignment. Raises `LabFailure` if the group has no members, shows no subscriptions, or is not one of consumers.
     Raises `KafkaError` if the cluster refuses to describe it.
     """
     group = await admin.describe_group(group_id)
     if group.protocol_type not in ("", PROTOCOL_TYPE):
-        raise LabError(f"group {group_id} has the protocol type {group.protocol_type}: its members share no partitions")
+        raise LabFailure(
+            f"group {group_id} has the protocol type {group.protocol_type}: its members share no partitions"
+        )
     if not group.members:
-        raise LabError(f"group {group_id} has no members (state {group.group_state}): start its consumers first")
+        raise LabFailure(f"group {group_id} has no members (state {group.group_state}): start its consumers first")
     members = _members(group)
     names = sorted({topic for member in members.values() for topic in member.topics})
     if not names:
-        raise LabError(f"group {group_id} is in state {group.group_state} and shows no subscriptions: try again")
+        raise LabFailure(f"group {group_id} is in state {group.group_state} and shows no subscriptions: try again")
     described = {each.name: each for each in await admin.list_topics(include_internal=True) if each.name in set(names)}
     counts = {name: len(topic.partitions) for name, topic in described.items()}
     members = {

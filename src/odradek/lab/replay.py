@@ -7,7 +7,7 @@ owners before. So a record missing in the journal makes only its own time wrong,
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from odradek.lab.case import LabError
+from odradek.lab.case import LabFailure
 from odradek.lab.timeline import Mark, Timeline, TimelineBuilder
 from odradek.model import TopicPartition
 
@@ -18,11 +18,11 @@ _LEAST_TAIL_MS: Final = 100
 def replay(group_id: str, history: Sequence[Mapping[str, Any]]) -> Timeline:
     """Return the timeline of a group. `history` has records of the journal, from `Admin.rebalance_history`.
 
-    Raises `LabError` if no record names owners.
+    Raises `LabFailure` if no record names owners.
     """
     records = [each for each in history if each.get("owned") or each.get("changes")]
     if not records:
-        raise LabError(_why_nothing(group_id, history))
+        raise LabFailure(_why_nothing(group_id, history))
     builder = TimelineBuilder()
     marks = [_mark(record) for record in records]
     for record, mark in zip(records, marks, strict=True):

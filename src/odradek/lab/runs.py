@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from odradek.assignors import Assignment, Assignor, MemberSubscription, RebalanceProtocol, assign, create_assignor
 from odradek.assignors.custom import CheckedAssignor
-from odradek.lab.case import Case, LabError, Member
+from odradek.lab.case import Case, LabError, LabFailure, Member
 from odradek.lab.notebook import html
 from odradek.model import OdradekError, TopicPartition
 
@@ -141,4 +141,4 @@ def _failures(strategy: str) -> Iterator[None]:
     except (OdradekError, ValueError) as error:
         raise LabError(str(error)) from error
     except Exception as error:
-        raise LabError(f"the strategy {strategy} failed: {type(error).__name__}: {error}") from error
+        raise LabFailure(f"the strategy {strategy} failed: {type(error).__name__}: {error}") from error

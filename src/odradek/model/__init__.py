@@ -12,6 +12,7 @@ from odradek.model.errors import (
     ErrorCode,
     KafkaError,
     OdradekError,
+    PreconditionError,
     StorageError,
     UnavailableError,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "InvalidTopicError",
     "KafkaError",
     "OdradekError",
+    "PreconditionError",
     "SecurityProtocol",
     "StorageError",
     "TopicPartition",

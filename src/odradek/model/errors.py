@@ -41,7 +41,11 @@ class AuthenticationError(OdradekError):
 
 
 class ConfigurationError(OdradekError):
-    """The caller's fault, such as an unknown configuration key, or a port in use."""
+    """The caller's fault, such as an unknown configuration key: exit code 2."""
+
+
+class PreconditionError(ConfigurationError):
+    """Something outside of the configuration is in the way: a port in use, a missing package."""
 
 
 class StorageError(OdradekError):
@@ -54,4 +58,12 @@ class UnavailableError(OdradekError):
     retriable = True
 
 
-__all__ = ["ConfigurationError", "ErrorCode", "KafkaError", "OdradekError", "StorageError", "UnavailableError"]
+__all__ = [
+    "ConfigurationError",
+    "ErrorCode",
+    "KafkaError",
+    "OdradekError",
+    "PreconditionError",
+    "StorageError",
+    "UnavailableError",
+]

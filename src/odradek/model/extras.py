@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from odradek.model.errors import ConfigurationError
+from odradek.model.errors import PreconditionError
 
 
 def install_command(extra: str) -> str:
@@ -13,7 +13,7 @@ def install_command(extra: str) -> str:
 
 @contextmanager
 def packages_of(extra: str, purpose: str) -> Iterator[None]:
-    """Raise `ConfigurationError` with the command to install `extra` if an import in this block finds no package.
+    """Raise `PreconditionError` with the command to install `extra` if an import in this block finds no package.
 
     `purpose` is what needs the package, in the plural: "pictures".
     """
@@ -23,7 +23,7 @@ def packages_of(extra: str, purpose: str) -> Iterator[None]:
         name = (error.name or "").partition(".")[0]
         if name == "odradek":
             raise
-        raise ConfigurationError(
+        raise PreconditionError(
             f"{purpose} need {name or 'a package'}, which is not installed: {install_command(extra)}"
         ) from None
 

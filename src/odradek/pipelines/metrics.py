@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from odradek.model import ConfigurationError, address_text
+from odradek.model import PreconditionError, address_text
 from odradek.pipelines.status import State, Status
 
 _METRICS: Final = {
@@ -54,7 +54,7 @@ class StatusCollector:
 def served_metrics(address: tuple[str, int], statuses: Sequence[Status]) -> Iterator[tuple[str, int]]:
     """Serve metrics of the latest `statuses` and of this process at `/metrics`, and yield the address and port.
 
-    Raise `ConfigurationError` if the address cannot be used.
+    Raise `PreconditionError` if the address cannot be used.
     """
     from prometheus_client import REGISTRY, start_http_server
 
@@ -62,7 +62,7 @@ def served_metrics(address: tuple[str, int], statuses: Sequence[Status]) -> Iter
     try:
         server, thread = start_http_server(port, host or "0.0.0.0")
     except OSError as error:
-        raise ConfigurationError(f"cannot serve metrics at {address_text(host, port)}: {error.strerror}") from error
+        raise PreconditionError(f"cannot serve metrics at {address_text(host, port)}: {error.strerror}") from error
     collector: Any = StatusCollector(statuses)
     REGISTRY.register(collector)
     try:

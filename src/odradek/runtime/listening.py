@@ -18,7 +18,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from odradek.model import ConfigurationError, address_text
+from odradek.model import PreconditionError, address_text
 from odradek.runtime.pending_connections import PendingConnections
 from odradek.runtime.rate_limited_log import RateLimitedLog
 
@@ -154,18 +154,18 @@ class SystemListener:
             self._loop.remove_reader(listening.fileno())
 
 
-def listening_error(host: str, port: int, error: OSError, purpose: str = "") -> ConfigurationError:
+def listening_error(host: str, port: int, error: OSError, purpose: str = "") -> PreconditionError:
     """Return the error for an address that cannot be listened on: the system's reason without the loop's prefix."""
     reasons = {
         errno.EADDRINUSE: "another process has that port; stop it, or choose another port",
         errno.EADDRNOTAVAIL: f"{host} is not an address of this machine; localhost and 0.0.0.0 are",
     }
     reason = reasons.get(error.errno or 0) or (error.strerror or str(error)).rpartition(": ")[2]
-    return ConfigurationError(f"can't listen on {address_text(host, port)}{purpose}: {reason}")
+    return PreconditionError(f"can't listen on {address_text(host, port)}{purpose}: {reason}")
 
 
 async def check_address(host: str, port: int, purpose: str = "") -> None:
-    """Raise `ConfigurationError` if this process cannot listen on the address now; nothing stays open."""
+    """Raise `PreconditionError` if this process cannot listen on the address now; nothing stays open."""
     try:
         for each in await bind(host, port, backlog=None, send_buffer_bytes=-1, receive_buffer_bytes=-1):
             each.close()

@@ -76,8 +76,11 @@ def _open_error(path: str, error: sqlite3.Error, *, flags: int) -> str:
 class SqliteTree:
     """One connection to the file. Methods raise `sqlite3.Error`; those that change rows must run inside `write`."""
 
-    def __init__(self, path: str, *, reads_only: bool = False) -> None:
-        """Open or create the tree; with `reads_only` it must exist, and `write` fails. Raises `StorageError`."""
+    def __init__(self, path: str, *, reads_only: bool = False, reads_once: bool = False) -> None:
+        """Open or create the tree; with `reads_only` it must exist, and `write` fails. Raises `StorageError`.
+
+        With `reads_once`, later changes need not be seen, and no file is made beside a database that nobody uses.
+        """
         self.path = path
         self._identity: tuple[int, int] | None = None
         if reads_only and not os.path.exists(path):
@@ -88,6 +91,8 @@ class SqliteTree:
                     raise StorageError(f"can't open the metadata database {path}: this user may not write {place}")
         # The mode is a parameter of the URI, whose path is percent-encoded.
         address = f"file:{quote(path)}?mode={'ro' if reads_only else 'rwc'}"
+        if reads_once and not os.path.exists(f"{path}-wal"):
+            address += "&immutable=1"
         try:
             self._connection = sqlite3.connect(
                 address,

@@ -1,4 +1,4 @@
-"""Addresses of servers; corrections to how kazoo connects: a time-out per server, retries, none after a stop.
+"""Corrections to how kazoo connects: a time-out per server, retries, none after a stop.
 
 kazoo waits a whole session time-out for one server, so the session expires if a machine is down, or if a starting
 server accepts the connection but never answers (as ZooKeeper's sometimes do). Here every server gets a share of the
@@ -12,38 +12,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionDropped
 from kazoo.retry import ForceRetryError, KazooRetry
 
-from odradek.metadata.store import StoreError
-from odradek.model import ConfigurationError, address_text, parse_server
-from odradek.stores.semantics import ROOT, check_path
-
-DEFAULT_PORT: Final = 2181
 _MIN_CONNECT_S: Final = 2.0
 """The minimum for any number of servers: a busy server takes a moment to answer."""
 _MAX_CONNECT_S: Final = 5.0
 """The maximum for any session time-out: a healthy server answers within it."""
 _log = logging.getLogger("odradek.stores")
-
-
-def parse_zookeeper_url(url: str) -> tuple[str, str]:
-    """Parse `zookeeper://HOST[:PORT][,HOST[:PORT]…][/CHROOT]` into `(hosts, chroot)`; the chroot may be "".
-
-    Raises `ConfigurationError` for another text.
-    """
-    servers, slash, chroot = url.removeprefix("zookeeper://").partition("/")
-    hosts = []
-    for server in servers.split(","):
-        try:
-            hosts.append(address_text(*parse_server(server, DEFAULT_PORT)))
-        except ConfigurationError as error:
-            raise ConfigurationError(
-                f"{server!r} in {url} is not HOST or HOST:PORT of a ZooKeeper server: {error}"
-            ) from None
-    chroot = f"/{chroot.rstrip('/')}" if slash and chroot.rstrip("/") else ""
-    try:
-        check_path(chroot or ROOT)
-    except StoreError:
-        raise ConfigurationError(f"{chroot!r} in {url} is not a path of a ZooKeeper tree") from None
-    return ",".join(hosts), chroot
 
 
 def limit_connect_time(client: KazooClient) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from odradek.config.definition import definitions, parse_all
 from odradek.config.listener_settings import ListenerSettings
 from odradek.config.security import ConnectionSecurity
-from odradek.model import ConfigurationError, SecurityProtocol
+from odradek.model import ConfigurationError, PreconditionError, SecurityProtocol
 from odradek.runtime import Runtime
 from odradek.runtime.http import HttpError, fetch
 from odradek.security.sasl import parse_jaas, parse_key_set
@@ -50,11 +50,11 @@ class JsonWebKeys:
         self._timer: asyncio.TimerHandle | None = None
 
     async def open(self) -> None:
-        """Read the keys for the first time; raise `ConfigurationError` if that fails, as Kafka does."""
+        """Read the keys for the first time; raise `PreconditionError` if that fails, as Kafka does."""
         try:
             self._keys = await self._runtime.disk.submit(self._read, background=True)
         except (HttpError, ValueError) as error:
-            raise ConfigurationError(
+            raise PreconditionError(
                 f"OAUTHBEARER on the listener {self._listener}: can't read the keys at {self._url}: {error}"
             ) from None
         self._read_s = self._runtime.clock.monotonic()

@@ -10,6 +10,7 @@ from msgspec import Struct
 from odradek.cli import CommandGroup
 from odradek.cli.brokers.details import features, log_dirs, versions
 from odradek.cli.brokers.drain import drain
+from odradek.cli.checks import ID
 from odradek.cli.common import cluster_options, print_json, print_listing, print_table, say, table_options, with_admin
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import BrokerDescription, ClusterDescription
@@ -42,7 +43,7 @@ def list_brokers(*, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("ids", nargs=-1, type=click.IntRange(min=0), metavar="[ID]...")
+@click.argument("ids", nargs=-1, type=ID, metavar="[ID]...")
 @table_options
 @cluster_options
 def describe(*, ids: Sequence[int], as_json: bool) -> None:
@@ -61,7 +62,7 @@ def describe(*, ids: Sequence[int], as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("broker_id", type=click.IntRange(min=0), metavar="ID")
+@click.argument("broker_id", type=ID, metavar="ID")
 @cluster_options
 def unregister(*, broker_id: int) -> None:
     """Unregister the broker ID, which is stopped for good, so that new topics are not placed on it.

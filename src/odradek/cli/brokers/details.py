@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from odradek.cli.checks import ID, TOPIC_NAME
 from odradek.cli.common import cluster_options, print_rows, say, table_options, with_admin
 from odradek.clients import Admin
 from odradek.clients.admin.features import BrokerVersions
@@ -14,8 +15,8 @@ from odradek.protocol.api import ApiKey
 
 
 @click.command(name="log-dirs")
-@click.argument("ids", nargs=-1, type=click.IntRange(min=0), metavar="[ID]...")
-@click.option("--topic", "-t", "topics", multiple=True, metavar="NAME", help="Only logs of this topic.")
+@click.argument("ids", nargs=-1, type=ID, metavar="[ID]...")
+@click.option("--topic", "-t", "topics", multiple=True, type=TOPIC_NAME, help="Only logs of this topic.")
 @table_options
 @cluster_options
 def log_dirs(*, ids: Sequence[int], topics: Sequence[str], as_json: bool) -> None:
@@ -41,7 +42,7 @@ def log_dirs(*, ids: Sequence[int], topics: Sequence[str], as_json: bool) -> Non
 
 
 @click.command()
-@click.argument("broker_id", required=False, type=click.IntRange(min=0), metavar="[ID]")
+@click.argument("broker_id", required=False, type=ID, metavar="[ID]")
 @table_options
 @cluster_options
 def versions(*, broker_id: int | None, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 import click
 from msgspec import Struct, field
 
+from odradek.cli.checks import COUNT, ID
 from odradek.cli.common import cluster_options, print_json, print_table, progress, say, table_options, with_admin
 from odradek.cli.partition_lists import Assignment, ids
 from odradek.clients import Admin
@@ -25,10 +26,8 @@ _MOST_LAGGING_CHECKS: Final = 20
 
 
 @click.command()
-@click.argument("broker_id", type=click.IntRange(min=0), metavar="ID")
-@click.option(
-    "--at-once", type=click.IntRange(min=1), default=20, show_default=True, help="Limit of partitions in motion."
-)
+@click.argument("broker_id", type=ID, metavar="ID")
+@click.option("--at-once", type=COUNT, default=20, show_default=True, help="Limit of partitions in motion.")
 @click.option("--dry-run", is_flag=True, help="Only show the plan.")
 @table_options
 @cluster_options

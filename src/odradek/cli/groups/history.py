@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from odradek.cli.checks import COUNT
 from odradek.cli.common import cluster_options, print_listing, table_options, with_admin
 from odradek.cli.groups.options import group_option
 from odradek.model import OdradekError
@@ -17,7 +18,7 @@ _COLUMNS = (
 
 @click.command()
 @group_option
-@click.option("--limit", default=20, show_default=True, metavar="N", type=click.IntRange(1), help="Show the last N.")
+@click.option("--limit", default=20, show_default=True, metavar="N", type=COUNT, help="Show the last N.")
 @table_options
 @cluster_options
 def history(*, group: str, limit: int, as_json: bool) -> None:

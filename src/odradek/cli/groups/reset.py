@@ -2,22 +2,21 @@
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, Any, Final
+from typing import IO, Any
 
 import click
 from msgspec import Struct, field
 
+from odradek.cli.checks import OFFSET
 from odradek.cli.common import cluster_options, print_json, print_table, say, table_options, with_admin
 from odradek.cli.groups.options import GroupSelection, groups_options, report
 from odradek.cli.partition_lists import TOPICS, partitions_of_topics, replicas_of, topic_and_partitions
 from odradek.clients import Admin, OffsetAndMetadata
 from odradek.clients.admin.descriptions import GroupDescription
-from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.model.texts import several_lines
 from odradek.presentation.offset_resets import Goal, new_offset, partition_offsets, refusal
 from odradek.presentation.offset_specs import PlannedOffset, csv_line, duration_ms, read_plan, time_ms
-
-_OffsetType: Final = click.IntRange(min=0, max=2**63 - 1)
 
 
 class _Scope(Struct, frozen=True, kw_only=True):
@@ -46,7 +45,7 @@ class _Reset(Struct):
 @click.option("--to-earliest", is_flag=True, help="To the first offset.")
 @click.option("--to-latest", is_flag=True, help="To the end.")
 @click.option("--to-current", is_flag=True, help="To the committed offset, or the end where there is none.")
-@click.option("--to-offset", type=_OffsetType, metavar="N", help="To this offset.")
+@click.option("--to-offset", type=OFFSET, metavar="N", help="To this offset.")
 @click.option("--shift-by", type=int, metavar="N", help="Forward, or with -N back, from the committed offset.")
 @click.option("--to-datetime", type=time_ms, metavar="TIME", help="To the first record since then: ISO 8601, or ms.")
 @click.option("--by-duration", type=duration_ms, metavar="PnDTnHnMnS", help="To the first record since that long ago.")
@@ -150,7 +149,7 @@ async def _plan(client: Admin, scope: _Scope, goal: Goal) -> tuple[list[_Reset],
 
 
 async def _check_partitions(client: Admin, file: IO[bytes], plan: Iterable[PlannedOffset]) -> None:
-    """Raise `ConfigurationError`, which names the line, for the first partition that does not exist."""
+    """Raise `KafkaError`, which names the line, for the first partition that does not exist."""
     try:
         await replicas_of(client, {each.partition for each in plan})
     except KafkaError:
@@ -158,7 +157,7 @@ async def _check_partitions(client: Admin, file: IO[bytes], plan: Iterable[Plann
             try:
                 await replicas_of(client, [each.partition])
             except KafkaError as error:
-                raise ConfigurationError(f"{getattr(file, 'name', 'stdin')}: line {each.line}: {error}") from None
+                raise KafkaError(error.code, f"{getattr(file, 'name', 'stdin')}: line {each.line}: {error}") from None
 
 
 def _committed(group: GroupDescription, *, warn: bool) -> dict[TopicPartition, int]:

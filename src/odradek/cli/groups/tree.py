@@ -1,10 +1,12 @@
 """`odradek groups tree|migrate`: groups of generation 1, whose members and offsets are in the metadata tree."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import click
 
+from odradek.cli.checks import Checked
 from odradek.cli.common import admin, cluster_options, print_json, print_table, run, say, wide_option, zookeeper_keys
 from odradek.cli.tree_view import look_at_tree, tree_options
 from odradek.clients.admin import Admin
@@ -17,18 +19,19 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.runtime import system_runtime
 from odradek.stores import open_reader, open_store
 
+_GROUP: Final = Checked("group", partial(validate_node_name, "GROUP"))
 _COLUMNS: Final = ("TOPIC", "PARTITION", "OFFSET", "OWNER")
 
 
 @click.command()
-@click.argument("group", required=False)
+@click.argument("group", type=_GROUP, required=False)
 @tree_options
 @wide_option
 def tree(*, group: str | None, metadata: str | None, data_dir: str, as_json: bool) -> None:
     """List the groups of ZooKeeper consumers (generation 1), or show the consumers, owners and offsets of one."""
 
     async def work(reader: Reader) -> list[TreeGroup]:
-        names = await list_groups(reader) if group is None else [validate_node_name("GROUP", group)]
+        names = await list_groups(reader) if group is None else [group]
         return [await describe_group(reader, name) for name in names]
 
     groups = look_at_tree(metadata, data_dir, work)
@@ -83,7 +86,7 @@ def _shown(node: ConsumerNode) -> str:
 
 
 @click.command()
-@click.argument("group")
+@click.argument("group", type=_GROUP)
 @click.option("--to", "target", type=click.Choice(("kafka", "zookeeper")), required=True, help="Where the offsets go.")
 @click.option("--execute", is_flag=True, help="Copy the offsets; without it, they are only shown.")
 @tree_options
@@ -131,12 +134,7 @@ def migrate(*, group: str, target: str, execute: bool, metadata: str | None, dat
 
 
 async def _group_in_tree(url: str, group_id: str) -> TreeGroup:
-    """Return a group of the tree.
-
-    Raises `KafkaError` if the group has consumers, `BrokenNodeError` for an invalid node, and `ConfigurationError` for
-    an invalid group id.
-    """
-    validate_node_name("GROUP", group_id)
+    """Return a group of the tree. Raises `KafkaError` if it has consumers, `BrokenNodeError` for an invalid node."""
     reader = open_reader(url, system_runtime(), zookeeper=zookeeper_keys())
     try:
         found = await describe_group(reader, group_id)

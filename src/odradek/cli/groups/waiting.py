@@ -5,6 +5,7 @@ from typing import Final
 
 import click
 
+from odradek.cli.checks import COUNT
 from odradek.cli.common import cluster_options, print_json, print_table, say, table_options, with_admin
 from odradek.cli.groups.options import group_option
 from odradek.clients import Admin
@@ -18,7 +19,7 @@ _COLUMNS: Final = ("CONSUMER-ID", "EPOCH", "#PARTITIONS", "STEP", "PARTITIONS", 
 @click.command()
 @group_option
 @click.option("--interval", "-i", type=click.FloatRange(min=0.1), metavar="S", help="Show it again every S seconds.")
-@click.option("--count", "-c", type=click.IntRange(min=1), help="With --interval: exit after this number of views.")
+@click.option("--count", "-c", type=COUNT, help="With --interval: exit after this number of views.")
 @table_options
 @cluster_options
 def waiting(*, group: str, interval: float | None, count: int | None, as_json: bool) -> None:

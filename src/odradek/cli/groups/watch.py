@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from msgspec import Struct
 
+from odradek.cli.checks import COUNT
 from odradek.cli.common import cluster_options, console, print_json, table_options, terminal_width, with_admin
 from odradek.cli.groups.options import group_option
 from odradek.cli.groups.views import described
@@ -77,7 +78,7 @@ def lag_per_s(changes: LagChanges, partitions: Iterable[GroupPartition]) -> floa
 @click.option(
     "--interval", "-i", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between views."
 )
-@click.option("--count", "-c", type=click.IntRange(min=1), help="Exit after this number of views.")
+@click.option("--count", "-c", type=COUNT, help="Exit after this number of views.")
 @click.option("--partitions", "per_partition", is_flag=True, help="A row for each partition, not for each member.")
 @table_options
 @cluster_options

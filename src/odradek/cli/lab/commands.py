@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from odradek.cli import CommandGroup
-from odradek.cli.checks import Checked
+from odradek.cli.checks import COUNT
 from odradek.cli.common import json_option, print_json, print_table, say, table_options
 from odradek.cli.lab.generations import generations
 from odradek.cli.lab.options import Given, case_options, past_pauses, strategy_option
@@ -27,7 +27,7 @@ from odradek.lab.explain import explain as explain_partition
 from odradek.lab.measures import compare as compare_strategies
 from odradek.lab.notation import partition_of_text
 from odradek.lab.pictures.views import assignment_chart, comparison_chart, transition_chart
-from odradek.lab.runs import create, run_strategy
+from odradek.lab.runs import run_strategy
 from odradek.lab.what_if import Change
 from odradek.lab.what_if import what_if as compute_what_if
 from odradek.model.names import numbers_by_topic
@@ -53,9 +53,7 @@ command.add_command(transaction)
 @command.command()
 @case_options
 @strategy_option
-@click.option(
-    "--limit", default=40, show_default=True, metavar="N", type=click.IntRange(1), help="Members that a table shows."
-)
+@click.option("--limit", default=40, show_default=True, metavar="N", type=COUNT, help="Members that a table shows.")
 @picture_option
 @table_options
 def assign(*, given: Given, strategy: str | None, limit: int, picture: str | None, as_json: bool) -> None:
@@ -77,7 +75,7 @@ def assign(*, given: Given, strategy: str | None, limit: int, picture: str | Non
     "-s",
     "strategies",
     multiple=True,
-    type=Checked("name", create),
+    metavar="NAME",
     help="Only this one; may be repeated, and be an import path.  [default: all built-in ones]",
 )
 @picture_option
@@ -130,10 +128,8 @@ def explain(*, partition: str, given: Given, strategy: str | None, as_json: bool
     "--remove-rack", "remove_racks", multiple=True, metavar="RACK", help="A rack fails: its members and replicas go."
 )
 @click.option("--to-rack", "to_racks", multiple=True, metavar="NAME=RACK|A,B,…", help="Another rack for members.")
-@click.option("--to-strategy", type=Checked("name", create), help="Another strategy.")
-@click.option(
-    "--limit", default=40, show_default=True, metavar="N", type=click.IntRange(1), help="Members that a table shows."
-)
+@click.option("--to-strategy", metavar="NAME", help="Another strategy.")
+@click.option("--limit", default=40, show_default=True, metavar="N", type=COUNT, help="Members that a table shows.")
 @picture_option
 @table_options
 def what_if(

@@ -8,20 +8,24 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from odradek.cli.checks import Checked
+from odradek.cli.checks import usage_errors
 from odradek.cli.common import cluster_options, with_admin
 from odradek.lab.case import Case, LabError
 from odradek.lab.live import read_case
 from odradek.lab.notation import case_of_texts
-from odradek.lab.runs import create
 from odradek.lab.toml_cases import parse_case
 from odradek.lab.what_if import Change, Pauses, pauses
-from odradek.model.names import InvalidTopicError
 
 _MOST_PAST_REBALANCES = 200
 
 _OPTIONS = (
-    click.option("--file", "file", metavar="FILE.toml", help="A case in a file; the other options add to it."),
+    click.option(
+        "--file",
+        "file",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE.toml",
+        help="A case in a file; the other options add to it.",
+    ),
     click.option("--group", "-g", metavar="GROUP", help="A live group: its topics, members and what they own."),
     click.option("--topic", "-t", "topics", multiple=True, metavar="TOPIC=N", help="A topic of N partitions."),
     click.option(
@@ -68,10 +72,8 @@ def case_options(function: Callable[..., None]) -> Callable[..., None]:
             for key in ("topics", "members", "owned", "racks", "replica_racks", "instances", "threads")
         }
         base, strategy = _base(file, group)
-        try:
+        with usage_errors():
             case = case_of_texts(base=base, **texts)
-        except (LabError, InvalidTopicError) as error:
-            raise click.UsageError(str(error)) from error
         if not case.members:
             raise click.UsageError("the case has no member: give a number of them, such as --members 5")
         function(given=Given(case=case, strategy=strategy, group=group), **options)
@@ -82,10 +84,7 @@ def case_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 strategy_option = click.option(
-    "--strategy",
-    "-s",
-    type=Checked("name", create),
-    help="range, sticky, …, or an import path.  [default: the group's, or range]",
+    "--strategy", "-s", metavar="NAME", help="range, sticky, …, or an import path.  [default: the group's, or range]"
 )
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from odradek.cli.checks import COUNT
 from odradek.cli.common import cluster_options, console, json_option, print_json, say, with_admin
 from odradek.cli.lab.picture import picture_option, write_picture
 from odradek.lab.notation import partitions_text
@@ -25,9 +26,7 @@ _LEVELS: Final = "▁▂▃▄▅▆▇█"
 
 @click.command()
 @click.argument("group")
-@click.option(
-    "--limit", default=20, show_default=True, metavar="N", type=click.IntRange(1), help="Only the last N rebalances."
-)
+@click.option("--limit", default=20, show_default=True, metavar="N", type=COUNT, help="Only the last N rebalances.")
 @picture_option
 @json_option
 @cluster_options

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from odradek.cli.checks import key_and_value
+from odradek.cli.checks import COUNT, key_and_value
 from odradek.cli.common import Progress, print_json, print_table, progress, table_options
 from odradek.cli.tables import Figure
 from odradek.lab.sweep.parsing import load_sweep
@@ -35,7 +35,7 @@ _LINES: Final = 20
 @click.argument("file", metavar="FILE.toml", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Spark's master.")
 @click.option("--conf", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
-@click.option("--limit", metavar="N", type=click.IntRange(1), help="An even sample of N scenarios, or a few less.")
+@click.option("--limit", metavar="N", type=COUNT, help="An even sample of N scenarios, or a few less.")
 @click.option(
     "--by", "by", multiple=True, metavar="AXIS", help="Lines of the table; may be repeated.  [default: strategy]"
 )

@@ -6,6 +6,7 @@ from typing import IO
 import click
 
 from odradek.cli import CommandGroup
+from odradek.cli.checks import ID
 from odradek.cli.cluster_names import complete_topics
 from odradek.cli.common import cluster_options, print_json, print_table, table_options, with_admin
 from odradek.cli.partition_lists import TOPICS, ids, partitions_of_topics, read_partitions
@@ -83,14 +84,7 @@ def describe(
 @click.option(
     "--topic", "-t", "topics", multiple=True, type=TOPICS, help="A topic or some partitions; may be repeated."
 )
-@click.option(
-    "--partition",
-    "-p",
-    "numbers",
-    multiple=True,
-    type=click.IntRange(min=0),
-    help="Only this partition; may be repeated.",
-)
+@click.option("--partition", "-p", "numbers", multiple=True, type=ID, help="Only this partition; may be repeated.")
 @click.option("--file", "-f", "file", type=click.File("rb"), help="Partitions in the JSON of kafka-leader-election.")
 @click.option("--all", "is_all", is_flag=True, help="All partitions that need an election.")
 @click.option("--unclean", is_flag=True, help="Without an in-sync replica, elect any live one: may LOSE RECORDS.")

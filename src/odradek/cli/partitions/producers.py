@@ -2,6 +2,7 @@
 
 import click
 
+from odradek.cli.checks import ID, OFFSET
 from odradek.cli.common import cluster_options, print_listing, say, table_options, with_admin
 from odradek.cli.partition_lists import topic_and_partitions
 from odradek.clients import Admin
@@ -35,11 +36,9 @@ def producers(*, partition: TopicPartition, as_json: bool) -> None:
 
 @click.command(name="abort-transaction")
 @click.argument("partition", type=_partition, metavar="TOPIC:N")
-@click.option("--producer-id", type=click.IntRange(min=0), required=True, metavar="ID", help="The producer.")
-@click.option("--producer-epoch", type=click.IntRange(min=0), required=True, metavar="N", help="Its epoch.")
-@click.option(
-    "--coordinator-epoch", type=click.IntRange(min=0), default=0, metavar="N", help="Its coordinator's, if it is known."
-)
+@click.option("--producer-id", type=OFFSET, required=True, metavar="ID", help="The producer.")
+@click.option("--producer-epoch", type=click.IntRange(0, 2**15 - 1), required=True, metavar="N", help="Its epoch.")
+@click.option("--coordinator-epoch", type=ID, default=0, metavar="N", help="Its coordinator's, if it is known.")
 @cluster_options
 def abort_transaction(
     *, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
@@ -56,10 +55,7 @@ def abort_transaction(
                 f"odradek partitions producers {partition.topic}:{partition.partition} shows those that have",
             )
         await client.abort_transaction(
-            partition,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
+            partition, producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch
         )
 
     with_admin(work)

@@ -7,6 +7,7 @@ from typing import IO, Final
 import click
 from msgspec import Struct
 
+from odradek.cli.checks import ID
 from odradek.cli.common import cluster_options, print_json, print_table, progress, say, table_options, with_admin
 from odradek.cli.partition_lists import (
     TOPICS,
@@ -57,9 +58,7 @@ class _Options(Struct, frozen=True, kw_only=True):
 @click.command()
 @click.option("--file", "-f", type=click.File("rb"), help="Kafka's JSON of partitions and replicas; - is stdin.")
 @click.option("--topic", "-t", "topics", multiple=True, type=TOPICS, help="Without --file: the topic or partitions.")
-@click.option(
-    "--partition", "-p", "numbers", multiple=True, type=click.IntRange(min=0), help="Without --file: the partition."
-)
+@click.option("--partition", "-p", "numbers", multiple=True, type=ID, help="Without --file: the partition.")
 @click.option(
     "--replicas",
     "-r",

@@ -6,6 +6,7 @@ from typing import IO, Final
 
 import click
 
+from odradek.cli.checks import OFFSET
 from odradek.cli.cluster_names import complete_topics
 from odradek.cli.common import cluster_options, print_json, print_table, say, table_options, with_admin
 from odradek.cli.partition_lists import TOPICS, partitions_of_topics
@@ -67,7 +68,7 @@ def offsets(*, topics: Sequence[str], when: int | None, as_json: bool) -> None:
 
 @click.command(name="delete-records")
 @click.argument("topics", nargs=-1, type=TOPICS, metavar="[TOPIC[:N,…]]...", shell_complete=complete_topics)
-@click.option("--before", type=click.IntRange(min=0), metavar="OFFSET", help="Delete the records before this offset.")
+@click.option("--before", type=OFFSET, metavar="OFFSET", help="Delete the records before this offset.")
 @click.option("--all", "is_all", is_flag=True, help="Delete all records.")
 @click.option("--file", "-f", type=click.File("rb"), help="Offsets in the JSON of kafka-delete-records; - is stdin.")
 @table_options

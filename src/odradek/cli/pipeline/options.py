@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from odradek.cli.checks import key_and_value
+from odradek.cli.checks import COUNT, key_and_value
 from odradek.cli.process import terminable
 from odradek.model import OdradekError, packages_of
 from odradek.pipelines.config import PipelineFile, load_file, toml_files
@@ -50,7 +50,7 @@ def spark_options(function: F) -> F:
         click.option("--debug", is_flag=True, help="Also print Spark's log and the traceback of a wrong file."),
         click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
         click.option("--memory", metavar="SIZE", help="The heap of Spark's driver.  [default: 1g]"),
-        click.option("--threads", type=click.IntRange(min=1), metavar="N", help="As --master 'local[N]'."),
+        click.option("--threads", type=COUNT, metavar="N", help="As --master 'local[N]'."),
         click.option("--remote", metavar="URL", help="A Spark Connect server: sc://HOST:PORT."),
         click.option(
             "--master",

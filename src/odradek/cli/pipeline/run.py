@@ -138,11 +138,7 @@ def line(status: "Status") -> str:
     """Return a status as a line: counts, speed, lag, state. Its error is printed once, when it occurs."""
     figures = status.figures
     parts = [f"{figures.records_in:,} records in", f"{figures.records_out:,} out"]
-    optional = (
-        (figures.records_late, "too late"),
-        (figures.bad_rows, "bad rows"),
-        (figures.tombstones, "tombstones"),
-    )
+    optional = ((figures.records_late, "too late"), (figures.bad_rows, "bad rows"), (figures.tombstones, "tombstones"))
     parts += [f"{count:,} {what}" for count, what in optional if count]
     parts.append(f"{figures.batches:,} batches")
     if figures.rows_per_second is not None and figures.batch_seconds is not None:

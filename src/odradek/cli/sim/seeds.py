@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from odradek import __version__
-from odradek.model import ConfigurationError
+from odradek.model import PreconditionError
 from odradek.model.probes import ProbeCounts
 from odradek.runtime import Clock, SystemClock
 from odradek.runtime.parent_process import end_with_parent, leave_interrupts_to_parent
@@ -112,7 +112,7 @@ def _play(plan: SeedPlan) -> Played:
 def _play_on_executor(version: str, plan: SeedPlan) -> bytes:
     """Return a `Played` as JSON. `version` is the driver's."""
     if version != __version__:
-        raise ConfigurationError(f"The executors have Odradek {__version__} and the driver {version}: install one")
+        raise PreconditionError(f"The executors have Odradek {__version__} and the driver {version}: install one")
     silence()
     return msgspec.json.encode(_play(plan))
 

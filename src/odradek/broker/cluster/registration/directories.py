@@ -16,6 +16,7 @@ decision 14.
 
 import logging
 from collections.abc import Collection, Mapping, Set
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 from uuid import UUID
@@ -24,6 +25,7 @@ from msgspec.structs import replace
 
 from odradek.broker.cluster.registration.registration import in_live_session
 from odradek.broker.cluster.registration.unclean_registration import leave_isrs
+from odradek.config.zookeeper import ZookeeperKeys
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.log_manager import LogManager
 from odradek.metadata import paths
@@ -31,9 +33,10 @@ from odradek.metadata.image import UNNAMED, PartitionImage
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import BrokerDirectoriesNode, ClusterIdNode, KnownDirectory
 from odradek.metadata.reading import BrokenNodes, read_topics
-from odradek.metadata.store import NodeExists, Store
-from odradek.model import StorageError, TopicPartition, first_names
+from odradek.metadata.store import NodeExists, Reader, Store
+from odradek.model import StorageError, TopicPartition, UnavailableError, first_names
 from odradek.runtime import Runtime
+from odradek.stores import open_reader
 
 _log = logging.getLogger("odradek.broker")
 """Limit of partitions that an error names."""
@@ -95,17 +98,38 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, t
         await in_live_session(lambda: _write_directories(store, broker_id, updated))
 
 
-async def check_cluster(store: Store, directories: LogDirectories) -> None:
+async def check_tree(url: str, runtime: Runtime, found: Mapping[int, LogDirectories], zookeeper: ZookeeperKeys) -> None:
+    """Do `check_cluster` and `check_place` for brokers, by id, in a tree that exists. No session begins in SQLite.
+
+    A tree that does not answer is not checked: the brokers wait for it.
+    """
+    file = url.removeprefix("sqlite:///")
+    is_known = any(each.cluster_id is not None for each in found.values())
+    if url == "memory:" or not (is_known or (file != url and runtime.disk.exists(file))):
+        return
+    tree = open_reader(url, runtime, zookeeper=zookeeper, reads_once=True)
+    try:
+        with suppress(UnavailableError):
+            for broker_id, directories in found.items():
+                await check_cluster(tree, directories)
+                if await tree.get(paths.broker(broker_id)) is None:  # else the id is taken, or a former process's
+                    await check_place(tree, broker_id, directories)
+    finally:
+        await tree.close()
+
+
+async def check_cluster(store: Reader, directories: LogDirectories) -> None:
     """Raise `StorageError` if the directories, read by `LogDirectories.check`, are not of the tree's cluster."""
     node, own = await store.get(paths.CLUSTER_ID), directories.cluster_id
     known = None if node is None else ClusterIdNode.decode(paths.CLUSTER_ID, node.data).cluster_id
     if own not in (None, known):
         raise StorageError(
-            f"the data directory {directories.paths[0]} is of cluster {own}, and the metadata of cluster {known}"
+            f"the data directory {directories.paths[0]} is of cluster {own}, and the metadata of cluster {known}: use "
+            "the --metadata of its own cluster, or another --data-dir"
         )
 
 
-async def check_place(store: Store, broker_id: int, directories: LogDirectories) -> None:
+async def check_place(store: Reader, broker_id: int, directories: LogDirectories) -> None:
     """Raise `StorageError` if the broker's data is in other directories, and none of it in these."""
     written = await _read_directories(store, broker_id)
     known = {} if written is None else {key: each for key, each in written.directories.items() if not each.is_forgotten}
@@ -256,7 +280,7 @@ async def accept_losses(store: Store, broker_id: int, partitions: Collection[Top
     await _write_directories(store, broker_id, replace(node, accepted=node.accepted.union(partitions)))
 
 
-async def _read_directories(store: Store, broker_id: int) -> BrokerDirectoriesNode | None:
+async def _read_directories(store: Reader, broker_id: int) -> BrokerDirectoriesNode | None:
     path = paths.broker_directories(broker_id)
     node = await store.get(path)
     if node is None:

@@ -29,7 +29,7 @@ from odradek.metadata.store import (
     SetData,
     Store,
 )
-from odradek.model import ConfigurationError, ErrorCode, KafkaError, address_text
+from odradek.model import ErrorCode, KafkaError, PreconditionError, address_text
 from odradek.runtime import Clock
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ async def unregister(store: Store, broker_id: int) -> None:
     raise KafkaError(ErrorCode.request_timed_out, f"broker {broker_id} registers again and again")
 
 
-class _TakenError(ConfigurationError):
+class _TakenError(PreconditionError):
     """Another session has registered this broker id, with `endpoints` (empty if they cannot be decoded)."""
 
     def __init__(self, broker_id: int, endpoints: tuple[ListenerAddress, ...]) -> None:
@@ -112,7 +112,7 @@ class Registration:
     async def register(self) -> None:
         """Register in this session; replace a node of this session that cannot be decoded.
 
-        Raises `ConfigurationError` if another broker has this id.
+        Raises `PreconditionError` if another broker has this id.
         """
         protocols = parse_protocol_map(self._config.listener_security_protocol_map)
         endpoints = tuple(self._endpoints())
@@ -154,7 +154,7 @@ class Registration:
         """Register a starting broker, after the session of its former process has expired.
 
         `prepare` is awaited when the id is free, before the registration; again, if another broker took the id
-        meanwhile. Raises `ConfigurationError` if another broker has the id, or the former session does not expire.
+        meanwhile. Raises `PreconditionError` if another broker has the id, or the former session does not expire.
         """
         timeout_s = _SESSIONS_WAITED_FOR * session_timeout_ms / 1000
         while True:
@@ -164,7 +164,7 @@ class Registration:
                 await in_live_session(self.register)
                 return
 
-    async def check_id(self) -> ConfigurationError | None:
+    async def check_id(self) -> PreconditionError | None:
         """Return None if the id is free, and an error if a former process of this broker may still have it.
 
         Raises the error if a broker at another address has the id.

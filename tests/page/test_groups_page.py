@@ -46,10 +46,13 @@ async def test_the_list_filters_and_sorts_by_lag_and_links_to_each_group(kafka: 
     async with page_of(kafka) as visitor:
         answer = await visitor.get("/groups?q=LISTED-&sort=-lag")
         nothing = await visitor.get("/groups?q=absent-name")
+        named = await visitor.get("/group?id=listed-a")
     assert answer.status == 200
     assert answer.text.index("/group?id=listed-b") < answer.text.index("/group?id=listed-a")
     assert '<td class="number">4</td>' in answer.text
     assert "None of the" in nothing.text
+    assert "<title>Group listed-a · Odradek</title>" in named.text
+    assert "<h1>Group listed-a</h1>" in named.text
 
 
 async def test_a_rebalance_is_shown_while_it_goes_on_and_explained_afterwards(kafka: Cluster) -> None:

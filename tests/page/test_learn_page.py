@@ -131,6 +131,7 @@ async def test_the_page_comes_at_once_and_the_plays_follow(monkeypatch: pytest.M
         answer = await played(visitor, f"/learn/play?script={SCRIPT}&at=3000")
         assert answer.text.count("<span>member-2 starts</span>") == 4
         assert "What the whole play costs" in answer.text
+        assert answer.text.count('class="picture" role="img" aria-label="') == 4  # beside each other
         assert "http-equiv" not in answer.text
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -254,6 +255,20 @@ def test_a_signal_ends_a_consumer_silently_after_it_leaves_its_group(
     assert (returned, out, err) == (code, b"", b"")
     (described,) = lines(shell.run("groups", "describe", group, "--json"))
     assert (described["group_state"], described["members"], described["lag"]) == ("Empty", [], 0)
+
+
+def test_ctrl_c_in_a_producer_says_how_many_records_were_acknowledged(shell: Any, topic: Callable[..., str]) -> None:
+    name = topic()
+    process = shell.start("produce", name, stdin=subprocess.PIPE)
+    process.stdin.write(b"1\n2\n3\nnot yet a line")
+    process.stdin.flush()
+    assert shell.run("consume", name, "--from-beginning", "-c", "3").split() == ["1", "2", "3"]
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    said = process.stderr.read().decode()
+    numbers = re.fullmatch(r"odradek: (\d) records were acknowledged, (\d) were not\n", said)
+    assert numbers is not None, said
+    assert sum(map(int, numbers.groups())) == 3, "the last one's acknowledgement may be on its way"
 
 
 def test_a_closed_pipe_ends_a_consumer_silently(shell: Any, topic: Callable[..., str]) -> None:

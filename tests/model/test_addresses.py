@@ -13,7 +13,7 @@ from odradek.metadata.nodes import BrokerNode
 from odradek.model import ConfigurationError, address_text, parse_host_port, parse_server
 from odradek.presentation.node_texts import sentence
 from odradek.runtime.listening import listening_error
-from odradek.stores.zookeeper_connecting import parse_zookeeper_url
+from odradek.stores.opening import parse_zookeeper_url
 
 READ = [
     ("localhost:9092", ("localhost", 9092)),

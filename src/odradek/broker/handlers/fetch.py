@@ -11,7 +11,7 @@ Versions: 4 isolation level, 5 log start offset, 7 sessions (KIP-227), 9 leader 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from uuid import UUID
@@ -44,6 +44,7 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, encode_fetch_response
 from odradek.protocol.messages.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
+from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.messages.message_codec import decode_request, milliseconds, optional
 from odradek.protocol.messages.produce import NodeEndpoint
 from odradek.protocol.primitives import Meter
@@ -96,11 +97,9 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     header = context.header
     body = bytes(frame[header.body_offset :])
     meter = Meter(broker.config.most_request_entries)
-    decoding = partial(decode_request, ApiKey.FETCH, header.api_version, body, meter=meter)
     if len(body) > LARGE_BYTES and not (header.proof and _is_proven(broker, context, body)):
-        opening = partial(_open, broker, context, body, meter)
-        return broker.dispatcher.answer_later(context, _serve_large(broker, context, meter, decoding, opening), meter)
-    request = decoding()
+        return broker.dispatcher.answer_later(context, _serve_large(broker, context, body, meter), meter)
+    request = decode_request(ApiKey.FETCH, header.api_version, body, meter=meter)
     try:
         fetch = _open(broker, context, body, meter, request)
     except KafkaError as error:
@@ -108,20 +107,15 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     return fetch.begin()
 
 
-async def _serve_large(
-    broker: _Broker,
-    context: RequestContext,
-    meter: Meter,
-    decoding: Callable[[], Any],
-    opening: Callable[[Any], "_Fetch"],
-) -> Buffers:
+async def _serve_large(broker: _Broker, context: RequestContext, body: bytes, meter: Meter) -> Buffers:
     def begin(request: Any) -> "_Fetch | asyncio.Future[Buffers]":
         try:
-            return opening(request)
+            return _open(broker, context, body, meter, request)
         except KafkaError as error:
             refusing = partial(counted_refusal, broker.counters, context.header, request, error)
             return broker.dispatcher.worker.submit(refusing)
 
+    decoding = partial(decode_request, ApiKey.FETCH, context.api_version, body, meter=meter)
     answer = await broker.dispatcher.handle_large(context, meter, decoding, begin)
     return await answer.answer() if isinstance(answer, _Fetch) else answer
 
@@ -213,9 +207,10 @@ class _Fetch(PendingReply):
         self._charge = None if params.is_from_follower else broker.quotas.begin_fetch(context)
         self._is_refused = False
         """Whether the principal may not fetch as a follower."""
-        self._denied: frozenset[str] | None = None
+        may_refuse = context.session.admission.may_refuse
+        self._denied: frozenset[str] | None = frozenset() if params.is_from_follower or not may_refuse else None
         """The topics that a consumer may not read; None before the first read."""
-        if params.is_from_follower and context.session.admission.may_refuse:
+        if params.is_from_follower and may_refuse:
             self._is_refused = not context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
             counts = params.counts_as_follower and not self._is_refused
             params = params._replace(counts_as_follower=counts)
@@ -354,7 +349,7 @@ class _Fetch(PendingReply):
         unread responses exhaust the memory, a consumer's fetch finds no records and waits.
         """
         if self._denied is None:
-            names = () if self._params.is_from_follower else map(self._known_name, self._fetched.targets)
+            names = map(self._known_name, self._fetched.targets)
             self._denied = yield from self._context.denied(AclOperation.READ, ResourceType.TOPIC, names)
         pressure = self._broker.server.memory_pressure
         room = self._most_bytes if self._params.is_from_follower else pressure.response_room()
@@ -477,21 +472,10 @@ class _Fetch(PendingReply):
                 self._count(target.key, len(result.records))
                 if session is not None:
                     session.served(target.key)
-        version, header = self._context.api_version, self._context.header
-        encode = partial(
-            encode_fetch_response,
-            version,
-            [
-                FetchedTopic(None, topic, partitions)
-                if version >= TOPIC_IDS_FROM
-                else FetchedTopic(topic, None, partitions)
-                for topic, partitions in topics.items()
-            ],
-            throttle_time_ms=throttle_ms,
-            session_id=self._fetched.session_id if self._fetched.incremental or not throttle_ms else NO_SESSION,
-            node_endpoints=self._endpoints(topics.values()) if version >= 16 else (),
-        )
-        return lambda: gathered_frame(header, encode())
+        header = self._context.header
+        session_id = self._fetched.session_id if self._fetched.incremental or not throttle_ms else NO_SESSION
+        endpoints = self._endpoints(topics.values()) if header.api_version >= 16 else ()
+        return lambda: _frame(header, topics, throttle_ms, session_id, endpoints)
 
     def _count(self, key: PartitionKey, size: int) -> None:
         if self._params.is_from_follower:
@@ -510,6 +494,28 @@ class _Fetch(PendingReply):
             if (broker := self._broker.image.brokers.get(leader)) is not None
             and (endpoint := broker.endpoint(self._context.listener)) is not None
         ]
+
+
+def _frame(
+    header: RequestHeader,
+    topics: Mapping[Any, list[FetchedPartition]],
+    throttle_ms: int,
+    session_id: int,
+    endpoints: Sequence[NodeEndpoint],
+) -> Buffers:
+    has_ids = header.api_version >= TOPIC_IDS_FROM
+    fetched = [
+        FetchedTopic(None, topic, partitions) if has_ids else FetchedTopic(topic, None, partitions)
+        for topic, partitions in topics.items()
+    ]
+    pieces = encode_fetch_response(
+        header.api_version,
+        fetched,
+        throttle_time_ms=throttle_ms,
+        session_id=session_id,
+        node_endpoints=endpoints,
+    )
+    return gathered_frame(header, pieces)
 
 
 def _replica(request: Any, version: int) -> int:

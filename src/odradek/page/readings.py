@@ -11,7 +11,7 @@ from odradek.runtime import Clock
 BUSY_SHARE: Final = 4
 """The pause after a reading, as a multiple of its duration, so that a large cluster is read less often."""
 LONGEST_PAUSE_S: Final = 10.0
-_LONGEST_WAIT_S: Final = 2.0
+_LONGEST_WAIT_S: Final = 1.0
 """Limit of the wait for the first value of what is shown only if it is known: a broker may hang."""
 _MOMENT_S: Final = 0.1
 """Limit of the wait for the next value while there is a recent one."""

@@ -9,8 +9,10 @@ from typing import Any, Final, cast
 import pytest
 from widest_requests import TOPIC, wide_requests
 
+from odradek.broker.cooperation import TURN_S
 from odradek.broker.serving.apis import apis
 from odradek.broker.serving.context import RequestContext
+from odradek.log.validation import MessageRules
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.compression import Codec
@@ -47,16 +49,17 @@ WIDE: Final = [ApiKey(key) for key in apis() if key not in DECODED_AT_ONCE | WIT
 
 
 class Calls:
-    """Counts the function calls in each callback of the broker, without those of its worker."""
+    """Counts the callbacks of the broker, and the function calls in each, without those of its worker."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.most = self._now = 0
+        self.most = self._now = self.callback = 0
         run, submit = virtual_loop._Handle.run, InlineWorker.submit
 
         def counted(handle: Any) -> None:
             if handle.host != "broker":
                 run(handle)
                 return
+            self.callback += 1
             self._now = 0
             sys.setprofile(self._count)
             try:
@@ -150,6 +153,32 @@ async def test_a_produce_request_to_very_many_partitions_is_answered_in_order(wo
     assert [each.partition for each in wide.partitions] == list(range(ENTRIES))
     assert [each.error_code for each in wide.partitions] == [0] + [ErrorCode.unknown_topic_or_partition] * (ENTRIES - 1)
     assert (wide.partitions[0].base_offset, after.partitions[0].base_offset) == (0, 1)
+
+
+@in_world(CONFIG)
+async def test_batches_whose_checks_take_long_are_appended_in_turns(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small batch may have as many headers as fit, which are walked in Python."""
+    writer = await world.client()
+    await writer.create_topic(TOPIC, 9)
+    admit, times = MessageRules.admit, []
+
+    def slow(rules: MessageRules, *arguments: Any, **options: Any) -> Any:
+        world.simulation.clock.advance(TURN_S)
+        times.append(calls.callback)
+        return admit(rules, *arguments, **options)
+
+    calls = Calls(monkeypatch)
+    monkeypatch.setattr(MessageRules, "admit", slow)
+    batches: list[tuple[int, bytearray | None]] = [(number, world.batch(b"a")) for number in range(9)]
+    body = b"".join(
+        encode_produce_request(PRODUCE_VERSION, [ProduceTopic(TOPIC, None, batches)], acks=-1, timeout_ms=1)
+    )
+    writer.send(ApiKey.PRODUCE, body, PRODUCE_VERSION)
+    response = await writer.produce_response()
+    assert [each.base_offset for each in response.topics[0].partitions] == [0] * 9
+    assert len(set(times)) == 9, "each takes a turn of its own"
 
 
 @in_world(CONFIG)

@@ -373,6 +373,7 @@ class _Fetch(PendingReply):
             except KafkaError as error:
                 result, has_more = self._failure(target, error.code), False
                 is_final = True
+                yield 6
             size = len(result.records or b"")
             total += size
             left -= size

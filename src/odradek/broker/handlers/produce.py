@@ -15,7 +15,7 @@ from collections.abc import Container
 from typing import Final, Protocol
 from uuid import UUID
 
-from odradek.broker.cooperation import TURN, Steps, in_turns, one_turn
+from odradek.broker.cooperation import TURN, TURN_S, Steps, in_turns, one_turn
 from odradek.broker.handlers.delayed_produce import DelayedProduce, Place, Terms
 from odradek.broker.handlers.produce_fast_path import ProduceFastPath
 from odradek.broker.handlers.produce_rejections import count_rejection
@@ -84,7 +84,7 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
 
 
 def _append_all(broker: _Broker, context: RequestContext, request: ProduceRequest, produce: "_Produce") -> Steps[None]:
-    refusal = _refusal(context, request)
+    refusal, monotonic = _refusal(context, request), broker.runtime.clock.monotonic
     named = (_topic_name(broker, context, name, topic_id) for name, topic_id, _ in request.topics)
     names = (name for name in named if name is not None)
     denied = yield from context.denied(AclOperation.WRITE, ResourceType.TOPIC, names)
@@ -93,6 +93,7 @@ def _append_all(broker: _Broker, context: RequestContext, request: ProduceReques
         topic = _topic_name(broker, context, name, topic_id)
         topic_refusal = refusal or _topic_refusal(context, topic, denied, acks=request.acks)
         for number, records in partitions:
+            began = monotonic()
             try:
                 if topic is None or topic_refusal is not None:
                     raise topic_refusal or KafkaError(ErrorCode.unknown_topic_id)
@@ -102,7 +103,7 @@ def _append_all(broker: _Broker, context: RequestContext, request: ProduceReques
                 produce.check_first(topic, number, unchecked)
             except KafkaError as error:
                 produce.refuse_partition(name or topic_id, number, error, records, is_readable=topic_refusal is None)
-            yield 8
+            yield 8 + int((monotonic() - began) / TURN_S * TURN)  # a batch whose records are checked may take a turn
 
 
 def _refusal(context: RequestContext, request: ProduceRequest) -> KafkaError | None:

@@ -320,7 +320,7 @@ def test_offsets_of_a_transaction_are_valid_from_its_marker_on() -> None:
     replay.record(*offset_record("g", 9, partition=2), producer_id=8)
     assert replay.offsets("g") == {0: 1, 1: 4}
     offsets = replay.machine.offsets
-    assert offsets.has_pending_transactional_offsets("g", TopicPartition("t", 0))
+    assert TopicPartition("t", 0) in offsets.pending("g")
     assert offsets.has_open_transactions("g")
     replay.machine.end_transaction(7, committed=True)
     assert replay.offsets("g") == {0: 2, 1: 4}

@@ -151,3 +151,34 @@ def test_a_new_image_costs_as_much_as_there_are_topics_with_offsets() -> None:
     for result in at.machine.on_image(*unread, NOW):
         at.take(result)
     assert at.offsets("g") == {}
+
+
+class CountedId(int):
+    """A producer id that counts its uses as a key."""
+
+    uses = 0
+
+    def __hash__(self) -> int:
+        CountedId.uses += 1
+        return int.__hash__(self)
+
+
+@pytest.mark.parametrize("request_type", [FetchOffsetsRequest, DeleteOffsetsRequest, None])
+def test_partitions_without_pending_offsets_cost_the_same_with_many_transactions(request_type: Any) -> None:
+    at, partitions = Scene(), tuple(TopicPartition("u", number) for number in range(100))
+    for number in range(50):
+        at.commit("g", 0, 1, CountedId(PRODUCER + number))
+    for number in range(100):
+        at.commit("g", number, 1, topic="u")
+    CountedId.uses = 0
+    if request_type is FetchOffsetsRequest:
+        request = FetchOffsetsRequest(partitions=(TopicPartition("t", 0), *partitions), require_stable=True)
+        found = at.take(at.machine.handle("g", request, object(), NOW))
+        assert (found.unstable, found.values.keys()) == ({TopicPartition("t", 0)}, set(partitions))
+    elif request_type is DeleteOffsetsRequest:
+        at.take(at.machine.handle("g", DeleteOffsetsRequest(partitions=partitions), object(), NOW))
+        assert at.offsets("g") == {}
+    else:
+        ages: dict[str, Any] = {"idle_since_ms": 0, "subscribed": (), "now_ms": 2, "retention_ms": 1}
+        assert at.machine.offsets.expired("g", **ages) == list(partitions)
+    assert CountedId.uses == 0

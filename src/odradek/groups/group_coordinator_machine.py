@@ -336,11 +336,8 @@ class GroupCoordinatorMachine:
             return answer(key, to, FetchedOffsets(values={}, unstable=frozenset(), error=error))
         known = self.offsets.of(key)
         wanted = tuple(known) if request.partitions is None else request.partitions
-        unstable = frozenset(
-            each
-            for each in wanted
-            if request.require_stable and self.offsets.has_pending_transactional_offsets(key, each)
-        )
+        pending = self.offsets.pending(key) if request.require_stable else ()
+        unstable = frozenset(each for each in wanted if each in pending)
         values = {each: known[each] for each in wanted if each in known and each not in unstable}
         return answer(key, to, FetchedOffsets(values=values, unstable=unstable))
 

@@ -33,8 +33,8 @@ class Offsets:
         self._count_by_topic: Counter[str] = Counter()
         self._transactions: dict[int, dict[str, dict[TopicPartition, _Commit]]] = {}
         """The pending offsets of open transactions, by producer and group."""
-        self._producers: dict[str, set[int]] = {}
-        """By group, the producers whose open transactions have offsets of it."""
+        self._pending: dict[str, dict[TopicPartition, set[int]]] = {}
+        """By group and partition, the producers whose open transactions have an offset of it."""
 
     def __len__(self) -> int:
         return sum(map(len, self._values.values()))
@@ -49,7 +49,7 @@ class Offsets:
         if partition not in values:
             self._count_by_topic[partition.topic] += 1
         values[partition] = value
-        if group_id in self._producers:
+        if group_id in self._pending:
             self._record_offsets.setdefault(group_id, {})[partition] = record_offset
 
     def remove(self, group_id: str, partition: TopicPartition) -> None:
@@ -61,9 +61,10 @@ class Offsets:
                 del self._count_by_topic[partition.topic]
             if not values:
                 del self._values[group_id]
-        for producer_id in tuple(self._producers.get(group_id, ())):
+        for producer_id in tuple(self._pending.get(group_id, {}).get(partition, ())):
+            self._forget_pending(producer_id, group_id, partition)
             commits = self._transactions[producer_id][group_id]
-            commits.pop(partition, None)
+            del commits[partition]
             if not commits:
                 self._drop_pending(producer_id, group_id)
 
@@ -75,7 +76,7 @@ class Offsets:
         """Apply a commit of an open transaction, whose record is at `record_offset`."""
         commits = self._transactions.setdefault(producer_id, {}).setdefault(group_id, {})
         commits[partition] = _Commit(value=value, record_offset=record_offset)
-        self._producers.setdefault(group_id, set()).add(producer_id)
+        self._pending.setdefault(group_id, {}).setdefault(partition, set()).add(producer_id)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> Collection[str]:
         """Commit or drop a transaction's offsets, and return the ids of their groups.
@@ -92,28 +93,28 @@ class Offsets:
         return transaction.keys()
 
     def _drop_pending(self, producer_id: int, group_id: str) -> None:
-        transaction, producers = self._transactions[producer_id], self._producers[group_id]
-        del transaction[group_id]
-        producers.remove(producer_id)
+        transaction = self._transactions[producer_id]
+        for partition in transaction.pop(group_id):
+            self._forget_pending(producer_id, group_id, partition)
         if not transaction:
             del self._transactions[producer_id]
-        if not producers:
-            del self._producers[group_id]
+        if not self._pending[group_id]:
+            del self._pending[group_id]
             self._record_offsets.pop(group_id, None)
 
-    def pending(self, group_id: str) -> Iterator[TopicPartition]:
-        """Yield the partitions whose offsets an open transaction may change (KIP-447)."""
-        for producer_id in self._producers.get(group_id, ()):
-            yield from self._transactions[producer_id][group_id]
+    def _forget_pending(self, producer_id: int, group_id: str, partition: TopicPartition) -> None:
+        partitions = self._pending[group_id]
+        partitions[partition].remove(producer_id)
+        if not partitions[partition]:
+            del partitions[partition]
 
-    def has_pending_transactional_offsets(self, group_id: str, partition: TopicPartition) -> bool:
-        """Return whether an open transaction may still change the offset (KIP-447)."""
-        producers = self._producers.get(group_id, ())
-        return any(partition in self._transactions[producer_id][group_id] for producer_id in producers)
+    def pending(self, group_id: str) -> Collection[TopicPartition]:
+        """Return the partitions whose offsets an open transaction may still change (KIP-447)."""
+        return self._pending.get(group_id, {}).keys()
 
     def has_open_transactions(self, group_id: str) -> bool:
         """Return whether an open transaction has committed offsets of the group."""
-        return group_id in self._producers
+        return group_id in self._pending
 
     # -- deletion and expiry -------------------------------------------------------------------------------------------
 
@@ -124,12 +125,12 @@ class Offsets:
     @property
     def topics(self) -> Collection[str]:
         """Return the topics that have an offset of any group, pending ones included."""
-        pending = (partition.topic for group_id in self._producers for partition in self.pending(group_id))
+        pending = (partition.topic for partitions in self._pending.values() for partition in partitions)
         return self._count_by_topic.keys() | set(pending)
 
     def of_topics(self, topics: Collection[str]) -> Iterator[tuple[str, list[TopicPartition]]]:
         """Yield each group id and its partitions of `topics` that have an offset, pending ones included."""
-        for group_id in dict.fromkeys((*self._values, *self._producers)):
+        for group_id in dict.fromkeys((*self._values, *self._pending)):
             found = [partition for partition in self.partitions(group_id) if partition.topic in topics]
             if found:
                 yield group_id, found
@@ -142,9 +143,9 @@ class Offsets:
         Retention starts at the commit or, if later, at `idle_since_ms`, when the last member left. Offsets of
         `subscribed` topics and pending ones do not expire. Commits of old clients may have their own expiry time.
         """
-        expired = []
+        expired, pending = [], self.pending(group_id)
         for partition, value in self.of(group_id).items():
-            if partition.topic in subscribed or self.has_pending_transactional_offsets(group_id, partition):
+            if partition.topic in subscribed or partition in pending:
                 continue
             expires_ms = value.expire_timestamp
             if expires_ms < 0:

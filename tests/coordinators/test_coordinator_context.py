@@ -27,6 +27,7 @@ class Scene:
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         self.partition = ControlledPartition()
+        self.image = ClusterImage()
         self.context = self.new_context()
 
     def new_context(self, on_event: Callable[[object], None] = lambda _: None) -> Context:
@@ -36,7 +37,7 @@ class Scene:
             codec=TotalCodec(),
             clock=self.simulation.clock,
             commit_timeout_ms=COMMIT_TIMEOUT_MS,
-            image=ClusterImage,
+            image=lambda: self.image,
             refusal_log=RateLimitedLog(logging.getLogger("odradek.coordinators")),
             on_event=on_event,
         )
@@ -207,6 +208,38 @@ async def test_lost_records_without_a_reply_make_the_shard_load_again_too(at: Sc
     at.partition.lose()
     await at.until_active()
     assert at.machine.totals == {"a": 1}
+
+
+@pytest.mark.parametrize("end", ["", "lost", "newer image"])
+def test_the_results_of_an_image_are_taken_in_turns(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are handled between them; a load begins them anew; a newer image waits."""
+    monkeypatch.setattr("odradek.broker.coordinators.coordinator_context.TURN_S", 0)
+
+    async def scene(at: Scene) -> None:
+        await at.start()
+        for key in ("a", "b", "c", "d"):
+            at.context.submit(key, Add(1))
+        at.partition.commit()
+        topics, some = (ClusterImage(topics=dict.fromkeys(names)) for names in ("abcd", "d"))  # type: ignore[arg-type]
+        at.image = some
+        at.context.on_image(topics, some)
+        assert len(at.machine.totals) == 3
+        added = at.context.submit("d", Add(1))
+        assert at.machine.totals["d"] == 2
+        if end == "lost":
+            at.partition.lose()
+            assert at.machine.totals == {}
+            await at.until_active()
+        elif end == "newer image":
+            at.image = ClusterImage()
+            at.context.on_image(some, at.image)
+            assert len(at.machine.totals) == 2
+        await asyncio.sleep(0.1)
+        assert at.machine.totals == {"": {"d": 2}, "lost": {"d": 1}, "newer image": {}}[end]
+        at.partition.commit()
+        assert await (code_of(added) if end == "lost" else added) == (ErrorCode.not_coordinator if end == "lost" else 2)
+
+    play(scene)
 
 
 @played_by(play)

@@ -16,9 +16,9 @@ from odradek.groups import (
     OffsetCommitRecord,
     OffsetSettings,
 )
-from odradek.groups.messages import DeleteGroupRequest, DeleteOffsetsRequest, FetchOffsetsRequest
+from odradek.groups.messages import CommitRequest, DeleteGroupRequest, DeleteOffsetsRequest, FetchOffsetsRequest
 from odradek.metadata.image import ClusterImage, TopicImage
-from odradek.model import TopicPartition
+from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.internal_records.group_records import GroupMetadataValue, OffsetCommitValue
 
 NOW = Now(0, 0)
@@ -121,6 +121,24 @@ def test_pending_offsets_of_a_deleted_topic_do_not_become_valid(later: dict[str,
         at.take(result)
     at.machine.end_transaction(PRODUCER, committed=True)
     assert {partition.topic for partition in at.machine.offsets.of("g")} == {"u"}
+
+
+def test_between_the_results_of_an_image_a_topic_that_was_created_again_has_no_offsets_and_takes_none() -> None:
+    at = Scene()
+    for group in "gh":
+        for number, topic in enumerate("tu"):
+            at.commit(group, number, 1, topic=topic)
+    results = at.machine.on_image(image(t=1, u=2), image(t=3, u=2), NOW)
+    at.take(next(results))
+    assert [at.offsets(group) for group in "gh"] == [{1: 1}, {1: 1}]
+    value = OffsetCommitValue(offset=5, commit_timestamp=0)
+    request = CommitRequest(values={TopicPartition("t", 0): value})
+    codes = [at.take(at.machine.handle(group, request, object(), NOW)) for group in "gh"]
+    assert codes == [ErrorCode.none, ErrorCode.coordinator_load_in_progress]
+    for result in results:
+        at.take(result)
+    assert [at.offsets(group) for group in "gh"] == [{0: 5, 1: 1}, {1: 1}]
+    assert at.take(at.machine.handle("h", request, object(), NOW)) is ErrorCode.none
 
 
 class Unread(dict[str, Any]):

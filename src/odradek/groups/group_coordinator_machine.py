@@ -83,6 +83,8 @@ class GroupCoordinatorMachine:
         self._hidden: dict[str, ClassicGroup] = {}
         """Classic groups of a log that lacks tombstones; each appears when the consumer group of its id is gone."""
         self._image = ClusterImage()
+        self._gone: dict[str, frozenset[str]] = {}
+        """By group, the topics of the last image's deletions, until its offsets of them are deleted."""
         self._expiring: list[str] = []
         """Groups that the current check for expired offsets has not visited yet."""
         self._handlers: Final[dict[type, Callable[[str, Any, object, Now], _Result]]] = {
@@ -201,7 +203,9 @@ class GroupCoordinatorMachine:
             for name in self.offsets.topics
             if name in old.topics and (name not in new.topics or new.topics[name].topic_id != old.topics[name].topic_id)
         )
-        for group_id, partitions in list(self.offsets.of_topics(gone)) if gone else ():
+        self._gone = dict.fromkeys(self.offsets.groups, gone) if gone else {}
+        for group_id in tuple(self._gone):
+            partitions = self.offsets.of_topics(group_id, self._gone.pop(group_id))
             yield self._deletion(group_id, partitions, with_group=False)
 
     def reset(self, key: str, now: Now) -> _Result:
@@ -317,6 +321,9 @@ class GroupCoordinatorMachine:
             error = group.validate_commit(request, now)
         else:
             error = request.missing_group_error if request.generation >= 0 else ErrorCode.none
+        gone = self._gone.get(key, ())
+        if gone and any(each.topic in gone for each in request.values):  # of a topic that was created again
+            error = ErrorCode.coordinator_load_in_progress
         if error is not ErrorCode.none:
             return answer(key, to, error)
         return CoordinatorResult(
@@ -334,11 +341,13 @@ class GroupCoordinatorMachine:
         error = ErrorCode.none if group is None else group.validate_fetch(request)
         if error is not ErrorCode.none:
             return answer(key, to, FetchedOffsets(values={}, unstable=frozenset(), error=error))
-        known = self.offsets.of(key)
+        known, gone = self.offsets.of(key), self._gone.get(key, ())
         wanted = tuple(known) if request.partitions is None else request.partitions
         pending = self.offsets.pending(key) if request.require_stable else ()
         unstable = frozenset(each for each in wanted if each in pending)
-        values = {each: known[each] for each in wanted if each in known and each not in unstable}
+        values = {
+            each: known[each] for each in wanted if each in known and each not in unstable and each.topic not in gone
+        }
         return answer(key, to, FetchedOffsets(values=values, unstable=unstable))
 
     def _describe(self, key: str, request: DescribeRequest, to: object, now: Now) -> _Result:

@@ -5,7 +5,7 @@ Times are in ms since 1970. Callers validate requests.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -128,12 +128,14 @@ class Offsets:
         pending = (partition.topic for partitions in self._pending.values() for partition in partitions)
         return self._count_by_topic.keys() | set(pending)
 
-    def of_topics(self, topics: Collection[str]) -> Iterator[tuple[str, list[TopicPartition]]]:
-        """Yield each group id and its partitions of `topics` that have an offset, pending ones included."""
-        for group_id in dict.fromkeys((*self._values, *self._pending)):
-            found = [partition for partition in self.partitions(group_id) if partition.topic in topics]
-            if found:
-                yield group_id, found
+    @property
+    def groups(self) -> Collection[str]:
+        """Return the ids of the groups that have an offset, pending ones included."""
+        return dict.fromkeys((*self._values, *self._pending))
+
+    def of_topics(self, group_id: str, topics: Collection[str]) -> list[TopicPartition]:
+        """Return the group's partitions of `topics` that have an offset, pending ones included."""
+        return [partition for partition in self.partitions(group_id) if partition.topic in topics]
 
     def expired(
         self, group_id: str, *, idle_since_ms: int, subscribed: Collection[str], now_ms: int, retention_ms: int

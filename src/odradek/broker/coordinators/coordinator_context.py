@@ -20,6 +20,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
+from itertools import chain
 from typing import Final, Generic, TypeVar
 
 from odradek.broker.cooperation import TURN_S, cooperatively_by_time
@@ -106,7 +107,11 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         self._timer_ms = _AT_ONCE_MS
         """The deadline that the timer is set for."""
         self._image_before: ClusterImage | None = None
-        """The last image that the state machine has handled, if a newer one waits; else None."""
+        """The last image that the state machine has handled, if a newer one waits or is being handled; else None."""
+        self._image_results: Iterator[CoordinatorResult[RecordT]] | None = None
+        """The results of the image that is being handled, without those taken."""
+        self._new_image: ClusterImage | None = None
+        """The image of `_image_results`."""
         self._active_since_s = 0.0
         self._reloads = 0
         """Number of loads since the machine was last active for `_CALM_S`."""
@@ -202,6 +207,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
     def _drop(self, error: KafkaError) -> None:
         self._replies.clear()
         self._cancel_timer()
+        self._image_results = None  # they begin anew after a load
         self._is_loaded = False
         for future in tuple(self._requests):
             if not future.done():
@@ -263,9 +269,21 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             self._handle_image()
 
     def _handle_image(self) -> None:
-        old, self._image_before = self._image_before, None
-        if old is not None:
-            self._run(self.machine.on_image(old, self._image(), self.now))
+        self._run(self._image_turn())
+
+    def _image_turn(self) -> Iterator[CoordinatorResult[RecordT]]:
+        """Yield the results of the images that wait, for at most `TURN_S`; the next timer continues."""
+        until_s = self._clock.monotonic() + TURN_S
+        while self._image_before is not None:
+            if self._image_results is None:
+                self._new_image = self._image()
+                self._image_results = self.machine.on_image(self._image_before, self._new_image, self.now)
+            for result in self._image_results:
+                yield result
+                if self._clock.monotonic() >= until_s:
+                    return
+            self._image_results = None
+            self._image_before = None if self._new_image is self._image() else self._new_image
 
     def marker_appended(self, producer_id: int, end_offset: int, *, committed: bool) -> None:
         """Apply an appended transaction marker that ends at `end_offset`. A load in progress reads it from the log."""
@@ -318,6 +336,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             self._reload(response_error(error))
         except Exception as error:
             _log.exception("The coordinator of %s failed", self._name)
+            self._image_before = None  # it may fail again
             self._reload(KafkaError(ErrorCode.unknown_server_error, str(error)))
         else:
             self._schedule()
@@ -426,7 +445,8 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         """Set the timer to the next deadline, or `_PAUSED_CHECK_S` from now while the machine's clock stands still."""
         if self.state is not CoordinatorState.ACTIVE:
             return
-        deadline_ms = self.machine.next_deadline_ms if self._paused_at_ms is None else _AT_ONCE_MS
+        is_at_once = self._paused_at_ms is not None or self._image_results is not None
+        deadline_ms = _AT_ONCE_MS if is_at_once else self.machine.next_deadline_ms
         if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
             return
         self._cancel_timer()
@@ -440,7 +460,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         if self._check_append() is not None:
             self._schedule()
         elif self.state is CoordinatorState.ACTIVE:
-            self._run(self._expired(self.now))
+            self._run(chain(self._image_turn(), self._expired(self.now)))
 
     def _expired(self, now: Now) -> Iterator[CoordinatorResult[RecordT]]:
         """Yield the results of deadlines that have passed, for at most `TURN_S`; the next timer continues."""

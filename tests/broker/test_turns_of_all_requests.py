@@ -3,13 +3,14 @@
 import asyncio
 import sys
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, Final, cast
 
 import pytest
 from widest_requests import TOPIC, wide_requests
 
-from odradek.broker.cooperation import TURN_S
+from odradek.broker.cooperation import TURN_S, Steps
+from odradek.broker.handlers import describe_producers
 from odradek.broker.serving.apis import apis
 from odradek.broker.serving.context import RequestContext
 from odradek.log.validation import MessageRules
@@ -23,7 +24,7 @@ from odradek.protocol.messages.produce import ProduceTopic, encode_produce_reque
 from odradek.protocol.primitives import Meter
 from odradek.testing.simulation import loop as virtual_loop
 from odradek.testing.simulation.simulation import InlineWorker
-from odradek.testing.wire_client import PRODUCE_VERSION, produce_body
+from odradek.testing.wire_client import PRODUCE_VERSION, create_topic_message, produce_body
 from odradek.testing.world import BATCH_MS, World
 from odradek.wire import NO_REPLY, Buffers
 from tests.scenes import in_world
@@ -254,3 +255,39 @@ async def test_a_topic_of_very_many_partitions_is_deleted_in_turns(
     await client.ask(ApiKey.DELETE_TOPICS, {"topic_names": [TOPIC], "timeout": 60_000}, 5)
     await world.pass_time(5)
     assert calls.most < 3 * MOST_CALLS // 2
+
+
+@in_world(CONFIG)
+async def test_topics_of_very_many_partitions_are_planned_in_turns(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, names = await world.client(), [f"t{number}" for number in range(20)]
+    for name in names:
+        await client.create_topic(name)
+    new = [create_topic_message(f"new-{name}", ENTRIES)["topics"][0] for name in names]
+    more = [{"name": name, "count": ENTRIES, "assignments": None} for name in names]
+    calls = Calls(monkeypatch)
+    created = await client.ask(ApiKey.CREATE_TOPICS, {"topics": new, "timeout": 1000, "validate_only": True}, 5)
+    grown = await client.ask(ApiKey.CREATE_PARTITIONS, {"topics": more, "timeout": 1000, "validate_only": True}, 2)
+    # One request creates at most 10,000 partitions, and those above are planned as well.
+    errors = [each.error_code for answer in (created.topics, grown.results) for each in answer]
+    assert errors == 2 * ([ErrorCode.none] * 2 + [ErrorCode.policy_violation] * 18)
+    assert calls.most < 2 * MOST_CALLS
+
+
+@in_world(CONFIG)
+async def test_the_producers_of_a_partition_are_described_in_turns(world: World) -> None:
+    client = await world.client()
+    await client.create_topic(TOPIC)
+    await client.produce(TOPIC, world.batch(b"a", producer_id=0, producer_epoch=0, base_sequence=0))
+    producers = world.broker.partitions.log(TOPIC, 0).producers.entries
+    producers.update(dict.fromkeys(range(ENTRIES), producers[0]))
+    message = SimpleNamespace(topics=[SimpleNamespace(name=TOPIC, partition_indexes=[0])])
+
+    def nothing(*_: Any) -> Steps[frozenset[str]]:
+        yield 1
+        return frozenset()
+
+    steps = describe_producers.handle(world.broker, cast("Any", SimpleNamespace(denied=nothing)), message)
+    weights = list(steps)
+    assert (max(weights), sum(weights) >= ENTRIES) == (2, True)

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.controlling.controller_epoch import ControllerEpoch
-from odradek.broker.cooperation import cooperatively
+from odradek.broker.cooperation import HEAVY, cooperatively
 from odradek.controller import (
     ExistingTopicNames,
     NewPartitions,
@@ -37,7 +37,9 @@ async def create_topics(
     taken = ExistingTopicNames((*image.topics, *image.deleting))
     room = PartitionLimit()
     results = []
-    async for topic in cooperatively(wanted):
+    async for topic in cooperatively(
+        wanted, lambda each: HEAVY + max(each.num_partitions, len(each.assignment), view.config.num_partitions)
+    ):
         plan: TopicPlan | None = None
         try:
             plan = plan_topic(
@@ -69,7 +71,7 @@ async def create_partitions(
     brokers, away = await _registered_brokers(epoch, view)
     room = PartitionLimit()
     results: list[KafkaError | None] = []
-    async for each in cooperatively(wanted):
+    async for each in cooperatively(wanted, lambda each: HEAVY + max(each.count, len(each.assignment or ()))):
         try:
             added = plan_partitions(each, image.topics.get(each.topic), brokers=brokers, away=away, load=load)
             room.take(len(added))

@@ -25,13 +25,13 @@ def handle(broker: HasPartitions, context: RequestContext, message: Any) -> Step
     for name, numbers in wanted.items():
         partitions = []
         for number in numbers:
-            partitions.append(_describe(broker.partitions, name, number, is_denied=name in denied))
-            yield 2 + len(partitions[-1]["active_producers"])
+            partitions.append((yield from _describe(broker.partitions, name, number, is_denied=name in denied)))
+            yield 2
         topics.append({"name": name, "partitions": partitions})
     return {"topics": topics}
 
 
-def _describe(partitions: ReplicaManager, topic: str, number: int, *, is_denied: bool) -> dict[str, Any]:
+def _describe(partitions: ReplicaManager, topic: str, number: int, *, is_denied: bool) -> Steps[dict[str, Any]]:
     try:
         if is_denied:
             raise authorization_error(ResourceType.TOPIC)
@@ -43,9 +43,9 @@ def _describe(partitions: ReplicaManager, topic: str, number: int, *, is_denied:
             "error_message": str(error),
             "active_producers": [],
         }
-    return {
-        "partition_index": number,
-        "active_producers": [
+    active = []
+    for producer_id, entry in tuple(producers.entries.items()):
+        active.append(
             {
                 "producer_id": producer_id,
                 "producer_epoch": entry.epoch,
@@ -54,6 +54,6 @@ def _describe(partitions: ReplicaManager, topic: str, number: int, *, is_denied:
                 "coordinator_epoch": entry.coordinator_epoch,
                 "current_txn_start_offset": entry.transaction_start,
             }
-            for producer_id, entry in producers.entries.items()
-        ],
-    }
+        )
+        yield 1
+    return {"partition_index": number, "active_producers": active}

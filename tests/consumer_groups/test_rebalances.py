@@ -330,3 +330,26 @@ def test_a_member_that_takes_over_the_place_of_a_static_one_gives_its_own_to_oth
     both = Member("dynamic", ["t"], instance_id="i")
     settle(at, [both])
     assert both.numbers("t") == [0, 1, 2, 3]
+
+
+class CountedName(str):
+    """A name that counts how often it is hashed."""
+
+    __slots__ = ()
+    hashes = 0
+
+    def __hash__(self) -> int:
+        CountedName.hashes += 1
+        return str.__hash__(self)
+
+
+def test_a_member_that_joins_costs_little_for_unknown_topics_of_the_others() -> None:
+    at = Coordinator({"t": 2})
+    for number in range(20):
+        Member(f"wide {number}", [CountedName(f"{number} {each}") for each in range(100)]).heartbeat(at)
+        at.wait(100)
+    CountedName.hashes = 0
+    small = Member("small", ["t", "u"])
+    small.heartbeat(at)
+    assert small.numbers("t") == [0, 1]
+    assert CountedName.hashes <= 4 * 20 * 100

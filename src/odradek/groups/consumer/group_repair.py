@@ -6,7 +6,7 @@ that the next heartbeat computes new targets. Without this repair, members could
 
 from odradek.groups.consumer.consumer_group import NO_SUBSCRIPTION, ConsumerGroup
 from odradek.groups.consumer.coordinator_records import epoch_record, tombstones
-from odradek.groups.consumer.subscriptions import metadata_hash, topics_of_all
+from odradek.groups.consumer.subscriptions import existing_topics_of, metadata_hash
 from odradek.groups.records import ConsumerGroupRecord
 from odradek.metadata.image import ClusterImage
 
@@ -30,8 +30,8 @@ def _lacks_targets(group: ConsumerGroup, image: ClusterImage) -> bool:
     """
     if group.epoch > group.assignment_epoch:
         return False
-    names = topics_of_all(group.subscriptions, group.regexes)
-    topics = [image.topics[name] for name in names if name in image.topics]
+    names = existing_topics_of(group.subscriptions, group.regexes, image)
+    topics = [image.topics[name] for name in names]
     known = {topic.topic_id for topic in topics}
     assigned = [
         (topic_id, number)

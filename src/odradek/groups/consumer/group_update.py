@@ -11,6 +11,7 @@ Meanwhile the group's epoch is later than the target epoch, and members continue
 import dataclasses
 import uuid
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final
 
 from msgspec import Struct
@@ -37,7 +38,7 @@ from odradek.groups.consumer.member import (
 from odradek.groups.consumer.membership import MemberLookup
 from odradek.groups.consumer.reconciliation import Target, reconcile
 from odradek.groups.consumer.settings import ConsumerGroupSettings
-from odradek.groups.consumer.subscriptions import metadata_hash, topics_of, topics_of_all
+from odradek.groups.consumer.subscriptions import existing_topics_of, metadata_hash
 from odradek.groups.consumer.target_assignment import compute_targets
 from odradek.groups.records import ConsumerGroupRecord
 from odradek.metadata.image import ClusterImage
@@ -148,7 +149,7 @@ def regexes_resolved(
     """Return the records of expressions whose topics are `found`, and the next epoch if a member's topics changed."""
     used = group.subscribed_regexes
     changed = {regex: topics for regex, topics in found.items() if regex in used and group.regexes.get(regex) != topics}
-    topics_hash = metadata_hash(topics_of_all(group.subscriptions, {**group.regexes, **changed}), image)
+    topics_hash = metadata_hash(existing_topics_of(group.subscriptions, {**group.regexes, **changed}, image), image)
     records = [regex_record(group, regex, topics, now) for regex, topics in changed.items()]
     # An expression may match topics that the group has already by another one.
     differs = any(topics != group.regexes.get(regex, ()) for regex, topics in changed.items())
@@ -178,25 +179,30 @@ class _UpdatedGroup:
             members[self._updated.member_id] = self._updated
         return members
 
-    def _subscriptions(self) -> set[Topics]:
+    @cached_property
+    def _subscriptions(self) -> list[Topics]:
         if self._updated is None:
-            return set(self._group.subscriptions)
+            return list(self._group.subscriptions)
         counts = self._group.subscriptions.copy()
         for member_id in dict.fromkeys((self._updated.member_id, self._replaced)):
             member = None if member_id is None else self._group.members.get(member_id)
             if member is not None:
                 counts[member.topics] -= 1
         counts[self._updated.topics] += 1
-        return {topics for topics, count in counts.items() if count > 0}
+        return [topics for topics, count in counts.items() if count > 0]
+
+    @cached_property
+    def _topics(self) -> dict[Topics, frozenset[str]]:
+        """The existing topics of each subscription, by the group's updated regular expressions."""
+        return {each: existing_topics_of([each], self._regexes, self._image) for each in self._subscriptions}
 
     def epoch(self, records: list[ConsumerGroupRecord], now: Now, *, has_changed: bool) -> int:
         """Return the group's epoch, or the next one if a subscription or topic changed; add its record to `records`."""
-        group, subscriptions = self._group, self._subscriptions()
-        used = {regex for _, regex in subscriptions}
+        group, used = self._group, {regex for _, regex in self._subscriptions}
         self._regexes = {regex: topics for regex, topics in group.regexes.items() if regex in used}
         records += [regex_record(group, regex, None, now) for regex in sorted(group.regexes.keys() - used)]
         self._is_refreshed = True
-        topics_hash = self._metadata_hash(topics_of_all(subscriptions, self._regexes))
+        topics_hash = self._metadata_hash(frozenset[str]().union(*self._topics.values()))
         if not has_changed and topics_hash == group.metadata_hash:
             return group.epoch
         records.insert(0, epoch_record(group, topics_hash))
@@ -219,8 +225,8 @@ class _UpdatedGroup:
     def subscribed_ids(self) -> frozenset[uuid.UUID]:
         """Return the ids of the existing topics that the changed member subscribes to."""
         assert self._updated is not None
-        topics, names = self._image.topics, topics_of(self._updated.topics, self._regexes)
-        return frozenset(topics[name].topic_id for name in names if name in topics)
+        names = existing_topics_of([self._updated.topics], self._regexes, self._image)
+        return frozenset(self._image.topics[name].topic_id for name in names)
 
     def targets(
         self, records: list[ConsumerGroupRecord], epoch: int, settings: ConsumerGroupSettings, now: Now
@@ -230,11 +236,10 @@ class _UpdatedGroup:
         previous = dict(group.targets)
         if self._replaced is not None and self._updated is not None:
             previous[self._updated.member_id] = previous.pop(self._replaced, NO_PARTITIONS)
-        topics = {each: topics_of(each, self._regexes) for each in self._subscriptions()}
         found = compute_targets(
             f"epoch {epoch} of group {group.group_id}",
             members,
-            {member_id: topics[member.topics] for member_id, member in members.items()},
+            {member_id: self._topics[member.topics] for member_id, member in members.items()},
             previous,
             self._image,
             settings.assignors,

@@ -54,15 +54,18 @@ def resolve_regex(
     return tuple(sorted(found.difference(denied(found)))) if found else ()
 
 
-def topics_of(subscription: Topics, regexes: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """Return the topics of a subscription; an expression that is not in `regexes` matches none."""
-    names, regex = subscription
-    return frozenset(names).union(regexes.get(regex, ()))
-
-
 def topics_of_all(subscriptions: Iterable[Topics], regexes: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """Return the topics of all subscriptions together."""
-    return frozenset[str]().union(*(topics_of(each, regexes) for each in subscriptions))
+    """Return the topics of all subscriptions together; an expression that is not in `regexes` matches none."""
+    return frozenset[str]().union(*(each for names, regex in subscriptions for each in (names, regexes.get(regex, ()))))
+
+
+def existing_topics_of(
+    subscriptions: Iterable[Topics], regexes: Mapping[str, Collection[str]], image: ClusterImage
+) -> frozenset[str]:
+    """Return those of `topics_of_all` that exist, at little cost for names of others: a member may send very many."""
+    known = image.topics.keys()
+    found = (known & each for names, regex in subscriptions for each in (names, regexes.get(regex, ())))
+    return frozenset[str]().union(*found)
 
 
 def metadata_hash(topics: Collection[str], image: ClusterImage) -> int:

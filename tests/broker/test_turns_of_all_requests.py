@@ -9,8 +9,8 @@ from typing import Any, Final, cast
 import pytest
 from widest_requests import TOPIC, wide_requests
 
-from odradek.broker.cooperation import TURN_S, Steps
-from odradek.broker.handlers import describe_producers
+from odradek.broker.cooperation import TURN, TURN_S, Steps
+from odradek.broker.handlers import describe_producers, list_transactions
 from odradek.broker.serving.apis import apis
 from odradek.broker.serving.context import RequestContext
 from odradek.log.validation import MessageRules
@@ -26,6 +26,7 @@ from odradek.testing.simulation import loop as virtual_loop
 from odradek.testing.simulation.simulation import InlineWorker
 from odradek.testing.wire_client import PRODUCE_VERSION, create_topic_message, produce_body
 from odradek.testing.world import BATCH_MS, World
+from odradek.transactions import TransactionState
 from odradek.wire import NO_REPLY, Buffers
 from tests.scenes import in_world
 
@@ -284,10 +285,34 @@ async def test_the_producers_of_a_partition_are_described_in_turns(world: World)
     producers.update(dict.fromkeys(range(ENTRIES), producers[0]))
     message = SimpleNamespace(topics=[SimpleNamespace(name=TOPIC, partition_indexes=[0])])
 
-    def nothing(*_: Any) -> Steps[frozenset[str]]:
+    weights = list(describe_producers.handle(world.broker, _allowing(), message))
+    assert (max(weights), sum(weights) >= ENTRIES) == (2, True)
+
+
+@pytest.mark.parametrize(("repeats", "is_refused"), [(100, False), (1000, True)])
+def test_a_costly_pattern_is_matched_with_one_long_transactional_id_in_a_turn(
+    repeats: int, *, is_refused: bool
+) -> None:
+    """The match of an id is never interrupted, so a pattern that would take too long for one of them is refused."""
+    each = SimpleNamespace(transactional_id="a" * 32_000, producer_id=1, start_ms=0, state=TransactionState.EMPTY)
+    broker = SimpleNamespace(
+        transactions=SimpleNamespace(transactions=lambda: [each] * 3),
+        runtime=SimpleNamespace(clock=SimpleNamespace(now_ms=lambda: 0)),
+    )
+    message = SimpleNamespace(producer_id_filters=(), state_filters=(), transactional_id_pattern=f"(?:a?){{{repeats}}}")
+    steps, weights = list_transactions.handle(cast("Any", broker), _allowing(), message), []
+    with pytest.raises(StopIteration) as done:
+        while True:
+            weights.append(next(steps))
+    assert done.value.value.get("error_code", 0) == (ErrorCode.invalid_regular_expression if is_refused else 0)
+    assert [weight >= TURN for weight in weights] == ([False] if is_refused else [False, True] * 3 + [False])
+
+
+def _allowing() -> Any:
+    """Return a context whose client may do everything."""
+
+    def denied(*_: Any, **__: Any) -> Steps[frozenset[str]]:
         yield 1
         return frozenset()
 
-    steps = describe_producers.handle(world.broker, cast("Any", SimpleNamespace(denied=nothing)), message)
-    weights = list(steps)
-    assert (max(weights), sum(weights) >= ENTRIES) == (2, True)
+    return SimpleNamespace(denied=denied)

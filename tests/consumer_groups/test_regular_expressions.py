@@ -113,6 +113,18 @@ def test_a_hundred_expressions_of_ten_thousand_topics_are_resolved_in_short_step
     assert steps == 100 * 3  # of 4,000, 4,000 and 2,000 names
 
 
+def test_an_expression_of_many_instructions_is_matched_with_few_names_in_a_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at, matching = Coordinator({f"t{number}": 1 for number in range(400)}), Matching(monkeypatch)
+    Member("one", ["t1"], regex="(?:a?){1000}").heartbeat(at)
+    widths = []
+    for _ in range(30):
+        at.wait(10)
+        widths.append(sum(len(names) for _, names in matching.take()))
+    assert (sum(widths), max(widths) < 50) == (400, True)
+
+
 def test_a_new_coordinator_resolves_expressions_again_with_the_next_heartbeat() -> None:
     at = Coordinator({"a": 1})
     one = Member("one", regex="[ab]")

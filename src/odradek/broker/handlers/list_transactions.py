@@ -4,13 +4,12 @@ Versions: 1 filter by duration (KIP-994), 2 filter by a pattern of RE2 (KIP-1152
 returned as such; ids that the client may not describe are left out.
 """
 
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-import re2
-
-from odradek.broker.cooperation import Steps
+from odradek.broker.cooperation import TURN, Steps
 from odradek.broker.parts import HasRuntime, HasTransactions
 from odradek.broker.serving.context import RequestContext
+from odradek.groups.consumer.subscriptions import compile_regex
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
@@ -21,12 +20,17 @@ class _Broker(HasRuntime, HasTransactions, Protocol): ...
 
 
 _STATES = {state.text for state in TransactionState}
+_MOST_STEPS: Final = 1 << 24
+"""The limit of a pattern's instructions times an id's bytes: a match takes 80 ms at the most, and holds the loop."""
+_STEPS_PER_TURN: Final = 1 << 20
+"""They take 5 ms at the most."""
 
 
 def handle(broker: _Broker, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
     """Return the ids, COORDINATOR_LOAD_IN_PROGRESS while a partition loads, or INVALID_REGULAR_EXPRESSION."""
     try:
-        matches = _pattern(optional(message, "transactional_id_pattern", ""))
+        text = optional(message, "transactional_id_pattern", "")
+        pattern = compile_regex(text, "TransactionalIdPattern") if text else None
         known = list(broker.transactions.transactions())
     except KafkaError as error:
         return {"error_code": error.code, "unknown_state_filters": [], "transaction_states": []}
@@ -38,14 +42,21 @@ def handle(broker: _Broker, context: RequestContext, message: Any) -> Steps[dict
             (not producer_ids or each.producer_id in producer_ids)
             and (not states or each.state.text in states)
             and (duration_ms < 0 or now_ms - each.start_ms > duration_ms)
-            and (matches is None or matches.fullmatch(each.transactional_id) is not None)
         )
 
     wanted = []
     for each in known:
-        if is_wanted(each):
-            wanted.append(each)
         yield 1
+        if is_wanted(each):
+            if pattern is not None:
+                steps = pattern.programsize * len(each.transactional_id.encode())
+                if steps > _MOST_STEPS:
+                    code = ErrorCode.invalid_regular_expression
+                    return {"error_code": code, "unknown_state_filters": [], "transaction_states": []}
+                yield steps * TURN // _STEPS_PER_TURN
+                if pattern.fullmatch(each.transactional_id) is None:
+                    continue
+            wanted.append(each)
     ids = (each.transactional_id for each in wanted)
     denied = yield from context.denied(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, ids, quietly=True)
     return {
@@ -60,15 +71,3 @@ def handle(broker: _Broker, context: RequestContext, message: Any) -> Steps[dict
             if each.transactional_id not in denied
         ],
     }
-
-
-def _pattern(text: str) -> Any:
-    """Return the compiled pattern; None for an empty one. Raises `KafkaError` INVALID_REGULAR_EXPRESSION."""
-    if not text:
-        return None
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        return re2.compile(text, options=options)
-    except re2.error as error:
-        raise KafkaError(ErrorCode.invalid_regular_expression, f"{text!r}: {error}") from None

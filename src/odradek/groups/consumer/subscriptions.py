@@ -17,15 +17,16 @@ _REGEX_BYTES: Final = 200 << 10
 def _options(re2: Any) -> Any:
     options = re2.Options()
     options.log_errors = False
+    options.never_capture = True
     options.max_mem = _REGEX_BYTES
     return options
 
 
 @lru_cache(maxsize=64)
-def compile_regex(pattern: str) -> Any:
-    """Compile an expression in RE2's syntax. Raises `KafkaError` INVALID_REGULAR_EXPRESSION if invalid or too long."""
+def compile_regex(pattern: str, field: str = "SubscribedTopicRegex") -> Any:
+    """Compile a request's `field` in RE2's syntax. Raises `KafkaError` INVALID_REGULAR_EXPRESSION if it is refused."""
     if len(pattern) > _LONGEST_REGEX:
-        text = f"SubscribedTopicRegex has {len(pattern)} characters; {_LONGEST_REGEX} are allowed"
+        text = f"{field} has {len(pattern)} characters; {_LONGEST_REGEX} are allowed"
         raise KafkaError(ErrorCode.invalid_regular_expression, text)
     import re2  # imported here: few brokers need this compiled library
 
@@ -35,7 +36,7 @@ def compile_regex(pattern: str) -> Any:
         reason = error.args[0] if error.args else error
         text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise KafkaError(
-            ErrorCode.invalid_regular_expression, f"SubscribedTopicRegex {pattern!r} is not valid for RE2: {text}"
+            ErrorCode.invalid_regular_expression, f"{field} {pattern!r} is not valid for RE2: {text}"
         ) from error
 
 

@@ -44,7 +44,10 @@ def _describe(partitions: ReplicaManager, topic: str, number: int, *, is_denied:
             "active_producers": [],
         }
     active = []
-    for producer_id, entry in tuple(producers.entries.items()):
+    for producer_id in tuple(producers.entries):  # not `items()`: pairs would set off a full garbage collection
+        entry = producers.entries.get(producer_id)
+        if entry is None:  # it expired since the turn before
+            continue
         active.append(
             {
                 "producer_id": producer_id,

@@ -97,7 +97,7 @@ async def consume_from_tree(
     await _check_tree(url, zookeeper_consumer_settings(settings))
     async with ZookeeperConsumer(url, **settings) as consumer:
         consumer.set_consumer_rebalance_listener(
-            before_starting_fetchers=lambda owned: say(_owned(consumer.consumer_id, owned), is_remark=True)
+            before_starting_fetchers=lambda owned: _say_owned(consumer.consumer_id, owned)
         )
         expression = selection.blacklist if selection.whitelist is None else selection.whitelist
         if expression is None:
@@ -128,9 +128,11 @@ async def _check_tree(url: str, keys: "ZookeeperKeys") -> None:
         await tree.close()
 
 
-def _owned(consumer_id: str, owned: "Ownership") -> str:
+def _say_owned(consumer_id: str, owned: "Ownership") -> None:
     partitions: dict[str, list[str]] = {}
     for partition, thread in owned.items():
         partitions.setdefault(thread, []).append(str(partition))
-    lines = [f"odradek: {thread} owns {', '.join(some)}" for thread, some in sorted(partitions.items())]
-    return "\n".join(lines) or f"odradek: {consumer_id} owns no partition"
+    for thread, some in sorted(partitions.items()):
+        say(f"odradek: {thread} owns {', '.join(some)}", is_remark=True)
+    if not partitions:
+        say(f"odradek: {consumer_id} owns no partition", is_remark=True)

@@ -373,7 +373,7 @@ FOUND_BY: Final[Mapping[Plant, SeedPlan]] = {
     a_pending_removal_from_the_isr_counts_already: records(0),
     a_fetch_acknowledges_all_that_the_leader_has: records(0),
     min_insync_replicas_is_ignored: records(0),
-    a_new_leader_takes_its_log_for_committed: records(14),
+    a_new_leader_takes_its_log_for_committed: records(38),
     followers_join_the_isr_before_they_have_caught_up: records(0),
     followers_show_more_than_is_committed: records(0),
     gaps_of_sequences_are_accepted: records(0, "sequences"),

@@ -28,14 +28,13 @@ def coordinator_text(group: GroupDescription) -> str | None:
     return None if broker is None else f"{broker.address} ({broker.broker_id})"
 
 
-def headline(group: GroupWaits) -> str:
+def headlines(group: GroupWaits) -> list[str]:
     """Return one or two lines about the group as a whole."""
     epoch = "-" if group.epoch is None else group.epoch
     if group.group_type == "classic":
         text = f"group {group.group_id}  state {group.group_state}  generation {epoch}  members {len(group.members)}"
-        return "\n".join(
-            [text, f"the group {WAITING_STATES[group.group_state]}"] if group.group_state in WAITING_STATES else [text]
-        )
+        waiting = WAITING_STATES.get(group.group_state)
+        return [text] if waiting is None else [text, f"the group {waiting}"]
     behind = sum(member.epoch != group.assignment_epoch for member in group.members)
     revoking = sum(bool(member.revokes) for member in group.members)
     waiting_members = sum(bool(member.waits_for) for member in group.members)
@@ -44,7 +43,7 @@ def headline(group: GroupWaits) -> str:
         f"members {len(group.members)}: {behind} behind, {revoking} to revoke, {waiting_members} waiting"
     )
     is_due = group.epoch is not None and group.assignment_epoch is not None and group.epoch > group.assignment_epoch
-    return f"{text}\nthe targets of epoch {epoch} are not computed yet" if is_due else text
+    return [text, f"the targets of epoch {epoch} are not computed yet"] if is_due else [text]
 
 
 def rows(group: GroupWaits, member: MemberWaits, now_ms: int) -> Iterator[tuple[object, ...]]:

@@ -10,7 +10,7 @@ import pytest
 from odradek.clients import Admin
 from odradek.clients.admin.group_waits import GroupWaits, MemberWaits
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.presentation.group_texts import headline, rows
+from odradek.presentation.group_texts import headlines, rows
 from odradek.protocol.api import ApiKey
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Member, World, settled
@@ -137,9 +137,9 @@ async def test_the_lines_of_a_group_name_the_holder_and_the_seconds(admin: Admin
     assert [row[:6] for row in waits] == [("second", 2, 0, "waits for", f"t({moved})", "first")]
     await first.beat([0, 1, 2, 3])
     group = await admin.group_waits("g")
-    assert headline(group) == (
+    assert headlines(group) == [
         "group g  state Reconciling  epoch 2  target epoch 2  members 2: 1 behind, 1 to revoke, 1 waiting"
-    )
+    ]
     since_ms = group.members[1].waits_for[0].since_ms
     assert since_ms is not None
     (row,) = rows(group, group.members[1], since_ms + 12_000)
@@ -154,7 +154,7 @@ def test_a_member_that_only_has_to_send_a_heartbeat_is_shown_as_such() -> None:
         group_id="g", group_type="consumer", group_state="Assigning", epoch=5, assignment_epoch=4, members=(member,)
     )
     assert list(rows(group, member, 0)) == [("m", 3, 1, "next heartbeat", None, None, None, None)]
-    assert headline(group).endswith("the targets of epoch 5 are not computed yet")
+    assert headlines(group)[1:] == ["the targets of epoch 5 are not computed yet"]
 
 
 @played_by(play)
@@ -165,7 +165,7 @@ async def test_a_classic_group_shows_its_generation_and_its_members(admin: Admin
     assert (group.group_type, group.epoch, group.assignment_epoch) == ("classic", 1, None)
     (only,) = group.members
     assert (len(only.assigned), only.revokes, only.waits_for) == (4, (), ())
-    assert headline(group) == "group g  state Stable  generation 1  members 1"
+    assert headlines(group) == ["group g  state Stable  generation 1  members 1"]
     await member.stop()
     with pytest.raises(KafkaError) as missing:
         await admin.group_waits("nobody")

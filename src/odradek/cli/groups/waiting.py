@@ -10,7 +10,7 @@ from odradek.cli.common import cluster_options, print_json, print_table, say, ta
 from odradek.cli.groups.options import group_option
 from odradek.clients import Admin
 from odradek.clients.admin.group_waits import GroupWaits
-from odradek.presentation.group_texts import headline, rows
+from odradek.presentation.group_texts import headlines, rows
 from odradek.runtime import system_runtime
 
 _COLUMNS: Final = ("CONSUMER-ID", "EPOCH", "#PARTITIONS", "STEP", "PARTITIONS", "HELD-BY", "SINCE", "TIMES-OUT")
@@ -52,6 +52,7 @@ def _show(group: GroupWaits, *, as_json: bool, now_ms: int) -> None:
         return
     if group.unreadable:
         say(f"odradek: times, and what members were told to revoke, are unknown: {group.unreadable}", is_remark=True)
-    say(headline(group))
+    for line in headlines(group):
+        say(line)
     if group.members:
         print_table(_COLUMNS, [row for member in group.members for row in rows(group, member, now_ms)])

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from counter_machine import Add, Await, ControlledPartition, Counters, Get, MemoryLog, Request, TotalCodec
 
-from odradek.broker.coordinators.coordinator_context import CoordinatorContext, CoordinatorState
+from odradek.broker.coordinators.coordinator_context import CoordinatorContext, CoordinatorState, SharedTurn
 from odradek.coordination import Producer
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
@@ -28,6 +28,7 @@ class Scene:
         self.simulation = simulation
         self.partition = ControlledPartition()
         self.image = ClusterImage()
+        self.turn = SharedTurn()
         self.context = self.new_context()
 
     def new_context(self, on_event: Callable[[object], None] = lambda _: None) -> Context:
@@ -38,6 +39,7 @@ class Scene:
             clock=self.simulation.clock,
             commit_timeout_ms=COMMIT_TIMEOUT_MS,
             image=lambda: self.image,
+            image_turn=self.turn,
             refusal_log=RateLimitedLog(logging.getLogger("odradek.coordinators")),
             on_event=on_event,
         )
@@ -213,7 +215,8 @@ async def test_lost_records_without_a_reply_make_the_shard_load_again_too(at: Sc
 @pytest.mark.parametrize("end", ["", "lost", "newer image"])
 def test_the_results_of_an_image_are_taken_in_turns(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are handled between them; a load begins them anew; a newer image waits."""
-    monkeypatch.setattr("odradek.broker.coordinators.coordinator_context.TURN_S", 0)
+    spend = SharedTurn.spend
+    monkeypatch.setattr(SharedTurn, "spend", lambda turn, _: spend(turn, 1))
 
     async def scene(at: Scene) -> None:
         await at.start()
@@ -224,6 +227,9 @@ def test_the_results_of_an_image_are_taken_in_turns(end: str, monkeypatch: pytes
         at.image = some
         at.context.on_image(topics, some)
         assert len(at.machine.totals) == 3
+        at.context.on_image(topics, some)
+        assert len(at.machine.totals) == 3, "the turn is over, for other coordinators too"
+        await asyncio.sleep(0)
         added = at.context.submit("d", Add(1))
         assert at.machine.totals["d"] == 2
         if end == "lost":

@@ -65,6 +65,22 @@ class CoordinatorState(Enum):
     CLOSED = auto()
 
 
+class SharedTurn:
+    """The time that all coordinators have spent on new images in this turn of the event loop."""
+
+    def __init__(self) -> None:
+        self.spent_s = 0.0
+
+    def spend(self, seconds: float) -> None:
+        """Add to the time, which is 0 again in the loop's next turn."""
+        if seconds > 0 and not self.spent_s:
+            asyncio.get_running_loop().call_soon(self._end)
+        self.spent_s += seconds
+
+    def _end(self) -> None:
+        self.spent_s = 0.0
+
+
 class CoordinatorContext(Generic[RequestT, RecordT]):
     """One coordinator. `commit_timeout_ms` limits how long replies and loads wait for commits."""
 
@@ -78,6 +94,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         commit_timeout_ms: int,
         image: Callable[[], ClusterImage],
         refusal_log: RateLimitedLog,
+        image_turn: SharedTurn,
         on_event: Callable[[object], None] = lambda _: None,
     ) -> None:
         self.partition = partition
@@ -89,6 +106,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         self._commit_timeout_ms = commit_timeout_ms
         self._image = image
         self._refusal_log = refusal_log
+        self._shared_turn = image_turn
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
         self._loading: asyncio.Task[None] | None = None
@@ -272,18 +290,19 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         self._run(self._image_turn())
 
     def _image_turn(self) -> Iterator[CoordinatorResult[RecordT]]:
-        """Yield the results of the images that wait, for at most `TURN_S`; the next timer continues."""
-        until_s = self._clock.monotonic() + TURN_S
-        while self._image_before is not None:
+        """Yield the results of the images that wait, while a turn has time for them; the next timer continues."""
+        while self._image_before is not None and self._shared_turn.spent_s < TURN_S:
+            began_s = self._clock.monotonic()
             if self._image_results is None:
                 self._new_image = self._image()
                 self._image_results = self.machine.on_image(self._image_before, self._new_image, self.now)
-            for result in self._image_results:
+            result = next(self._image_results, None)
+            if result is None:
+                self._image_results = None
+                self._image_before = None if self._new_image is self._image() else self._new_image
+            else:
                 yield result
-                if self._clock.monotonic() >= until_s:
-                    return
-            self._image_results = None
-            self._image_before = None if self._new_image is self._image() else self._new_image
+            self._shared_turn.spend(self._clock.monotonic() - began_s)
 
     def marker_appended(self, producer_id: int, end_offset: int, *, committed: bool) -> None:
         """Apply an appended transaction marker that ends at `end_offset`. A load in progress reads it from the log."""
@@ -445,7 +464,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         """Set the timer to the next deadline, or `_PAUSED_CHECK_S` from now while the machine's clock stands still."""
         if self.state is not CoordinatorState.ACTIVE:
             return
-        is_at_once = self._paused_at_ms is not None or self._image_results is not None
+        is_at_once = self._paused_at_ms is not None or self._image_before is not None
         deadline_ms = _AT_ONCE_MS if is_at_once else self.machine.next_deadline_ms
         if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
             return

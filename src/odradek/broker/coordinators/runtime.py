@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from odradek.broker.coordinators.coordinator_context import CoordinatorContext, CoordinatorState
+from odradek.broker.coordinators.coordinator_context import CoordinatorContext, CoordinatorState, SharedTurn
 from odradek.broker.replication.partition import Partition
 from odradek.coordination import Machine, RecordCodec, partition_for
 from odradek.metadata.image import ClusterImage
@@ -52,6 +52,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
         self._image = ClusterImage()
         self._has_stopped = False
         self._refusal_log = RateLimitedLog(logging.getLogger("odradek.coordinators"))
+        self._image_turn = SharedTurn()
 
     def start(self, partitions: LeaderPartitions, image: ClusterImage) -> None:
         """Load a context for every partition of the topic that this broker leads now or later."""
@@ -87,6 +88,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
                 commit_timeout_ms=self._commit_timeout_ms,
                 image=lambda: self._image,
                 refusal_log=self._refusal_log,
+                image_turn=self._image_turn,
                 on_event=self._kind.on_event,
             )
             context.start()

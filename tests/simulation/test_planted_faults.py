@@ -381,7 +381,7 @@ FOUND_BY: Final[Mapping[Plant, SeedPlan]] = {
     followers_do_not_know_producers: records(0),
     a_restart_loses_the_state_of_producers: records(4),
     divergence_is_not_detected: records(0),
-    followers_truncate_to_the_high_watermark: records(5),
+    followers_truncate_to_the_high_watermark: records(20),
     an_election_keeps_the_leader_epoch: records(0),
     every_broker_claims_the_controller_in_one_epoch: SeedPlan(
         seed=1, workloads=("records",), faults=("depose", "expire", "kill"), count=8

@@ -30,10 +30,11 @@ def _looked_at(items: list[list[int]]) -> int:
 
 @pytest.fixture
 def now() -> Iterator[list[float]]:
-    time, callbacks = [0.0], tuple(gc.callbacks)
+    time, callbacks, threshold = [0.0], tuple(gc.callbacks), gc.get_threshold()
     FrozenSurvivors(lambda: time[0], fewest_objects=0).start()
     yield time
     gc.callbacks[:] = callbacks
+    gc.set_threshold(*threshold)
     gc.unfreeze()
     gc.collect()
     gc.freeze()

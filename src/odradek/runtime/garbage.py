@@ -13,6 +13,8 @@ from typing import Any, Final
 _THAW_S: Final = 3600.0
 """After this time, and when the frozen objects have doubled, a full collection goes over them, too: some have become
 garbage, for example closed connections."""
+_YOUNG_OBJECTS: Final = 5_000
+"""How many new objects begin a collection; Python's 700 would call `_collecting` too often."""
 _FEWEST_OBJECTS: Final = 1_000_000
 """Limit of the frozen objects until then, if there are few: about 100 MB."""
 
@@ -32,6 +34,7 @@ class FrozenSurvivors:
 
     def start(self) -> None:
         """Freeze all objects now, and survivors from now on."""
+        gc.set_threshold(_YOUNG_OBJECTS)
         gc.freeze()
         self._begin(gc.get_freeze_count())
         gc.callbacks.append(self._collecting)

@@ -24,7 +24,7 @@ from odradek.protocol.messages.produce import ProduceTopic, encode_produce_reque
 from odradek.protocol.primitives import Meter
 from odradek.testing.simulation import loop as virtual_loop
 from odradek.testing.simulation.simulation import InlineWorker
-from odradek.testing.wire_client import PRODUCE_VERSION, create_topic_message, produce_body
+from odradek.testing.wire_client import PRODUCE_VERSION, WireClient, create_topic_message, produce_body
 from odradek.testing.world import BATCH_MS, World
 from odradek.transactions import TransactionState
 from odradek.wire import NO_REPLY, Buffers
@@ -104,6 +104,14 @@ async def _wide_turns(world: World, api: ApiKey, monkeypatch: pytest.MonkeyPatch
     return slow
 
 
+def _send_to_partitions(client: WireClient, count: int) -> None:
+    """Send one Produce request with a batch for each of the first partitions."""
+    batches: list[tuple[int, bytearray | None]] = [(number, World.batch(b"a")) for number in range(count)]
+    topics = [ProduceTopic(TOPIC, None, batches)]
+    body = b"".join(encode_produce_request(PRODUCE_VERSION, topics, acks=-1, timeout_ms=1))
+    client.send(ApiKey.PRODUCE, body, PRODUCE_VERSION)
+
+
 @pytest.mark.parametrize("api", WIDE)
 @in_world(CONFIG)
 async def test_the_widest_requests_are_served_in_turns(
@@ -145,11 +153,7 @@ async def test_a_batch_of_very_many_records_is_checked_beside_the_event_loop(
 async def test_a_produce_request_to_very_many_partitions_is_answered_in_order(world: World) -> None:
     client = await world.client()
     await client.create_topic(TOPIC)
-    batches: list[tuple[int, bytearray | None]] = [(number, world.batch(b"a")) for number in range(ENTRIES)]
-    body = b"".join(
-        encode_produce_request(PRODUCE_VERSION, [ProduceTopic(TOPIC, None, batches)], acks=-1, timeout_ms=1)
-    )
-    client.send(ApiKey.PRODUCE, body, PRODUCE_VERSION)
+    _send_to_partitions(client, ENTRIES)
     client.send(ApiKey.PRODUCE, produce_body(TOPIC, world.batch(b"b")), PRODUCE_VERSION)
     (wide,), (after,) = [(await client.produce_response()).topics for _ in range(2)]
     assert [each.partition for each in wide.partitions] == list(range(ENTRIES))
@@ -173,11 +177,7 @@ async def test_batches_whose_checks_take_long_are_appended_in_turns(
 
     calls = Calls(monkeypatch)
     monkeypatch.setattr(MessageRules, "admit", slow)
-    batches: list[tuple[int, bytearray | None]] = [(number, world.batch(b"a")) for number in range(9)]
-    body = b"".join(
-        encode_produce_request(PRODUCE_VERSION, [ProduceTopic(TOPIC, None, batches)], acks=-1, timeout_ms=1)
-    )
-    writer.send(ApiKey.PRODUCE, body, PRODUCE_VERSION)
+    _send_to_partitions(writer, 9)
     response = await writer.produce_response()
     assert [each.base_offset for each in response.topics[0].partitions] == [0] * 9
     assert len(set(times)) == 9, "each takes a turn of its own"

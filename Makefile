@@ -16,7 +16,7 @@ help:
 	@echo "make demo      three brokers, a year of real flights, three pipelines on Spark, a broker killed, results"
 	@echo "make test      whether it works here: tests that need Python alone, three at a time (ARGS='-k words')"
 	@echo "make test-all  every test: also long ones, Spark, Kafka, ZooKeeper, kcat and the fuzzers, where they are installed"
-	@echo "make test-alone  tests that share a fixture, each alone and each first of its module (ARGS=tests/cli)"
+	@echo "make test-alone  tests that share a fixture, each alone and any two in both orders (ARGS=tests/cli)"
 	@echo "make check     format, lint, types, floors, tidiness: under a minute"
 	@echo "make fuzz      one of the fuzzers for longer (TARGET=columns RUNS=1000000)"
 	@echo "make sim       200 clusters with faults in virtual time (SEEDS=1000..9999)"

@@ -1,8 +1,8 @@
-"""A plugin (`make test-alone`): tests that share a fixture, each alone and each as the first one of its module.
+"""A plugin (`make test-alone`): tests that share a fixture, each alone, and any two of a module in both orders.
 
 A fixture of a module or of the session passes between tests what one of them has left in it: a test may pass only
-after another, or fail only after one that usually comes later. Each test is run with new fixtures, then the module's
-tests are run in rotation, with new fixtures for each, until every test was the first.
+after another, or fail only after one that usually comes later. Each test is run with new fixtures, then all of the
+module are run in order and backwards, with new fixtures for each run.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def _orders(items: list[pytest.Item]) -> Iterator[list[pytest.Item]]:
         tests = list(found)
         yield from ([each] for each in tests)
         if len(tests) > 1:
-            yield from (tests[first:] + tests[:first] for first in range(len(tests)))
+            yield from (tests, tests[::-1])
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -67,14 +67,14 @@ sim: .venv/installed
 soak: .venv/installed
 	PYTHONPATH=tests/interop $(BIN)/python tests/soak/soak.py $(ARGS)
 
-# Each stamp has a lock, all packages of a run; .venv/installed has those of all. The locks are complete: pip resolves nothing.
+# Each stamp has its locks, all packages of a run. The locks are complete: pip resolves nothing.
 .venv/demo: requirements-demo.lock
 .venv/test: requirements-test.lock
-.venv/installed: requirements.lock
+.venv/installed: requirements-demo.lock requirements-test.lock requirements-tools.lock
 
 # The packages first, then the project itself: its build backend is one of them.
 .venv/demo .venv/test .venv/installed: .venv/bin/pip pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(filter %.lock,$^)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes $(addprefix -r ,$(filter %.lock,$^))
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -1,7 +1,8 @@
-"""The lock, the nav of the site and the versions of Python say the same as the project."""
+"""The locks, the nav of the site and the versions of Python say the same as the project."""
 
 import re
 import tomllib
+from itertools import combinations
 from pathlib import Path
 from typing import Final
 
@@ -14,10 +15,7 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-LOCKS: Final = {
-    path.name: path.read_text() for path in (ROOT / "requirements.lock", *sorted(ROOT.glob("requirements-*.lock")))
-}
-"""That of all packages, then those of what `make test` and `make demo` install."""
+LOCKS: Final = {path.name: path.read_text() for path in sorted(ROOT.glob("requirements*.lock"))}
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -41,7 +39,9 @@ def _wanted(lock: str) -> set[str]:
     command = _command(lock)
     extras, groups = PROJECT["project"]["optional-dependencies"], PROJECT["dependency-groups"]
     named = set(extras) if "--all-extras" in command else set(re.findall(r"--extra (\S+)", command))
-    found = [*PROJECT["project"]["dependencies"], *(each for extra in named for each in extras[extra])]
+    found = [each for extra in named for each in extras[extra]]
+    if "pyproject.toml" in command:
+        found += PROJECT["project"]["dependencies"]
     waiting = re.findall(r"--group (\S+)", command)
     while waiting:
         for each in groups[waiting.pop()]:
@@ -67,16 +67,16 @@ def test_a_lock_has_every_package_that_the_project_names_for_it(name: str):
 
 
 def test_a_package_has_one_version_in_all_locks():
-    everything = set(_blocks(LOCKS["requirements.lock"]))
-    assert len(LOCKS) == 3
-    assert not [block for lock in LOCKS.values() for block in _blocks(lock) if block not in everything]
+    versions = {lock: dict(block.split("==", 1) for block in _blocks(text)) for lock, text in LOCKS.items()}
+    assert sorted(versions) == ["requirements-demo.lock", "requirements-test.lock", "requirements-tools.lock"]
+    pairs = combinations(versions.values(), 2)
+    assert not [name for one, other in pairs for name in one.keys() & other.keys() if one[name] != other[name]]
 
 
 def test_the_tests_and_the_demo_install_no_tool_of_other_commands():
-    groups = PROJECT["dependency-groups"]
-    tools = {_normal(re.split(r"[\[<>=!~; ]", each)[0]) for each in groups["dev"] if isinstance(each, str)}
+    tools = _wanted("requirements-tools.lock")
     assert {"basedpyright", "mkdocs-material", "playwright"} <= tools
-    assert not [name for name, lock in LOCKS.items() if name != "requirements.lock" and _names(lock) & tools]
+    assert not [name for name, lock in LOCKS.items() if name != "requirements-tools.lock" and _names(lock) & tools]
 
 
 def test_every_page_of_the_docs_has_a_line_in_the_nav_of_the_site():

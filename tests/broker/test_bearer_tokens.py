@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from odradek.controller import NewTopic
+from odradek.metadata.new_topic import NewTopic
 from odradek.model import AuthenticationError, ConfigurationError, ErrorCode, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.testing.world import World

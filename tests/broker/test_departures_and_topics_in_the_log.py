@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from odradek.controller import NewTopic
+from odradek.metadata.new_topic import NewTopic
 from odradek.testing import World
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from odradek.broker.handlers import produce
 from odradek.broker.transactions import partition_verification
-from odradek.coordination import Producer, partition_for
+from odradek.coordination import Producer
 from odradek.groups.messages import FetchOffsetsRequest
 from odradek.model import ErrorCode, TopicPartition
+from odradek.model.java_hash import coordinator_partition
 from odradek.model.names import TRANSACTIONS_TOPIC
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.produce import decode_produce_request
@@ -276,7 +277,7 @@ async def test_the_coordinators_error_is_one_that_producers_know(
 def test_a_coordinator_that_cannot_be_reached_is_a_retriable_error(seed: int) -> None:
     async def scene(world: World) -> None:
         client = await started(world)
-        number = partition_for(ID, len(world.broker.image.topics[TRANSACTIONS_TOPIC].partitions))
+        number = coordinator_partition(ID, len(world.broker.image.topics[TRANSACTIONS_TOPIC].partitions))
         coordinator = world.broker.image.topics[TRANSACTIONS_TOPIC].partitions[number].leader
         other = next(
             key for key, each in world.broker.image.topics["t"].partitions.items() if each.leader != coordinator

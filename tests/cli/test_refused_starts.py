@@ -18,7 +18,7 @@ from odradek.cli.page_listener import PageListener
 from odradek.clients import ZookeeperConsumer
 from odradek.config import load
 from odradek.config.zookeeper import ZookeeperKeys
-from odradek.controller import NewTopic
+from odradek.metadata.new_topic import NewTopic
 from odradek.model import OdradekError, StorageError, parse_host_port
 from odradek.runtime import system_runtime
 from odradek.stores import open_store

@@ -10,9 +10,12 @@ from controller_deaths import MortalStore
 
 from odradek.broker.controlling import partition_jobs
 from odradek.config import BrokerConfig
-from odradek.controller import AlterPartitionItem, ElectionType, NewTopic, StateChange, alter_partition
+from odradek.controller import ElectionType, alter_partition
 from odradek.metadata.image import ClusterImage, PartitionImage
+from odradek.metadata.isr_request import AlterPartitionItem
+from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.reading import BrokenNodes, read_topics
+from odradek.metadata.state_change import StateChange
 from odradek.metadata.store import NoNode
 from odradek.model import KafkaError, TopicPartition
 from odradek.testing import Simulation

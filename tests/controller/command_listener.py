@@ -14,6 +14,7 @@ from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.client_quotas import ClientQuotas
 from odradek.broker.serving.context import Session
 from odradek.broker.serving.dispatch import Dispatcher
+from odradek.broker.serving.throttle_times import with_throttle_time
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.metadata.image import ClusterImage
 from odradek.metrics.counters import BrokerCounters
@@ -55,7 +56,7 @@ class CommandListener:
             MetadataCache(config),
             BrokerCounters(),
             self._admission,
-            ClientQuotas(config, runtime.clock),
+            ClientQuotas(config, runtime.clock, with_throttle_time),
             runtime.worker,
             RequestProofs(ClusterImage, ""),
             is_own_command=lambda body: self._broker.metadata_loop.command_handler.is_addressed_here(body),

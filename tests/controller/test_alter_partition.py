@@ -6,14 +6,8 @@ import pytest
 from msgspec.structs import replace
 from partition_world import CONTROLLER_EPOCH, TOPIC_ID, image, partition, topic, with_isr, written
 
-from odradek.controller import (
-    AlterPartitionItem,
-    advance,
-    alter_partition,
-    check_broker_epoch,
-    plan_reassignments,
-    topic_name,
-)
+from odradek.controller import advance, alter_partition, check_broker_epoch, plan_reassignments, topic_name
+from odradek.metadata.isr_request import AlterPartitionItem
 from odradek.metadata.nodes import RECOVERED, RECOVERING
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 

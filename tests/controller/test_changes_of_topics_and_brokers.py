@@ -9,8 +9,9 @@ import pytest
 
 from odradek.broker.config_changes import ConfigChange, write_changes
 from odradek.config import BrokerConfig
-from odradek.controller import NewPartitions, NewTopic
+from odradek.controller import NewPartitions
 from odradek.metadata import paths
+from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.nodes import ConfigNode
 from odradek.model import ErrorCode, KafkaError
 from odradek.stores import MemoryStore

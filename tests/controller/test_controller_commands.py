@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from odradek.broker.cluster.metadata.controller_commands import EPOCH_DURING_DELETE
-from odradek.controller import AlterPartitionItem, NewPartitions, NewTopic, StopReplicas
+from odradek.controller import NewPartitions, StopReplicas
+from odradek.metadata.isr_request import AlterPartitionItem
+from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey
 from odradek.protocol.messages.message_codec import decode_request, encode_request

@@ -10,7 +10,8 @@ from control_plane import ControlPlane
 from controller_deaths import LIVED, MortalStore, dies_of, lives
 
 from odradek.broker.controlling import controller_epoch as active_controller
-from odradek.controller import NewPartitions, NewTopic
+from odradek.controller import NewPartitions
+from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.reading import read_subtree
 from odradek.testing import Simulation
 

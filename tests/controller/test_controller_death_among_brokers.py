@@ -12,7 +12,7 @@ from control_plane import ControlPlane
 from controller_deaths import LIVED, dies_of, lives
 
 from odradek.broker.controlling import controller_epoch as active_controller
-from odradek.controller import NewTopic
+from odradek.metadata.new_topic import NewTopic
 from odradek.testing import Simulation
 
 TOPIC = NewTopic(name="t", assignment={number: ((number + 1) % 3, (number + 2) % 3) for number in range(3)})

@@ -10,8 +10,8 @@ from command_listener import ListeningMetadataLoop
 from msgspec.structs import replace
 
 from odradek.config import BrokerConfig, ListenerAddress
-from odradek.controller import NewTopic
 from odradek.metadata.image import ClusterImage
+from odradek.metadata.new_topic import NewTopic
 from odradek.runtime import system_runtime
 from odradek.stores import SqliteStore
 from odradek.testing.simulation.clock import VirtualClock

@@ -5,8 +5,8 @@ from typing import Any
 from uuid import UUID
 
 from odradek.config import BrokerConfig
-from odradek.controller import NewTopic
 from odradek.metadata import paths
+from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.nodes import DeleteTopicsNode, TopicNode
 from odradek.model import TopicPartition
 from tests.scenes import played

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from odradek.controller import NewTopic
+from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.store import Node
 from odradek.stores import MemoryStore
 from tests.scenes import played

@@ -6,7 +6,6 @@ from partition_world import CONTROLLER_EPOCH, image, partition, topic, written
 
 from odradek.controller import (
     ElectionType,
-    StateChange,
     balance_preferred_leaders,
     elect_on_demand,
     plan_preferred_elections,
@@ -14,6 +13,7 @@ from odradek.controller import (
 )
 from odradek.metadata import paths
 from odradek.metadata.nodes import NO_LEADER, PreferredReplicaElectionNode
+from odradek.metadata.state_change import StateChange
 from odradek.metadata.store import Delete
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from odradek.broker.cluster.registration.broker_session import prepare_tree
-from odradek.controller import NewTopic
 from odradek.metadata import paths
+from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.nodes import TopicNode
 from odradek.metadata.store import SessionExpired
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, UnavailableError

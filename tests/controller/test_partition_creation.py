@@ -6,7 +6,8 @@ from uuid import UUID
 import pytest
 
 from odradek.config import ListenerAddress
-from odradek.controller import MAX_PARTITIONS, ClusterLoad, NewPartitions, plan_partitions
+from odradek.controller import MAX_PARTITIONS, NewPartitions, plan_partitions
+from odradek.metadata.cluster_load import ClusterLoad
 from odradek.metadata.image import BrokerImage, PartitionImage, TopicImage
 from odradek.model import ErrorCode, KafkaError
 

@@ -5,7 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.controller import ClusterLoad, place
+from odradek.controller import place
+from odradek.metadata.cluster_load import ClusterLoad
 
 
 def load_of(*assignments) -> ClusterLoad:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from partition_world import CONTROLLER_EPOCH, image, partition, topic, with_live, written
 
-from odradek.controller import AlterPartitionItem, advance, alter_partition, plan_reassignments, reassignments
+from odradek.controller import advance, alter_partition, plan_reassignments, reassignments
+from odradek.metadata.isr_request import AlterPartitionItem
 from odradek.model import KafkaError, TopicPartition
 
 KEY = TopicPartition("t", 0)

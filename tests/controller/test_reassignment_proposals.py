@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.controller import generate_assignment, place, plan_drain
-from odradek.controller.placement import ClusterLoad
+from odradek.metadata.cluster_load import ClusterLoad
 from odradek.model import TopicPartition
 
 

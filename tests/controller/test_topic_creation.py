@@ -6,8 +6,10 @@ from uuid import UUID
 import pytest
 
 from odradek.config import BrokerConfig, ListenerAddress
-from odradek.controller import MAX_PARTITIONS, ClusterLoad, ExistingTopicNames, NewTopic, plan_topic
+from odradek.controller import MAX_PARTITIONS, ExistingTopicNames, plan_topic
+from odradek.metadata.cluster_load import ClusterLoad
 from odradek.metadata.image import BrokerImage
+from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.store import Create, SetData
 from odradek.model import ErrorCode, KafkaError
 

@@ -4,9 +4,10 @@ from uuid import UUID
 
 import pytest
 
-from odradek.controller import PRODUCER_ID_BLOCK_SIZE, deletion_operations, next_producer_id_block
+from odradek.controller import deletion_operations
 from odradek.metadata import paths
 from odradek.metadata.nodes import ProducerIdBlockNode
+from odradek.metadata.producer_ids import PRODUCER_ID_BLOCK_SIZE, next_producer_id_block
 from odradek.metadata.store import Create, Delete
 from odradek.model import KafkaError
 

@@ -10,16 +10,17 @@ from counter_machine import Add, Await, ControlledPartition, Counters, Get, Tota
 from test_coordinator_context import COMMIT_TIMEOUT_MS, code_of
 
 from odradek.broker.coordinators.coordinator_context import CoordinatorState
-from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, partition_for
+from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime
 from odradek.broker.replication.partition import Partition
 from odradek.coordination import Producer
 from odradek.metadata.image import ClusterImage, PartitionImage, TopicImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model.java_hash import coordinator_partition
 from odradek.testing import Simulation
 from tests.scenes import played_by
 
 TOPIC = "__toys"
-KEYS = {partition_for(key, 2): key for key in "abcd"}
+KEYS = {coordinator_partition(key, 2): key for key in "abcd"}
 """A key of each partition."""
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from odradek.broker.replication.partition import ACKS_ALL
-from odradek.controller import NewTopic
-from odradek.coordination import partition_for
 from odradek.groups.messages import JoinRequest
+from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode
+from odradek.model.java_hash import coordinator_partition
 from odradek.model.names import OFFSETS_TOPIC
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.record_batch import iterate_batches
@@ -93,7 +93,7 @@ async def stable_member(client: Any, **more: Any) -> Any:
 
 
 def group_partition(world: Any, broker: int = 0) -> int:
-    return partition_for(GROUP, len(world.running[broker].image.topics[OFFSETS_TOPIC].partitions))
+    return coordinator_partition(GROUP, len(world.running[broker].image.topics[OFFSETS_TOPIC].partitions))
 
 
 async def append(world: Any, *records: tuple[bytes | None, bytes | None]) -> None:

@@ -10,10 +10,11 @@ from machine_log import classic_groups
 
 from odradek.broker.coordinators import coordinator_context
 from odradek.broker.coordinators.coordinator_loader import LedPartition, LoadSummary
-from odradek.coordination import NO_PRODUCER, partition_for
+from odradek.coordination import NO_PRODUCER
 from odradek.groups import GroupCoordinatorMachine, GroupRecordCodec, GroupSettings, OffsetSettings
 from odradek.groups.messages import CommitRequest, FetchOffsetsRequest
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model.java_hash import coordinator_partition
 from odradek.model.names import OFFSETS_TOPIC
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.record_batch import iterate_batches
@@ -59,7 +60,7 @@ def heartbeat_message(joined: Any) -> dict[str, Any]:
 
 def recorded(world: Any) -> list[GroupMetadataValue | None]:
     """Every record of the group `g`, as it is in the log."""
-    log = world.broker.partitions.leader_or_none(OFFSETS_TOPIC, partition_for("g", 2)).log
+    log = world.broker.partitions.leader_or_none(OFFSETS_TOPIC, coordinator_partition("g", 2)).log
     data = log.read(log.log_start_offset, 1 << 20)
     values: list[GroupMetadataValue | None] = []
     for position, header in iterate_batches(data):
@@ -279,12 +280,12 @@ async def test_a_commit_that_times_out_is_valid_once_it_is_acknowledged(
 def test_a_groups_partition_is_that_of_javas_string_hash(group_id: str, java_hash: int) -> None:
     """M6. The last one's hash has no absolute value among Java's integers; Kafka takes 0."""
     expected = 0 if java_hash == -(2**31) else abs(java_hash)
-    assert [partition_for(group_id, count) for count in (1, 16, 50)] == [0, expected % 16, expected % 50]
+    assert [coordinator_partition(group_id, count) for count in (1, 16, 50)] == [0, expected % 16, expected % 50]
 
 
 def test_a_groups_name_is_hashed_as_utf_16() -> None:
     """M6. A character beyond the first plane is two of Java's: 31 * 0xD83D + 0xDE00."""
-    assert partition_for("\U0001f600", 2**30) == 31 * 0xD83D + 0xDE00
+    assert coordinator_partition("\U0001f600", 2**30) == 31 * 0xD83D + 0xDE00
 
 
 def offset_record(group: str, offset: int | None, partition: int = 0) -> tuple[bytes, bytes | None]:

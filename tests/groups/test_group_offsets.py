@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from odradek.controller import NewTopic
-from odradek.coordination import Producer, partition_for
+from odradek.coordination import Producer
 from odradek.groups.messages import CommitRequest, FetchOffsetsRequest
+from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, TopicPartition
+from odradek.model.java_hash import coordinator_partition
 from odradek.model.names import OFFSETS_TOPIC
 from odradek.protocol.api import ApiKey
 from odradek.protocol.internal_records.group_records import OffsetCommitValue
@@ -185,7 +186,7 @@ async def test_a_marker_makes_the_offsets_of_its_transaction_valid_or_drops_them
             client, groups = await world.client("later"), world.broker.groups
             await world.pass_time(1)
             assert (await groups.submit("g", FetchOffsetsRequest(require_stable=True))).unstable == {key}
-        number = partition_for("g", len(world.broker.image.topics[OFFSETS_TOPIC].partitions))
+        number = coordinator_partition("g", len(world.broker.image.topics[OFFSETS_TOPIC].partitions))
         marker = {
             "producer_id": 7,
             "producer_epoch": epoch,

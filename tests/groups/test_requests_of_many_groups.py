@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from odradek.coordination import partition_for
 from odradek.groups.messages import CommitRequest
 from odradek.model import ErrorCode, TopicPartition
+from odradek.model.java_hash import coordinator_partition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.internal_records.group_records import OffsetCommitValue
 
 Play = Callable[..., None]
-GROUPS = tuple({partition_for(name, 2): name for name in ("a", "b", "c", "d")}.values())
+GROUPS = tuple({coordinator_partition(name, 2): name for name in ("a", "b", "c", "d")}.values())
 """One group of each partition."""
 
 

@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 
 from odradek.broker.lifecycle import Broker
 from odradek.config import BrokerConfig
-from odradek.controller import NewTopic as PlannedTopic
+from odradek.metadata.new_topic import NewTopic as PlannedTopic
 from odradek.metadata.nodes import (
     ConsumerNode,
     DeleteTopicsNode,

@@ -12,7 +12,7 @@ from odradek.broker.lifecycle import Broker
 from odradek.broker.replication.follower import PartitionFetchState
 from odradek.broker.replication.partition import Partition
 from odradek.clients import Admin
-from odradek.controller import NewTopic
+from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.nodes import RECOVERED, RECOVERING
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey

@@ -10,8 +10,8 @@ from odradek.broker.cluster.requests.controller_requests import ControllerReques
 from odradek.broker.lifecycle import Broker
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.config import BrokerConfig, ListenerAddress
-from odradek.controller import NewTopic
 from odradek.metadata.image import BrokerImage, ClusterImage
+from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.testing import Simulation

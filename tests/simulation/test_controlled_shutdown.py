@@ -7,8 +7,8 @@ import pytest
 
 from odradek.broker.lifecycle import Broker
 from odradek.broker.parts import Phase
-from odradek.controller import NewTopic
 from odradek.metadata.image import ClusterImage, PartitionImage
+from odradek.metadata.new_topic import NewTopic
 from odradek.model import UnavailableError
 from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing.world import World, until

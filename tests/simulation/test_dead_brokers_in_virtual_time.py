@@ -14,8 +14,8 @@ from odradek.broker.cluster.registration.fencing import Fence
 from odradek.broker.cluster.registration.registration import prepare_nothing
 from odradek.broker.replication.partition import ACKS_ALL, Partition
 from odradek.config import BrokerConfig, ListenerAddress
-from odradek.controller import NewTopic
 from odradek.metadata import paths
+from odradek.metadata.new_topic import NewTopic
 from odradek.model import KafkaError, TopicPartition
 from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing import Simulation

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from test_groups_in_virtual_time import SEEDS, assert_rounds, write
 
-from odradek.controller import NewTopic
-from odradek.coordination import partition_for
 from odradek.groups import GroupCoordinatorMachine
 from odradek.metadata import paths
+from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, TopicPartition
+from odradek.model.java_hash import coordinator_partition
 from odradek.model.names import OFFSETS_TOPIC
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import (
@@ -227,7 +227,7 @@ async def test_a_stable_group_keeps_its_generation_after_a_failover(world: World
 
 def in_sync(world: World) -> bool:
     """Whether every replica of the group's partition is in sync again."""
-    place = TopicPartition(OFFSETS_TOPIC, partition_for(GROUP, 3))
+    place = TopicPartition(OFFSETS_TOPIC, coordinator_partition(GROUP, 3))
     images = [broker.image.partition(place) for broker in world.running.values()]
     return all(image is not None and len(image.isr) == 3 for image in images)
 

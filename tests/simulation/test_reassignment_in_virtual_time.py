@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.controller import NewTopic
+from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.nodes import ReassignPartitionsNode
 from odradek.metadata.store import Operation
 from odradek.model import TopicPartition

@@ -12,7 +12,7 @@ from odradek.broker.transactions import marker_writes, transaction_markers
 from odradek.broker.transactions.marker_writes import Marker, Results
 from odradek.broker.transactions.transaction_coordinator import TransactionCoordinator
 from odradek.clients import Admin
-from odradek.controller import NewTopic
+from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.protocol.api import ApiKey

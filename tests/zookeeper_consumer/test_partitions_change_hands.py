@@ -10,8 +10,8 @@ from odradek.clients import Producer
 from odradek.clients.zookeeper_consumer import KafkaStream, RebalanceFailedError, TopicFilter
 from odradek.clients.zookeeper_consumer.group_tree import GroupTree, create_persistent
 from odradek.clients.zookeeper_consumer.offset_storage import SessionOverError
-from odradek.controller.topic_creation import NewTopic
 from odradek.groups.zookeeper.membership import State
+from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.store import Node, Operation, Result, SessionExpired
 from odradek.model import UnavailableError
 from odradek.stores import MemoryStore

@@ -7,7 +7,8 @@ from typing import Final, Protocol
 
 from odradek.broker.cluster.requests.controller_requests import ControllerRequests
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.controller import NewTopic, TopicCreation
+from odradek.controller import TopicCreation
+from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 

@@ -62,16 +62,18 @@ from odradek.broker.serving.fetch_sessions import FetchSessions
 from odradek.broker.serving.purgatory import Purgatory
 from odradek.broker.serving.response_cache import ResponseCache
 from odradek.broker.serving.server import Server
+from odradek.broker.serving.throttle_times import with_throttle_time
 from odradek.broker.transactions.add_partitions_to_txn_manager import AddPartitionsToTxnManager
 from odradek.broker.transactions.partition_verification import PartitionVerification
 from odradek.broker.transactions.transaction_coordinator import TransactionCoordinator
 from odradek.config import BrokerConfig, ListenerAddress, broker_config_in_force
 from odradek.config.listener_settings import inter_broker_listener
-from odradek.controller import NewPartitions, NewTopic, TopicCreation
+from odradek.controller import NewPartitions, TopicCreation
 from odradek.log.batch_contents import compiled_check
 from odradek.log.directories.loading_progress import LoadingStoppedError
 from odradek.log.directories.log_manager import LogManager
 from odradek.metadata.image import ClusterImage, MetadataDelta
+from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.store import Store
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import KafkaError, StorageError, TopicPartition, UnavailableError
@@ -115,8 +117,8 @@ class Broker:
             most_partitions=config.most_session_partitions,
             entropy=runtime.entropy,
         )
-        self.authorizer, self.quotas = create_authorizer(config), ClientQuotas(config, runtime.clock)
-        self.verification = self._make_verification()
+        self.authorizer, self.verification = create_authorizer(config), self._make_verification()
+        self.quotas = ClientQuotas(config, runtime.clock, with_throttle_time)
         self.admission = admission or Admission(self.authorizer or ALLOW_ALL, verifier=self.verification)
         self.proofs = RequestProofs(lambda: self.image, inter_broker_listener(config))
         self.dispatcher = Dispatcher(

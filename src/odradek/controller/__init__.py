@@ -8,15 +8,14 @@ finishes what a dead one left half done.
 `elections` elects leaders when brokers or logs fail or return, `leadership` on request: preferred, unclean, for a
 controlled shutdown, for balance. `topic_creation` and `partition_creation` place replicas by `placement`;
 `initialization` creates partition states. `reassignment` moves replicas, `reassign_partitions_request` reads a tool's
-node for it, and `reassignment_proposals` generates targets for the commands. `topic_deletion` removes a topic's nodes,
-`producer_ids` allocates blocks of ids, `state_change` has the new state of one partition. `alter_partition` decides on
-a leader's ISR change, which passes
+node for it, and `reassignment_proposals` generates targets for the commands. `topic_deletion` removes a topic's nodes.
+`alter_partition` decides on a leader's ISR change, which passes
 
     broker.replication.alter_partition_manager ─▶ alter_partition_requests ─▶ broker.handlers.alter_partition (skipped
     if the leader is the controller) ─▶ broker.controlling.alter_partition_jobs ─▶ alter_partition
 """
 
-from odradek.controller.alter_partition import AlterPartitionItem, alter_partition, check_broker_epoch, topic_name
+from odradek.controller.alter_partition import alter_partition, check_broker_epoch, topic_name
 from odradek.controller.elections import elect, elections
 from odradek.controller.initialization import initial_operations, needs_initialization
 from odradek.controller.leadership import (
@@ -28,8 +27,7 @@ from odradek.controller.leadership import (
     shut_down,
 )
 from odradek.controller.partition_creation import NewPartitions, plan_partitions
-from odradek.controller.placement import ClusterLoad, Replicas, place
-from odradek.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE, next_producer_id_block
+from odradek.controller.placement import place
 from odradek.controller.reassign_partitions_request import ReassignPartitionsRequest
 from odradek.controller.reassignment import (
     STEP_PARTITIONS,
@@ -42,11 +40,9 @@ from odradek.controller.reassignment import (
     reassignments,
 )
 from odradek.controller.reassignment_proposals import DrainPlan, generate_assignment, plan_drain
-from odradek.controller.state_change import StateChange
 from odradek.controller.topic_creation import (
     MAX_PARTITIONS,
     ExistingTopicNames,
-    NewTopic,
     PartitionLimit,
     TopicCollisionError,
     TopicCreation,
@@ -57,23 +53,17 @@ from odradek.controller.topic_deletion import TopicDeletion, deletion_operations
 
 __all__ = [
     "MAX_PARTITIONS",
-    "PRODUCER_ID_BLOCK_SIZE",
     "STEP_PARTITIONS",
-    "AlterPartitionItem",
     "Assignment",
-    "ClusterLoad",
     "ControlledShutdownPlan",
     "DrainPlan",
     "ElectionType",
     "ExistingTopicNames",
     "NewPartitions",
-    "NewTopic",
     "PartitionLimit",
     "ReassignPartitionsRequest",
     "ReassignmentPlan",
     "ReassignmentStep",
-    "Replicas",
-    "StateChange",
     "StopReplicas",
     "TopicCollisionError",
     "TopicCreation",
@@ -90,7 +80,6 @@ __all__ = [
     "generate_assignment",
     "initial_operations",
     "needs_initialization",
-    "next_producer_id_block",
     "place",
     "plan_drain",
     "plan_partitions",

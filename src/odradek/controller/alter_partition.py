@@ -16,29 +16,13 @@ become the next leader.
 from collections.abc import Collection, Mapping
 from uuid import UUID
 
-from msgspec import Struct
-
 from odradek.controller.reassignment import assignment_of
-from odradek.controller.state_change import StateChange
 from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, PartitionImage
+from odradek.metadata.isr_request import ANY_EPOCH, AlterPartitionItem
 from odradek.metadata.nodes import RECOVERED, PartitionStateNode
+from odradek.metadata.state_change import StateChange
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.probes import probe
-
-ANY_EPOCH = -1
-
-
-class AlterPartitionItem(Struct, frozen=True, kw_only=True):
-    """A leader's request for one partition: ISR members with their broker epochs (-1: unknown), in order.
-
-    `partition_epoch` is the version of the state that the leader knows. The first request after an unclean election
-    marks the leader as recovered: as in Kafka, there is nothing to recover.
-    """
-
-    isr: Mapping[int, int]
-    leader_epoch: int
-    partition_epoch: int
-    leader_recovery_state: int = RECOVERED
 
 
 def check_broker_epoch(image: ClusterImage, broker_id: int, broker_epoch: int) -> None:

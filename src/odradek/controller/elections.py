@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from odradek.config import BrokerConfig, topic_config
-from odradek.controller.state_change import StateChange, new_leadership
 from odradek.metadata.image import ClusterImage, PartitionImage, TopicImage
 from odradek.metadata.nodes import NO_LEADER
+from odradek.metadata.state_change import StateChange, new_leadership
 from odradek.model import ConfigurationError, TopicPartition
 from odradek.model.probes import probe
 

@@ -15,12 +15,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from odradek.controller.alter_partition import ANY_EPOCH
 from odradek.controller.elections import elect
-from odradek.controller.state_change import StateChange, new_leadership
 from odradek.metadata import paths
 from odradek.metadata.image import ClusterImage, PartitionImage
+from odradek.metadata.isr_request import ANY_EPOCH
 from odradek.metadata.nodes import PreferredReplicaElectionNode
+from odradek.metadata.state_change import StateChange, new_leadership
 from odradek.metadata.store import Delete
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.probes import probe

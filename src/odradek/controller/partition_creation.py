@@ -9,8 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from odradek.controller.placement import ClusterLoad, Replicas, place
+from odradek.controller.placement import place
 from odradek.controller.topic_creation import MAX_PARTITIONS, check_replicas, check_replication_factor
+from odradek.metadata.cluster_load import ClusterLoad, Replicas
 from odradek.metadata.image import BrokerImage, TopicImage
 from odradek.model import ErrorCode, KafkaError
 from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC

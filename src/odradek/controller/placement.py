@@ -12,32 +12,7 @@ too few, and never leaders.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
-from msgspec import Struct, field
-
-Replicas = tuple[int, ...]
-
-
-class ClusterLoad(Struct, kw_only=True):
-    """Each broker's number of partitions of which it is the preferred leader, and its number of replicas."""
-
-    leaders: Counter[int] = field(default_factory=Counter)
-    replicas: Counter[int] = field(default_factory=Counter)
-
-    def add(self, assignment: Iterable[Replicas]) -> None:
-        """Add the replicas of partitions to the counts."""
-        for replicas in assignment:
-            self.replicas.update(replicas)
-            self.leaders.update(replicas[:1])
-
-    def remove(self, assignment: Iterable[Replicas]) -> None:
-        """Subtract the replicas of partitions from the counts."""
-        for replicas in assignment:
-            self.replicas.subtract(replicas)
-            self.leaders.subtract(replicas[:1])
-
-    def copy(self) -> "ClusterLoad":
-        """Return an independent copy."""
-        return ClusterLoad(leaders=self.leaders.copy(), replicas=self.replicas.copy())
+from odradek.metadata.cluster_load import ClusterLoad, Replicas
 
 
 def place(

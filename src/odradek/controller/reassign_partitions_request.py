@@ -8,9 +8,9 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-from odradek.controller.placement import Replicas
 from odradek.controller.reassignment import assignment_of
 from odradek.metadata import paths
+from odradek.metadata.cluster_load import Replicas
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.nodes import ReassignPartitionsNode
 from odradek.metadata.store import Delete, SetData

@@ -23,11 +23,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from odradek.controller.placement import Replicas
-from odradek.controller.state_change import StateChange, new_leadership
 from odradek.metadata import paths
+from odradek.metadata.cluster_load import Replicas
 from odradek.metadata.image import UNNAMED, ClusterImage, PartitionImage, TopicImage
 from odradek.metadata.nodes import TopicNode
+from odradek.metadata.state_change import StateChange, new_leadership
 from odradek.metadata.store import Operation, SetData
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 

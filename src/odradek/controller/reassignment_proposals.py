@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from odradek.controller.placement import ClusterLoad, Replicas, place
+from odradek.controller.placement import place
+from odradek.metadata.cluster_load import ClusterLoad, Replicas
 from odradek.model import TopicPartition
 
 Assignments = Mapping[TopicPartition, Replicas]

@@ -7,17 +7,18 @@ One transaction writes the topic's node and its configuration. The states of its
 from collections.abc import Collection, Iterable, Mapping
 from uuid import UUID
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from odradek.config import BrokerConfig, validate_topic_overrides
-from odradek.controller.placement import ClusterLoad, Replicas, place
+from odradek.controller.placement import place
 from odradek.metadata import paths
+from odradek.metadata.cluster_load import ClusterLoad, Replicas
 from odradek.metadata.image import BrokerImage
+from odradek.metadata.new_topic import DEFAULT, NewTopic
 from odradek.metadata.nodes import ConfigNode, TopicNode
 from odradek.metadata.store import Create, Operation, SetData
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, validate_topic_name
 
-DEFAULT = -1
 MAX_PARTITIONS = 10_000
 """Limit of partitions created by one request, as in Kafka."""
 
@@ -34,16 +35,6 @@ class PartitionLimit:
             message = f"a request creates at most {MAX_PARTITIONS:,} partitions"
             raise KafkaError(ErrorCode.policy_violation, message)
         self._left -= partitions
-
-
-class NewTopic(Struct, frozen=True, kw_only=True):
-    """A topic to create: numbers of partitions and replicas (-1: the default), or each partition's replicas."""
-
-    name: str
-    num_partitions: int = DEFAULT
-    replication_factor: int = DEFAULT
-    assignment: Mapping[int, Replicas] = field(default_factory=dict)
-    config: Mapping[str, str | None] = field(default_factory=dict)
 
 
 class TopicPlan(Struct, frozen=True, kw_only=True):

@@ -10,13 +10,11 @@ coordinator, or when records could not be written.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
 from odradek.metadata.image import ClusterImage
-from odradek.model.java_hash import positive_java_hash
 
 NO_PRODUCER: Final = -1
 
@@ -125,11 +123,3 @@ class RecordCodec(Protocol[RecordT]):
 
     def decode(self, key: bytes | None, value: bytes | None) -> RecordT | None:
         """Return the record, or None for an unknown type. Raises `MalformedMessageError` for invalid bytes."""
-
-
-def partition_for(key: str, partition_count: int) -> int:
-    """Return the partition of the internal topic for `key`: Java's `abs(key.hashCode()) % count`."""
-    return _hash_of_key(key) % partition_count
-
-
-_hash_of_key = lru_cache(maxsize=4096)(positive_java_hash)

@@ -21,7 +21,7 @@ from odradek.clients import Admin, Consumer, Producer
 from odradek.clients.consumer.subscription_state import ConsumerRecord
 from odradek.config import BrokerConfig
 from odradek.config.properties import property_texts
-from odradek.controller import NewTopic
+from odradek.metadata.new_topic import NewTopic
 from odradek.model import TopicPartition
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import decode_records, encode_batch

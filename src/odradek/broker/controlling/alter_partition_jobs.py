@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.controlling.controller_epoch import ControllerEpoch
 from odradek.broker.replication.alter_partition_requests import IsrResult, WrittenIsr
-from odradek.controller import AlterPartitionItem, StateChange, alter_partition, check_broker_epoch
+from odradek.controller import alter_partition, check_broker_epoch
+from odradek.metadata.isr_request import AlterPartitionItem
+from odradek.metadata.state_change import StateChange
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 
 

@@ -26,16 +26,10 @@ from odradek.broker.controlling.tasks.preferred_replica_election import Preferre
 from odradek.broker.controlling.tasks.reassignment import ReassignmentTask
 from odradek.broker.controlling.tasks.topic_deletion import TopicDeletionTask
 from odradek.broker.replication.alter_partition_requests import IsrResult
-from odradek.controller import (
-    AlterPartitionItem,
-    ControlledShutdownPlan,
-    NewPartitions,
-    NewTopic,
-    TopicCreation,
-    TopicDeletion,
-    shut_down,
-)
+from odradek.controller import ControlledShutdownPlan, NewPartitions, TopicCreation, TopicDeletion, shut_down
 from odradek.metadata.image import MetadataDelta
+from odradek.metadata.isr_request import AlterPartitionItem
+from odradek.metadata.new_topic import NewTopic
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.runtime import Runtime

@@ -16,19 +16,13 @@ from odradek.broker.controlling.channels.controller_channel_manager import Contr
 from odradek.broker.controlling.controller_context import ControllerContext
 from odradek.broker.cooperation import cooperatively
 from odradek.config import BrokerConfig
-from odradek.controller import (
-    Replicas,
-    StateChange,
-    StopReplicas,
-    TopicPlan,
-    deletion_operations,
-    elections,
-    initial_operations,
-)
+from odradek.controller import StopReplicas, TopicPlan, deletion_operations, elections, initial_operations
 from odradek.metadata import paths
+from odradek.metadata.cluster_load import Replicas
 from odradek.metadata.image import UNNAMED, ClusterImage, TopicImage
 from odradek.metadata.nodes import NO_LEADER, TopicNode
 from odradek.metadata.reading import BrokenNodes, read_subtree, read_topics
+from odradek.metadata.state_change import StateChange
 from odradek.metadata.store import BadVersion, Check, Create, Delete, NodeExists, NoNode, Operation, SetData
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError, TopicPartition, first_names

@@ -8,15 +8,15 @@ from odradek.controller import (
     Assignment,
     ElectionType,
     ReassignPartitionsRequest,
-    Replicas,
-    StateChange,
     elect_on_demand,
     plan_reassignments,
     reassignments,
 )
 from odradek.metadata import paths
+from odradek.metadata.cluster_load import Replicas
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import ReassignPartitionsNode
+from odradek.metadata.state_change import StateChange
 from odradek.metadata.store import BadVersion, NoNode
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 

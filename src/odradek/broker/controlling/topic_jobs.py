@@ -9,7 +9,6 @@ from odradek.broker.cooperation import HEAVY, cooperatively
 from odradek.controller import (
     ExistingTopicNames,
     NewPartitions,
-    NewTopic,
     PartitionLimit,
     TopicCreation,
     TopicDeletion,
@@ -18,6 +17,7 @@ from odradek.controller import (
     plan_topic,
 )
 from odradek.metadata.image import BrokerImage
+from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.reading import BrokenNodes, read_registrations
 from odradek.model import ErrorCode, KafkaError
 from odradek.runtime import Entropy, new_id

@@ -8,10 +8,10 @@ from msgspec import Struct
 
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.config import BrokerConfig
-from odradek.controller import NewTopic
-from odradek.coordination import partition_for
 from odradek.metadata.image import BrokerImage
+from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.model.java_hash import coordinator_partition
 from odradek.runtime.rate_limited_log import RateLimitedLog
 
 _log = logging.getLogger("odradek.coordinators")
@@ -88,7 +88,7 @@ class CoordinatorTopic:
             await self._create()
         topic = self._metadata.image.topics.get(name)
         count = 1 if topic is None else max(len(topic.partitions), 1)
-        return TopicPartition(name, partition_for(key, count))
+        return TopicPartition(name, coordinator_partition(key, count))
 
     async def _create(self) -> None:
         kind, config, broker_count = self._kind, self._metadata.config, len(self._metadata.image.brokers)

@@ -12,9 +12,10 @@ from msgspec import Struct
 
 from odradek.broker.coordinators.coordinator_context import CoordinatorContext, CoordinatorState, SharedTurn
 from odradek.broker.replication.partition import Partition
-from odradek.coordination import Machine, RecordCodec, partition_for
+from odradek.coordination import Machine, RecordCodec
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model.java_hash import coordinator_partition
 from odradek.runtime import Clock
 from odradek.runtime.rate_limited_log import RateLimitedLog
 
@@ -125,7 +126,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
 
     def context(self, key: str) -> CoordinatorContext[RequestT, RecordT] | None:
         """Return the context of a key; None unless this broker is its coordinator."""
-        return self._contexts.get(partition_for(key, self._partition_count))
+        return self._contexts.get(coordinator_partition(key, self._partition_count))
 
     def contexts(self, *, only_active: bool = False) -> Iterator[CoordinatorContext[RequestT, RecordT]]:
         """Return the active contexts.

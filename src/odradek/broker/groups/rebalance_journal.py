@@ -18,11 +18,11 @@ from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.coordinators.coordinator_topic import replication_factor
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.partition import ACKS_LEADER, Partition
-from odradek.controller import NewTopic
-from odradek.coordination import partition_for
 from odradek.groups import CauseKind, RebalanceCompleted
+from odradek.metadata.new_topic import NewTopic
 from odradek.model import Buffer, OdradekError, TopicPartition, UnavailableError
 from odradek.model.errors import ErrorCode, KafkaError
+from odradek.model.java_hash import coordinator_partition
 from odradek.model.names import JOURNAL_TOPIC, numbers_by_topic
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.records import encode_batch
@@ -130,7 +130,7 @@ class RebalanceJournal:
         if JOURNAL_TOPIC not in topics:
             await self._create(self._topic())
             topics = self._metadata.image.topics
-        number = partition_for(group_id, max(len(topics[JOURNAL_TOPIC].partitions), 1))
+        number = coordinator_partition(group_id, max(len(topics[JOURNAL_TOPIC].partitions), 1))
         image = self._metadata.image.partition(TopicPartition(JOURNAL_TOPIC, number))
         if image is None or not image.has_leader:
             raise UnavailableError(f"{JOURNAL_TOPIC}-{number} has no leader")

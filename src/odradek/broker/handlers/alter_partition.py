@@ -11,8 +11,7 @@ from odradek.broker.cooperation import cooperatively, light
 from odradek.broker.parts import HasController, HasImage
 from odradek.broker.replication.alter_partition_requests import WrittenIsr
 from odradek.broker.serving.context import RequestContext
-from odradek.controller import AlterPartitionItem
-from odradek.controller.alter_partition import ANY_EPOCH
+from odradek.metadata.isr_request import ANY_EPOCH, AlterPartitionItem
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional
 

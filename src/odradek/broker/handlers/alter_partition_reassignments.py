@@ -11,7 +11,7 @@ from odradek.broker.controlling import partition_jobs
 from odradek.broker.cooperation import cooperatively, light
 from odradek.broker.parts import HasController
 from odradek.broker.serving.context import RequestContext
-from odradek.controller import Replicas
+from odradek.metadata.cluster_load import Replicas
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional
 

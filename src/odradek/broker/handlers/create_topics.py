@@ -15,7 +15,8 @@ from odradek.broker.parts import HasConfig, HasQuotas
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
 from odradek.config import BrokerConfig, describe_topic
-from odradek.controller import NewTopic, TopicCollisionError, TopicCreation
+from odradek.controller import TopicCollisionError, TopicCreation
+from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType

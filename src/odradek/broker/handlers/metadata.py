@@ -18,8 +18,8 @@ from odradek.broker.parts import HasConfig, HasCounters, HasImage
 from odradek.broker.serving.context import RequestContext, cluster_operations
 from odradek.broker.serving.response_cache import CachedResponse, Key
 from odradek.broker.serving.responses import frame as response_frame
-from odradek.controller import NewTopic
 from odradek.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, InvalidTopicError, KafkaError, UnavailableError, validate_topic_name
 from odradek.model.names import INTERNAL_TOPICS
 from odradek.protocol.api import ApiKey

@@ -19,6 +19,7 @@ from msgspec import Struct
 from odradek.config import BrokerConfig
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import BETWEEN_BROKERS, ApiKey
+from odradek.protocol.messages.headers import RequestHeader
 from odradek.runtime import Clock
 from odradek.security.quotas import USER_KEYS, QuotaEntity, Rate, TokenBucket, applicable, ip_limit, limits_by_key
 from odradek.security.quotas.entities import CONNECTION_CREATION, CONTROLLER_MUTATION, FETCH, PRODUCE, REQUEST, SharedBy
@@ -81,7 +82,10 @@ class ClientLimits(Struct, kw_only=True):
 class ClientQuotas:
     """The quotas of one broker, and the connections that are muted."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, with_throttle_time: Callable[[RequestHeader, Buffers, int], Buffers]
+    ) -> None:
+        self.with_throttle_time = with_throttle_time
         self.are_set = False
         """Whether any user or client id has a quota."""
         self.version = 0
@@ -313,9 +317,7 @@ class Charge:
         throttle_ms = self._mute(throttle_s)
         if not throttle_ms:
             return buffers
-        from odradek.broker.serving.throttle_times import with_throttle_time  # its imports are slow, and rarely needed
-
-        return with_throttle_time(context.header, buffers, throttle_ms)
+        return self._quotas.with_throttle_time(context.header, buffers, throttle_ms)
 
     def _request_s(self, now_s: float) -> float:
         """Charge the handler's time."""

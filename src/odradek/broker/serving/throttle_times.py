@@ -4,8 +4,6 @@ from dataclasses import fields
 from functools import cache
 from typing import Final
 
-from kio.serial._introspect import get_field_tag
-
 from odradek.broker.serving.apis import apis
 from odradek.broker.serving.responses import frame
 from odradek.protocol.api import ApiKey
@@ -53,5 +51,7 @@ def with_throttle_time(header: RequestHeader, buffers: Buffers, throttle_ms: int
 @cache
 def throttle_time_offset(api_key: int, version: int) -> int | None:
     """Return where a response's throttle time is in its body; None if the version has none."""
+    from kio.serial._introspect import get_field_tag  # slow to import, and rarely needed
+
     names = [each.name for each in fields(load_response_schema(api_key, version)) if get_field_tag(each) is None]
     return sum(_FIXED_BYTES[name] for name in names[: names.index(_FIELD)]) if _FIELD in names else None

@@ -14,8 +14,9 @@ from msgspec import Struct
 
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.coordination import Producer, partition_for
+from odradek.coordination import Producer
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.model.java_hash import coordinator_partition
 from odradek.model.names import TRANSACTIONS_TOPIC, numbers_by_topic
 from odradek.protocol.api import ApiKey
 from odradek.transactions.messages import AddPartitionsRequest, Request, VerifyPartitionsRequest
@@ -73,7 +74,7 @@ class AddPartitionsToTxnManager:
         image = self._metadata.image
         topic = image.topics.get(TRANSACTIONS_TOPIC)
         count = 1 if topic is None else max(len(topic.partitions), 1)
-        partition = image.partition(TopicPartition(TRANSACTIONS_TOPIC, partition_for(transactional_id, count)))
+        partition = image.partition(TopicPartition(TRANSACTIONS_TOPIC, coordinator_partition(transactional_id, count)))
         if partition is None or partition.leader not in image.brokers:
             return dict.fromkeys(partitions, ErrorCode.coordinator_not_available)
         if partition.leader == self._metadata.broker_id:

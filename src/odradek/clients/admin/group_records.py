@@ -10,8 +10,8 @@ from typing import Any, Final
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import EARLIEST, LATEST, list_offsets
 from odradek.clients.reader import PartitionReader
-from odradek.coordination import partition_for
 from odradek.model import TopicPartition
+from odradek.model.java_hash import coordinator_partition
 from odradek.model.names import OFFSETS_TOPIC
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import decode_records
@@ -39,7 +39,7 @@ class GroupRecordReader:
         without permission to read the topic.
         """
         topic = await self._cluster.topic(OFFSETS_TOPIC)
-        partition = TopicPartition(OFFSETS_TOPIC, partition_for(self._group_id, len(topic.partitions)))
+        partition = TopicPartition(OFFSETS_TOPIC, coordinator_partition(self._group_id, len(topic.partitions)))
         first, end = [
             (await list_offsets(self._cluster, {partition: which}))[partition].offset for which in (EARLIEST, LATEST)
         ]

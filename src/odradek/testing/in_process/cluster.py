@@ -28,8 +28,8 @@ from odradek.clients import admin, blocking
 from odradek.clients.arguments import whole_number
 from odradek.config import BrokerConfig
 from odradek.config.properties import property_texts
-from odradek.controller import NewTopic
 from odradek.metadata.image import ClusterImage, PartitionImage
+from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, KafkaError, SecurityProtocol, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.runtime import system_runtime

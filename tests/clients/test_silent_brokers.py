@@ -76,6 +76,18 @@ async def test_metadata_is_requested_from_another_broker_when_one_is_late(world:
         world.simulation.network.heal()
 
 
+@pytest.mark.parametrize("silent", range(3))
+@in_world(brokers=3)
+async def test_a_client_starts_and_lists_topics_beside_a_broker_that_accepts_no_connection(
+    world: World, silent: int
+) -> None:
+    await create(world)
+    cut_off(world, silent)
+    async with asyncio.timeout(SOON_S), Admin(world.servers, runtime=world.simulation.runtime("looker")) as admin:
+        assert [each.name for each in await admin.list_topics()] == ["t"]
+    world.simulation.network.heal()
+
+
 @in_world(brokers=3)
 async def test_metadata_is_requested_from_a_third_broker_when_one_is_gone_and_one_is_late(
     world: World, monkeypatch: pytest.MonkeyPatch

@@ -266,12 +266,13 @@ class Cluster:
     async def request_any(self, api: ApiKey, message: dict[str, Any], *, controller: bool = False) -> Any:
         """Send a request to any broker (`controller`: to the controller, if known); return the response (kio's)."""
         try:
-            connection = await (self.controller() if controller else self.connections.least_loaded())
+            async with asyncio.timeout(LATE_MS / 1000 if controller else None):
+                connection = await (self.controller() if controller else self.connections.least_loaded())
             return await self._request_twice_if_late(connection, api, message)
         except NoBrokerError:
             raise  # all addresses have failed: the caller decides about another attempt
-        except UnavailableError:
-            # The connection is closed now: send the request to another broker.
+        except (UnavailableError, TimeoutError):
+            # The connection is closed now, or a controller that hangs opens none: send the request to another broker.
             return await self._request_twice_if_late(await self.connections.least_loaded(), api, message)
 
     async def _request_twice_if_late(self, connection: ClientConnection, api: ApiKey, message: dict[str, Any]) -> Any:

@@ -136,32 +136,37 @@ class BrokerConnections:
         preferred = [connection for connection in opened if not is_avoided(connection.address)]
         if preferred:
             return min(preferred, key=lambda each: each.in_flight)
-        failures: list[str] = []
-        nodes = list(self._nodes.values())
+        nodes, addresses = list(self._nodes.values()), [] if opened else list(self._settings.bootstrap_servers)
         self._runtime.entropy.shuffle(nodes)
+        self._runtime.entropy.shuffle(addresses)
         last = {node.node_id for node in nodes if is_avoided(address_text(node.host, node.port))}
-        for node in sorted(nodes, key=lambda node: node.node_id in last):
-            if opened and node.node_id in last:
-                break
-            try:
-                # If an open connection is the fallback, opening a new one must not take long.
-                async with asyncio.timeout(LATE_MS / 1000 if opened else None):
-                    return await self.to_broker(node.node_id)
-            except (UnavailableError, TimeoutError) as error:
-                failures.append(str(error) or f"broker {node.node_id} is late")
+        nodes.sort(key=lambda node: node.node_id in last)
+        ways = [partial(self.to_broker, node.node_id) for node in nodes if not opened or node.node_id not in last]
+        ways += [partial(self._open_bootstrap, *parse_host_port(address)) for address in addresses]
+        opening: set[asyncio.Task[ClientConnection]] = set()
+        failures: list[str] = []
+        while ways or (opening and not opened):
+            if ways:
+                self._tasks.check_usable()
+                opening.add(self._tasks.spawn(ways.pop(0)(), "connect to any broker"))
+            # A hung broker accepts connections: the next one is tried beside it.
+            limit_s = LATE_MS / 1000 if ways or opened else None
+            done, opening = await asyncio.wait(opening, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                error = UnavailableError("the client was closed") if each.cancelled() else each.exception()
+                if error is None:
+                    return each.result()
+                if not isinstance(error, UnavailableError):
+                    raise error
+                failures.append(str(error))
         opened = [connection for connection in opened if not connection.closed]
         if opened:
             return min(opened, key=lambda each: each.in_flight)
-        addresses = [parse_host_port(text) for text in self._settings.bootstrap_servers]
-        self._runtime.entropy.shuffle(addresses)
-        for host, port in addresses:
-            try:
-                connection = self._bootstrap[host, port] = await self._open(host, port)
-            except UnavailableError as error:
-                failures.append(str(error))
-            else:
-                return connection
         raise NoBrokerError(f"no broker answers: {'; '.join(dict.fromkeys(failures))}")
+
+    async def _open_bootstrap(self, host: str, port: int) -> ClientConnection:
+        connection = self._bootstrap[host, port] = await self._open(host, port)
+        return connection
 
     async def _open_node(self, key: _ConnectionKey) -> ClientConnection:
         node = self._nodes.get(key[0])

@@ -174,7 +174,7 @@ def group_seeds() -> Iterator[bytes]:
 
 _PRODUCERS = ProducerState(
     {
-        1: ProducerEntry(2, [AppendedBatch(0, 4, 10, 14, 5)], last_timestamp=5),
+        1: ProducerEntry(2, (AppendedBatch(0, 4, 10, 14, 5),), last_timestamp=5),
         7: ProducerEntry(0, last_timestamp=9, transaction_start=3),
     }
 )

@@ -128,7 +128,7 @@ def test_a_full_index_says_so() -> None:
 
 
 def test_a_snapshot_has_forty_six_bytes_a_producer() -> None:
-    entry = ProducerEntry(3, [AppendedBatch(5, 9, 100, 104, 777)], last_timestamp=777)
+    entry = ProducerEntry(3, (AppendedBatch(5, 9, 100, 104, 777),), last_timestamp=777)
     data = encode_snapshot(ProducerState({42: entry}))
     body = struct.pack(">iqhiqiqiq", 1, 42, 3, 9, 104, 4, 777, -1, -1)
     assert data == struct.pack(">hI", 1, crc32c(body)) + body
@@ -144,7 +144,7 @@ def test_a_snapshot_remembers_a_producer_that_only_has_an_epoch() -> None:
 
 
 def test_a_snapshot_that_is_damaged_anywhere_is_refused() -> None:
-    data = encode_snapshot(ProducerState({42: ProducerEntry(3, [AppendedBatch(5, 9, 100, 104, 777)])}))
+    data = encode_snapshot(ProducerState({42: ProducerEntry(3, (AppendedBatch(5, 9, 100, 104, 777),))}))
     for position in range(len(data)):
         broken = bytearray(data)
         broken[position] ^= 1

@@ -1,11 +1,14 @@
 """The rules for idempotent producers, case by case: row M1, KIP-98."""
 
+import gc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.log.producers.producer_snapshot import decode_snapshot, encode_snapshot
-from odradek.log.producers.producer_state import ProducerState
+from odradek.log.producers import producer_state
+from odradek.log.producers.producer_state import ProducerEntry, ProducerState
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.record_batch import BatchHeader, read_header
 from odradek.protocol.batches.records import encode_batch
@@ -85,6 +88,29 @@ def test_a_silent_producer_is_forgotten() -> None:
     assert state.expire(2000, 1000) == 0
     assert state.expire(2001, 1000) == 1
     assert state.check(header(77)) is None
+
+
+def test_the_garbage_collector_does_not_go_over_producers() -> None:
+    state = state_after(header(0), header(1))
+    gc.collect()
+    entry = state.entries[9]
+    assert not any(map(gc.is_tracked, (entry, entry.batches, *entry.batches)))
+
+
+def test_of_too_many_producers_those_idle_for_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "MOST_PRODUCERS", 8)
+    state = state_after(*(header(0, producer=number) for number in range(8)), header(1, producer=0))
+    state.entries[1].transaction_start = 101
+    state.update(header(0, producer=8), 200, 1000)
+    assert sorted(state.entries) == [0, 1, 5, 6, 7, 8]
+
+
+def test_producers_with_open_transactions_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "MOST_PRODUCERS", 8)
+    state = ProducerState({number: ProducerEntry(0, transaction_start=number) for number in range(8)})
+    for number in range(8, 13):
+        state.update(header(0, producer=number), number, 1000)
+    assert sorted(state.entries) == [*range(8), 9, 10, 11, 12]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=25))

@@ -65,10 +65,10 @@ def decode_snapshot(data: bytes, path: str) -> ProducerState:
     entries: dict[int, ProducerEntry] = {}
     for fields in _ENTRY.iter_unpack(body[_COUNT.size :]):
         producer_id, epoch, last, last_offset, delta, timestamp, coordinator_epoch, transaction_start = fields
-        batches = []
+        batches: tuple[AppendedBatch, ...] = ()
         if last_offset != _NO_OFFSET:
             first = NO_SEQUENCE if last == NO_SEQUENCE else first_sequence(last, delta)
-            batches.append(AppendedBatch(first, last, last_offset - delta, last_offset, timestamp))
+            batches = (AppendedBatch(first, last, last_offset - delta, last_offset, timestamp),)
         entries[producer_id] = ProducerEntry(
             epoch,
             batches,

@@ -32,8 +32,7 @@ transaction (KIP-890): else nothing would end the transaction here. A marker tha
 """
 
 from collections import deque
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct
 
@@ -45,6 +44,8 @@ from odradek.protocol.batches.record_batch import BatchHeader
 
 REMEMBERED_BATCHES: Final = 5
 """The number of batches that a producer may have in flight."""
+MOST_PRODUCERS: Final = 65_536
+"""Beyond this number, those that were idle for longest are forgotten: each roll of a log writes all of them."""
 NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 EPOCH_PER_TRANSACTION: Final = 2
@@ -52,7 +53,7 @@ EPOCH_PER_TRANSACTION: Final = 2
 _SEQUENCES: Final = 2**31
 
 
-class AppendedBatch(NamedTuple):
+class AppendedBatch(Struct, frozen=True, gc=False):
     """A producer's batch in the log; `timestamp` is its largest, in ms."""
 
     first_sequence: int
@@ -73,30 +74,20 @@ class Verification(Struct, eq=False):
     error: KafkaError | None = None
 
 
-class ProducerEntry:
+class ProducerEntry(Struct, eq=False, gc=False):
     """One producer: its epoch and its last batches, the newest last.
 
     `transaction_start` is the first offset of the open transaction, `coordinator_epoch` that of the last marker,
-    `last_append_ms` the time of the last append since the log was opened; -1 means none.
+    `last_append_ms` the time of the last append since the log was opened; -1 means none. Python's garbage collector
+    does not go over the entries: a log may have very many.
     """
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_append_ms", "last_timestamp", "transaction_start")
-
-    def __init__(
-        self,
-        epoch: int,
-        batches: Iterable[AppendedBatch] = (),
-        *,
-        last_timestamp: int = -1,
-        coordinator_epoch: int = -1,
-        transaction_start: int = -1,
-    ) -> None:
-        self.epoch = epoch
-        self.batches = deque(batches, REMEMBERED_BATCHES)
-        self.last_timestamp = last_timestamp
-        self.last_append_ms = -1
-        self.coordinator_epoch = coordinator_epoch
-        self.transaction_start = transaction_start
+    epoch: int
+    batches: tuple[AppendedBatch, ...] = ()
+    last_timestamp: int = -1
+    coordinator_epoch: int = -1
+    transaction_start: int = -1
+    last_append_ms: int = -1
 
     @property
     def last_sequence(self) -> int:
@@ -111,10 +102,11 @@ class ProducerEntry:
 class ProducerState:
     """The producers of one log by their ids."""
 
-    __slots__ = ("_ended", "_open", "_verifications", "entries", "high_watermark")
+    __slots__ = ("_ended", "_most", "_open", "_verifications", "entries", "high_watermark")
 
     def __init__(self, entries: dict[int, ProducerEntry] | None = None) -> None:
         self.entries = {} if entries is None else entries
+        self._most = MOST_PRODUCERS
         self.high_watermark = 0
         """The high watermark last passed to `committed`."""
         starts = {key: entry.transaction_start for key, entry in self.entries.items() if entry.transaction_start >= 0}
@@ -299,7 +291,8 @@ class ProducerState:
             self._verifications.pop(producer_id, None)
         first, delta = header.base_sequence, header.last_offset_delta
         last = last_sequence(first, delta) if first >= 0 else NO_SEQUENCE
-        entry.batches.append(AppendedBatch(first, last, first_offset, first_offset + delta, timestamp))
+        batch = AppendedBatch(first, last, first_offset, first_offset + delta, timestamp)
+        entry.batches = (*entry.batches[1 - REMEMBERED_BATCHES :], batch)
 
     def replay(
         self, header: BatchHeader, marker: EndTransactionMarker | None, *, now_ms: int = -1
@@ -343,14 +336,25 @@ class ProducerState:
             del self.entries[producer_id]
         return len(old)
 
+    def _forget_idle(self) -> None:
+        """Forget half of the producers without an open transaction: those that were idle for longest."""
+        idle = [key for key, each in self.entries.items() if each.transaction_start < 0]
+        idle.sort(key=lambda key: batches[-1].last_offset if (batches := self.entries[key].batches) else -1)
+        for key in idle[: len(idle) // 2]:
+            del self.entries[key]
+        self._most = max(MOST_PRODUCERS, len(self.entries) * 4 // 3)
+        probe("log: the producers that were idle for longest are forgotten")
+
     def _entry(self, producer_id: int, epoch: int) -> ProducerEntry:
         entry = self.entries.get(producer_id)
         if entry is None:
+            if len(self.entries) >= self._most:
+                self._forget_idle()
             entry = self.entries[producer_id] = ProducerEntry(epoch)
         elif entry.epoch != epoch:
             probe("log: a producer continues with another epoch")
             entry.epoch = epoch
-            entry.batches.clear()
+            entry.batches = ()
         return entry
 
 

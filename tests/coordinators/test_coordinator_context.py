@@ -39,7 +39,7 @@ class Scene:
             clock=self.simulation.clock,
             commit_timeout_ms=COMMIT_TIMEOUT_MS,
             image=lambda: self.image,
-            image_turn=self.turn,
+            shared_turn=self.turn,
             refusal_log=RateLimitedLog(logging.getLogger("odradek.coordinators")),
             on_event=on_event,
         )
@@ -244,6 +244,25 @@ def test_the_results_of_an_image_are_taken_in_turns(end: str, monkeypatch: pytes
         assert at.machine.totals == {"": {"d": 2}, "lost": {"d": 1}, "newer image": {}}[end]
         at.partition.commit()
         assert await (code_of(added) if end == "lost" else added) == (ErrorCode.not_coordinator if end == "lost" else 2)
+
+    play(scene)
+
+
+def test_the_deadlines_of_all_coordinators_share_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    spend = SharedTurn.spend
+    monkeypatch.setattr(SharedTurn, "spend", lambda turn, _: spend(turn, 1))
+
+    async def scene(at: Scene) -> None:
+        await at.start()
+        contexts, at.partition = [at.context], ControlledPartition()
+        at.context = at.new_context()
+        await at.start()
+        contexts.append(at.context)
+        times: list[float] = []
+        for waiting in [each.submit(key, Await(1000)) for each in contexts for key in "abc"]:
+            waiting.add_done_callback(lambda _: times.append(at.simulation.clock.monotonic()))
+        await asyncio.sleep(2)
+        assert len(set(times)) == len(times) == 6
 
     play(scene)
 

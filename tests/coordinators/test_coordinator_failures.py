@@ -273,20 +273,6 @@ def test_records_that_are_lost_during_an_election_make_the_machine_load_again() 
     play(scene)
 
 
-def test_many_deadlines_that_are_due_at_once_are_handled_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        monkeypatch.setattr(coordinator_context, "TURN_S", -1.0)
-        waiting = [at.context.submit(str(number), Await(1_000)) for number in range(3)]
-        done: list[int] = []
-        while len(done) < 3 or done[-1] < 3:
-            done.append(sum(each.done() for each in waiting))
-            await asyncio.sleep(0.0001)
-        assert set(done) == {0, 1, 2, 3}
-
-    play(scene)
-
-
 def test_an_observer_that_fails_does_not_disturb_the_machine(caplog: pytest.LogCaptureFixture) -> None:
     async def scene(at: Scene) -> None:
         at.context = at.new_context(on_event=broken)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.log.producers.producer_snapshot import decode_snapshot, encode_snapshot
 from odradek.log.producers import producer_state
+from odradek.log.producers.producer_snapshot import decode_snapshot, encode_snapshot
 from odradek.log.producers.producer_state import ProducerEntry, ProducerState
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.record_batch import BatchHeader, read_header

@@ -66,7 +66,7 @@ class CoordinatorState(Enum):
 
 
 class SharedTurn:
-    """The time that all coordinators have spent on new images in this turn of the event loop."""
+    """The time that all coordinators have spent on new images and deadlines in this turn of the event loop."""
 
     def __init__(self) -> None:
         self.spent_s = 0.0
@@ -94,7 +94,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         commit_timeout_ms: int,
         image: Callable[[], ClusterImage],
         refusal_log: RateLimitedLog,
-        image_turn: SharedTurn,
+        shared_turn: SharedTurn,
         on_event: Callable[[object], None] = lambda _: None,
     ) -> None:
         self.partition = partition
@@ -106,7 +106,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         self._commit_timeout_ms = commit_timeout_ms
         self._image = image
         self._refusal_log = refusal_log
-        self._shared_turn = image_turn
+        self._shared_turn = shared_turn
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
         self._loading: asyncio.Task[None] | None = None
@@ -482,12 +482,13 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             self._run(chain(self._image_turn(), self._expired(self.now)))
 
     def _expired(self, now: Now) -> Iterator[CoordinatorResult[RecordT]]:
-        """Yield the results of deadlines that have passed, for at most `TURN_S`; the next timer continues."""
-        until_s = self._clock.monotonic() + TURN_S
-        while (result := self.machine.expire(now)) is not None:
-            yield result
-            if self._clock.monotonic() >= until_s:
+        """Yield the results of deadlines that have passed, while a turn has time for them; the next timer continues."""
+        while self._shared_turn.spent_s < TURN_S:
+            began_s = self._clock.monotonic()
+            if (result := self.machine.expire(now)) is None:
                 break
+            yield result
+            self._shared_turn.spend(self._clock.monotonic() - began_s)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

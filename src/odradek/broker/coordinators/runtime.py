@@ -53,7 +53,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
         self._image = ClusterImage()
         self._has_stopped = False
         self._refusal_log = RateLimitedLog(logging.getLogger("odradek.coordinators"))
-        self._image_turn = SharedTurn()
+        self._shared_turn = SharedTurn()
 
     def start(self, partitions: LeaderPartitions, image: ClusterImage) -> None:
         """Load a context for every partition of the topic that this broker leads now or later."""
@@ -89,7 +89,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
                 commit_timeout_ms=self._commit_timeout_ms,
                 image=lambda: self._image,
                 refusal_log=self._refusal_log,
-                image_turn=self._image_turn,
+                shared_turn=self._shared_turn,
                 on_event=self._kind.on_event,
             )
             context.start()

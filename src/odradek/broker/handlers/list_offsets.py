@@ -19,7 +19,7 @@ from odradek.broker.parts import HasPartitions
 from odradek.broker.replication.partition import Partition
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
@@ -46,7 +46,7 @@ class _Found(NamedTuple):
 
 def handle(broker: HasPartitions, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
     """Return one result per partition; a partition that is named twice gets INVALID_REQUEST."""
-    named = [TopicPartition(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions]
+    named = [(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions]
     twice = {each for each, count in Counter(named).items() if count > 1} if len(set(named)) < len(named) else set()
     names = (topic.name for topic in message.topics)
     denied = yield from context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
@@ -73,7 +73,9 @@ def handle(broker: HasPartitions, context: RequestContext, message: Any) -> Step
             except KafkaError as error:
                 partitions.append({"partition_index": number, "error_code": error.code})
             else:
-                partitions.append({"partition_index": number, "error_code": 0, **found._asdict()})
+                timestamp, offset, epoch = found
+                found_here = {"timestamp": timestamp, "offset": offset, "leader_epoch": epoch}
+                partitions.append({"partition_index": number, "error_code": 0, **found_here})
         topics.append({"name": topic.name, "partitions": partitions})
     return {"topics": topics}
 

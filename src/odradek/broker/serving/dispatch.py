@@ -72,7 +72,7 @@ class Dispatcher:
         is_own_command: Callable[[bytes], bool],
     ) -> None:
         self._broker = broker
-        self._metadata = metadata
+        self.most_request_entries = metadata.config.most_request_entries
         self.counters = counters
         self.admission = admission
         self._quotas = quotas
@@ -144,11 +144,6 @@ class Dispatcher:
         handler = self._handlers.get(key) or self._find_handler(context.header, session)
         reply = handler(self._broker, context, frame)
         return reply if charge is None or reply is LATER else charge.apply(reply)
-
-    @property
-    def most_request_entries(self) -> int:
-        """The limit of a client's request (`BrokerConfig.most_request_entries`)."""
-        return self._metadata.config.most_request_entries
 
     async def handle_large(
         self, context: RequestContext, meter: Meter, decoding: Callable[[], T], begin: Callable[[T], Any]
@@ -278,7 +273,7 @@ class _MessageHandler:
         if is_large:
             return dispatcher.answer_later(context, self._serve_large(broker, context, body, meter), meter)
         message = decode(self._key, self._version, body, meter=meter)
-        if (refused := self._error(context, message)) is not None:
+        if self._is_guarded and (refused := self._error(context, message)) is not None:
             return self._encode(context, self._refusal(context, message, refused))
         answer = self._begin(broker, context, message)
         if isinstance(answer, WhenDone):

@@ -183,6 +183,24 @@ async def test_batches_whose_checks_take_long_are_appended_in_turns(
     assert len(set(times)) == 9, "each takes a turn of its own"
 
 
+@in_world(SECURED | {"super.users": "User:ANONYMOUS"})
+async def test_many_filters_delete_many_acls_of_a_pattern_in_turns(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, count = await world.client(), 500
+    acl = {"resource_type": 2, "resource_name": TOPIC, "resource_pattern_type": 3, "host": "*", "operation": 3}
+    acls = [{**acl, "principal": f"User:{number}", "permission_type": 3} for number in range(count)]
+    await client.ask(ApiKey.CREATE_ACLS, {"creations": acls}, 3)
+    await world.pass_time(1)
+    every = {"resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1, "host_filter": None}
+    every |= {"operation": 1, "permission_type": 1}
+    filters = [{**every, "principal_filter": f"User:{number}"} for number in range(-count, count)]
+    calls = Calls(monkeypatch)
+    answer = await client.ask(ApiKey.DELETE_ACLS, {"filters": [*filters, *filters]}, 3)
+    assert [len(each.matching_acls) for each in answer.filter_results] == [0] * count + [1] * count + [0] * 2 * count
+    assert calls.most < MOST_CALLS
+
+
 @in_world(CONFIG)
 async def test_wide_fetches_that_wait_are_completed_in_turns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """An append to one partition completes all fetches that wait for it; each of them reads all its partitions."""

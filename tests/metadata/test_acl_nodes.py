@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from odradek.broker import acl_changes
 from odradek.broker.acl_changes import write_acls
 from odradek.metadata import paths
 from odradek.metadata.acl_nodes import AclNodes, decode_acls, decode_change, encode_acls, encode_change
@@ -200,6 +201,24 @@ def test_writers_at_the_same_time_lose_no_acl_and_give_up_after_ten_attempts() -
         with pytest.raises(KafkaError) as failed:
             await write_acls(Racing(tree, 20), {T: frozenset({ACTION}).union}, ignore)
         assert failed.value.code == ErrorCode.request_timed_out
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("limit", "room"), [("_MOST_ENTRIES", 2), ("_MOST_BYTES", 200)])
+def test_a_pattern_has_room_for_some_acls(limit: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acl_changes, limit, room)
+
+    async def main() -> None:
+        watched = await Watched().begin()
+        await watched.add(T, READ, ACTION)
+        third = AclEntry(principal="User:third", operation=AclOperation.READ)
+        with pytest.raises(KafkaError, match="would have 3 ACLs; it has room for") as failed:
+            await watched.add(T, third)
+        assert failed.value.code == ErrorCode.invalid_request
+        monkeypatch.setattr(acl_changes, limit, 0)
+        changed = await write_acls(watched.tool, {T: lambda acls: acls - {READ}}, ignore)
+        assert changed == {T: {READ}}, "a pattern with too many can lose some"
 
     asyncio.run(main())
 

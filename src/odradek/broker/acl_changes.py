@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
+from odradek.broker.cooperation import cooperatively
 from odradek.metadata import paths
 from odradek.metadata.acl_nodes import decode_acls, encode_acls, encode_change
 from odradek.metadata.store import BadVersion, Create, Delete, NodeExists, NoNode, Operation, SetData, Store
@@ -19,6 +20,9 @@ LogChange = Callable[[str], None]
 """Logs what was changed, with the principal: `RequestContext.log_change`."""
 _ATTEMPTS: Final = 10
 """Limit of attempts to write one change despite concurrent writes."""
+_MOST_ENTRIES: Final = 10_000
+_MOST_BYTES: Final = 1_000_000
+"""Limits up to which ACLs are added to a pattern: ZooKeeper refuses larger nodes (`jute.maxbuffer`)."""
 _MOST_NOTIFICATIONS: Final = 1000
 """More than these are deleted down to half. A broker that misses any reads all ACLs."""
 
@@ -59,7 +63,9 @@ async def _write(
         after = change(before)
         if after == before:
             return frozenset()
+        _check_size(path, len(after) - len(before), len(after), 0)
         data = encode_acls(sorted(after))
+        _check_size(path, len(after) - len(before), len(after), len(data))
         write: Operation
         if node is None:
             write = Create(path=path, data=data)
@@ -73,7 +79,16 @@ async def _write(
         except (BadVersion, NodeExists, NoNode):
             continue
         for verb, entries in (("added", after - before), ("removed", before - after)):
-            for entry in sorted(entries):
+            async for entry in cooperatively(sorted(entries)):
                 log_change(f"ACLs: {verb} {AclBinding(pattern=pattern, entry=entry)}")
         return after ^ before
     raise KafkaError(ErrorCode.request_timed_out, f"{path} is changed concurrently again and again")
+
+
+def _check_size(path: str, added: int, entries: int, size: int) -> None:
+    if added > 0 and (entries > _MOST_ENTRIES or size > _MOST_BYTES):
+        raise KafkaError(
+            ErrorCode.invalid_request,
+            f"{path} would have {entries:,} ACLs; it has room for {_MOST_ENTRIES:,} in {_MOST_BYTES:,} bytes: "
+            "use ACLs of all users (User:*), or of prefixed names",
+        )

@@ -1,16 +1,25 @@
-"""DeleteAcls: remove the ACLs that filters match, on any broker (KIP-140, KIP-290)."""
+"""DeleteAcls: remove the ACLs that filters match, on any broker (KIP-140, KIP-290).
 
-from collections.abc import Iterable
+As with Kafka's AclAuthorizer, a removed ACL is in the result of the first filter that matches it. Neither the time nor
+the response grows with entries times filters: an entry is looked up by the 16 keys that filters for it may have.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from itertools import product
+from typing import Any, Final, Protocol, TypeAlias
 
-from odradek.broker.acl_changes import AclChanges
 from odradek.broker.cooperation import Steps, cooperatively, in_turns
 from odradek.broker.parts import HasImage, HasMetadataLoop
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.acls import decoded_filter, entry_fields, pattern_fields
-from odradek.security import AclEntry, AclFilter, ResourcePattern
+from odradek.security import AclEntry, AclFilter, AclOperation, AclPermissionType, ResourcePattern
+
+_MOST_MATCHES: Final = 262_144
+"""Limit of patterns that the filters of one request match, summed over the filters: about 50 MB."""
+_Places: TypeAlias = dict[tuple[str | None, str | None, AclOperation, AclPermissionType], int]
+"""The places of the filters for one pattern in the request, by what they say of its entries."""
 
 
 class _Broker(HasImage, HasMetadataLoop, Protocol):
@@ -26,46 +35,62 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
             filters.append(decoded_filter(each))
         except KafkaError as error:
             filters.append(error.with_traceback(None))
-    valid = [each for each in filters if isinstance(each, AclFilter)]
-    changes = await in_turns(_changes(valid, tuple(broker.image.acls or ())))
     try:
+        places = await in_turns(_places(filters, tuple(broker.image.acls or ())))
+        changes = {pattern: partial(_without, each) for pattern, each in places.items()}
         removed = await broker.metadata_loop.change_acls(changes, context.log_change) if changes else {}
     except KafkaError as error:
-        removed, filters = {}, [each if isinstance(each, KafkaError) else error for each in filters]
-    return {"filter_results": await in_turns(_results(filters, removed))}
+        places, removed = {}, {}
+        filters = [each if isinstance(each, KafkaError) else error for each in filters]
+    return {"filter_results": await in_turns(_results(filters, places, removed))}
 
 
-def _changes(filters: list[AclFilter], patterns: Iterable[ResourcePattern]) -> Steps[AclChanges]:
-    changes = {}
+def _places(
+    filters: Sequence[AclFilter | KafkaError], patterns: Iterable[ResourcePattern]
+) -> Steps[dict[ResourcePattern, _Places]]:
+    found: dict[ResourcePattern, _Places] = {}
+    matches = 0
     for pattern in patterns:
-        some = []
-        for each in filters:
-            if each.matches_pattern(pattern):
-                some.append(each)
+        places: _Places = {}
+        for place, each in enumerate(filters):
+            if isinstance(each, AclFilter) and each.matches_pattern(pattern):
+                places.setdefault((each.principal, each.host, each.operation, each.permission_type), place)
             yield 1
-        if some:
-            changes[pattern] = partial(_without, some)
-    return changes
+        if places:
+            found[pattern] = places
+            matches += len(places)
+        if matches > _MOST_MATCHES:
+            text = f"the filters match more than {_MOST_MATCHES:,} patterns together: send fewer in a request"
+            raise KafkaError(ErrorCode.invalid_request, text)
+    return found
 
 
-def _without(filters: list[AclFilter], entries: frozenset[AclEntry]) -> frozenset[AclEntry]:
-    return frozenset(entry for entry in entries if not any(each.matches_entry(entry) for each in filters))
+def _first(places: _Places, entry: AclEntry) -> int | None:
+    """Return the place of the first filter that matches an entry, or None."""
+    permissions, operations = (entry.permission_type, AclPermissionType.ANY), (entry.operation, AclOperation.ANY)
+    keys = product((entry.principal, None), (entry.host, None), operations, permissions)
+    return min((places[key] for key in keys if key in places), default=None)
 
 
-def _results(filters: list[AclFilter | KafkaError], removed: Any) -> Steps[list[dict[str, Any]]]:
+def _without(places: _Places, entries: frozenset[AclEntry]) -> frozenset[AclEntry]:
+    return frozenset(entry for entry in entries if _first(places, entry) is None)
+
+
+def _results(
+    filters: Sequence[AclFilter | KafkaError],
+    places: Mapping[ResourcePattern, _Places],
+    removed: Mapping[ResourcePattern, frozenset[AclEntry]],
+) -> Steps[list[dict[str, Any]]]:
     success = {"error_code": ErrorCode.none, "error_message": None}
     results: list[dict[str, Any]] = []
-    for wanted in filters:
+    for each in filters:
+        error = {"error_code": each.code, "error_message": str(each)} if isinstance(each, KafkaError) else success
+        results.append({**error, "matching_acls": []})
         yield 1
-        if isinstance(wanted, KafkaError):
-            results.append({"error_code": wanted.code, "error_message": str(wanted), "matching_acls": []})
-            continue
-        matching = []
-        for pattern, entries in removed.items():
-            yield 1
-            for entry in sorted(entries) if wanted.matches_pattern(pattern) else ():
-                if wanted.matches_entry(entry):
-                    matching.append({**success, **pattern_fields(pattern), **entry_fields(entry)})
-                yield 1
-        results.append({**success, "matching_acls": matching})
+    for pattern, entries in removed.items():
+        for entry in sorted(entries):
+            place = _first(places[pattern], entry)
+            assert place is not None, entry
+            results[place]["matching_acls"].append({**success, **pattern_fields(pattern), **entry_fields(entry)})
+            yield 4
     return results

@@ -53,9 +53,9 @@ class FrozenSurvivors:
             if self._is_whole:
                 gc.unfreeze()
             return
-        survivors = len(gc.get_objects(generation=2))
-        gc.freeze()
         if self._is_whole:
-            self._begin(survivors)
+            gc.freeze()
+            self._begin(gc.get_freeze_count())
         else:
-            self._frozen += survivors
+            self._frozen += len(gc.get_objects(generation=2))
+            gc.freeze()

@@ -16,6 +16,7 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import decode_request, encode_request
 from odradek.security import ALLOW_ALL
 from odradek.testing import Simulation
+from odradek.testing.simulation.disk import MemoryDisk
 from odradek.testing.world import Play, World
 
 WIDTH: Final = 320
@@ -40,6 +41,24 @@ def test_many_topics_are_validated_in_turns(play: Play) -> None:
         assert len((await answer)["topics"]) == WIDTH
         # When they are read, when they are planned, and when the answer is written.
         assert turns >= 3 * WIDTH // LONGEST_TURN
+
+    play(scene)
+
+
+def test_a_deletion_of_many_partitions_syncs_their_directory_once(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync_directory, synced = MemoryDisk.sync_directory, []
+
+    def counted(disk: MemoryDisk, path: str) -> None:
+        synced.append(path)
+        sync_directory(disk, path)
+
+    async def scene(world: World) -> None:
+        await world.start()
+        client = await world.client()
+        await client.create_topic("t", 40)
+        monkeypatch.setattr(MemoryDisk, "sync_directory", counted)
+        await client.ask(ApiKey.DELETE_TOPICS, {"topic_names": ["t"], "timeout": 60_000}, 5)
+        assert len(synced) == 1
 
     play(scene)
 

@@ -29,7 +29,11 @@ class NoReplicas:
 
     def __init__(self) -> None:
         self.stopped: list[tuple[TopicPartition, bool]] = []
+        self.synced = 0
         self.errors: dict[TopicPartition, ErrorCode] = {}
+
+    async def sync_deleted(self) -> None:
+        self.synced = len(self.stopped)
 
     def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
         self.stopped.append((topic_partition, delete))

@@ -245,6 +245,22 @@ async def test_a_replica_is_stopped_after_the_update_unless_its_leader_epoch_is_
 
 
 @played
+async def test_many_replicas_are_stopped_in_turns_and_the_response_waits_for_the_disk(world) -> None:
+    brokers = await three(world)
+    member, count = brokers[1], 200
+    stop_one = {"topic_name": "t", "leader_epoch": EPOCH_DURING_DELETE, "delete_partition": True}
+    stops = [{**stop_one, "partition_index": number} for number in range(count)]
+    handling = asyncio.ensure_future(member.command_handler.update_metadata(command(member, stops=stops)))
+    seen = set()
+    while not handling.done():
+        await asyncio.sleep(0)
+        seen.add(len(member.replicas.stopped))
+    assert len(seen) > count // 20
+    assert member.replicas.synced == count
+    await stop(*brokers)
+
+
+@played
 async def test_only_the_controller_reads_of_topics_and_a_new_one_reads_the_tree_once(world) -> None:
     """M1: a controller change reads the tree once, not once per broker."""
     brokers = [await world.started(number, store=CountedStore(world.tree)) for number in range(3)]

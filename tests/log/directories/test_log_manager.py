@@ -157,7 +157,7 @@ def test_a_log_is_put_aside_although_its_new_name_could_not_be_synced(
     assert (partition, topic_id) == (T0, TOPIC_ID)
     assert disk.exists(aside)
     assert disk.exists("/data/t-0")
-    assert "which a power failure may undo" in caplog.text
+    assert "A power failure may undo" in caplog.text
 
 
 def test_a_new_log_does_not_inherit_the_checkpoints_of_a_deleted_one() -> None:

@@ -371,7 +371,10 @@ class ReplicaManager:
             self.stop_replica(topic_partition, delete=False)
 
     def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
-        """Stop leading and following a partition until another image has it; with `delete`, delete its log."""
+        """Stop leading and following a partition until another image has it; with `delete`, delete its log.
+
+        `sync_deleted` puts the deletion on the disk.
+        """
         self._resign(topic_partition, KafkaError(ErrorCode.unknown_topic_or_partition))
         self._remove_follower(topic_partition)
         self._offline.drop(topic_partition)
@@ -381,6 +384,10 @@ class ReplicaManager:
                 self._logs.delete(topic_partition, self._runtime.clock.now_ms())
             except StorageError as error:
                 _log.error("Failed to delete the log of %s: %s", topic_partition, error)
+
+    async def sync_deleted(self) -> None:
+        """Return when the deletions of logs are on the disk."""
+        await self._runtime.disk.submit(self._logs.deleted.sync, background=True)
 
     def replica_error(self, topic_partition: TopicPartition) -> ErrorCode:
         """Return why another replica should lead, for the controller.

@@ -107,6 +107,7 @@ class StrayLogs:
             if (found_id, None) in notes:
                 self._removing.add(found_id)
                 self._logs.deleted.remove_stray(folder, self._clock.now_ms())
+        self._logs.deleted.sync()
         self._name(sorted(left))
         await self._remove_notes(notes, {*(found_id for _, found_id in aside.values()), *suspects.values()}, topics)
         return waits

@@ -36,14 +36,16 @@ class DeletedLogs:
         """Folders of deleted logs whose rename failed."""
         self._folders: list[tuple[int, str]] = []
         """`(due time in ms, path)` of each renamed folder."""
+        self._unsynced: set[str] = set()
+        """Directories in which folders were renamed since the last sync."""
 
     def delete(
         self, partition: TopicPartition, folders: Sequence[str], due_ms: int, *, is_stray: bool, offline: Container[str]
     ) -> None:
         """Rename a partition's folders, also those whose rename failed before, for removal at `due_ms`.
 
-        Folders in `offline` directories stay: their topic id shows later that they are old. After a `LogStorageError`
-        the partition is offline until a call succeeds.
+        A power failure may undo it until the next `sync`. Folders in `offline` directories stay: their topic id shows
+        later that they are old. After a `LogStorageError` the partition is offline until a call succeeds.
         """
         folders = list(dict.fromkeys((*self._undeleted.pop(partition, []), *folders)))  # unopened logs are in both
         name_of = stray_folder if is_stray else deleted_folder
@@ -60,10 +62,21 @@ class DeletedLogs:
             self._folders.append((due_ms, target))
 
     def rename_to_stray(self, partition: TopicPartition, folder: str, reason: str) -> str:
-        """Rename a log's folder to `-stray`; return the new path. Raises `LogStorageError`."""
+        """Rename a log's folder to `-stray`, and `sync`; return the new path. Raises `LogStorageError`."""
         target = stray_folder(partition, uuid4(self._entropy).hex)
         _logger.warning("%s is %s; renaming it to %s", folder, reason, target)
-        return self._rename(partition, folder, target)
+        renamed = self._rename(partition, folder, target)
+        self.sync()
+        return renamed
+
+    def sync(self) -> None:
+        """Sync the directories of renamed folders, on any thread."""
+        while self._unsynced:
+            directory = self._unsynced.pop()
+            try:
+                self._disk.sync_directory(directory)
+            except OSError as error:
+                _logger.warning("A power failure may undo the renaming of folders in %s: %s", directory, error)
 
     def _rename(self, partition: TopicPartition, folder: str, name: str) -> str:
         directory = parent_of(folder)
@@ -74,10 +87,7 @@ class DeletedLogs:
             message = f"Failed to rename {folder} to {name}: {error}"
             raise LogStorageError(message, is_passing=is_passing(error)) from error
         self._unopened.discard(folder)
-        try:
-            self._disk.sync_directory(directory)
-        except OSError as error:
-            _logger.warning("%s is renamed to %s, which a power failure may undo: %s", folder, name, error)
+        self._unsynced.add(directory)
         return f"{directory}/{name}"
 
     def remove_stray(self, folder: str, now_ms: int) -> None:

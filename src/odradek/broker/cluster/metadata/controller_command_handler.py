@@ -16,6 +16,7 @@ from odradek.broker.cluster.metadata.image_updates import (
     without_replicas,
 )
 from odradek.broker.cluster.registration.broker_session import BrokerSession
+from odradek.broker.cooperation import cooperatively
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 
 _BROKER_EPOCH: Final = slice(8, 16)
@@ -101,8 +102,11 @@ class ControllerCommandHandler:
         view.broker_watcher.follow_only(local_topics(image, me))
         stops = replicas_to_stop(image, message)
         view.publish(without_replicas(image, stops, me))
-        for key, delete in stops.items():
+        async for key, delete in cooperatively(stops.items()):
+            self._check_epochs(message)  # a newer controller may have created the topic again
             self._replicas.stop_replica(key, delete=delete)
+        if stops:
+            await self._replicas.sync_deleted()
 
     def _errors(self, message: Any) -> Iterator[dict[str, Any]]:
         for topic in message.topic_states:

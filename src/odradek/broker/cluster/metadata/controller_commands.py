@@ -17,6 +17,9 @@ class LocalReplicas(Protocol):
     def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
         """Stop a replica, if there is one, and delete its log if `delete`."""
 
+    async def sync_deleted(self) -> None:
+        """Return when the deletions of logs are on the disk."""
+
     def replica_error(self, topic_partition: TopicPartition) -> ErrorCode:
         """Return KAFKA_STORAGE_ERROR if the replica's log cannot be used, INELIGIBLE_REPLICA on a full disk."""
 

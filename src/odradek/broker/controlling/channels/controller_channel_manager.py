@@ -125,12 +125,13 @@ class ControllerChannelManager:
     # ---- stopping replicas --------------------------------------------------------------------------------------
 
     async def delete_own(self, stops: Iterable[StopReplicas]) -> None:
-        """Delete the replicas of this broker in turns, unless their topic is created again: each syncs a directory."""
+        """Delete the replicas of this broker in turns, unless their topic is created again."""
         async for each in cooperatively(stops):
             if each.partition.topic in self.image.topics:
                 return
             if self.identity.broker_id in each.brokers:
                 self._replicas.stop_replica(each.partition, delete=True)
+        await self._replicas.sync_deleted()
 
     def ensure_stopped(self, stops: Iterable[StopReplicas]) -> bool:
         """Return whether all live brokers have deleted these replicas, and request it of those that have not.

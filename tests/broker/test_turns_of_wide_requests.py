@@ -8,9 +8,12 @@ from typing import Any, Final, cast
 import pytest
 
 from odradek.broker.cluster.counted_store import CountedStore
+from odradek.broker.controlling.controller import Controller
+from odradek.broker.cooperation import TURN
 from odradek.broker.handlers import create_topics
 from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.context import RequestContext, Session
+from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.store import Create, Node, Operation, Result, Store
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import decode_request, encode_request
@@ -41,6 +44,22 @@ def test_many_topics_are_validated_in_turns(play: Play) -> None:
         assert len((await answer)["topics"]) == WIDTH
         # When they are read, when they are planned, and when the answer is written.
         assert turns >= 3 * WIDTH // LONGEST_TURN
+
+    play(scene)
+
+
+def test_the_partitions_of_a_topic_are_placed_in_turns(play: Play) -> None:
+    async def turns_for(controller: Controller, partitions: int) -> int:
+        wanted = [NewTopic(name="t", num_partitions=partitions, replication_factor=1)]
+        turns, working = 0, asyncio.ensure_future(controller.create_topics(wanted, validate_only=True))
+        while not working.done():
+            await asyncio.sleep(0)
+            turns += 1
+        return turns
+
+    async def scene(world: World) -> None:
+        controller = (await world.start()).controller
+        assert await turns_for(controller, 10 * TURN) >= await turns_for(controller, 1) + 10
 
     play(scene)
 

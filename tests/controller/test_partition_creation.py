@@ -5,8 +5,9 @@ from uuid import UUID
 
 import pytest
 
+from odradek.broker.cooperation import at_once
 from odradek.config import ListenerAddress
-from odradek.controller import MAX_PARTITIONS, NewPartitions, plan_partitions
+from odradek.controller import MAX_PARTITIONS, NewPartitions, PartitionLimit, plan_partitions
 from odradek.metadata.cluster_load import ClusterLoad
 from odradek.metadata.image import BrokerImage, PartitionImage, TopicImage
 from odradek.model import ErrorCode, KafkaError
@@ -24,8 +25,12 @@ def topic(*replicas: tuple[int, ...], name: str = "t", removing: tuple[int, ...]
 
 
 def plan(image: TopicImage | None, count: int, *assignment: tuple[int, ...], brokers=BROKERS, away=()):
-    wanted = NewPartitions(topic="t", count=count, assignment=assignment or None)
-    return plan_partitions(wanted, image, brokers=brokers, away=away, load=ClusterLoad())
+    return planned(NewPartitions(topic="t", count=count, assignment=assignment or None), image, brokers, away)
+
+
+def planned(wanted: NewPartitions, image: TopicImage | None, brokers=BROKERS, away=()):
+    room = PartitionLimit()
+    return at_once(plan_partitions(wanted, image, brokers=brokers, away=away, load=ClusterLoad(), room=room))
 
 
 def test_new_partitions_go_where_the_topic_has_the_fewest() -> None:
@@ -51,9 +56,7 @@ def test_new_partitions_are_placed_by_hand_in_order() -> None:
 
 def test_an_empty_list_of_assignments_is_not_the_same_as_none() -> None:
     with pytest.raises(KafkaError) as raised:
-        plan_partitions(
-            NewPartitions(topic="t", count=2, assignment=()), topic((1,)), brokers=BROKERS, load=ClusterLoad()
-        )
+        planned(NewPartitions(topic="t", count=2, assignment=()), topic((1,)))
     assert raised.value.code is ErrorCode.invalid_replica_assignment
 
 

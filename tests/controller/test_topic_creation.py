@@ -5,8 +5,9 @@ from uuid import UUID
 
 import pytest
 
+from odradek.broker.cooperation import at_once
 from odradek.config import BrokerConfig, ListenerAddress
-from odradek.controller import MAX_PARTITIONS, ExistingTopicNames, plan_topic
+from odradek.controller import MAX_PARTITIONS, ExistingTopicNames, PartitionLimit, plan_topic
 from odradek.metadata.cluster_load import ClusterLoad
 from odradek.metadata.image import BrokerImage
 from odradek.metadata.new_topic import NewTopic
@@ -17,16 +18,27 @@ ENDPOINTS = (ListenerAddress("PLAINTEXT", "host", 1),)
 BROKERS = {broker_id: BrokerImage(broker_id=broker_id, endpoints=ENDPOINTS) for broker_id in (1, 2, 3)}
 
 
-def plan(wanted: NewTopic, *, existing=(), brokers=BROKERS, away=(), config=None):
-    return plan_topic(
+def plan(wanted: NewTopic, *, existing=(), brokers=BROKERS, away=(), config=None, load=None, room=None):
+    steps = plan_topic(
         wanted,
         topic_id=UUID(int=7),
         existing=ExistingTopicNames(existing),
         brokers=brokers,
         away=away,
-        load=ClusterLoad(),
+        load=load or ClusterLoad(),
         config=config or BrokerConfig(num_partitions=4, default_replication_factor=2),
+        room=room or PartitionLimit(),
     )
+    return at_once(steps)
+
+
+def test_partitions_beyond_the_limit_of_a_request_are_not_placed() -> None:
+    room, load = PartitionLimit(), ClusterLoad()
+    room.take(MAX_PARTITIONS - 1)
+    with pytest.raises(KafkaError, match="at most 10,000") as failed:
+        plan(NewTopic(name="t", num_partitions=2, replication_factor=1), load=load, room=room)
+    assert failed.value.code is ErrorCode.policy_violation
+    assert not load.replicas
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ tool wrote into the node. Unlike Kafka, this refuses internal topics that are pa
 change of the count, coordinators would not find their records.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 
 from msgspec import Struct
 
-from odradek.controller.placement import place
-from odradek.controller.topic_creation import MAX_PARTITIONS, check_replicas, check_replication_factor
+from odradek.controller.placement import place_in_steps
+from odradek.controller.topic_creation import MAX_PARTITIONS, PartitionLimit, check_replicas, check_replication_factor
 from odradek.metadata.cluster_load import ClusterLoad, Replicas
 from odradek.metadata.image import BrokerImage, TopicImage
 from odradek.model import ErrorCode, KafkaError
@@ -34,8 +34,9 @@ def plan_partitions(
     brokers: Mapping[int, BrokerImage],
     away: Collection[int] = (),
     load: ClusterLoad,
-) -> dict[int, Replicas]:
-    """Return the replicas of each new partition, and add them to `load`. Raises `KafkaError` for an invalid request.
+    room: PartitionLimit,
+) -> Generator[int, None, dict[int, Replicas]]:
+    """Place each new partition in steps, and add it to `load`. Raises `KafkaError` for an invalid request.
 
     The replication factor is that of the topic's first partition, after its reassignment if one is in progress.
     `brokers` are all registered brokers, and `away` those of them that cannot lead now.
@@ -63,11 +64,15 @@ def plan_partitions(
         assignment = {first_new + place: tuple(replicas) for place, replicas in enumerate(wanted.assignment)}
         for number, replicas in assignment.items():
             check_replicas(number, replicas, replication_factor, brokers, away)
+        room.take(added)
         load.add(assignment.values())
         return assignment
     check_replication_factor(replication_factor, brokers)
     racks = {broker_id: broker.rack for broker_id, broker in sorted(brokers.items())}
-    placed = place(racks, load, partitions=added, replication_factor=replication_factor, existing=existing, away=away)
+    room.take(added)
+    placed = yield from place_in_steps(
+        racks, load, partitions=added, replication_factor=replication_factor, existing=existing, away=away
+    )
     return {first_new + number: replicas for number, replicas in placed.items()}
 
 

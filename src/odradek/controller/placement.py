@@ -10,12 +10,13 @@ too few, and never leaders.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
+from typing import Any, cast
 
 from odradek.metadata.cluster_load import ClusterLoad, Replicas
 
 
-def place(
+def place_in_steps(
     racks: Mapping[int, str | None],
     load: ClusterLoad,
     *,
@@ -23,9 +24,10 @@ def place(
     replication_factor: int,
     existing: Iterable[Replicas] = (),
     away: Collection[int] = (),
-) -> dict[int, Replicas]:
+) -> Generator[int, None, dict[int, Replicas]]:
     """Return the replicas of `partitions` new partitions, numbered from 0, and add them to `load`.
 
+    Yields the weight of each partition, as `broker.cooperation` counts it: very many brokers make it a costly one.
     `racks` maps all brokers to their racks. `existing` has the replicas of the topic's other partitions, `away` the
     brokers that cannot lead now. The caller has checked that at least `replication_factor` brokers exist, one not away.
     """
@@ -63,4 +65,15 @@ def place(
         replicas.update(chosen)
         load.add((tuple(chosen),))
         assignment[partition] = tuple(chosen)
+        yield 1 + len(racks) // 16
     return assignment
+
+
+def place(racks: Mapping[int, str | None], load: ClusterLoad, **options: Any) -> dict[int, Replicas]:
+    """Return what `place_in_steps` does, at once."""
+    steps = place_in_steps(racks, load, **options)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return cast("dict[int, Replicas]", done.value)

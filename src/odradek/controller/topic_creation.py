@@ -4,13 +4,13 @@ One transaction writes the topic's node and its configuration. The states of its
 (`initialization`), as for a node that a tool wrote.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from uuid import UUID
 
 from msgspec import Struct
 
 from odradek.config import BrokerConfig, validate_topic_overrides
-from odradek.controller.placement import place
+from odradek.controller.placement import place_in_steps
 from odradek.metadata import paths
 from odradek.metadata.cluster_load import ClusterLoad, Replicas
 from odradek.metadata.image import BrokerImage
@@ -116,8 +116,9 @@ def plan_topic(
     away: Collection[int] = (),
     load: ClusterLoad,
     config: BrokerConfig,
-) -> TopicPlan:
-    """Validate a topic, place its replicas, and add them to `load`. Raises `KafkaError` for an invalid request.
+    room: PartitionLimit,
+) -> Generator[int, None, TopicPlan]:
+    """Validate a topic, place its replicas in steps, and add them to `load`. Raises `KafkaError` for an invalid one.
 
     `existing` has all topic names, including topics being deleted; `brokers` are all registered brokers, `away` those
     of them that cannot lead now.
@@ -129,12 +130,16 @@ def plan_topic(
             raise KafkaError(ErrorCode.invalid_request, message)
         replicas: Mapping[int, Replicas] = _check_assignment(wanted.assignment, brokers, away)
         overrides = _check_config(wanted, config)
+        room.take(len(replicas))
         load.add(replicas.values())
     else:
         partitions, replication_factor = _check_numbers(wanted, brokers, config)
         overrides = _check_config(wanted, config)
         racks = {broker_id: broker.rack for broker_id, broker in sorted(brokers.items())}
-        replicas = place(racks, load, partitions=partitions, replication_factor=replication_factor, away=away)
+        room.take(partitions)
+        replicas = yield from place_in_steps(
+            racks, load, partitions=partitions, replication_factor=replication_factor, away=away
+        )
     return TopicPlan(name=wanted.name, topic_id=topic_id, replicas=replicas, config=overrides)
 
 

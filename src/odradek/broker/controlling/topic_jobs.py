@@ -5,7 +5,7 @@ from uuid import UUID
 
 from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.controlling.controller_epoch import ControllerEpoch
-from odradek.broker.cooperation import HEAVY, cooperatively
+from odradek.broker.cooperation import HEAVY, cooperatively, in_turns
 from odradek.controller import (
     ExistingTopicNames,
     NewPartitions,
@@ -42,7 +42,7 @@ async def create_topics(
     ):
         plan: TopicPlan | None = None
         try:
-            plan = plan_topic(
+            steps = plan_topic(
                 topic,
                 topic_id=new_id(entropy),
                 existing=taken,
@@ -50,8 +50,9 @@ async def create_topics(
                 away=away,
                 load=load,
                 config=view.config,
+                room=room,
             )
-            room.take(len(plan.replicas))
+            plan = await in_turns(steps)
             if not validate_only:
                 await epoch.create_topic(plan)
                 view.watcher.mark(topics=(topic.name,), names=True)
@@ -73,8 +74,8 @@ async def create_partitions(
     results: list[KafkaError | None] = []
     async for each in cooperatively(wanted, lambda each: HEAVY + max(each.count, len(each.assignment or ()))):
         try:
-            added = plan_partitions(each, image.topics.get(each.topic), brokers=brokers, away=away, load=load)
-            room.take(len(added))
+            topic = image.topics.get(each.topic)
+            added = await in_turns(plan_partitions(each, topic, brokers=brokers, away=away, load=load, room=room))
             if not validate_only:
                 await epoch.add_partitions(each.topic, added)
             results.append(None)

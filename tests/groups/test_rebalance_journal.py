@@ -157,6 +157,24 @@ async def test_a_rebalance_that_ends_just_as_the_last_record_is_written_is_in_th
 
 
 @in_world(SINGLE)
+async def test_each_record_is_written_in_a_turn(world: World, monkeypatch: Any) -> None:
+    """Very many groups may lose their members at once, and a record of wide groups takes milliseconds."""
+    journal, written = world.broker.rebalance_journal, list[str]()
+
+    async def write(group_id: str, _: Any) -> None:
+        written.append(group_id)
+
+    monkeypatch.setattr(journal, "_write", write)
+    for number in range(100):
+        journal.write(completed(f"g{number}"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert 1 <= len(written) <= 2
+    await asyncio.sleep(1)
+    assert len(written) == 100
+
+
+@in_world(SINGLE)
 async def test_an_unexpected_error_drops_one_record_and_no_others(world: World, monkeypatch: Any) -> None:
     journal, written = world.broker.rebalance_journal, list[str]()
 

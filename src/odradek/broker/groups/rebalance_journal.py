@@ -124,6 +124,7 @@ class RebalanceJournal:
                         _log.warning("Dropped a record of the rebalance journal: %s", error)
                     else:
                         await asyncio.sleep(_BACKOFF_S * attempt)
+            await asyncio.sleep(0)  # the records of wide groups take milliseconds each
 
     async def _write(self, group_id: str, batch: Buffer) -> None:
         topics = self._metadata.image.topics

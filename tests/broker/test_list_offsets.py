@@ -1,9 +1,13 @@
 """M1: the ends of a partition, and the offset of a time."""
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from odradek.broker.cooperation import Steps, at_once
+from odradek.broker.handlers import list_offsets
+from odradek.log.time_lookup import TURN_BATCHES
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.compression import Codec
@@ -140,3 +144,27 @@ async def test_the_latest_record_is_the_first_of_those_with_the_largest_time(wor
     assert (answer.offset, answer.timestamp) == (5, NOW_MS + 2)
     assert (await ask(client, 0)).offset == 3
     assert (await ask(client, -2)).offset == 3
+
+
+@played
+async def test_a_search_ends_when_the_broker_no_longer_leads_the_partition(world: World) -> None:
+    """Between its turns the topic may be deleted, and the files of its log with it."""
+    await world.start()
+    client = await world.client()
+    await client.create_topic("t")
+    await client.produce("t", world.batch(b"a", b"b"))
+    led = [world.broker.partitions.leader("t", 0), None]
+    broker: Any = SimpleNamespace(partitions=SimpleNamespace(leader=lambda *_: led[0]))
+    wanted = SimpleNamespace(partition_index=0, timestamp=NOW_MS + 10_000, current_leader_epoch=-1)
+    message = SimpleNamespace(replica_id=-1, topics=[SimpleNamespace(name="t", partitions=[wanted])])
+
+    def denied(*_: Any) -> Steps[frozenset[str]]:
+        yield 1
+        return frozenset()
+
+    steps = list_offsets.handle(broker, cast("Any", SimpleNamespace(api_version=7, denied=denied)), message)
+    while next(steps) < TURN_BATCHES:
+        pass
+    del led[0]
+    answer = at_once(steps)["topics"][0]["partitions"][0]
+    assert answer == {"partition_index": 0, "error_code": ErrorCode.not_leader_or_follower}

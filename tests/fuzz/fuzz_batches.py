@@ -111,7 +111,7 @@ def _check_walk(header: BatchHeader, data: bytes, position: int, records: list[R
     section = memoryview(data)[position + HEADER_SIZE : position + header.size]
     try:
         plain = bytes(decompress(header.codec, section, max_bytes=MOST_BYTES))
-        walked = list(walk_records(plain, header.record_count))
+        walked = list(walk_records(plain, header.record_count, len(plain)))
     except CorruptBatchError:
         return
     base, first = header.base_timestamp, header.base_offset

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 from fuzz_engine import Target
 
+from odradek.broker.cooperation import at_once
 from odradek.log import Log, LogConfig, LogStorageError
 from odradek.log.inspection.file_contents import inspect
 from odradek.log.inspection.verification import Verification
@@ -148,7 +149,7 @@ def _use(log: Log, *, is_trusted: bool) -> None:
             offset += 1 + (log.log_end_offset - offset) // 50
     for look in (log.reader.find_max_timestamp, partial(log.reader.find_offset, _NOW + 100)):
         with suppress(CorruptBatchError):  # its checksum is right, and its records are none
-            look()
+            at_once(look())
     end = log.log_end_offset
     epoch = max([9, *(entry.epoch for entry in log.epochs.entries)])  # no checksum covers a batch's
     info = log.append_as_leader(encode_batch([(_NOW, None, b"new", ())]), leader_epoch=epoch, now_ms=_NOW)

@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from odradek.broker.cooperation import at_once
 from odradek.log import Log, LogConfig
 from odradek.log.producers.producer_state import REMEMBERED_BATCHES
 from odradek.model import ErrorCode, KafkaError
@@ -227,7 +228,7 @@ class LogModel(RuleBasedStateMachine):
     @rule(age=st.integers(-500, 3000))
     def find_offset(self, age: int) -> None:
         wanted = self.now_ms - age
-        found = self.log.reader.find_offset(wanted)
+        found = at_once(self.log.reader.find_offset(wanted))
         records = [
             (time_ms, batch.first_offset + number)
             for batch in self.batches
@@ -236,7 +237,7 @@ class LogModel(RuleBasedStateMachine):
             if batch.first_offset + number >= self.start
         ]
         assert (found and found[:2]) == next((record for record in records if record[0] >= wanted), None)
-        latest = self.log.reader.find_max_timestamp()
+        latest = at_once(self.log.reader.find_max_timestamp())
         assert (latest and latest[0]) == max((time_ms for time_ms, _ in records), default=None)
 
     @invariant()

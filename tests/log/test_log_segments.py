@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from written_logs import NOW, append, batch, new_log
 
+from odradek.broker.cooperation import at_once
 from odradek.log import FilePool, Log, LogConfig
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import iterate_batches
@@ -149,9 +150,9 @@ def test_the_first_record_since_a_time_is_the_one_that_a_scan_finds(seed: int, r
         log = Log.open(disk, "/data/t-0", log.config, now_ms=NOW, clean=True)
     for wanted in [*range(NOW - 250, NOW + 1500, 7), *times]:
         expected = next(((time_ms, offset) for offset, time_ms in enumerate(times) if time_ms >= wanted), None)
-        found = log.reader.find_offset(wanted)
+        found = at_once(log.reader.find_offset(wanted))
         assert (found and found[:2]) == expected
-    found = log.reader.find_max_timestamp()
+    found = at_once(log.reader.find_max_timestamp())
     assert found is not None
     assert found[:2] == (max(times), times.index(max(times)))
     assert found.leader_epoch == log.epochs.epoch_at(found.offset)
@@ -164,11 +165,11 @@ def test_truncated_timestamps_are_forgotten() -> None:
     log.truncate_to(3)
     for number in range(3, 9):
         append(log, NOW + 10 * number)
-    assert log.reader.find_offset(NOW + 150) == (NOW + 200, 2, 0)
-    assert log.reader.find_offset(NOW + 201) is None
-    assert log.reader.find_max_timestamp() == (NOW + 200, 2, 0)
+    assert at_once(log.reader.find_offset(NOW + 150)) == (NOW + 200, 2, 0)
+    assert at_once(log.reader.find_offset(NOW + 201)) is None
+    assert at_once(log.reader.find_max_timestamp()) == (NOW + 200, 2, 0)
     append(log, NOW + 205)
-    assert log.reader.find_offset(NOW + 201) == (NOW + 205, 9, 0)
+    assert at_once(log.reader.find_offset(NOW + 201)) == (NOW + 205, 9, 0)
     assert log.delete_old_segments(NOW + 1206) == 1, "no record is later than 205"
 
 
@@ -177,22 +178,22 @@ def test_deleted_and_unwritten_records_are_not_found_by_time() -> None:
     for time_ms in (NOW + 50, NOW + 10, NOW + 30):
         append(log, time_ms)
     log.append_as_leader(batch(NOW + 99), leader_epoch=0, now_ms=NOW)
-    assert log.reader.find_offset(NOW + 60) is None
-    assert log.reader.find_max_timestamp() == (NOW + 50, 0, 0)
+    assert at_once(log.reader.find_offset(NOW + 60)) is None
+    assert at_once(log.reader.find_max_timestamp()) == (NOW + 50, 0, 0)
     log.write()
-    assert log.reader.find_max_timestamp() == (NOW + 99, 3, 0)
+    assert at_once(log.reader.find_max_timestamp()) == (NOW + 99, 3, 0)
     log.truncate_to(3)
     log.advance_log_start_offset(1)
-    assert log.reader.find_offset(NOW) == (NOW + 10, 1, 0)
-    assert log.reader.find_max_timestamp() == (NOW + 30, 2, 0)
+    assert at_once(log.reader.find_offset(NOW)) == (NOW + 10, 1, 0)
+    assert at_once(log.reader.find_max_timestamp()) == (NOW + 30, 2, 0)
 
 
 def test_an_empty_log_and_records_without_time_have_no_latest() -> None:
     log = new_log()
-    assert log.reader.find_max_timestamp() is None
-    assert log.reader.find_offset(0) is None
+    assert at_once(log.reader.find_max_timestamp()) is None
+    assert at_once(log.reader.find_offset(0)) is None
     append(log, -1)
-    assert log.reader.find_max_timestamp() is None
+    assert at_once(log.reader.find_max_timestamp()) is None
 
 
 def test_few_descriptors_are_enough_for_many_logs() -> None:

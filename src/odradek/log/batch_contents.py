@@ -26,7 +26,7 @@ NO_TIMESTAMP: Final = -1
 MAX_RECORD_ERRORS: Final = 1000
 """The limit of returned record errors, which keeps a response small."""
 MAX_RECORDS: Final = 1 << 20
-"""Batches with more records are refused, because their check takes over a second."""
+"""Batches with more records, or more record headers, are refused, because their check takes over a second."""
 _LATEST: Final = 2**63 - 1
 
 
@@ -119,7 +119,7 @@ def check_records(
     bad: list[tuple[int, str]] = []
     bad_count, has_bad_time, index = 0, False, 0
     try:
-        for timestamp_delta, offset_delta, key_length in walk_records(data, header.record_count):
+        for timestamp_delta, offset_delta, key_length in walk_records(data, header.record_count, MAX_RECORDS):
             timestamp = base_timestamp + timestamp_delta
             if needs_keys and key_length < 0:
                 bad_count += 1

@@ -7,7 +7,7 @@ from odradek.log.recovery.segment_damage import SuspectedSegments
 from odradek.log.segments.segment import Lender
 from odradek.log.segments.segment_reader import collect_aborted, read_batches, size_between
 from odradek.log.segments.transaction_index import AbortedTransaction
-from odradek.log.time_lookup import TimestampOffset, find_first_since, find_latest
+from odradek.log.time_lookup import Lookup, find_first_since, find_latest
 from odradek.model import Buffer, ErrorCode, KafkaError
 
 
@@ -97,20 +97,20 @@ class LogReader:
         except OSError as error:
             raise self._unreadable(error) from error
 
-    def find_offset(self, timestamp: int) -> TimestampOffset | None:
+    def find_offset(self, timestamp: int) -> Lookup:
         """Return the first record with at least `timestamp` (ms), or None (ListOffsets)."""
         try:
-            return find_first_since(self._local.segments, timestamp, self._local.log_start_offset)
+            return (yield from find_first_since(self._local.segments, timestamp, self._local.log_start_offset))
         except OSError as error:
             raise self._unreadable(error) from error
         except DamagedSegmentError as error:
             self._suspected.add(error.path)
             raise
 
-    def find_max_timestamp(self) -> TimestampOffset | None:
+    def find_max_timestamp(self) -> Lookup:
         """Return the first record with the largest timestamp, None without timestamps (KIP-734)."""
         try:
-            return find_latest(self._local.segments, self._local.log_start_offset)
+            return (yield from find_latest(self._local.segments, self._local.log_start_offset))
         except OSError as error:
             raise self._unreadable(error) from error
         except DamagedSegmentError as error:

@@ -4,6 +4,7 @@ import pytest
 from compacting import COMPACT, DAY_MS, NOW, T0, Room, spans
 from msgspec.structs import replace
 
+from odradek.broker.cooperation import at_once
 from odradek.log.cleaner.log_cleaner import CleanerSettings
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
@@ -465,12 +466,12 @@ def test_times_and_offsets_are_found_in_a_compacted_log() -> None:
     expected = [record.offset for record in room.records()]
     assert expected == [*range(0, 100, 2), 99]
     for offset in range(100):
-        found = room.log.reader.find_offset(NOW + 1 + offset)
+        found = at_once(room.log.reader.find_offset(NOW + 1 + offset))
         assert found is not None
         assert found.offset == min(each for each in expected if each >= offset)
         first = next(iter(room.log.read(offset, 1)), None)
         assert first is not None
-    latest = room.log.reader.find_max_timestamp()
+    latest = at_once(room.log.reader.find_max_timestamp())
     assert latest is not None
     assert latest.offset == 99
     assert len(room.log.segments[0].offset_index.entries) > 10
@@ -484,7 +485,7 @@ def test_a_removed_record_is_not_the_latest() -> None:
     room.append_batch(encode_batch([(NOW + 200, b"b", b"3", ())]))
     room.roll()
     room.compact()
-    latest = room.log.reader.find_max_timestamp()
+    latest = at_once(room.log.reader.find_max_timestamp())
     assert latest is not None
     assert (latest.timestamp, latest.offset) == (NOW + 500, 0), "the batch of 900 has no record any more"
-    assert room.log.reader.find_offset(NOW + 501) is None
+    assert at_once(room.log.reader.find_offset(NOW + 501)) is None

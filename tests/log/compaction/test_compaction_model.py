@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
+from odradek.broker.cooperation import at_once
 from odradek.log.cleaner.log_cleaner import CleanerSettings
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.records import encode_batch
@@ -130,7 +131,7 @@ class CompactionModel(RuleBasedStateMachine):
             assert offset in found or offset < log.log_start_offset or is_old_tombstone, f"{offset} is gone"
         for record in records:
             if record.timestamp == max(each.timestamp for each in records):
-                latest = log.reader.find_max_timestamp()
+                latest = at_once(log.reader.find_max_timestamp())
                 assert latest is not None
                 if record.offset >= log.log_start_offset:
                     assert latest.timestamp >= record.timestamp

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from odradek.broker.cooperation import at_once
 from odradek.log import Log, LogConfig
 from odradek.log.recovery import segment_recovery
 from odradek.model import ErrorCode, KafkaError
@@ -282,7 +283,7 @@ def test_a_finished_segment_gets_back_an_index_that_is_missing_or_wrong() -> Non
     assert {base: disk.read_file(path(base, ".timeindex")) for base in bases} == before
     assert numbers(reopened) == list(range(30))
     for number in range(30):
-        found = reopened.reader.find_offset(NOW + number)
+        found = at_once(reopened.reader.find_offset(NOW + number))
         assert found is not None
         assert found.offset == 2 * number
 
@@ -315,7 +316,7 @@ def test_a_segment_that_was_flushed_whole_still_gets_the_last_entry_of_its_time_
     assert log.segment_base_offsets == [0, 8]
     disk.kill()
     recovered = reopen(disk, recovery_point=log.recovery_point)
-    found = recovered.reader.find_offset(NOW + 3)
+    found = at_once(recovered.reader.find_offset(NOW + 3))
     assert found is not None
     assert found.offset == 6
     recovered.close()
@@ -450,7 +451,7 @@ def test_batches_that_cross_a_read_buffer_are_checked(monkeypatch: pytest.Monkey
         recovered = reopen(copied(disk))
         assert numbers(recovered) == list(range(9)), size
         assert recovered.epochs.entries == whole.epochs.entries
-        assert recovered.reader.find_max_timestamp() == whole.reader.find_max_timestamp()
+        assert at_once(recovered.reader.find_max_timestamp()) == at_once(whole.reader.find_max_timestamp())
         assert recovered.append_as_leader(batch(8), leader_epoch=9, now_ms=NOW).duplicate
         assert numbers(reopen(copied(damaged))) == list(range(8)), size
 

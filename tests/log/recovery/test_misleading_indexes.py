@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from written_logs import NOW, append, flip, new_log, put
 
+from odradek.broker.cooperation import at_once
 from odradek.log import Log, LogConfig
 from odradek.log.segments.offset_index import ENTRY as OFFSET_ENTRY
 from odradek.log.segments.time_index import ENTRY as TIME_ENTRY
@@ -108,7 +109,7 @@ def test_a_wrong_time_index_is_rebuilt_when_it_is_used(
     again = opened(disk)
     with caplog.at_level(logging.WARNING, "odradek.log"):
         for number in range(200):
-            found = again.reader.find_offset(NOW + 10 * number - 5)
+            found = at_once(again.reader.find_offset(NOW + 10 * number - 5))
             assert found is not None
             assert (found.timestamp, found.offset) == (NOW + 10 * number, number)
     assert len(mendings(caplog)) == misled
@@ -169,9 +170,9 @@ def test_a_time_index_with_offsets_beyond_its_segment_is_rebuilt(active: bool, c
     disk, log = written()
     harm(disk, f"/data/t-0/{log.segment_base_offsets[-1 if active else 1]:020d}.timeindex", TIME_ENTRY, change)
     again = opened(disk)
-    found = [again.reader.find_offset(NOW + 10 * number) for number in range(200)]
+    found = [at_once(again.reader.find_offset(NOW + 10 * number)) for number in range(200)]
     assert [each and each.offset for each in found] == list(range(200))
-    largest = opened(disk).reader.find_max_timestamp()
+    largest = at_once(opened(disk).reader.find_max_timestamp())
     assert largest is not None
     assert largest.offset == 199
 
@@ -231,8 +232,8 @@ def test_pending_batches_keep_their_times_when_an_index_is_rebuilt() -> None:
     harm(disk, path, TIME_ENTRY, lambda rows: [*rows[:-1], (NOW + 10**9, rows[-1][1])])
     again = opened(disk)
     again.append_as_leader(encode_batch([(NOW + 5000, b"k", b"v", ())]), leader_epoch=0, now_ms=NOW)
-    assert again.reader.find_max_timestamp() is not None
+    assert at_once(again.reader.find_max_timestamp()) is not None
     again.write()
-    found = again.reader.find_max_timestamp()
+    found = at_once(again.reader.find_max_timestamp())
     assert found is not None
     assert (found.timestamp, found.offset) == (NOW + 5000, 200)

@@ -12,7 +12,9 @@ Versions: 2 isolation level, 4 leader epochs (KIP-320), 5 OFFSET_NOT_AVAILABLE, 
 """
 
 from collections import Counter
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, NamedTuple, cast
 
 from odradek.broker.cooperation import TURN, Steps
 from odradek.broker.parts import HasPartitions
@@ -60,16 +62,18 @@ def handle(broker: HasPartitions, context: RequestContext, message: Any) -> Step
             yield weight  # of the work before: the last piece needs no turn of its own
             weight = TURN if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP else 1
             number = wanted.partition_index
+            place = topic.name, number
             try:
                 if topic.name in denied:
                     raise authorization_error(ResourceType.TOPIC)
-                if (topic.name, number) in twice:
+                if place in twice:
                     raise KafkaError(ErrorCode.invalid_request)
-                partition = broker.partitions.leader(topic.name, number)
+                partition = broker.partitions.leader(*place)
                 partition.check_leader_epoch(optional(wanted, "current_leader_epoch", -1))
                 end = _end(partition, is_consumer=is_consumer, read_committed=read_committed)
                 is_end_known = not is_consumer or partition.is_end_known
-                found = _find(partition, wanted.timestamp, context.api_version, end, is_end_known=is_end_known)
+                steps = _find(partition, wanted.timestamp, context.api_version, end, is_end_known=is_end_known)
+                found = yield from _while_led(partition, partial(broker.partitions.leader, *place), steps)
             except KafkaError as error:
                 partitions.append({"partition_index": number, "error_code": error.code})
             else:
@@ -87,7 +91,17 @@ def _end(partition: Partition, *, is_consumer: bool, read_committed: bool) -> in
     return partition.last_stable_offset if read_committed else partition.high_watermark
 
 
-def _find(partition: Partition, timestamp: int, version: int, end: int, *, is_end_known: bool) -> _Found:
+def _while_led(partition: Partition, leader: Callable[[], Partition], steps: Steps[_Found]) -> Steps[_Found]:
+    """Do `steps` while this broker leads the partition: afterwards its log may be deleted or truncated."""
+    while leader() is partition:
+        try:
+            yield next(steps)
+        except StopIteration as done:
+            return cast("_Found", done.value)
+    raise KafkaError(ErrorCode.not_leader_or_follower)
+
+
+def _find(partition: Partition, timestamp: int, version: int, end: int, *, is_end_known: bool) -> Steps[_Found]:
     if timestamp < 0 and version < _SINCE.get(timestamp, 1):
         raise KafkaError(ErrorCode.unsupported_version)
     log, epoch = partition.log, partition.leader_epoch
@@ -103,11 +117,11 @@ def _find(partition: Partition, timestamp: int, version: int, end: int, *, is_en
         case -5 | -6:
             return _Found()
         case -3:
-            found = log.reader.find_max_timestamp()
+            found = yield from log.reader.find_max_timestamp()
         case _ if timestamp < 0:
             raise KafkaError(ErrorCode.unsupported_version, f"there is no special timestamp {timestamp}")
         case _:
-            found = log.reader.find_offset(timestamp)
+            found = yield from log.reader.find_offset(timestamp)
     if found is not None and found.offset < end:
         return _Found(*found)
     if not is_end_known:

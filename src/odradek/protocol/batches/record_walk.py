@@ -16,10 +16,11 @@ _INT: Final = range(-(2**31), 2**31)
 _LONG: Final = range(-(2**63), 2**63)
 
 
-def walk_records(data: bytes, count: int) -> Iterator[tuple[int, int, int]]:  # noqa: C901 (calls would double its cost)
+def walk_records(data: bytes, count: int, most_headers: int) -> Iterator[tuple[int, int, int]]:  # noqa: C901 (calls would double its cost)
     """Yield `(timestamp delta, offset delta, key length)` of each record; a negative length is a null key.
 
-    Raises `CorruptBatchError` at the first invalid record, and if `data` is not exactly `count` records.
+    Raises `CorruptBatchError` at the first invalid record, and if `data` is not exactly `count` records, or if these
+    have more than `most_headers` headers, each of which takes half as long as a record.
     """
     if not 0 <= count * MIN_RECORD_BYTES <= len(data):
         raise CorruptBatchError(f"{len(data)} bytes can't be {count} records")
@@ -67,7 +68,10 @@ def walk_records(data: bytes, count: int) -> Iterator[tuple[int, int, int]]:  # 
                 n, position = _read_raw(data, position)
             if not n & 1:
                 position += n >> 1
-            position = position + 1 if data[position] == 0 else _skip_headers(data, position)
+            if data[position] == 0:
+                position += 1
+            else:
+                position, most_headers = _skip_headers(data, position, most_headers)
             # Positions only grow, so a field that exceeds its record is detected here.
             if position != end:
                 raise CorruptBatchError("a record is not as long as it says")
@@ -106,15 +110,17 @@ def _read_raw(data: bytes, position: int) -> tuple[int, int]:
     return (value << 1) ^ (value >> 63), after
 
 
-def _skip_headers(data: bytes, position: int) -> int:
-    """Return the position after a record's headers, whose keys must not be null."""
+def _skip_headers(data: bytes, position: int, most: int) -> tuple[int, int]:
+    """Return the position after a record's headers, whose keys must not be null, and how many more there may be."""
     count, position = _read_int(data, position)
     if not 0 <= count <= (len(data) - position) // 2:  # a header takes two bytes at least
         raise CorruptBatchError(f"a record can't have {count} headers")
+    if count > most:
+        raise CorruptBatchError(f"the records have too many headers: {count} in one of them, and {most} may follow")
     for _ in range(count):
         length, position = _read_int(data, position)
         if length < 0:
             raise CorruptBatchError("a record header has no key")
         length, position = _read_int(data, position + length)
         position += max(length, 0)
-    return position
+    return position, most - count

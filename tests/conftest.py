@@ -96,6 +96,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a loop that `odradek serve` has left here ignores it
     for marker in item.iter_markers("needs"):
         for component in marker.args:
             if trouble := COMPONENTS[component]():

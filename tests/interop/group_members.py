@@ -128,9 +128,10 @@ class KafkaPythonMember(GroupMember):
             heartbeat_interval_ms=HEARTBEAT_MS,
             partition_assignment_strategy=[_KAFKA_PYTHON[assignor]],
         )
-        # A leader that joins before it knows the topic assigns nothing, and now and then leaves it at that.
-        eventually(lambda: self._consumer.partitions_for_topic(topic), within_s=DEADLINE_S)
         self._consumer.subscribe([topic])
+        # A leader that joins before it knows the topic joins again when it does; if a poll ends before that join, it
+        # forgets the join, and stays without assignment and heartbeats.
+        eventually(lambda: self._consumer.partitions_for_topic(topic), within_s=DEADLINE_S)
         self._owned: set[int] = set()
         self._is_closing = threading.Event()
         self._executor = ThreadPoolExecutor(1)

@@ -248,6 +248,32 @@ def test_the_results_of_an_image_are_taken_in_turns(end: str, monkeypatch: pytes
     play(scene)
 
 
+def test_what_an_image_deleted_and_a_client_wrote_again_outlives_a_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic of the same name may have been created at once."""
+    spend = SharedTurn.spend
+    monkeypatch.setattr(SharedTurn, "spend", lambda turn, _: spend(turn, 1))
+
+    async def scene(at: Scene) -> None:
+        await at.start()
+        for key in "abc":
+            at.context.submit(key, Add(1))
+        at.partition.commit()
+        topics = ClusterImage(topics=dict.fromkeys("abc"))  # type: ignore[arg-type]
+        at.context.on_image(topics, at.image)
+        (gone,) = set("abc") - at.machine.totals.keys()
+        again = at.context.submit(gone, Add(5))
+        at.partition.commit()
+        assert await again == 5
+        lost = at.context.submit("d", Add(1))
+        at.partition.lose()
+        assert await code_of(lost) is ErrorCode.not_coordinator
+        await at.until_active()
+        await asyncio.sleep(0.1)
+        assert at.machine.totals == {gone: 5}
+
+    play(scene)
+
+
 def test_the_deadlines_of_all_coordinators_share_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     spend = SharedTurn.spend
     monkeypatch.setattr(SharedTurn, "spend", lambda turn, _: spend(turn, 1))

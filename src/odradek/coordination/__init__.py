@@ -99,7 +99,7 @@ class Machine(Protocol[RequestT_contra, RecordT]):
         """Yield a result per key that needs one, after all records are loaded and before the first request."""
 
     def on_image(self, old: ClusterImage, new: ClusterImage, now: Now) -> Iterator[CoordinatorResult[RecordT]]:
-        """Yield a result per key that changes of topics and brokers affect; requests may be handled between them."""
+        """Yield one result per key that changes of topics and brokers affect; requests may be handled between them."""
 
     def reset(self, key: str, now: Now) -> CoordinatorResult[RecordT]:
         """Discard the state of `key` that is not durable, and return a result as after loading.

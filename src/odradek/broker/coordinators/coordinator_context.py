@@ -130,6 +130,8 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         """The results of the image that is being handled, without those taken."""
         self._new_image: ClusterImage | None = None
         """The image of `_image_results`."""
+        self._image_ends: dict[str, int] = {}
+        """By key, the log's end after each of its results that was taken: unless it is lost, it is not taken again."""
         self._active_since_s = 0.0
         self._reloads = 0
         """Number of loads since the machine was last active for `_CALM_S`."""
@@ -202,6 +204,8 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         self._reloads += 1
         _log.warning("Loading %s again in %.0f s: %s", self._name, after_s, error)
         self._stop_loading()
+        end = self.partition.log.log_end_offset
+        self._image_ends = {key: each for key, each in self._image_ends.items() if each <= end}
         self._drop(error)
         self._begin_loading(after_s=after_s)
 
@@ -294,14 +298,17 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         while self._image_before is not None and self._shared_turn.spent_s < TURN_S:
             began_s = self._clock.monotonic()
             if self._image_results is None:
+                if self._new_image is not self._image():
+                    self._image_ends.clear()
                 self._new_image = self._image()
                 self._image_results = self.machine.on_image(self._image_before, self._new_image, self.now)
             result = next(self._image_results, None)
             if result is None:
                 self._image_results = None
                 self._image_before = None if self._new_image is self._image() else self._new_image
-            else:
+            elif result.key not in self._image_ends:
                 yield result
+                self._image_ends[result.key] = self.partition.log.log_end_offset
             self._shared_turn.spend(self._clock.monotonic() - began_s)
 
     def marker_appended(self, producer_id: int, end_offset: int, *, committed: bool) -> None:

@@ -34,6 +34,7 @@ EARLIEST_PENDING_UPLOAD: Final = -6
 _SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _READ_COMMITTED: Final = 1
 _OFFSET_NOT_AVAILABLE_FROM: Final = 5
+_STEP: Final = 16
 _CONSUMER: Final = -1
 """The replica id of consumers. Debugging consumers send -2."""
 
@@ -59,8 +60,10 @@ def handle(broker: HasPartitions, context: RequestContext, message: Any) -> Step
         partitions: list[dict[str, Any]] = []
         weight += 1
         for wanted in topic.partitions:
-            yield weight  # of the work before: the last piece needs no turn of its own
-            weight = TURN if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP else 1
+            if weight >= _STEP:  # the work before; the last piece needs no step of its own
+                yield weight
+                weight = 0
+            weight += TURN if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP else 1
             number = wanted.partition_index
             place = topic.name, number
             try:

@@ -248,7 +248,7 @@ def test_the_results_of_an_image_are_taken_in_turns(end: str, monkeypatch: pytes
     play(scene)
 
 
-def test_what_an_image_deleted_and_a_client_wrote_again_outlives_a_load(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_an_image_deleted_and_a_client_wrote_again_outlives_a_load(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic of the same name may have been created at once."""
     spend = SharedTurn.spend
     monkeypatch.setattr(SharedTurn, "spend", lambda turn, _: spend(turn, 1))

@@ -47,7 +47,7 @@ class PartitionKey(NamedTuple):
     partition: int
 
 
-class FetchTarget(Struct):
+class FetchTarget(Struct, gc=False):
     """A client's fetch of one partition; -1 means unknown.
 
     `last_fetched_epoch` is the epoch of the client's last record, `follower_start_offset` the start of a follower's

@@ -82,6 +82,7 @@ def test_repeated_items_of_a_request_are_answered_once(play: Play) -> None:
             "groups",
         ),
         (ApiKey.DESCRIBE_PRODUCERS, 0): ({"topics": [{"name": "t", "partition_indexes": [0] * many}] * 2}, "topics"),
+        (ApiKey.DESCRIBE_TRANSACTIONS, 0): ({"transactional_ids": ["x"] * many}, "transaction_states"),
     }
 
     async def scene(world: World) -> None:

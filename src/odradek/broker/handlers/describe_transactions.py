@@ -16,11 +16,11 @@ from odradek.transactions.messages import DescribeTransactionRequest
 
 
 async def handle(broker: HasTransactions, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one description per id; TRANSACTIONAL_ID_NOT_FOUND for an unknown one."""
+    """Return one description per id, also for a repeated one; TRANSACTIONAL_ID_NOT_FOUND for an unknown one."""
     return {
         "transaction_states": [
             await _describe(broker, context, transactional_id)
-            async for transactional_id in cooperatively(message.transactional_ids)
+            async for transactional_id in cooperatively(dict.fromkeys(message.transactional_ids))
         ]
     }
 

@@ -4,13 +4,13 @@ Files are renamed to `*.deleted` and removed after `file.delete.delay.ms`, becau
 """
 
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 
 from odradek.log.errors import is_passing
 from odradek.log.local_log import LocalLog
 from odradek.log.log_writer import LogWriter
-from odradek.log.names import CLEANED, DELETED
+from odradek.log.names import CLEANED, DELETED, SNAPSHOT, offset_file
 from odradek.log.recovery.log_loader import remove_snapshots
 from odradek.log.retention import count_expired
 from odradek.log.segments.segment import Segment
@@ -70,10 +70,10 @@ class SegmentDeletion:
             return False
         return True
 
-    def _remove_old_snapshots(self, of: Container[int] = ()) -> None:
+    def _remove_old_snapshots(self) -> None:
         local = self._local
         try:
-            remove_snapshots(local.pool, local.directory, before=local.first_base_offset, of=of)
+            remove_snapshots(local.pool, local.directory, before=local.first_base_offset)
         except OSError as error:
             if not is_out_of_descriptors(error):
                 raise
@@ -98,7 +98,9 @@ class SegmentDeletion:
         disk = local.pool.disk
         try:
             swap(disk, local.directory, base_offset, lambda: self._files.add(disk, old, due_ms))
-            self._remove_old_snapshots(of=[segment.base_offset for segment in old[1:]])
+            for path in [offset_file(local.directory, each.base_offset, SNAPSHOT) for each in old[1:]]:
+                if disk.exists(path):
+                    disk.remove(path)
             segment = Segment.open(
                 local.pool, local.directory, base_offset, local.config, now_ms=sources[-1].last_append_ms
             )

@@ -2,6 +2,7 @@
 
 import errno
 import logging
+from collections.abc import Sequence
 from typing import NoReturn
 
 import pytest
@@ -63,6 +64,33 @@ def test_compaction_is_retried_after_a_full_disk(caplog: pytest.LogCaptureFixtur
     room.now_ms += 20_000
     assert room.compact() == 1
     assert [text[0] for text in room.texts()] == [1, 2]
+
+
+class CountingDisk(MemoryDisk):
+    """Counts what takes long beside tiny segments."""
+
+    syncs = listings = 0
+
+    def sync_all(self, paths: Sequence[str]) -> None:
+        self.syncs += 1
+        super().sync_all(paths)
+
+    def list(self, path: str) -> list[str]:
+        self.listings += 1
+        return super().list(path)
+
+
+def test_tiny_segments_are_synced_together_and_the_folder_is_not_listed_for_each() -> None:
+    disk = CountingDisk()
+    room = Room(replace(COMPACT, segment_bytes=200), disk)
+    for number in range(80):
+        room.append((f"{number}", "value"))
+        room.append((f"{number // 2}", "value"))
+    room.roll()
+    disk.syncs = disk.listings = 0
+    assert room.compact() == 1
+    assert len(room.log.segments) > 40
+    assert (disk.syncs, disk.listings) == (2, 1)
 
 
 @pytest.mark.parametrize("kind", ["sync", "create", "append"])

@@ -48,6 +48,8 @@ from odradek.protocol.errors import CorruptBatchError
 from odradek.runtime import Disk
 
 _OPEN_FILES: Final = 4
+_SYNC_BYTES: Final = 1 << 20
+"""New segments are synced together up to this size, because the syncs of a tiny one take longest."""
 _NO_TIMESTAMP: Final = -1
 _LONGEST_RETENTION_MS: Final = 1 << 61
 """The limit of `delete.retention.ms`, so that differences of times have 64 bits."""
@@ -113,7 +115,8 @@ class Compaction:
         self._new_filter = new_filter
         self._filter: RecordFilter
         self._last_offsets = sorted(last.offset for last in plan.last_batches.values() if last.offset >= 0)
-        self._segment: Segment | None = None
+        self._segments: list[tuple[Segment, Sequence[Source]]] = []
+        """New segments that are not swapped in, and their sources."""
         self._horizon_ms = plan.now_ms + min(plan.config.delete_retention_ms, _LONGEST_RETENTION_MS)
 
     def steps(self) -> Iterator[int | CleanedSegment]:
@@ -131,7 +134,16 @@ class Compaction:
         transactions = CleanedTransactions(self.plan.aborted)
         while sources:
             yield from self._clean(sources, transactions)
+            if not sources or sum(segment.size for segment, _ in self._segments) >= _SYNC_BYTES:
+                yield from self._sync()
         self._disk.sync_all([self.plan.directory])
+
+    def _sync(self) -> Iterator[CleanedSegment]:
+        paths = [path for segment, _ in self._segments for path in segment.paths]
+        self._disk.sync_all([*paths, self.plan.directory])
+        while self._segments:
+            yield CleanedSegment(self._segments[0][1])
+            del self._segments[0]
 
     def _remove_left_overs(self) -> None:
         """Remove an earlier compaction's files, which a crash could mix with new ones."""
@@ -142,9 +154,9 @@ class Compaction:
 
     def discard(self) -> None:
         """Remove files that are not swapped in; opening the log removes those that remain."""
-        if self._segment is not None:
+        for segment, _ in self._segments:
             with suppress(OSError):
-                self._remove(self._segment)
+                self._remove(segment)
 
     # ---- the keys of the dirty part -----------------------------------------------------------------------------
 
@@ -209,16 +221,16 @@ class Compaction:
 
     # ---- writing anew -------------------------------------------------------------------------------------------
 
-    def _clean(self, sources: deque[Source], transactions: CleanedTransactions) -> Iterator[int | CleanedSegment]:
-        """Write one segment from as many of `sources` as fit; yield what `steps` yields."""
+    def _clean(self, sources: deque[Source], transactions: CleanedTransactions) -> Iterator[int]:
+        """Write one segment from as many of `sources` as fit; yield the bytes of each step."""
         plan = self.plan
         pool = FilePool(self._disk, _OPEN_FILES)
         base_offset = sources[0].base_offset
         segment = Segment(pool, plan.directory, base_offset, plan.config, now_ms=plan.now_ms, suffix=CLEANED)
-        self._segment = segment
+        group: list[Source] = []
+        self._segments.append((segment, group))
         self._remove(segment)
         segment.log.truncate(0)
-        group: list[Source] = []
         last: BatchHeader | None = None
         while sources and (not group or _fits(segment, sources[0])):
             group.append(sources.popleft())
@@ -231,15 +243,13 @@ class Compaction:
             transactions.to_index.clear()
         if last is None:
             self._remove(segment)  # source segments without a batch stay
+            del self._segments[-1]
             return
         if segment.next_offset <= last.last_offset:
             self._write(segment, [_Entry(last._replace(record_count=0), _emptied(last), None, True)])
         segment.finish()
         segment.flush_indexes()
         segment.close()
-        self._disk.sync_all([*segment.paths, plan.directory])
-        yield CleanedSegment(group)
-        self._segment = None
 
     def _clean_chunk(self, segment: Segment, chunk: Chunk, transactions: CleanedTransactions) -> Iterator[int]:
         entries: list[_Entry | Run] = []

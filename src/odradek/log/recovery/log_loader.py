@@ -6,7 +6,7 @@ leader epoch. Loading may be interrupted anywhere and repeated. Functions raise 
 """
 
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -248,19 +248,12 @@ def _marker(segment: Segment, position: int, header: BatchHeader) -> EndTransact
     return decode_marker(segment.log.read(position, header.size)) if header.is_control else None
 
 
-def remove_snapshots(
-    pool: FilePool,
-    directory: str,
-    *,
-    after: int | None = None,
-    before: int | None = None,
-    of: Container[int] = (),
-) -> None:
-    """Remove snapshots before `before`, after `after` and at offsets in `of`; with `after` sync the directory."""
+def remove_snapshots(pool: FilePool, directory: str, *, after: int | None = None, before: int | None = None) -> None:
+    """Remove snapshots before `before` and after `after`; with `after` sync the directory."""
     gone = [
         offset
         for offset in _snapshots(pool, directory)
-        if (after is not None and offset > after) or (before is not None and offset < before) or offset in of
+        if (after is not None and offset > after) or (before is not None and offset < before)
     ]
     for offset in gone:
         pool.disk.remove(offset_file(directory, offset, SNAPSHOT))

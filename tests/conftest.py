@@ -54,6 +54,7 @@ COMPONENTS: Final[dict[str, Callable[[], str]]] = {
     "jvm-connector": _within_reach("bench.peers.spark_connector", "connector_jars"),
     "kafka": _within_reach("bench.peers.kafka_peer", "kafka_home"),
     "pythons": _installed(lambda: bool(os.environ.get("ODRADEK_PYTHONS"))),
+    "ruff": _installed(lambda: importlib.util.find_spec("ruff") is not None),
     "zookeeper": _installed(lambda: find_zookeeper() is not None and shutil.which("java") is not None),
 }
 """Optional components, each with the reason why it cannot be used, or an empty text."""

@@ -33,6 +33,7 @@ def topic(kafka: Any, request: pytest.FixtureRequest) -> str:
 # ---- names and types ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("ruff")
 def test_the_types_are_those_of_the_asynchronous_clients() -> None:
     """M12: mypy and editors read the generated file."""
     assert stub() == PATH.read_text(), "the clients have changed: run `python tests/clients/blocking_stubs.py`"

@@ -10,6 +10,7 @@ from odradek.config.definition import definitions
 from tests.clients.setting_types import CLASSES, PATH, config_name, text
 
 
+@pytest.mark.needs("ruff")
 def test_the_types_of_settings_are_those_of_the_keys() -> None:
     assert text() == PATH.read_text(), "the keys have changed: run `python tests/clients/setting_types.py`"
 

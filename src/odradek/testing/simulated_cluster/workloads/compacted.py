@@ -69,7 +69,8 @@ class Compacted(Workload):
         raise_failures(self._tasks)
         await cancel(*self._tasks)
         async with asyncio.timeout(PATIENCE_S):
-            await asyncio.gather(*(delivery for _, delivery in self._changes.values()))
+            for _, delivery in self._changes.values():
+                await delivery
             await self._changing
         await self._producer.close()
         await stable(self.world)

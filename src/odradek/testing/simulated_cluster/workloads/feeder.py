@@ -32,7 +32,8 @@ class Feeder:
         assert self._feeding is not None
         await cancel(self._feeding)
         async with asyncio.timeout(PATIENCE_S):
-            await asyncio.gather(*self.sent.values())
+            for delivery in self.sent.values():
+                await delivery
         await self._producer.close()
 
     async def _feed(self) -> None:

@@ -179,7 +179,8 @@ class Security(Workload):
     async def finish(self) -> list[str]:
         """Wait until all changes are known, and the clerk writes and reads; then try the former passwords."""
         async with asyncio.timeout(PATIENCE_S):
-            await asyncio.gather(*self._changes)
+            for change in self._changes:
+                await change
         await agreed(self.world, within_s=PATIENCE_S)
         await self._until_at_work()
         for password in self._clerk.passwords[:-1]:

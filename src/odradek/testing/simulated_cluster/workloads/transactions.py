@@ -321,7 +321,9 @@ class Transactions(Workload):
         for some in (self._writers, self._processors):
             await self._calm_down(some)
         for actor in self.actors:
-            await asyncio.wait_for(asyncio.gather(*actor.closing), PATIENCE_S)
+            async with asyncio.timeout(PATIENCE_S):
+                for closing in actor.closing:
+                    await closing
         await stable(self.world)
         await audit(self.world, self.history)
         committed = {value for log in self.history.logs.values() for _, value in log}

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from odradek.broker.cooperation import at_once
 from odradek.log.cleaner.log_cleaner import CleanerSettings
 from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import read_header
 from odradek.protocol.batches.records import encode_batch
 from odradek.testing.simulation.disk import MemoryDisk, Survival
 
@@ -122,6 +123,10 @@ class CompactionModel(RuleBasedStateMachine):
         records = room.records()
         found = {record.offset: (record.key, record.value, record.timestamp) for record in records}
         assert [record.offset for record in records] == sorted(found), "in order"
+        headers = [header for header, _ in room.batches()]
+        for offset in range(log.log_start_offset, log.written_offset):
+            first = next(header for header in headers if header.last_offset >= offset)
+            assert read_header(log.read(offset, 1)) == first, f"a reader at {offset} gets on"
         for offset, each in found.items():
             assert self.written[offset] == each
         last = {key: offset for offset, (key, _, _) in sorted(self.written.items())}

@@ -254,6 +254,31 @@ def test_a_pipeline_continues_from_its_checkpoint_and_removes_files_of_a_killed_
     assert any("removed 2 uncommitted files" in line for line in caplog.messages)
 
 
+def test_a_topic_that_was_created_again_ends_an_offline_pipeline_or_is_read_from_its_beginning(
+    spark: Any, source: ServedBroker, admin: Any, topic: str, publish: Publish, tmp_path: Path
+) -> None:
+    from confluent_kafka.admin import NewTopic
+
+    def run(text: str) -> str:
+        return run_pipelines(spark, [pipeline(tmp_path, text, source=source.bootstrap_servers, topic=topic)])[0].state
+
+    publish(topic, 0, 30)
+    assert run(OFFLINE) == "done"
+    admin.delete_topics([topic])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 3)])[topic].result(30)
+    publish(topic, 30, 60)
+    with pytest.raises(PipelineError) as failed:
+        run(OFFLINE)
+    assert str(failed.value) == (
+        f"{topic}.archive: source.fail_on_data_loss: topic {topic} was deleted and created again: unread records of "
+        "the old one are lost, the new one is read from its beginning; set source.fail_on_data_loss = false to read "
+        "the rest"
+    )
+    assert run(OFFLINE.replace("[source]", "[source]\nfail_on_data_loss = false")) == "done"
+    archive = ds.dataset(tmp_path / "archive", format="parquet", partitioning="hive").to_table()
+    assert sorted(archive["number"].to_pylist()) == list(range(90))
+
+
 def test_a_pipeline_writes_its_results_to_a_topic(
     spark: Any, source: ServedBroker, topic: str, publish: Publish, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pyspark.sql.datasource import (
@@ -40,7 +41,7 @@ class ByTimestamp:
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         raise AssertionError
 
-    def topic_ids(self) -> dict[str, int]:
+    def topic_ids(self) -> dict[str, UUID]:
         return {}
 
     def brokers(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -29,7 +30,7 @@ class Log:
 
     def __init__(self) -> None:
         self.ends = {A0: 5, A1: 7}
-        self.ids: dict[str, int] = {}
+        self.ids: dict[str, UUID] = {}
 
     def partitions(self, strategy: Strategy) -> list[TopicPartition]:
         return sorted(self.ends)
@@ -40,7 +41,7 @@ class Log:
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         raise AssertionError("the member commits")
 
-    def topic_ids(self) -> dict[str, int]:
+    def topic_ids(self) -> dict[str, UUID]:
         return self.ids
 
     def brokers(self) -> tuple[str, ...]:
@@ -109,15 +110,40 @@ def test_the_checkpoint_has_the_start_of_each_batch_and_a_batch_is_repeated_from
 
 def test_a_member_refuses_a_topic_that_was_created_again_and_commits_nothing() -> None:
     member = Member(Log())
-    member.log.ids = {"a": 3}
+    member.log.ids = {"a": UUID(int=3)}
     query = reader(member)
     end = query.latestOffset(query.initialOffset(), ReadAllAvailable())
-    member.log.ids, member.offsets = {"a": 4}, {}
+    member.log.ids, member.offsets = {"a": UUID(int=4)}, {}
     for ends in (5, 9):
         member.log.ends = dict.fromkeys((A0, A1), ends)
         with pytest.raises(DataLossError, match="topic a was deleted and created again"):
             reader(member).latestOffset(end, ReadAllAvailable())
     assert member.offsets == {}
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_without_fail_on_data_loss_a_member_reads_a_topic_that_was_created_again_from_its_beginning(
+    caplog: pytest.LogCaptureFixture, starting: str, is_restarted: bool
+) -> None:
+    member = Member(Log())
+    member.log.ids = {"a": UUID(int=3)}
+    given = {"failOnDataLoss": "false", "startingOffsets": starting}
+    query = reader(member, **given)
+    end = query.latestOffset(query.initialOffset(), ReadAllAvailable())
+    # The coordinator deletes the offsets of a deleted topic.
+    member.log.ids, member.log.ends, member.offsets = {"a": UUID(int=4)}, {A0: 9, A1: 0}, {}
+    query = reader(member, **given) if is_restarted else query
+    following = query.latestOffset(end, ReadAllAvailable())
+    assert member.has_left is not is_restarted
+    assert ranges(query, end, following) == [(0, 0, 9)]
+    assert member.offsets == {A0: 0, A1: 0}
+    assert caplog.text.count("Lost records: topic a was deleted and created again") == 1
+    caplog.clear()
+    member.has_left = False
+    member.log.ends = {A0: 9, A1: 2}
+    assert ranges(query, following, query.latestOffset(following, ReadAllAvailable())) == [(1, 0, 2)]
+    assert (member.offsets, member.has_left, caplog.text) == ({A0: 9, A1: 0}, False, "")
 
 
 def test_nothing_new_starts_no_batch_and_the_end_of_a_query_leaves_the_group() -> None:

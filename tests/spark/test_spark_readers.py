@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -30,7 +31,7 @@ class FakeLookup:
 
     logs: dict[TopicPartition, tuple[int, int]]
     closed: int = 0
-    ids: dict[str, int] = field(default_factory=dict)
+    ids: dict[str, UUID] = field(default_factory=dict)
     committed: list[tuple[str, dict[TopicPartition, int]]] = field(default_factory=list)
 
     def partitions(self, strategy: Strategy) -> list[TopicPartition]:
@@ -48,7 +49,7 @@ class FakeLookup:
             raise UnavailableError("no coordinator")
         self.committed.append((group_id, dict(offsets)))
 
-    def topic_ids(self) -> dict[str, int]:
+    def topic_ids(self) -> dict[str, UUID]:
         return self.ids
 
     def brokers(self) -> tuple[str, ...]:
@@ -151,7 +152,7 @@ def test_a_partition_without_a_value_reads_nothing() -> None:
 # Streams
 
 
-OLD, NEW = 2**63 - 2, 7
+OLD, NEW = UUID(int=2**63 - 2), UUID(int=7)
 
 
 @pytest.mark.parametrize("end", [3, 5, 9])
@@ -159,7 +160,7 @@ def test_a_topic_that_was_created_again_is_a_loss_with_fewer_as_many_and_more_re
     lookup = FakeLookup({A0: (0, 5), A1: (0, 0)}, ids={"a": OLD})
     reader = stream(lookup, startingOffsets="earliest")
     first = json.loads(json.dumps(reader.latestOffset(reader.initialOffset(), ReadAllAvailable())))
-    assert first["a"] == {"00": OLD, "0": 5, "1": 0}
+    assert first["a"] == {"00": OLD.int, "0": 5, "1": 0}
     lookup.logs[A0], lookup.ids = (0, end), {"a": NEW}
     again = stream(lookup)
     with pytest.raises(DataLossError, match="topic a was deleted and created again"):
@@ -169,18 +170,53 @@ def test_a_topic_that_was_created_again_is_a_loss_with_fewer_as_many_and_more_re
         again.partitions(again.initialOffset(), first)
 
 
-def test_without_fail_on_data_loss_a_topic_that_was_created_again_is_read_on(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("end", [0, 3, 5, 9])
+@pytest.mark.parametrize("limit", [ReadAllAvailable(), ReadMaxRows(20)])
+def test_without_fail_on_data_loss_a_topic_that_was_created_again_is_read_from_its_beginning(
+    caplog: pytest.LogCaptureFixture, end: int, limit: Any
+) -> None:
+    lookup = FakeLookup({A0: (0, 5), B0: (0, 2)}, ids={"a": OLD, "b": OLD})
+    reader = stream(lookup, subscribe="a,b", startingOffsets="earliest", failOnDataLoss="false")
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    lookup.logs, lookup.ids = {A0: (0, end), B0: (0, 4)}, {"a": NEW, "b": OLD}
+    second = reader.latestOffset(first, limit)
+    assert ranges(reader, first, second) == [(A0, 0, end), (B0, 2, 4)][not end :]
+    assert caplog.text.count("Lost records: topic a was deleted and created again") == 1
+    assert "the new one is read from its beginning" in caplog.text
+    caplog.clear()
+    lookup.logs[A0] = (0, 11)
+    assert ranges(reader, second, reader.latestOffset(second, limit)) == [(A0, end, 11)]
+    assert not caplog.text
+
+
+def test_a_planned_batch_of_a_topic_that_was_created_again_is_left_out_and_the_next_reads_the_new_topic() -> None:
     lookup = FakeLookup({A0: (0, 5)}, ids={"a": OLD})
     reader = stream(lookup, startingOffsets="earliest", failOnDataLoss="false")
     first = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
-    lookup.logs[A0], lookup.ids = (0, 9), {"a": NEW}
+    lookup.logs[A0] = (0, 7)
     second = reader.latestOffset(first, ReadAllAvailable())
-    assert ranges(reader, first, second) == [(A0, 5, 9)]
-    assert "topic a was deleted and created again" in caplog.text
-    caplog.clear()
-    lookup.logs[A0] = (0, 11)
-    assert ranges(reader, second, reader.latestOffset(second, ReadAllAvailable())) == [(A0, 9, 11)]
-    assert not caplog.text
+    lookup.logs[A0], lookup.ids = (0, 9), {"a": NEW}
+    again = stream(lookup, failOnDataLoss="false")
+    assert ranges(again, again.initialOffset(), first) == []
+    assert ranges(again, first, second) == []
+    third = again.latestOffset(second, ReadAllAvailable())
+    assert ranges(again, second, third) == [(A0, 0, 9)]
+
+
+def test_a_limit_is_shared_by_the_records_of_the_new_topic() -> None:
+    lookup = FakeLookup({A0: (0, 5)}, ids={"a": OLD})
+    reader = stream(lookup, startingOffsets="earliest", failOnDataLoss="false", maxOffsetsPerTrigger="4")
+    first = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    lookup.logs[A0], lookup.ids = (0, 7), {"a": NEW}
+    second = reader.latestOffset(first, ReadMaxRows(4))
+    assert ranges(reader, first, second) == [(A0, 0, 4)]
+    assert ranges(reader, second, reader.latestOffset(second, ReadMaxRows(4))) == [(A0, 4, 7)]
+
+
+def test_tasks_know_the_ids_of_their_topics() -> None:
+    lookup = FakeLookup({A0: (0, 5)}, ids={"a": OLD, "z": NEW})
+    (task,) = BatchReader(options(streaming=False), SCHEMA, lambda: lookup).partitions()
+    assert task.value.topic_ids == {"a": OLD}
 
 
 @pytest.mark.parametrize("before", [{"a": {"0": 5}}, {"@": "anchor", "a": {"0": 5}}])
@@ -189,7 +225,7 @@ def test_a_checkpoint_without_topic_ids_is_continued(before: dict[str, Any]) -> 
     reader = stream(lookup)
     end = reader.latestOffset(before, ReadAllAvailable())
     assert ranges(reader, before, end) == [(A0, 5, 9)]
-    assert end == {"a": {"00": NEW, "0": 9}}
+    assert end == {"a": {"00": NEW.int, "0": 9}}
 
 
 def test_the_first_batch_reads_all_existing_records() -> None:

@@ -125,6 +125,29 @@ def test_deleted_records_fail_the_task_unless_losses_are_allowed(
     assert offsets(scan(task(bootstrap, topic, 10, 30, failOnDataLoss="false"))) == []
 
 
+def test_a_task_reads_no_topic_that_was_created_again_since_it_was_planned(
+    bootstrap: str, topic: str, produce: Produce, admin: Any
+) -> None:
+    def planned(**more: str) -> ScanTask:
+        lookup = ClusterLookup(client_settings(ScanSettings, bootstrap, {}))
+        lookup.partitions(Subscribe(topics=(topic,)))
+        ids = lookup.topic_ids()
+        lookup.close()
+        return replace(task(bootstrap, topic, 0, 5, **more), topic_ids=ids)
+
+    fill(produce, topic, 5)
+    old, lossy = planned(), planned(failOnDataLoss="false")
+    assert offsets(scan(old)) == list(range(5))
+    admin.delete_topics([topic])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 4)])[topic].result(30)
+    fill(produce, topic, 9)
+    # The first has the client whose metadata is of the old topic.
+    assert offsets(scan(planned())) == list(range(5))
+    for each in (old, lossy):
+        with pytest.raises(KafkaError, match="was deleted and created again"):
+            list(scan(each))
+
+
 def test_the_next_task_needs_no_bootstrap_server(bootstrap: str, topic: str, produce: Produce) -> None:
     fill(produce, topic, 9)
     close_idle_clients()

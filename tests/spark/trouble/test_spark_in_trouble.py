@@ -22,11 +22,11 @@ class Stream:
     def __init__(self, spark: Any, bootstrap: str, topic: str, out: Path) -> None:
         self._spark = spark
         self._out = out
-        self._options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+        self.options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
 
     def start(self, trigger: dict[str, Any] | None = None, **options: str) -> Any:
         """Start a query, by default one that ends when it has read all."""
-        stream = self._spark.readStream.format("odradek").options(**self._options, **options).load()
+        stream = self._spark.readStream.format("odradek").options(**self.options, **options).load()
         writing = stream.selectExpr("partition", "offset", "CAST(value AS STRING) AS value").writeStream.format("json")
         writing = writing.option("checkpointLocation", str(self._out / "checkpoint"))
         return writing.trigger(**(trigger or {"availableNow": True})).start(str(self._out / "rows"))
@@ -53,10 +53,11 @@ def created(admin: Any, topic: str, partitions: int, **config: str) -> None:
     admin.create_topics([NewTopic(topic, partitions, config=given)])[topic].result(60)
 
 
-@pytest.mark.parametrize("unread", [2, 8])
-def test_a_topic_that_was_deleted_and_created_again_is_a_loss(
-    stream: Stream, admin: Any, topic: str, produce: Produce, unread: int
+@pytest.mark.parametrize(("unread", "is_group"), [(2, False), (8, False), (8, True)])
+def test_a_topic_that_was_deleted_and_created_again_is_a_loss_or_is_read_from_its_beginning(
+    stream: Stream, admin: Any, topic: str, produce: Produce, unread: int, is_group: bool
 ) -> None:
+    stream.options |= {"consumeMode": "group", "kafka.group.id": topic} if is_group else {}
     produce(topic, [(0, None, b"old")] * 5)
     stream.run()
     admin.delete_topics([topic])[topic].result(30)
@@ -68,7 +69,7 @@ def test_a_topic_that_was_deleted_and_created_again_is_a_loss(
     stream.run(failOnDataLoss="false")
     produce(topic, [(0, None, b"new")])
     stream.run()
-    late = [(0, offset, "unread") for offset in range(5, unread)]
+    late = [(0, offset, "unread") for offset in range(unread)]
     assert stream.rows() == sorted([(0, unread, "new"), *late, *((0, offset, "old") for offset in range(5))])
 
 

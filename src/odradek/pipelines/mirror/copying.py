@@ -15,7 +15,7 @@ from odradek.pipelines.config import MirrorPipeline
 from odradek.pipelines.mirror.offset_syncs import OffsetSyncs
 from odradek.runtime import Disk
 from odradek.spark.reading.blocking_cluster import BlockingCluster
-from odradek.spark.reading.planning import StreamOffset, decode_offset
+from odradek.spark.reading.planning import StreamOffset, decode_offset, recreated_topics, without_topics
 from odradek.spark.settings import ScanSettings, client_settings
 
 _Offsets = Mapping[TopicPartition, int]
@@ -63,12 +63,14 @@ class BatchCopier:
 def batch_ranges(disk: Disk, checkpoint: str, batch_id: int) -> dict[TopicPartition, tuple[int, int]]:
     """Return the (start, end) offsets that a batch reads, from Spark's checkpoint. Raise `StorageError` if unreadable.
 
-    The start is 0 for a partition that the previous batch did not have, also if its log begins later.
+    The start is 0 for a partition that the previous batch did not have, also if its log begins later, or that is of a
+    topic which was created again.
     """
     end = _offset(disk, checkpoint, batch_id)
     start: _Offsets = end.start if end.start is not None else {}
     if end.start is None and batch_id > 0:
-        start = _offset(disk, checkpoint, batch_id - 1).offsets
+        before = _offset(disk, checkpoint, batch_id - 1)
+        start = without_topics(before.offsets, recreated_topics(before.topic_ids, end.topic_ids))
     return {partition: (start.get(partition, 0), offset) for partition, offset in end.offsets.items()}
 
 

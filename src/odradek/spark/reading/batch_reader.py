@@ -49,7 +49,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         try:
             found = plan(self._options, lookup)
             narrowed = replace(found, ranges=self._filters.narrow(found.ranges, lookup))
-            return scan_partitions(narrowed, self._options, self._columns, lookup.brokers())
+            return scan_partitions(narrowed, self._options, self._columns, lookup)
         finally:
             lookup.close()
 

@@ -1,8 +1,9 @@
 """A Kafka cluster behind blocking calls, for Spark's threads."""
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from odradek.clients.blocking.loop_thread import loop_thread
 from odradek.clients.cluster import Cluster
@@ -12,9 +13,6 @@ from odradek.runtime import system_runtime
 from odradek.spark.session import run_interruptible
 
 T = TypeVar("T")
-
-_ID_NUMBERS: Final = 2**63 - 1
-"""Java's connector reads all numbers of a checkpoint as `long`."""
 
 
 class BlockingCluster:
@@ -41,10 +39,10 @@ class BlockingCluster:
         nodes = () if self._cluster is None else self._cluster.metadata.nodes.values()
         return tuple(sorted(address_text(node.host, node.port) for node in nodes))
 
-    def topic_ids(self) -> dict[str, int]:
-        """Return a number of 63 bits for the id of every topic in the last metadata, without topics that have no id."""
+    def topic_ids(self) -> dict[str, uuid.UUID]:
+        """Return the id of every topic in the last metadata, without topics that have no id."""
         topics = () if self._cluster is None else self._cluster.metadata.topics.values()
-        return {each.name: each.topic_id.int % _ID_NUMBERS for each in topics if each.topic_id is not None}
+        return {each.name: each.topic_id for each in topics if each.topic_id is not None}
 
     def close(self) -> None:
         """Close the connections."""

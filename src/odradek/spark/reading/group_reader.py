@@ -24,10 +24,18 @@ from odradek.clients.group_stream import Batch, ConsumerMember, GroupStream, Mem
 from odradek.model import TopicPartition
 from odradek.runtime import Clock, SystemClock
 from odradek.spark.brief_errors import brief_errors
-from odradek.spark.options import ReadOptions
-from odradek.spark.reading.boundaries import find_partitions, starting_offsets
+from odradek.spark.options import Edge, ReadOptions
+from odradek.spark.reading.boundaries import edge_offsets, find_partitions, starting_offsets
 from odradek.spark.reading.lookup import Lookup
-from odradek.spark.reading.planning import StreamOffset, decode_offset, encode_offset, limit_offsets
+from odradek.spark.reading.planning import (
+    StreamOffset,
+    decode_offset,
+    encode_offset,
+    id_numbers,
+    limit_offsets,
+    recreated_topics,
+    without_topics,
+)
 from odradek.spark.reading.stream_reader import StreamReader
 
 _MAX_POLL_INTERVAL_MS: Final = "300000"
@@ -48,6 +56,10 @@ class GroupStreamReader(StreamReader):
         super().__init__(options, schema, open_lookup, clock)
         self._open_member = open_member
         self._stream: GroupStream | None = None
+        self._stream_ids: Mapping[str, int] = {}
+        """The ids of topics when the stream was opened."""
+        self._again: Collection[str] = ()
+        """The topics that were created again since the last batch."""
 
     @brief_errors()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -63,9 +75,12 @@ class GroupStreamReader(StreamReader):
         `minOffsetsPerTrigger`. After the initial offset it returns a new one in any case.
         """
         since = decode_offset(start)
-        last = None if since.is_initial else Batch(start=since.start or {}, end=since.offsets)
         topics = {each.topic for each in self._lookup.partitions(self._options.strategy)}
-        self._refuse_recreated(since)
+        again = self._again = self._recreated(since)
+        last = None if since.is_initial else Batch(start=since.start or {}, end=without_topics(since.offsets, again))
+        if recreated_topics(self._stream_ids, id_numbers(self._lookup.topic_ids())):
+            # The stream's positions are of the old topic.
+            self._leave()
         stream = self._stream = self._stream or self._open_stream()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
 
@@ -80,11 +95,14 @@ class GroupStreamReader(StreamReader):
 
     def stop(self) -> None:
         """Leave the group, and close the connections."""
+        self._leave()
+        super().stop()
+
+    def _leave(self) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
             loop_thread().on_exit(id(stream), None)
             loop_thread().run(stream.close)
-        super().stop()
 
     def _open_stream(self) -> GroupStream:
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and current_thread() is main_thread():
@@ -98,11 +116,13 @@ class GroupStreamReader(StreamReader):
             max_poll_interval_ms=int(settings.get("max.poll.interval.ms", _MAX_POLL_INTERVAL_MS)),
         )
         loop_thread().on_exit(id(stream), stream.close)
+        self._stream_ids = id_numbers(self._lookup.topic_ids())
         return stream
 
     def _first_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         everywhere = find_partitions(self._lookup, self._options.strategy)
         starts = starting_offsets(self._lookup, self._options, everywhere)
+        starts |= edge_offsets(self._lookup, Edge.EARLIEST, [each for each in starts if each.topic in self._again])
         return {each: starts[each] for each in partitions}
 
 

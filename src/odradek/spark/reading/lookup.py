@@ -1,5 +1,6 @@
 """The driver's requests to a Kafka cluster: existing partitions, their offsets, and offset commits. Blocking."""
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
@@ -35,8 +36,8 @@ class Lookup(Protocol):
     def brokers(self) -> tuple[str, ...]:
         """Return HOST:PORT of every broker in the last metadata."""
 
-    def topic_ids(self) -> dict[str, int]:
-        """Return a number for the id of every topic in the last metadata, without topics that have no id."""
+    def topic_ids(self) -> dict[str, uuid.UUID]:
+        """Return the id of every topic in the last metadata, without topics that have no id."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -64,7 +65,7 @@ class ClusterLookup:
     def brokers(self) -> tuple[str, ...]:
         return self._cluster.brokers()
 
-    def topic_ids(self) -> dict[str, int]:
+    def topic_ids(self) -> dict[str, uuid.UUID]:
         return self._cluster.topic_ids()
 
     def close(self) -> None:

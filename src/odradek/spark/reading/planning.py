@@ -14,6 +14,7 @@ checkpoints of the first builds batch 0 is empty and ends with `{"@": "anchor", 
 """
 
 import math
+import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
@@ -30,6 +31,9 @@ _MARK: Final = "@"
 _INITIAL: Final = "initial"
 _ANCHOR: Final = "anchor"
 _START: Final = "start"
+
+_ID_NUMBERS: Final = 2**63 - 1
+"""Java's connector reads all numbers of a checkpoint as `long`."""
 
 _TASKS: Final = 32
 _FEW_OFFSETS: Final = 1_000
@@ -114,13 +118,27 @@ def plan_batch(start: Offsets, end: Offsets, earliest: Offsets, latest: Offsets)
     return Plan(ranges=_non_empty(ranges), losses=tuple(losses))
 
 
-def recreation_losses(topic_ids: Mapping[str, int], now: Mapping[str, int]) -> tuple[str, ...]:
-    """Return a loss for each topic whose id is now another one."""
-    return tuple(
-        f"topic {topic} was deleted and created again: its records before the offset where reading stopped are not read"
-        for topic, topic_id in sorted(topic_ids.items())
-        if now.get(topic, topic_id) != topic_id
+def id_numbers(topic_ids: Mapping[str, uuid.UUID]) -> dict[str, int]:
+    """Return topic ids as a checkpoint has them: numbers of 63 bits."""
+    return {topic: topic_id.int % _ID_NUMBERS for topic, topic_id in topic_ids.items()}
+
+
+def recreated_topics(topic_ids: Mapping[str, int], now: Mapping[str, int]) -> set[str]:
+    """Return the topics whose id is now another one."""
+    return {topic for topic, topic_id in topic_ids.items() if now.get(topic, topic_id) != topic_id}
+
+
+def recreation_losses(topics: Iterable[str]) -> tuple[str, ...]:
+    """Return a loss for each of `recreated_topics`."""
+    text = (
+        "was deleted and created again: unread records of the old one are lost, the new one is read from its beginning"
     )
+    return tuple(f"topic {topic} {text}" for topic in sorted(topics))
+
+
+def without_topics(offsets: Offsets, topics: Collection[str]) -> Offsets:
+    """Return the offsets of the other topics."""
+    return {partition: offset for partition, offset in offsets.items() if partition.topic not in topics}
 
 
 def plan_micro_batch(start: Offsets, end: Offsets, earliest: Offsets) -> Plan:

@@ -8,7 +8,8 @@ Only the selected columns are decoded. The schema of the first batch must equal 
 
 import dataclasses
 import logging
-from collections.abc import AsyncGenerator, Iterator, Sequence
+import uuid
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
@@ -44,6 +45,8 @@ class ScanTask(Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...]
     brokers: tuple[str, ...] = ()
     """HOST:PORT of the brokers in the driver's metadata: the bootstrap servers may be gone by now."""
+    topic_ids: Mapping[str, uuid.UUID] = {}
+    """The ids of topics in the driver's metadata. Another id ends the task: a new attempt of the query plans anew."""
 
 
 def scan(task: ScanTask) -> Iterator["pa.RecordBatch"]:
@@ -119,6 +122,10 @@ async def _fetched(cluster: Cluster, task: ScanTask) -> AsyncGenerator[list[tupl
     Raise `DataLossError` for lost records if `failOnDataLoss` is on; else continue at the log start offset.
     """
     options, settings = task.options, _settings(task.options)
+    known = cluster.metadata.topics
+    if any(name in known and known[name].topic_id != topic_id for name, topic_id in task.topic_ids.items()):
+        # This client may be older than the topic.
+        await cluster.refresh(timeout_ms=settings.default_api_timeout_ms)
     groups: list[Sequence[OffsetRange]] = [task.ranges]
     while groups:
         group = {each.partition: each for each in groups.pop(0)}
@@ -131,6 +138,7 @@ async def _fetched(cluster: Cluster, task: ScanTask) -> AsyncGenerator[list[tupl
             timeout_ms=options.poll_timeout_ms or settings.default_api_timeout_ms,
             check_crcs=settings.check_crcs,
         )
+        reader.topic_ids |= task.topic_ids
         try:
             # Closes the reader's current fetch now rather than at garbage collection.
             async with aclosing(aiter(reader)) as rounds:

@@ -39,10 +39,13 @@ from odradek.spark.reading.planning import (
     cap_offsets,
     decode_offset,
     encode_offset,
+    id_numbers,
     limit_offsets,
     plan_micro_batch,
     raise_target,
+    recreated_topics,
     recreation_losses,
+    without_topics,
 )
 from odradek.spark.reading.scan import scan
 from odradek.spark.reading.tasks import report_losses, scan_partitions
@@ -99,7 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if not since.is_initial:
             self._commit_progress(since.offsets)
         latest = self._reported = self._latest()
-        self._refuse_recreated(since)
+        since = replace(since, offsets=without_topics(since.offsets, self._recreated(since)))
         if self._target is not None:
             if since.is_initial:
                 self._target = raise_target(self._target, since.offsets)
@@ -123,14 +126,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """Return a Spark partition per task. Raise `DataLossError` if records are lost and `failOnDataLoss` is on."""
         until = decode_offset(end)
         before = decode_offset(start)
-        since = before.offsets if until.start is None else until.start
         there = set(self._lookup.partitions(self._options.strategy))
-        now = self._lookup.topic_ids()
-        recreated = recreation_losses(before.topic_ids, now) or recreation_losses(until.topic_ids, now)
-        earliest = edge_offsets(self._lookup, Edge.EARLIEST, [each for each in until.offsets if each in there])
-        plan = plan_micro_batch(since, until.offsets, earliest)
-        plan = replace(plan, losses=recreated + plan.losses)
-        return scan_partitions(plan, self._options, self._columns, self._lookup.brokers())
+        recreated, again = self._recreated(before), self._recreated(until)
+        # A topic that was created again since the batch was planned is read by the next batch.
+        since = without_topics(without_topics(before.offsets, recreated) if until.start is None else until.start, again)
+        ends = without_topics(until.offsets, again)
+        earliest = edge_offsets(self._lookup, Edge.EARLIEST, [each for each in ends if each in there])
+        plan = plan_micro_batch(since, ends, earliest)
+        plan = replace(plan, losses=recreation_losses(recreated | again) + plan.losses)
+        return scan_partitions(plan, self._options, self._columns, self._lookup)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Return a task's Arrow record batches. Runs in a task, on a copy of this object."""
@@ -167,13 +171,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._batch_at = now
         return False
 
-    def _refuse_recreated(self, since: StreamOffset) -> None:
-        """Raise `DataLossError` for a topic that was created again; without `failOnDataLoss` the next batch logs it."""
+    def _recreated(self, offset: StreamOffset) -> set[str]:
+        """Return the topics that were created again, to be read from their beginning: the next batch logs them.
+
+        Raise `DataLossError` for them if `failOnDataLoss` is on.
+        """
+        found = recreated_topics(offset.topic_ids, id_numbers(self._lookup.topic_ids()))
         if self._options.fail_on_data_loss:
-            report_losses(recreation_losses(since.topic_ids, self._lookup.topic_ids()), self._options)
+            report_losses(recreation_losses(found), self._options)
+        return found
 
     def _encode(self, offset: StreamOffset) -> dict[str, Any]:
-        return encode_offset(replace(offset, topic_ids=self._lookup.topic_ids()))
+        return encode_offset(replace(offset, topic_ids=id_numbers(self._lookup.topic_ids())))
 
     def _latest(self) -> dict[TopicPartition, int]:
         return edge_offsets(self._lookup, Edge.LATEST, self._lookup.partitions(self._options.strategy))

@@ -3,9 +3,11 @@
 import logging
 from collections.abc import Sequence
 
+from msgspec.structs import replace
 from pyspark.sql.datasource import InputPartition
 
 from odradek.spark.options import ReadOptions
+from odradek.spark.reading.lookup import Lookup
 from odradek.spark.reading.planning import DataLossError, OffsetRange, Plan, group_ranges, split_ranges
 from odradek.spark.reading.scan import ScanTask
 
@@ -19,13 +21,11 @@ class ScanPartition(InputPartition):  # type: ignore[misc]
         super().__init__(task)
 
 
-def scan_partitions(
-    plan: Plan, options: ReadOptions, columns: Sequence[str], brokers: tuple[str, ...]
-) -> list[InputPartition]:
+def scan_partitions(plan: Plan, options: ReadOptions, columns: Sequence[str], lookup: Lookup) -> list[InputPartition]:
     """Return a Spark partition per task. Raises `DataLossError` if records are lost and `failOnDataLoss` is on.
 
     Small ranges share a task unless `minPartitions` or `maxRecordsPerPartition` is set. Tasks first connect to
-    `brokers`, the addresses (HOST:PORT) that the driver knows.
+    the brokers that `lookup` knows, and read no topic that was created again since.
     """
     report_losses(plan.losses, options)
     pieces: list[OffsetRange] = split_ranges(
@@ -35,10 +35,13 @@ def scan_partitions(
     )
     is_counted = options.min_partitions is not None or options.max_records_per_partition is not None
     groups = [(piece,) for piece in pieces] if is_counted else group_ranges(pieces)
-    columns = tuple(columns)
-    return [
-        ScanPartition(ScanTask(ranges=group, options=options, columns=columns, brokers=brokers)) for group in groups
-    ]
+    ids = lookup.topic_ids()
+    found = []
+    for group in groups:
+        topics = {each.partition.topic for each in group}
+        task = ScanTask(ranges=group, options=options, columns=tuple(columns), brokers=lookup.brokers())
+        found.append(ScanPartition(replace(task, topic_ids={each: ids[each] for each in sorted(topics & ids.keys())})))
+    return found
 
 
 def report_losses(losses: Sequence[str], options: ReadOptions) -> None:

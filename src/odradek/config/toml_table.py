@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Self, TypeVar
 
-from odradek.model import ConfigurationError
+from odradek.model import ConfigurationError, PreconditionError
 from odradek.model.suggestions import similar_names
 
 T = TypeVar("T")
@@ -17,6 +17,10 @@ class TomlKeyError(ConfigurationError):
         super().__init__(message)
         self.key = key
         self.line = line
+
+
+class TomlPreconditionError(TomlKeyError, PreconditionError):
+    """A key of a file names something that is missing or cannot be used: a topic, a directory, a package."""
 
 
 _KINDS: Final[dict[type, str]] = {

@@ -17,7 +17,7 @@ from odradek.model.errors import (
     UnavailableError,
 )
 from odradek.model.extras import install_command, packages_of
-from odradek.model.names import InvalidTopicError, TopicPartition, first_names, validate_topic_name
+from odradek.model.names import InvalidTopicError, TopicPartition, first_names, is_mistake, validate_topic_name
 from odradek.model.security_protocol import SecurityProtocol
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "explained",
     "first_names",
     "install_command",
+    "is_mistake",
     "packages_of",
     "parse_host_port",
     "parse_server",

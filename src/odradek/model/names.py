@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from odradek.model.errors import ErrorCode, KafkaError
+from odradek.model.errors import ConfigurationError, ErrorCode, KafkaError, PreconditionError
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
@@ -40,6 +40,11 @@ class InvalidTopicError(KafkaError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.invalid_topic_exception, message)
+
+
+def is_mistake(error: Exception) -> bool:
+    """Return whether what the user gave is wrong, on the command line or in a file, so that a retry fails."""
+    return isinstance(error, ConfigurationError | InvalidTopicError) and not isinstance(error, PreconditionError)
 
 
 def validate_topic_name(name: str) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from odradek.model import OdradekError
+from odradek.config.toml_table import TomlPreconditionError
+from odradek.model import OdradekError, is_mistake
 from odradek.pipelines.config import AnyPipeline, MirrorPipeline, TomlKeyError
 
 _OUR_ERROR: Final = re.compile(r"(?:^|: )(?:[\w.]*\.)?odradek\.(?:[\w]+\.)*(\w+): (.+)$", re.MULTILINE)
@@ -29,7 +30,7 @@ _FINAL_CLASS: Final = re.compile(
     re.MULTILINE,
 )
 """Classes of Spark, Hadoop and Java, at the beginning of a line, where no text of a record is."""
-_FINAL: Final = frozenset({"BadRowError", "ConfigurationError", "DataLossError", "TomlKeyError"})
+_FINAL: Final = frozenset({"BadRowError", "ConfigurationError", "DataLossError", "PreconditionError", "TomlKeyError"})
 """Odradek's errors that another attempt would meet again."""
 _SQL_CONTEXT: Final = re.compile(r"^== SQL(?: of .*)? \(line (\d+), position \d+\) ==", re.MULTILINE)
 _OF_QUERY: Final = re.compile(r"AnalysisException: |\bSQLSTATE: P0001")
@@ -70,7 +71,7 @@ def errors_about(key: str) -> Iterator[None]:
     except OdradekError as error:
         if error.retriable:
             raise
-        raise TomlKeyError(key, f"{key}: {error}") from error
+        raise (TomlKeyError if is_mistake(error) else TomlPreconditionError)(key, f"{key}: {error}") from error
     except spark_errors() as error:
         line = _SQL_LINE.search(str(error))
         raise TomlKeyError(

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from odradek.config.definition import definitions
+from odradek.config.toml_table import TomlPreconditionError
 from odradek.model import ConfigurationError
 from odradek.pipelines.config import (
     DIRECTORY_FORMATS,
@@ -83,7 +84,7 @@ def check_directories(disk: Disk, pipeline: AnyPipeline) -> None:
         there = next(each for each in map(str, (Path(place), *Path(place).parents)) if disk.exists(each))
         if not disk.is_directory(there) or not disk.is_writable(there):
             problem = "is not writable" if disk.is_directory(there) else "is not a directory"
-            raise TomlKeyError(key, f"{key} {place} cannot be written: {there} {problem}")
+            raise TomlPreconditionError(key, f"{key} {place} cannot be written: {there} {problem}")
 
 
 def check_topics(pipeline: AnyPipeline) -> None:
@@ -163,7 +164,7 @@ def _check_library(session: Any, sink_format: str) -> None:
     try:
         session._jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader().loadClass(class_name)
     except spark_errors():
-        raise TomlKeyError(
+        raise TomlPreconditionError(
             "sink.format",
             f"sink.format: Spark has no JAR of {sink_format.capitalize()}: give --conf spark.jars.packages={package}, "
             "in the version for this Spark, and its other settings",

@@ -9,7 +9,7 @@ from odradek.cli.common import print_listing, print_rows, say, table_options
 from odradek.cli.pipeline.options import SparkChoice, files_argument, load_files, spark_options
 from odradek.cli.pipeline.run import fields
 from odradek.config.toml_table import TomlKeyError
-from odradek.model import ConfigurationError, UnavailableError
+from odradek.model import ConfigurationError, PreconditionError, UnavailableError, is_mistake
 from odradek.pipelines.config import AnyPipeline, MirrorPipeline, PipelineFile, Topics
 from odradek.pipelines.config.examples import EXAMPLES
 
@@ -25,7 +25,7 @@ def check(files: tuple[Path, ...], spark_choice: SparkChoice, no_spark: bool) ->
     """Check files without running them: keys, SQL, field types, sinks, topics.
 
     Spark analyses the query as at a start. Topics must exist, if a broker answers within 5 s. An error begins with
-    FILE:LINE.
+    FILE:LINE. The exit status is 2 if a file is wrong, and 1 if only what it names is missing or cannot be used.
     """
     loaded = load_files(files)
     if no_spark:
@@ -43,7 +43,9 @@ def check(files: tuple[Path, ...], spark_choice: SparkChoice, no_spark: bool) ->
         say(f"odradek: {file.place(problem)}: {problem}", is_remark=True)
     if problems:
         file, problem = problems[-1]
-        raise ConfigurationError(f"{file.place(problem)}: {problem}") from problem
+        is_theirs = any(is_mistake(each) for _, each in problems)
+        kind = ConfigurationError if is_theirs else PreconditionError
+        raise kind(f"{file.place(problem)}: {problem}") from problem
 
 
 def _checked(spark: Any, file: PipelineFile) -> str:

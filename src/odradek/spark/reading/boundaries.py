@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from odradek.model import ConfigurationError, TopicPartition
+from odradek.model import ConfigurationError, PreconditionError, TopicPartition
 from odradek.spark.options import Assign, AtTimestamp, Boundary, Edge, GivenOffsets, ReadOptions, Strategy, Subscribe
 from odradek.spark.reading.lookup import Lookup
 from odradek.spark.reading.planning import missing_partitions
@@ -11,16 +11,16 @@ from odradek.spark.reading.planning import missing_partitions
 def find_partitions(lookup: Lookup, strategy: Strategy) -> list[TopicPartition]:
     """Return the partitions to read, sorted.
 
-    Raise `ConfigurationError` if a named topic or partition does not exist. A pattern may match no topic yet.
+    Raise `PreconditionError` if a named topic or partition does not exist. A pattern may match no topic yet.
     """
     found = lookup.partitions(strategy)
     if isinstance(strategy, Subscribe):
         there = {partition.topic for partition in found}
         missing = [topic for topic in strategy.topics if topic not in there]
         if missing:
-            raise ConfigurationError(f"there is no topic {' and no topic '.join(map(repr, missing))}: create it first")
+            raise PreconditionError(f"there is no topic {' and no topic '.join(map(repr, missing))}: create it first")
     if isinstance(strategy, Assign) and (gone := [each for each in strategy.partitions if each not in found]):
-        raise ConfigurationError(f"there is no partition {' and no partition '.join(map(str, gone))}")
+        raise PreconditionError(f"there is no partition {' and no partition '.join(map(str, gone))}")
     return found
 
 

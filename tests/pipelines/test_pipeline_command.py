@@ -1,5 +1,6 @@
 """`odradek pipeline` as far as it needs no Spark."""
 
+import importlib
 import json
 import os
 import signal
@@ -54,6 +55,16 @@ def test_two_files_share_a_group_only_if_both_are_members_of_it(tmp_path: Path) 
         code, printed = run("check", "--no-spark", str(tmp_path))
         assert code == status, printed
     assert "a.toml has the same group, archive" in printed
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_command_is_imported_ends_it_with_one_line(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib, "import_module", lambda name: os.kill(os.getpid(), number))
+    before = signal.getsignal(number)
+    assert run("run", "any.toml") == (130, "odradek: pipeline: stopped before it began\n")
+    assert signal.getsignal(number) is before
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

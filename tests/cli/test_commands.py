@@ -354,6 +354,23 @@ def test_a_progress_bar_is_for_terminals_only(shell: Any, topic: Callable[..., s
     assert b"records" in shown
 
 
+def test_a_terminal_gets_no_control_characters_of_records_and_a_pipe_gets_every_byte(
+    shell: Any, topic: Callable[..., str]
+) -> None:
+    name, value = topic(), b"a\x1b[31m\tb\x07\xff \xe2\x80\xaec \xc3\xa4\n"
+    shell.run("produce", name, stdin=value)
+    near, far = os.openpty()
+    try:
+        command = [sys.executable, "-m", "odradek", "consume", name, "--from-beginning", "-e", "-b", shell.servers]
+        assert subprocess.run(command, stdout=subprocess.PIPE, timeout=60, check=True).stdout == value
+        subprocess.run(command, stdout=far, timeout=60, check=True)
+        shown = os.read(near, 65_536)
+    finally:
+        os.close(near)
+        os.close(far)
+    assert shown.replace(b"\r\n", b"\n").decode() == "a␛[31m\tb␇\\xff \\u202ec ä\n"
+
+
 def test_ctrl_c_ends_a_command_without_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
     @click.command()
     def interrupted() -> None:

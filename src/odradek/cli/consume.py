@@ -17,6 +17,7 @@ from odradek.clients import Consumer, ConsumerRecord
 from odradek.clients.consumer import ConsumerSettings
 from odradek.clients.offsets import ISOLATION_LEVELS
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model.texts import several_lines
 from odradek.presentation.offset_specs import BEGINNING, END, Position, offset_range, within
 from odradek.presentation.record_formats import Formatter, formatter, json_formatter, unescape
 from odradek.presentation.value_formats import FORMATS, Show, Shown, shower
@@ -141,6 +142,8 @@ def command(
         render = _renderer(template, key_delimiter, "\\n" if delimiter is None else delimiter, null=null)
         if (key_format, value_format) != ("text", "text"):
             render = _converting(render, *shows)
+    if sys.stdout.isatty():
+        render = _for_terminal(render)
     if tree.zookeeper is None:
         settings = client_settings(ConsumerSettings, properties)
         group = group or settings.pop("group_id", None)
@@ -218,6 +221,11 @@ def _renderer(template: str | None, key_delimiter: str | None, delimiter: str, *
     return lambda record: b"".join(
         (nothing if record.key is None else record.key, between, nothing if record.value is None else record.value, end)
     )
+
+
+def _for_terminal(render: Formatter) -> Formatter:
+    """Return a formatter whose text does nothing to a terminal: control characters are symbols."""
+    return lambda record: several_lines(render(record).decode(errors="backslashreplace")).encode()
 
 
 async def _consume(selection: _Selection, settings: dict[str, Any], render: Formatter) -> None:

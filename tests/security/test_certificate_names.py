@@ -12,7 +12,7 @@ from cryptography.x509 import Name, NameAttribute, ObjectIdentifier, RelativeDis
 from cryptography.x509.name import _ASN1Type as Type
 from cryptography.x509.oid import NameOID
 
-from odradek.broker.authentication.authorization import warn_of_old_names
+from odradek.broker.authentication.authorization import warn_of_old_names, warn_of_old_quotas
 from odradek.security import (
     AclAuthorizer,
     AclEntry,
@@ -25,6 +25,7 @@ from odradek.security import (
     distinguished_name,
     written_as_java_does,
 )
+from odradek.security.quotas import DEFAULT, QuotaEntity
 from tests.jvm import running_jvm
 
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -180,3 +181,13 @@ def test_a_broker_says_at_its_start_which_acls_match_no_certificate_any_more(cap
     assert "odradek acls remove --principal User:CN=ann,emailAddress=ann@a.example" in acls
     assert super_users.startswith(r"super.users has User:CN=x#y, as earlier")
     assert r"User:CN=x\#y" in super_users
+
+
+def test_a_broker_says_at_its_start_which_quotas_are_of_no_user_any_more(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    users = ("CN=ann,emailAddress=ann@a.example", "CN=ben,O=acme", "carl", DEFAULT, None)
+    warn_of_old_quotas([QuotaEntity(user=user, client_id=client) for user in users for client in ("c", None)])
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line.startswith("Quotas are for CN=ann,emailAddress=ann@a.example, as earlier releases")
+    assert f"odradek quotas set --user '{SUBJECTS[6][1]}' …" in line
+    assert "odradek quotas remove --user CN=ann,emailAddress=ann@a.example" in line

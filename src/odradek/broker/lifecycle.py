@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from odradek.broker.authentication.authorization import create_authorizer, warn_of_old_names
+from odradek.broker.authentication.authorization import create_authorizer, warn_of_old_names, warn_of_old_quotas
 from odradek.broker.authentication.listener_security import inter_broker_security
 from odradek.broker.authentication.request_proofs import RequestProofs
 from odradek.broker.authentication.scram_users import ScramUsers
@@ -452,6 +452,8 @@ class Broker:
             self._update_config(new)
         if new.quota_configs != old.quota_configs:
             self.quotas.update(new.quota_configs)
+            if not old.quota_configs:
+                warn_of_old_quotas(new.quota_configs)
         self.partitions.apply(delta)
         self.groups.image_changed(old, new)
         self.transactions.image_changed(old, new)

@@ -1,12 +1,20 @@
 """The authorizer of a broker, from its configuration."""
 
 import logging
+from collections.abc import Iterable
 from shlex import quote
+from typing import Final
 
 from odradek.config import BrokerConfig
 from odradek.config.listener_settings import inter_broker_listener, listener_settings
 from odradek.model import ConfigurationError
 from odradek.security import ANONYMOUS, AclAuthorizer, Acls, parse_principal, trimmed, written_as_java_does
+from odradek.security.quotas import QuotaEntity
+
+_OLD_NAME: Final = (
+    "%s %s, as earlier releases wrote a certificate's name. Now it is the name that Java writes, which is %s if "
+    "OpenSSL made the certificate. %s"
+)
 
 _log = logging.getLogger("odradek.authorizer")
 
@@ -35,13 +43,22 @@ def warn_of_old_names(authorizer: AclAuthorizer, acls: Acls) -> None:
     users = {str(each) for each in authorizer.super_users}
     for old in sorted(users.union(entry.principal for entries in acls.values() for entry in entries)):
         kind, _, name = old.partition(":")
-        if (new := written_as_java_does(name)) is not None:
-            _log.warning(
-                "%s %s, as earlier releases wrote a certificate's name. Now it is the name that Java writes, which is "
-                "%s:%s if OpenSSL made the certificate. %s",
-                *("super.users has" if old in users else "ACLs are for", old, kind, new),
-                "Replace it"
-                if old in users
-                else f"Add each ACL of `odradek acls list --principal {quote(old)}` by `odradek acls add "
-                f"{quote(f'{kind}:{new}')} …`, then run `odradek acls remove --principal {quote(old)}`",
+        if (new := written_as_java_does(name)) is not None and old in users:
+            _log.warning(_OLD_NAME, "super.users has", old, f"{kind}:{new}", "Replace it")
+        elif new is not None:
+            advice = (
+                f"Add each ACL of `odradek acls list --principal {quote(old)}` by `odradek acls add "
+                f"{quote(f'{kind}:{new}')} …`, then run `odradek acls remove --principal {quote(old)}`"
             )
+            _log.warning(_OLD_NAME, "ACLs are for", old, f"{kind}:{new}", advice)
+
+
+def warn_of_old_quotas(entities: Iterable[QuotaEntity]) -> None:
+    """Log each certificate's name that quotas have in the spelling of earlier releases."""
+    for old in sorted({each.user for each in entities if each.user}):
+        if (new := written_as_java_does(old)) is not None:
+            advice = (
+                f"Set each quota of this user in `odradek quotas list` by `odradek quotas set --user {quote(new)} …`, "
+                f"then run `odradek quotas remove --user {quote(old)}`"
+            )
+            _log.warning(_OLD_NAME, "Quotas are for", old, new, advice)

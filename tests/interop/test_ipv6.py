@@ -19,7 +19,7 @@ def test_a_broker_at_an_address_of_ipv6_serves_every_reader_of_its_address(tmp_p
         assert re.fullmatch(r"\[::1\]:\d+", broker.bootstrap_servers)
         log = broker.errors.read_text()
         (page,), (metrics,) = (re.findall(rf"{name} at (http://\[::1\]:\d+/\S*)", log) for name in ("page", "metrics"))
-        for url, said in ((page, broker.bootstrap_servers), (metrics, "brokerstate 3.0")):
+        for url, said in ((page, f"<td>{broker.bootstrap_servers}</td>"), (metrics, "brokerstate 3.0")):
             with urllib.request.urlopen(url, timeout=60) as response:
                 assert said in response.read().decode()
         servers = {"bootstrap.servers": broker.bootstrap_servers}

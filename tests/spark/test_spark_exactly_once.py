@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from bench.peers.kafka_peer import KafkaBroker
-from odradek.clients import Admin
+from odradek.clients import Admin, Producer
 from odradek.clients.admin.transactions import NO_TIMEOUT_MS, TransactionDescription
 from odradek.clients.producer.transactions.prepared_transaction import PreparedTransaction
 from odradek.model import ConfigurationError, KafkaError, OdradekError, TopicPartition
@@ -43,6 +43,7 @@ def cluster(
         "num.partitions": "2",
         "offsets.topic.num.partitions": "4",
         "transaction.state.log.num.partitions": "4",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     }
     data = tmp_path_factory.mktemp("once") / "data"
     if request.param == "kafka":  # has no two-phase commit
@@ -163,6 +164,22 @@ def crashing(monkeypatch: pytest.MonkeyPatch, name: str, after: int | None) -> N
     monkeypatch.setattr(committer, name, crash)
 
 
+def dying_in_a_decision(patch: pytest.MonkeyPatch) -> None:
+    """Let the driver die between the offsets of its decision and the end of their transaction."""
+    real = Producer.send_offsets
+
+    async def send_offsets(self: Producer, *args: Any, **more: Any) -> None:
+        await real(self, *args, **more)
+        raise Crashed
+
+    async def abort(self: Producer) -> None:
+        raise Crashed
+
+    patch.setattr(committer, "_DRIVER_TIMEOUT_MS", 1_000)
+    patch.setattr(Producer, "send_offsets", send_offsets)
+    patch.setattr(Producer, "abort_transaction", abort)
+
+
 # ---- without Spark ----------------------------------------------------------------------------------------------
 
 
@@ -181,6 +198,8 @@ def test_rows_are_visible_when_their_batch_is_committed(sink: Sink) -> None:
     ("name", "after", "is_decided", "restarts"),
     [
         ("_decide", None, False, False),
+        ("send_offsets", None, False, False),
+        ("send_offsets", None, False, True),
         ("_complete", None, True, False),
         ("end_prepared_transactions", 1, True, False),
         ("end_prepared_transactions", 1, True, True),
@@ -201,7 +220,10 @@ def test_a_driver_that_dies_in_a_commit_leaves_all_or_nothing_for_the_next_one(
     with monkeypatch.context() as patch:
         if name == "_complete":  # the last decision is completed at first
             patch.setattr(committer, "_completed", lambda *_: asyncio.sleep(0))
-        crashing(patch, name, after)
+        if name == "send_offsets":
+            dying_in_a_decision(patch)
+        else:
+            crashing(patch, name, after)
         with pytest.raises(Crashed):
             sink.commit(messages)
     if restarts:

@@ -17,6 +17,7 @@ from odradek.pipelines.files.sink_files import lock_checkpoint
 from odradek.pipelines.runner import run_pipelines
 from odradek.pipelines.status import State
 from odradek.runtime import SystemDisk
+from odradek.spark.master import FIRST_BATCH
 from odradek.testing.servers.odradek_process import ServedBroker
 
 FUNCTION: Final = """
@@ -113,6 +114,45 @@ def test_any_query_of_a_session_goes_on_beside_a_file_that_a_kill_left(spark: An
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     assert json.loads((checkpoint / "metadata").read_text())["id"] == query.id
+
+
+@pytest.mark.needs("java")
+@pytest.mark.parametrize("scheme", ["file", "viewfs"])
+def test_a_pipeline_on_a_url_goes_on_beside_a_file_that_a_kill_left(
+    spark: Any, source: ServedBroker, producer: Any, topic: str, tmp_path: Path, scheme: str
+) -> None:
+    """Of Hadoop's file systems in Spark's JARs, viewfs is one that is not the local one: it leads to that."""
+    spark._jsc.hadoopConfiguration().set(f"fs.viewfs.mounttable.default.link.{tmp_path}", tmp_path.as_uri())
+    (tmp_path / "state" / "offsets").mkdir(parents=True)
+    (tmp_path / "state" / "offsets" / ".0.abc.tmp").touch()
+    producer.produce(topic, b"7")
+    assert producer.flush(30) == 0
+    text = PIPELINE.format(source=source.bootstrap_servers, topic=topic)
+    text = text.replace('"state"', f'"{scheme}://{tmp_path}/state"').replace('"out"', f'"{scheme}://{tmp_path}/out"')
+    (tmp_path / "distinct_values.py").write_text(FUNCTION)
+    (status,) = run_pipelines(spark, [parse_pipeline(tomllib.loads(text), directory=tmp_path, default_name="job")])
+    assert (status.state, status.error, values(tmp_path)) == (State.DONE, None, [7])
+    assert (tmp_path / "state" / "commits" / "0").exists()
+
+
+@pytest.mark.needs("java")
+def test_a_query_of_another_session_starts_when_the_file_is_removed(spark: Any, tmp_path: Path) -> None:
+    other = spark.newSession()
+    for name in FIRST_BATCH:
+        other.conf.set(name, "true")
+    offsets = tmp_path / "state" / "offsets"
+    offsets.mkdir(parents=True)
+    for name in (".0.abc.tmp", "..0.abc.tmp.crc"):
+        (offsets / name).touch()
+    rows = other.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
+    counts = rows.groupBy("value").count().writeStream.format("noop").outputMode("complete")
+    writer = counts.option("checkpointLocation", str(tmp_path / "state")).trigger(availableNow=True)
+    with pytest.raises(Exception, match="STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"):
+        writer.start().awaitTermination()
+    for each in offsets.glob(".*.tmp*"):
+        each.unlink()
+    writer.start().awaitTermination()
+    assert (tmp_path / "state" / "commits" / "0").exists()
 
 
 @pytest.mark.parametrize("left", ["commits/0", "state/0/0/1.delta"])

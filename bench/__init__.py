@@ -2,7 +2,7 @@
 
 A module for each group of subcommands: `commands` (one broker beside librdkafka's mock), `compare` (one broker beside
 Apache Kafka's), `assignor_speed`, `assignor_grid`, `partitioner_requests`, `consumer_commands`, `group_commands`,
-`cluster_commands` (three brokers), `connectors` (Spark), `recovery`, `in_process` and `sweep_speed`. `*comparisons` do
+`cluster_commands` (three brokers), `connectors` (Spark), `recovery` and `in_process`. `*comparisons` do
 the measurements; `measure` alternates the sides, takes medians and prints rows. `peers` has the servers, `clients` the
 load. This package is not installed with Odradek; it needs confluent-kafka, aiokafka and kafka-python.
 """
@@ -18,7 +18,6 @@ from bench.group_commands import groups
 from bench.in_process import command as cluster_command
 from bench.partitioner_requests import partitioners
 from bench.recovery import command as recovery_command
-from bench.sweep_speed import sweep
 
 command.add_command(grid)
 command.add_command(assignors)
@@ -33,6 +32,5 @@ command.add_command(replicated)
 command.add_command(replicated_transactions)
 command.add_command(many_partitions)
 command.add_command(partitioners)
-command.add_command(sweep)
 
 __all__ = ["command"]

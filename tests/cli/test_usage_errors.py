@@ -331,7 +331,6 @@ lab what-if -t t=3 -m 2
 lab what-if -t t=3 -m 2 --to-strategy rnage
 lab what-if -t t=3 -m 2 -s rnage --add-member 1
 lab generations --members 0
-lab sweep nosuch.toml
 lab explain x -t t=3 -m 2
 lab explain t-9 -t t=3 -m 2
 lab explain u-0 -t t=3 -m 2
@@ -366,9 +365,6 @@ lab generations --members 10 --partitions 5
 lab generations --picture x.png
 lab generations --timeline x.svg
 lab replay g --window x
-lab sweep bad.toml
-lab sweep text
-lab sweep dir
 lab transaction --version 3
 lab transaction --picture x.png
 sim --seeds x

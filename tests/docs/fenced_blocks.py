@@ -36,12 +36,10 @@ NOT_RUN: Final = "not run: "
 PRINTS: Final = "prints"
 DEADLINE_S: Final = 60.0
 ENDLESS: Final = re.compile(
-    r"odradek (serve|up|bench|sim|groups watch|pipeline (run|check (?!--no-spark))|"
-    r"lab (generations|sweep (?!.*--dry-run)))"
+    r"odradek (serve|up|bench|sim|groups watch|pipeline (run|check (?!--no-spark))|lab generations)"
 )
 """Commands that run until Ctrl-C, need Spark, or take minutes: only their options are checked here."""
 COMPARED_ELSEWHERE: Final = {
-    "lab.md": "tests/lab/test_sweep_page.py",
     "rebalancing.md": "tests/lab/pages.py",
 }
 """Pages that show what such a command prints → what compares it, or writes it anew (`make docs`)."""

@@ -10,7 +10,7 @@ from odradek.lab.pictures.svg import text_width
 
 @dataclass(frozen=True)
 class ShownText:
-    """A text that is not turned; lengths are in pixels."""
+    """A text; lengths are in pixels."""
 
     text: str
     left: float
@@ -36,8 +36,7 @@ class Shown:
         root = ElementTree.fromstring(draw(chart))
         self.width, self.height = float(root.attrib["width"]), float(root.attrib["height"])
         elements = [element for element in root.iter() if element.tag.endswith("}text")]
-        self.turned = [element.text for element in elements if "transform" in element.attrib]
-        self.texts = [_shown(element) for element in elements if "transform" not in element.attrib and element.text]
+        self.texts = [_shown(element) for element in elements if element.text]
 
 
 def _shown(element: ElementTree.Element) -> ShownText:

@@ -24,12 +24,6 @@ _GAP: Final = "  "
 _NARROW: Final = 16
 
 
-class Figure(str):
-    """A number in a form of its own."""
-
-    __slots__ = ()
-
-
 class _Column(Struct):
     """A column: its cells, its `width` in characters, and the `least` width that it can be folded to."""
 
@@ -59,7 +53,7 @@ def table_lines(
 
 def _column(heading: str, values: Sequence[object], *, is_kept: bool) -> _Column:
     cells = ["-" if value is None else _cell(str(value)) for value in values]
-    is_number = bool(values) and all(isinstance(value, int | Figure | None) for value in values)
+    is_number = bool(values) and all(isinstance(value, int | None) for value in values)
     width = max(len(heading), *map(len, cells)) if cells else len(heading)
     least = width if is_number else max(len(heading), _NARROW)
     if is_kept:

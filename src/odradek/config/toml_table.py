@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from odradek.model import ConfigurationError, PreconditionError
 from odradek.model.suggestions import similar_names
@@ -100,11 +100,11 @@ class TomlTable:
                 raise self.error(key, f"has {name!r}, which is not a text, number or boolean; are its dots in quotes?")
         return found
 
-    def table(self, key: str) -> Self:
+    def table(self, key: str) -> "TomlTable":
         """Return an inner table, empty if the key is missing."""
         if not self.has(key) and (near := self._misspelled(key)):
             raise self._unknown(near, f": did you mean {key}?")
-        return type(self)(self._value(key, dict, {}), self._name(key))
+        return TomlTable(self._value(key, dict, {}), self._name(key))
 
     def has(self, key: str) -> bool:
         """Return whether the key is present."""

@@ -89,10 +89,10 @@ def what_if(case: Case, strategy: str, change: Change) -> Transition:
     if not case.owners():
         case = case.with_owned({name: tuple(some) for name, some in first.settled.items()}, 0)
     changed = _changed(case, change)
-    return transition(case, changed, run_strategy(changed, change.strategy or strategy), former=first.protocol)
+    return _transition(case, changed, run_strategy(changed, change.strategy or strategy), former=first.protocol)
 
 
-def transition(case: Case, changed: Case, run: Run, *, former: Protocol) -> Transition:
+def _transition(case: Case, changed: Case, run: Run, *, former: Protocol) -> Transition:
     """Return the transition from `case`, whose group used the protocol `former`, to `run`, a run on `changed`."""
     before, after = case.owners(), run.owners()
     moves = tuple(

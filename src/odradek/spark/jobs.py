@@ -1,4 +1,4 @@
-"""Computes independent items on Spark's executors: a sweep's batches, a simulation's seeds.
+"""Computes independent items on Spark's executors, such as a simulation's seeds.
 
 Tasks return bytes, which the driver saves, so the executors need no common file system. Several jobs, of one task or a
 few, are in flight, so that no core waits for the slowest task of a job.

@@ -12,7 +12,6 @@ from odradek.cli.lab.options import Given, case_options, past_pauses, strategy_o
 from odradek.cli.lab.picture import picture_option, write_picture
 from odradek.cli.lab.play import play
 from odradek.cli.lab.replay import replay
-from odradek.cli.lab.sweep import sweep
 from odradek.cli.lab.transaction import transaction
 from odradek.cli.lab.views import (
     MEASURE_COLUMNS,
@@ -38,15 +37,13 @@ def command() -> None:
     """Explain and simulate the assignment of partitions to members, and what a change of them costs.
 
     The case is on the command line (--topic t=12 --members 5), in a TOML file (--file), or a live group (--group).
-    `generations` and `play` simulate a cluster instead, `replay` shows the past of a live group, and `sweep` computes
-    many groups that a file describes.
+    `generations` and `play` simulate a cluster instead, and `replay` shows the past of a live group.
     """
 
 
 command.add_command(generations)
 command.add_command(play)
 command.add_command(replay)
-command.add_command(sweep)
 command.add_command(transaction)
 
 

@@ -123,24 +123,4 @@ class Exchange(Struct, frozen=True, kw_only=True):
     notice: str = ""
 
 
-class HeatPanel(Struct, frozen=True, kw_only=True):
-    """A panel of a `HeatMap`: the figures of each line, from below, by column; None where there is none."""
-
-    title: str
-    values: tuple[tuple[float | None, ...], ...]
-
-
-class HeatMap(Struct, frozen=True, kw_only=True):
-    """A chart of figures over two axes, as colours; panels have the same axes."""
-
-    title: str
-    x_label: str
-    y_label: str
-    columns: tuple[str, ...]
-    lines: tuple[str, ...]
-    panels: tuple[HeatPanel, ...]
-    more_is_better: bool
-    notice: str = ""
-
-
-Chart = Blocks | Bars | Lines | Lanes | Exchange | HeatMap
+Chart = Blocks | Bars | Lines | Lanes | Exchange

@@ -4,20 +4,13 @@ from collections.abc import Callable, Sequence
 from math import log10
 from typing import Any, Final
 
-from odradek.lab.pictures.charts import Bars, Blocks, Chart, Exchange, HeatMap, Lanes, Lines
+from odradek.lab.pictures.charts import Bars, Blocks, Chart, Exchange, Lanes, Lines
 from odradek.lab.pictures.lane_drawing import draw_lanes
 from odradek.lab.pictures.svg import COLORS, DARK, WIDTH, Canvas, shortened, text_width, wrapped
 
 _ROW: Final = 26.0
 _LEAST_SIZE: Final = 8.0
 """The smallest letters in boxes; a picture becomes wider for them."""
-_HEAT: Final = (
-    ((255, 255, 217), (254, 217, 118), (253, 141, 60), (227, 26, 28), (128, 0, 38)),
-    ((255, 255, 229), (194, 230, 153), (120, 198, 121), (49, 163, 84), (0, 90, 50)),
-)
-"""Colours from the lowest to the highest value: of values for which less is better, and more."""
-_MOST_NUMBERED: Final = 14
-"""With more lines or columns, the cells of a heat map have no numbers."""
 
 
 def draw(chart: Chart, *, sheet: bool = True, width: float = WIDTH) -> str:
@@ -26,7 +19,7 @@ def draw(chart: Chart, *, sheet: bool = True, width: float = WIDTH) -> str:
     Lanes have any `width`, other charts that of a page.
     """
     draws: dict[type, Callable[[Canvas, Any, float], float]] = {
-        Blocks: _blocks, Bars: _bars, Lines: _lines, Lanes: draw_lanes, Exchange: _exchange, HeatMap: _heat_map,
+        Blocks: _blocks, Bars: _bars, Lines: _lines, Lanes: draw_lanes, Exchange: _exchange,
     }  # fmt: skip
     canvas = Canvas()
     canvas.width = width
@@ -67,9 +60,9 @@ def _headings(canvas: Canvas, titles: Sequence[str], left: float, pitch: float, 
     return top + 15 * most + 4
 
 
-def _legend(canvas: Canvas, labels: Sequence[str], top: float, colors: Sequence[str] = COLORS) -> float:
+def _legend(canvas: Canvas, labels: Sequence[str], top: float) -> float:
     x, y = 8.0, top + 12
-    for color, label in zip(colors, map(shortened, labels), strict=False):
+    for color, label in zip(COLORS, map(shortened, labels), strict=False):
         if x > 8 and x + 18 + text_width(label) > WIDTH:
             x, y = 8.0, y + 18
         canvas.box(x, y - 6, 12, 12, color)
@@ -200,59 +193,3 @@ def _exchange(canvas: Canvas, chart: Exchange, top: float) -> float:
         canvas.line((left + middle - half, y - 11), (left + middle + half, y - 11), width=10, look='class="paper"')
         canvas.text(left + middle, y - 11, arrow.text, size=9.5, anchor="middle")
     return bottom
-
-
-def _heat_map(canvas: Canvas, chart: HeatMap, top: float) -> float:
-    is_numbered = max(len(chart.columns), len(chart.lines)) <= _MOST_NUMBERED
-    cell, row = (46.0, 24.0) if is_numbered else (16.0, 16.0)
-    names = 8 + max(map(text_width, chart.lines))
-    longest = max(map(text_width, chart.columns))
-    is_turned = longest > cell - 4
-    below = (longest if is_turned else 12) + 10
-    width = names + max(cell * len(chart.columns), text_width(chart.x_label)) + 24
-    across = max(1, int((WIDTH - 8) // width))
-    highest = max((value for panel in chart.panels for line in panel.values for value in line if value), default=0.0)
-    bottom = top
-    for number, panel in enumerate(chart.panels):
-        left, first = 8 + (number % across) * width, top + 38
-        canvas.text(left + names, top + 8, panel.title, look='font-weight="bold"')
-        canvas.text(left + names, top + 26, chart.y_label, size=9.5, look='opacity="0.8"')
-        for at, (line, values) in enumerate(reversed([*zip(chart.lines, panel.values, strict=True)])):
-            y = first + at * row
-            canvas.text(left + names - 6, y + row / 2, line, anchor="end")
-            for place, value in enumerate(values):
-                share = (value or 0) / (highest or 1)
-                text = "-" if value is None else f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
-                if value is not None:
-                    canvas.box(
-                        left + names + place * cell,
-                        y,
-                        cell - 1,
-                        row - 1,
-                        _heat(share, more_is_better=chart.more_is_better),
-                    )
-                if is_numbered:
-                    ink = "currentColor" if value is None else "#fff" if share > 0.6 else "#000"
-                    middle = left + names + (place + 0.5) * cell
-                    canvas.text(middle, y + row / 2, text, size=9.5, anchor="middle", fill=ink)
-        end = first + row * len(chart.lines)
-        for place, column in enumerate(chart.columns):
-            x = left + names + (place + 0.5) * cell
-            turn = f'transform="rotate(-90 {x:.1f} {end + 6:.1f})"' if is_turned else ""
-            canvas.text(x, end + (6 if is_turned else 10), column, anchor="end" if is_turned else "middle", look=turn)
-        canvas.text(left + names, end + below + 6, chart.x_label, size=9.5, look='opacity="0.8"')
-        bottom = end + below + 16
-        if number % across == across - 1:
-            top = bottom + 10
-    scale = [number / 5 for number in range(6)]
-    colors = [_heat(share, more_is_better=chart.more_is_better) for share in scale]
-    return _legend(canvas, [f"{share * highest:.3g}" for share in scale], bottom, colors)
-
-
-def _heat(share: float, *, more_is_better: bool) -> str:
-    colors = _HEAT[more_is_better]
-    place = min(int(share * 4), 3)
-    part = share * 4 - place
-    return "#" + "".join(
-        f"{round(a + part * (b - a)):02x}" for a, b in zip(colors[place], colors[place + 1], strict=True)
-    )

@@ -67,9 +67,8 @@ class Canvas:
         self, x: float, y: float, text: str, *, size: float = 11, anchor: str = "start", fill: str = INK, look: str = ""
     ) -> None:
         """Add a text whose start, middle or end is at x, and make the picture wide enough for it."""
-        if "rotate" not in look:
-            left = {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor]
-            self.width = max(self.width, x + (1 - left) * text_width(text, size) + 4)
+        left = {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor]
+        self.width = max(self.width, x + (1 - left) * text_width(text, size) + 4)
         paint = 'class="gap"' if fill == GAP else f'fill="{fill}"'
         self._elements.append(
             f'<text x="{_n(x)}" y="{_n(y + 0.35 * size)}" font-size="{_n(size)}" text-anchor="{anchor}" '

@@ -1,6 +1,7 @@
 """`odradek sim --master` on the session of the other Spark tests."""
 
 import logging
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -44,3 +45,13 @@ def test_an_error_on_an_executor_is_one_sentence_also_if_the_jvm_ends(
     monkeypatch.setattr(spark.sparkContext, "cancelJobGroup", cancel)
     with pytest.raises(jobs.UnavailableError, match=r"^Spark has failed: ValueError: item 1 is odd$"):
         list(jobs.compute_items(spark, "odradek tests", [1], fail))
+
+
+def test_ctrl_c_is_deferred_until_the_next_item_is_wanted(spark: Any) -> None:
+    found = jobs.compute_items(spark, "odradek tests", range(100), lambda item: bytes([item]))
+    item, data = next(found)
+    signal.raise_signal(signal.SIGINT)
+    assert data == bytes([item])
+    with pytest.raises(KeyboardInterrupt):
+        list(found)
+    assert list(jobs.compute_items(spark, "odradek tests", [7], lambda item: bytes([item]))) == [(7, b"\x07")]

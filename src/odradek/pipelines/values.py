@@ -16,7 +16,8 @@ from typing import Any, Final
 from odradek.model import ConfigurationError
 from odradek.pipelines.config import Stream
 from odradek.pipelines.progress import OBSERVED
-from odradek.spark.values import AvroDecoder, Decoder, ProtobufDecoder, decoded, spark_fields
+from odradek.spark.value_columns import decoded, spark_fields
+from odradek.spark.values import AvroDecoder, Decoder, ProtobufDecoder
 from odradek.spark.writing.dead_letters import Destination, without_dead_letters
 
 _END: Final = "__odradek_end"

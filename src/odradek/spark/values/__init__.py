@@ -4,7 +4,7 @@
 """
 
 from odradek.spark.values.avro import AvroDecoder
-from odradek.spark.values.decoding import Decoder, decode_arrays, decoded, spark_fields
+from odradek.spark.values.decoding import Decoder, decode_arrays
 from odradek.spark.values.protobuf import ProtobufDecoder
 
-__all__ = ["AvroDecoder", "Decoder", "ProtobufDecoder", "decode_arrays", "decoded", "spark_fields"]
+__all__ = ["AvroDecoder", "Decoder", "ProtobufDecoder", "decode_arrays"]

@@ -25,26 +25,6 @@ class Decoder(Protocol):
         """Return the fields of one value. Raise `ValueError` with the reason, or `ConfigurationError`."""
 
 
-def decoded(column: Any, decoder: Decoder) -> Any:
-    """Return a Spark column of structs (value, reason). Raise `ConfigurationError` if Spark lacks a field's type."""
-    from pyspark.sql.functions import arrow_udf
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    kind = StructType([StructField("value", StructType(spark_fields(decoder))), StructField("reason", StringType())])
-
-    def decode(arrays: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        return decode_arrays(arrays, decoder)
-
-    return arrow_udf(decode, kind)(column)
-
-
-def spark_fields(decoder: Decoder) -> list[Any]:
-    """Return `decoder.fields` as Spark's `StructField`s. Raise `ConfigurationError` if Spark lacks a field's type."""
-    from pyspark.sql.pandas.types import from_arrow_type
-
-    return list(from_arrow_type(decoder.fields).fields)
-
-
 def decode_arrays(arrays: Iterator[pa.Array], decoder: Decoder) -> Iterator[pa.Array]:
     """Yield an array of structs (value, reason) for each array of bytes."""
     kind = _result_type(decoder.fields)

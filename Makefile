@@ -9,13 +9,14 @@ SEEDS ?= 0..199
 # Where it is set, every process of the many would compile the whole project anew: half of a broker's start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all test-alone check bench fuzz sim soak docs page-pictures site
+.PHONY: help demo test conformance test-all test-alone check bench fuzz sim soak docs page-pictures site
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo      three brokers, a year of real flights, three pipelines on Spark, a broker killed, results"
 	@echo "make test      whether it works here: tests that need Python alone, three at a time (ARGS='-k words')"
 	@echo "make test-all  every test: also long ones, Spark, Kafka, ZooKeeper, kcat and the fuzzers, where they are installed"
+	@echo "make conformance  other people's programs: existing clients, Apache Kafka itself, long runs, the fuzzers' findings"
 	@echo "make test-alone  tests that share a fixture, each alone and any two in both orders (ARGS=tests/cli)"
 	@echo "make check     format, lint, types, floors, tidiness: under a minute"
 	@echo "make fuzz      one of the fuzzers for longer (TARGET=columns RUNS=1000000)"
@@ -32,6 +33,9 @@ demo: .venv/demo
 test: .venv/test
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup -m "not needs and not long" $(ARGS)
 
+conformance: .venv/installed
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup conformance $(ARGS)
+
 test-all: .venv/installed
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup $(ARGS)
 
@@ -47,10 +51,10 @@ check: .venv/installed
 	$(BIN)/python -m pytest tests/test_tidy.py tests/test_iteration_order.py tests/test_project_files.py tests/test_specification.py
 
 docs: .venv/installed
-	PYTHONPATH=tests/docs $(BIN)/python tests/lab/pages.py
+	$(BIN)/python -m tests.lab.pages
 
 page-pictures: .venv/installed
-	$(BIN)/python tests/page/browser/pictures.py
+	$(BIN)/python -m tests.page.browser.pictures
 
 site: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -59,13 +63,13 @@ bench: .venv/installed
 	$(BIN)/odradek bench $(ARGS)
 
 fuzz: .venv/installed
-	$(BIN)/python tests/fuzz/fuzz_engine.py $(TARGET) $(RUNS) $(ARGS)
+	$(BIN)/python -m conformance.fuzz.fuzz_engine $(TARGET) $(RUNS) $(ARGS)
 
 sim: .venv/installed
 	$(BIN)/odradek sim --seeds $(SEEDS) --workers 2 $(ARGS)
 
 soak: .venv/installed
-	PYTHONPATH=tests/interop $(BIN)/python tests/soak/soak.py $(ARGS)
+	PYTHONPATH=. $(BIN)/python conformance/soak/soak.py $(ARGS)
 
 # Each stamp has its locks, all packages of a run. The locks are complete: pip resolves nothing.
 .venv/demo: requirements-demo.lock

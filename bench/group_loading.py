@@ -14,14 +14,14 @@ from typing import Final
 from bench.clients.members import await_coordinator
 from bench.measure import Aim, Row, cpu_seconds, peak_resident_mib, resident_mib, rounds
 from bench.peers.sides import BrokerProcess, Side, running
-from odradek.groups.records import GroupRecordCodec, OffsetCommitRecord
+from odradek.broker.groups.machine.records import GroupRecordCodec, OffsetCommitRecord
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.names import ADMIN_CLIENT_ID, OFFSETS_TOPIC
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.internal_records.group_records import OffsetCommitValue
 from odradek.runtime import SystemNetwork
-from odradek.testing.wire_client import BlockingWireClient, WireClient
+from odradek.simulation.wire_client import BlockingWireClient, WireClient
 
 AT_MOST_KAFKAS: Final = Aim(1, at_most=True)
 _OPTIONS: Final = {"offsets.topic.num.partitions": "1"}

@@ -8,7 +8,7 @@ import click
 
 from odradek.clients import Admin
 from odradek.partitioners import PARTITIONER_NAMES
-from odradek.testing.world import World
+from odradek.simulation.world import World
 
 
 class Counts(NamedTuple):

@@ -1,6 +1,6 @@
 """`odradek bench recovery`: the time that a broker needs to open its logs after `kill -9`.
 
-One partition is written by `odradek.log` and copied, which is much faster than a producer. Without a recovery point,
+One partition is written by `broker.log` and copied, which is much faster than a producer. Without a recovery point,
 every byte is checked. Kafka can read the directory, too.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 
 import click
 
-from odradek.log import Log, LogConfig
+from odradek.broker.log import Log, LogConfig
 from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import SystemDisk
 from odradek.testing.servers.odradek_process import ServedBroker

@@ -15,7 +15,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
-from odradek.broker.serving.api_permissions import PERMISSIONS, Permission
+from odradek.broker.observing.catalog import ALL
+from odradek.broker.security.api_permissions import PERMISSIONS, Permission
 from odradek.cli import main
 from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.producer.settings import ProducerSettings
@@ -26,7 +27,6 @@ from odradek.config import broker as broker_keys
 from odradek.config.definition import definitions
 from odradek.config.replaced_keys import REPLACED_KEYS
 from odradek.config.unimplemented_keys import IGNORED_KEYS, unimplemented_keys
-from odradek.metrics.catalog import ALL
 from odradek.model import OdradekError
 
 ROOT: Final = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "odradek"
-NOT_PLAYED = {"cli", "lab", "page", "pipelines", "presentation", "runtime", "spark", "stores", "supervisor"}
+NOT_PLAYED = {"cli", "lab", "page", "pipelines", "runtime", "spark", "stores", "supervisor", "texts", "values"}
 """The rooms that no simulation plays."""
 _SET = re.compile(r"(set|frozenset|Set|AbstractSet|MutableSet)\[(?!int\]|asyncio\.Task\b|tuple\[int)")
 

@@ -10,7 +10,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = (ROOT / "docs" / "specification.md").read_text()
 SECTIONS: Final = {f"SPEC {number}" for number in re.findall(r"^## (\d+)\.", PAGE, re.MULTILINE)}
 ROWS: Final = {
-    row: re.findall(r"`(tests/[^`]+)`", tests)
+    row: re.findall(r"`((?:tests|conformance)/[^`]+)`", tests)
     for row, tests in re.findall(r"^\| ([MX]\d+) \|.*\|([^|]*)\|$", PAGE, re.MULTILINE)
 }
 CITATION: Final = re.compile(r"\bSPEC \d+|\bDESIGN \d+|(?<![\w.{/-])M\d+(?=[.,:;)] )")
@@ -19,7 +19,7 @@ CITATION: Final = re.compile(r"\bSPEC \d+|\bDESIGN \d+|(?<![\w.{/-])M\d+(?=[.,:;
 def test_every_citation_of_the_specification_leads_to_a_section_or_row():
     lost = [
         f"{path.relative_to(ROOT)}: {citation}"
-        for folder in ("src", "tests", "bench", "demo", "examples", "docs")
+        for folder in ("src", "tests", "conformance", "bench", "demo", "examples", "docs")
         for path in (ROOT / folder).rglob("*")
         if path.suffix in {".py", ".md"}
         for citation in CITATION.findall(path.read_text())

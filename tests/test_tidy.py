@@ -8,7 +8,6 @@ import asyncio
 import gc
 import inspect
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -20,7 +19,9 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCES: Final = sorted(
     path for folder in ("src", "demo", "bench", "examples") for path in (ROOT / folder).rglob("*.py")
 )
-TESTS: Final = sorted((ROOT / "tests").rglob("*.py"))
+TESTS: Final = sorted(
+    [ROOT / "conftest.py", *(path for folder in ("tests", "conformance") for path in (ROOT / folder).rglob("*.py"))]
+)
 ROOMS: Final = sorted(path for folder in ("src/odradek", "bench") for path in (ROOT / folder).rglob("*.py"))
 
 MOST_LINES_IN_A_FILE: Final = 700
@@ -43,10 +44,11 @@ REAL_ROOMS: Final = (
     "lab",
     "page",
     "pipelines",
-    "presentation",
     "supervisor",
     "testing/in_process",
     "testing/servers",
+    "texts",
+    "values",
 )
 """The rooms that no simulation plays: they may call what `CALLS_OUTSIDE` lists."""
 
@@ -68,20 +70,20 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "testing/in_process/cut_network.py": "a lock: the threads of several brokers ask what is cut",
     "testing/in_process/request_faults.py": "a lock: the threads of several brokers use up one rule",
     "testing/in_process/cluster.py": "its calls have limits of real time",
-    "testing/coverage.py": "reads the source for the names of probes",
+    "simulation/coverage.py": "reads the source for the names of probes",
     "testing/conditions.py": "waits for other processes, which live in real time",
     "testing/machine_clock.py": "the names of the C library's clocks",
     "testing/servers/ports.py": "asks which ports are free, and draws one",
     "testing/servers/odradek_process.py": "kills a broker that a supervisor started",
     "testing/servers/server_process.py": "starts and kills servers",
-    "testing/wire_client.py": "one of its two clients blocks on a socket",
+    "simulation/wire_client.py": "one of its two clients blocks on a socket",
     "testing/servers/zookeeper.py": "looks for a ZooKeeper, and asks it whether it serves",
-    "testing/simulation/disk.py": "os.strerror: the texts of error numbers",
+    "simulation/virtual/disk.py": "os.strerror: the texts of error numbers",
     "broker/observing/monitor.py": "renders the page for Prometheus on a thread",
     "lab/lessons/custom.py": "shows how a user writes an assignor that draws",
     "columns/compaction_code.py": "keeps compiled code in a file, and has another process compile it",
-    "log/directories/checkpoint_writer.py": "a lock: a newer state may have to be written while an older one is",
-    "log/directories/loading_progress.py": "a lock: the threads of the disk tell it how far they are",
+    "broker/log/directories/checkpoint_writer.py": "a lock: a newer state may have to be written while an older one is",
+    "broker/log/directories/loading_progress.py": "a lock: the threads of the disk tell it how far they are",
 }
 """File or folder → why it may, too."""
 
@@ -364,8 +366,8 @@ def test_every_test_asserts_something():
 
 def _is_virtual(path: Path) -> bool:
     """Whether the tests of a file run on the virtual loop, where a sleep takes no time: it or its fixtures name it."""
-    sources = [path, path.with_name("conftest.py")]
-    virtual = re.compile(r"\b(Simulation|VirtualLoop|odradek\.testing\.world)\b")
+    sources = [path, *(folder / "conftest.py" for folder in path.parents if folder.is_relative_to(ROOT))]
+    virtual = re.compile(r"\b(Simulation|VirtualLoop|odradek\.simulation\.world)\b")
     return any(virtual.search(each.read_text()) for each in sources if each.exists())
 
 
@@ -384,11 +386,6 @@ def test_tests_wait_for_conditions_and_never_for_the_wall_clock():
             if path.name != "test_tidy.py" and (asking.search(line) or (sleeping.search(line) and not virtual))
         ]
     _report(found, "tests that take real time")
-
-
-def test_no_two_test_files_have_one_name():
-    names = Counter(path.name for path in TESTS if path.name != "conftest.py")
-    _report([name for name, count in names.items() if count > 1], "test files of one name")
 
 
 UNCLEAR_TEST_NAME: Final = re.compile(

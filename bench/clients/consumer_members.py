@@ -9,7 +9,7 @@ from bench.clients.members import HEARTBEAT_S, HeadlessGroup, Life
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.runtime import SystemNetwork
-from odradek.testing.wire_client import WireClient
+from odradek.simulation.wire_client import WireClient
 
 _REBALANCE_MS = 60_000
 _LEAVE = -1

@@ -14,7 +14,7 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import Subscription, encode_subscription
 from odradek.protocol.messages.message_codec import encode_request
 from odradek.runtime import SystemNetwork
-from odradek.testing.wire_client import WireClient
+from odradek.simulation.wire_client import WireClient
 
 _HEARTBEAT_VERSION: Final = 4
 _COMMIT_VERSION: Final = 8

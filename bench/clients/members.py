@@ -18,7 +18,7 @@ from odradek.protocol.consumer_protocol import (
     encode_subscription,
 )
 from odradek.runtime import SystemNetwork
-from odradek.testing.wire_client import WireClient
+from odradek.simulation.wire_client import WireClient
 
 HEARTBEAT_S: Final = 0.1
 SESSION_MS: Final = 6_000

@@ -8,7 +8,7 @@ from bench.clients.workloads import Figures
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.runtime import SystemNetwork
-from odradek.testing.wire_client import WireClient
+from odradek.simulation.wire_client import WireClient
 
 _CONNECTIONS: Final = 32
 _TIMEOUT_MS: Final = 900_000

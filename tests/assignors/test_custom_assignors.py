@@ -5,7 +5,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from fenced_blocks import blocks
 
 from odradek.assignors import (
     Assignment,
@@ -18,6 +17,7 @@ from odradek.assignors import (
     registry,
 )
 from odradek.model import TopicPartition
+from tests.docs.fenced_blocks import blocks
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "assignors.md"
 Partitions = Mapping[str, Sequence[tuple[str, int]]]

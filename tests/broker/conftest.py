@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.testing.world import Play, World
+from odradek.simulation.world import Play, World
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.log.log_writer import LogWriter
 from odradek.broker.replication.partition import Partition
-from odradek.log.log_writer import LogWriter
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.testing.wire_client import WireClient
-from odradek.testing.world import Play, World
-from tests.scenes import played
+from odradek.simulation.wire_client import WireClient
+from odradek.simulation.world import Play, World
+from tests.world.scenes import played
 
 LARGE = 100_000
 

@@ -2,12 +2,12 @@
 
 import asyncio
 
-from odradek.broker.producer_ids import ProducerIds
+from odradek.broker.cluster.producer_ids import ProducerIds
 from odradek.broker.serving.purgatory import Purgatory
 from odradek.broker.serving.response_cache import CachedResponse, ResponseCache
 from odradek.metadata.image import ClusterImage
-from odradek.testing.world import World
-from tests.scenes import played
+from odradek.simulation.world import World
+from tests.world.scenes import played
 
 
 class Waiting:

@@ -8,8 +8,8 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
-from client_files import BOOTSTRAP
 
+from conformance.peers.client_files import BOOTSTRAP
 from odradek.cli import CommandGroup, main
 from odradek.cli.common import client_settings, cluster_options
 

@@ -6,7 +6,7 @@ import pytest
 
 from odradek.clients.admin.descriptions import GroupDescription, MemberDescription
 from odradek.model import TopicPartition
-from odradek.presentation.group_texts import departures, rebalance_sentence, suspects, waited_for
+from odradek.texts.group_texts import departures, rebalance_sentence, suspects, waited_for
 
 RECORD = {
     "reason": "consumer-2 joined", "outcome": "stable", "duration_ms": 977, "moved": 3, "unowned_partition_ms": 3_036,

@@ -11,7 +11,7 @@ from odradek.cli.groups.watch import Sample, View, lag_per_s, render, views
 from odradek.clients import Admin, OffsetAndMetadata
 from odradek.clients.admin.descriptions import GroupDescription, GroupPartition, MemberDescription
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.testing.world import World
+from odradek.simulation.world import World
 
 
 def group(*lags: int | None, owner: str | None = "m") -> GroupDescription:

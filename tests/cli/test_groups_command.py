@@ -20,8 +20,8 @@ from odradek.cli import main
 from odradek.model import ErrorCode
 from odradek.model.texts import one_line
 from odradek.protocol.api import ApiKey
+from odradek.simulation.wire_client import BlockingWireClient
 from odradek.testing import Cluster, eventually
-from odradek.testing.wire_client import BlockingWireClient
 
 Odradek = Callable[..., Result]
 DEADLINE_S = 60.0

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from odradek.broker.log import LogConfig, LogManager
 from odradek.cli import main
-from odradek.log import LogConfig, LogManager
 from odradek.model import TopicPartition
 from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.batches.record_batch import read_header

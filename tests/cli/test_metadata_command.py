@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from odradek.broker.log.checkpoints.meta_properties import encode_partition_metadata, encode_uuid
+from odradek.broker.log.directories.kraft_metadata import FOLDER
 from odradek.cli import main
-from odradek.log.checkpoints.meta_properties import encode_partition_metadata, encode_uuid
-from odradek.log.directories.kraft_metadata import FOLDER
 from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.primitives import encode_string
 from odradek.runtime import SystemDisk

@@ -21,7 +21,7 @@ from functools import partial
 
 sys.modules |= dict.fromkeys({PACKAGES})  # an import of one of these raises ModuleNotFoundError
 
-from odradek.presentation.value_formats import shower
+from odradek.values.value_formats import shower
 from odradek.clients.blocking import Consumer, Producer, SimpleConsumer
 from odradek.model import OdradekError
 from odradek.spark.session import local_session

@@ -14,10 +14,10 @@ import pytest
 from odradek.cli.groups.reset import _execute, _export, _Reset
 from odradek.cli.partition_lists import topic_and_partitions
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
-from odradek.presentation import offset_specs
-from odradek.presentation.offset_resets import Goal, PartitionOffsets, new_offset
-from odradek.presentation.offset_specs import BEGINNING, END, Position, duration_ms, offset_range, read_plan, time_ms
-from tests.jvm import running_jvm
+from odradek.texts import offset_specs
+from odradek.texts.offset_resets import Goal, PartitionOffsets, new_offset
+from odradek.texts.offset_specs import BEGINNING, END, Position, duration_ms, offset_range, read_plan, time_ms
+from tests.world.jvm import running_jvm
 
 DAY_MS = 86_400_000
 

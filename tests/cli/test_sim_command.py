@@ -15,10 +15,10 @@ from click.testing import CliRunner, Result
 
 import odradek
 from odradek.cli.sim import command, commands, seeds
+from odradek.simulation import shrinking
+from odradek.simulation.seed_run import SeedPlan, SeedResult
+from odradek.simulation.workloads.catalogue import draw_workloads
 from odradek.testing.conditions import eventually
-from odradek.testing.simulated_cluster import shrinking
-from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult
-from odradek.testing.simulated_cluster.workloads.catalogue import draw_workloads
 
 pytestmark = pytest.mark.long
 

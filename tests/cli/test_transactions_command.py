@@ -14,9 +14,9 @@ from odradek.cli import main
 from odradek.clients import Admin
 from odradek.clients.admin.transactions import TransactionDescription
 from odradek.protocol.api import ApiKey
+from odradek.simulation.wire_client import BlockingWireClient
 from odradek.testing import Cluster
 from odradek.testing.conditions import eventually
-from odradek.testing.wire_client import BlockingWireClient
 
 TOPIC = "accounts"
 CONFIG = {"transaction.state.log.num.partitions": "3", "transaction.two.phase.commit.enable": "true"}

@@ -5,7 +5,7 @@ import pytest
 from odradek.clients import Admin
 from odradek.model import ErrorCode, KafkaError
 from odradek.security.quotas import DEFAULT, QuotaEntity
-from odradek.testing.world import World
+from odradek.simulation.world import World
 
 
 def test_quotas_are_set_described_and_removed(seed: int) -> None:

@@ -10,9 +10,9 @@ from odradek.clients import Admin, Consumer, NewTopic, OffsetAndMetadata, Produc
 from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType
 from odradek.clients.offsets import EARLIEST
 from odradek.model import ConfigurationError, OdradekError, TopicPartition, UnavailableError
+from odradek.simulation.world import World
 from odradek.testing import Cluster
-from odradek.testing.world import World
-from tests.scenes import played_by
+from tests.world.scenes import played_by
 
 PLACE = TopicPartition("t", 0)
 

@@ -12,7 +12,7 @@ import pytest
 from odradek.clients import TopicFilter
 from odradek.clients.blocking import ZookeeperConsumer
 from odradek.clients.zookeeper_consumer import ConsumerTimeoutError
-from odradek.groups.zookeeper.view import Ownership
+from odradek.clients.zookeeper_consumer.machine.view import Ownership
 from odradek.testing import Cluster
 
 SETTINGS: dict[str, Any] = {"group_id": "readers", "auto_offset_reset": "smallest"}

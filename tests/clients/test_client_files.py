@@ -3,8 +3,8 @@
 from typing import Any, Final
 
 import pytest
-from client_files import BOOTSTRAP
 
+from conformance.peers.client_files import BOOTSTRAP
 from odradek.clients import Consumer
 from odradek.clients.consumer.settings import ConsumerSettings, consumer_settings
 from odradek.clients.producer.settings import ProducerSettings

@@ -11,7 +11,7 @@ from odradek.clients.admin import NewTopic
 from odradek.clients.security import client_security
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.model import AuthenticationError, ConfigurationError, UnavailableError
-from odradek.testing.world import World
+from odradek.simulation.world import World
 
 MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 KEYS: Final = {

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sampling import crash_points
 
 from examples.offsets_in_sqlite import consume, open_database, seek_to_stored, store
 from odradek.clients import Admin, ConsumerRecord, Producer
 from odradek.model import KafkaError
+from odradek.simulation.world import World, until
 from odradek.testing import eventually
-from odradek.testing.world import World, until
+from tests.world.sampling import crash_points
 
 pytestmark = pytest.mark.long
 

@@ -16,9 +16,9 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.protocol.messages.fetch import FetchedPartition
+from odradek.simulation.virtual.clock import EPOCH_MS
+from odradek.simulation.world import World
 from odradek.testing import Simulation
-from odradek.testing.simulation.clock import EPOCH_MS
-from odradek.testing.world import World
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

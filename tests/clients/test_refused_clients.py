@@ -11,8 +11,8 @@ from odradek.metadata import paths
 from odradek.metadata.nodes import ConfigNode
 from odradek.model import AuthenticationError, TopicPartition
 from odradek.security.sasl import encode_credential, scram_credential
+from odradek.simulation.world import World
 from odradek.stores import MemoryStore
-from odradek.testing.world import World
 
 KEYS: Final = {
     "listener.security.protocol.map": "SASL:SASL_PLAINTEXT",

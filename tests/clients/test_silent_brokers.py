@@ -14,8 +14,8 @@ from odradek.clients.admin.reassignments import ElectionType
 from odradek.clients.cluster import ConnectionPurpose, open_cluster
 from odradek.model import TopicPartition
 from odradek.protocol.api import ApiKey
-from odradek.testing.world import SESSION_TIMEOUT_S, World, until
-from tests.scenes import in_world
+from odradek.simulation.world import SESSION_TIMEOUT_S, World, until
+from tests.world.scenes import in_world
 
 CLIENTS = ["writer", "reader", "looker"]
 SOON_S = 4.0

@@ -17,10 +17,10 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.messages.fetch import FetchedPartition
+from odradek.simulation.virtual.clock import EPOCH_MS
+from odradek.simulation.virtual.simulation import InlineWorker
+from odradek.simulation.world import World, until
 from odradek.testing import Simulation
-from odradek.testing.simulation.clock import EPOCH_MS
-from odradek.testing.simulation.simulation import InlineWorker
-from odradek.testing.world import World, until
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 Scene = Callable[[SimpleConsumer, World], Awaitable[None]]

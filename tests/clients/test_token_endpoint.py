@@ -12,7 +12,7 @@ import pytest
 from odradek.clients.security import client_security
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.model import AuthenticationError, UnavailableError
-from odradek.testing.world import World
+from odradek.simulation.world import World
 
 TOKEN: Final = 200, json.dumps({"access_token": "abc", "expires_in": 100}).encode()
 

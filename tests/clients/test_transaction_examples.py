@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sampling import crash_points
 
 from examples.consume_process_produce import process
 from examples.database_and_topic import Database, pay, recover
 from odradek.clients import Producer
-from odradek.testing.world import World
-from tests.scenes import in_world
+from odradek.simulation.world import World
+from tests.world.sampling import crash_points
+from tests.world.scenes import in_world
 
 CONFIG = {
     "group.initial.rebalance.delay.ms": "0",

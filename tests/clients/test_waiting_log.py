@@ -11,8 +11,8 @@ from odradek.clients.cluster import NoBrokerError, open_cluster
 from odradek.clients.retry import retrying
 from odradek.model import ErrorCode, KafkaError, UnavailableError
 from odradek.protocol.api import ApiKey
+from odradek.simulation.world import World
 from odradek.testing import Simulation
-from odradek.testing.world import World
 
 
 @pytest.fixture(name="lines")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.broker.log.batch_contents import RecordLimits, check_records, compiled_check
 from odradek.columns.check_kernel import check_section
-from odradek.log.batch_contents import RecordLimits, check_records, compiled_check
 from odradek.model import KafkaError
 from odradek.protocol.batches.record_batch import HEADER_SIZE, BatchHeader
 from odradek.protocol.batches.records import encode_batch

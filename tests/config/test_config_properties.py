@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from client_files import PROPERTIES
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conformance.peers.client_files import PROPERTIES
 from odradek.config import decode_properties, load, parse_properties
 from odradek.config.secrets import resolved
 from odradek.model import ConfigurationError

@@ -12,9 +12,9 @@ import click
 import pytest
 import yaml
 
+from odradek.broker.observing.catalog import ALL, Kind
 from odradek.cli.serve import command as serve
 from odradek.config import BrokerConfig, parse_properties, read_environment
-from odradek.metrics.catalog import ALL, Kind
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

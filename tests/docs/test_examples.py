@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from fenced_blocks import (
+
+from odradek.clients.admin import NewTopic
+from odradek.clients.blocking import Admin, Consumer, Producer
+from odradek.testing.servers.odradek_process import ServedBroker
+from tests.docs.fenced_blocks import (
     COMPARED_ELSEWHERE,
     ENDLESS,
     LANGUAGES,
@@ -27,11 +31,7 @@ from fenced_blocks import (
     run_shell,
     shell_steps,
 )
-from test_lab_live import living_group
-
-from odradek.clients.admin import NewTopic
-from odradek.clients.blocking import Admin, Consumer, Producer
-from odradek.testing.servers.odradek_process import ServedBroker
+from tests.lab.test_lab_live import living_group
 
 pytestmark = pytest.mark.long
 
@@ -58,7 +58,7 @@ PREPARED: Final[dict[str, Callable[[str], AbstractContextManager[None]]]] = {
 """A page's commands find these groups in the cluster."""
 
 
-RUN_ELSEWHERE: Final = {"metadata-tree.md": "tests/interop/test_metadata_tree_page.py"}
+RUN_ELSEWHERE: Final = {"metadata-tree.md": "conformance/interop/test_metadata_tree_page.py"}
 """Pages whose examples need a cluster of their own → the test that runs them."""
 HERE: Final = [page for page in PAGES if page.name not in RUN_ELSEWHERE]
 

@@ -8,8 +8,6 @@ from typing import Final
 
 import pytest
 from click.testing import CliRunner
-from fenced_blocks import ROOT
-from test_names import KEYS, command_of
 
 from odradek.assignors import ASSIGNOR_NAMES
 from odradek.cli import main
@@ -17,6 +15,8 @@ from odradek.model import ErrorCode
 from odradek.partitioners import PARTITIONER_NAMES
 from odradek.pipelines.config.examples import EXAMPLES
 from odradek.protocol.api import ApiKey
+from tests.docs.fenced_blocks import ROOT
+from tests.docs.test_names import KEYS, command_of
 
 DOCS: Final = ROOT / "docs"
 PAGE: Final = (DOCS / "from-the-texts.md").read_text()

@@ -9,7 +9,6 @@ from typing import Final
 
 import click
 import pytest
-from fenced_blocks import PAGES, ROOT, examples
 
 from odradek.cli import main
 from odradek.clients import Admin
@@ -20,6 +19,7 @@ from odradek.config import BrokerConfig, GroupConfig, TopicConfig
 from odradek.config.definition import definitions
 from odradek.config.replaced_keys import REPLACED_KEYS
 from odradek.config.unimplemented_keys import IGNORED_KEYS, unimplemented_keys
+from tests.docs.fenced_blocks import PAGES, ROOT, examples
 
 CLIENTS: Final = (ConsumerSettings, ProducerSettings, ZookeeperConsumerSettings)
 KEYS: Final = frozenset(
@@ -171,10 +171,12 @@ def test_names_with_dots_are_keys_or_modules(page: Path) -> None:
 
 
 def test_files_and_tests_exist() -> None:
-    sources = {path.name: path.read_text() for path in (ROOT / "tests").rglob("*.py")}
+    sources = {
+        path.name: path.read_text() for folder in ("tests", "conformance") for path in (ROOT / folder).rglob("*.py")
+    }
     for page in PAGES:
         for text in code(page):
-            if re.match(r"(src|tests|docs|deploy|bench|demo|examples)/[^\s…]+$", text):
+            if re.match(r"(src|tests|conformance|docs|deploy|bench|demo|examples)/[^\s…]+$", text):
                 assert list(ROOT.glob(text.rstrip("/"))), f"{page.name}: {text}"
             elif re.fullmatch(r"test_\w+\.py", text):
                 assert text in sources, f"{page.name}: {text}"

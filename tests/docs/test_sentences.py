@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from fenced_blocks import PAGES
+
+from tests.docs.fenced_blocks import PAGES
 
 CELL_WORDS: Final = 40
 SENTENCE_WORDS: Final = 50

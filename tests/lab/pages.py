@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from fenced_blocks import ENDLESS, examples, shell_steps
+from tests.docs.fenced_blocks import ENDLESS, examples, shell_steps
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"

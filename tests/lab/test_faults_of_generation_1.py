@@ -7,19 +7,19 @@ import asyncio
 from typing import Any, Final
 
 import pytest
-from zookeeper_world import GROUP, Reader, expect, produce
 
 from odradek.clients import Admin
 from odradek.clients.consumer import consumer_coordinator
 from odradek.clients.group_offsets import commit_once
 from odradek.clients.zookeeper_consumer.group_tree import create_persistent
-from odradek.groups.zookeeper.membership import State
+from odradek.clients.zookeeper_consumer.machine.membership import State
 from odradek.lab.costs import Change, Generation
 from odradek.lab.generations import measure
 from odradek.model import KafkaError, OdradekError, TopicPartition, UnavailableError
+from odradek.simulation.world import Member, World, until
 from odradek.stores import MemoryStore
-from odradek.testing.world import Member, World, until
-from tests.scenes import in_world
+from tests.clients.zookeeper_consumer.zookeeper_world import GROUP, Reader, expect, produce
+from tests.world.scenes import in_world
 
 pytestmark = pytest.mark.long
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from lab_commands import lab, lab_json, shares
 
 from odradek.assignors import ASSIGNOR_NAMES, Assignment, Assignor, GroupSubscription
+from tests.lab.lab_commands import lab, lab_json, shares
 
 
 class FirstTakesAll(Assignor):

@@ -5,13 +5,13 @@ from random import Random
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from lab_commands import lab, lab_json
 
 from odradek.assignors import ASSIGNOR_NAMES, Assignment, Assignor, GroupSubscription, assign
 from odradek.lab.case import Case, LabError, Member
 from odradek.lab.explain import Explanation, explain
 from odradek.lab.runs import run_strategy, subscriptions
 from odradek.model import TopicPartition
+from tests.lab.lab_commands import lab, lab_json
 
 _TOPICS = ("t", "u", "v")
 _RACKS = ("a", "b", "c")

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from lab_commands import lab, lab_json, shares
 
 from odradek.testing import eventually
+from tests.lab.lab_commands import lab, lab_json, shares
 
 
 @contextmanager

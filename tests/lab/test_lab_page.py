@@ -7,10 +7,10 @@ from typing import Final
 
 import pytest
 from click.testing import CliRunner
-from fenced_blocks import blocks, examples, shell_steps
-from lab_commands import lab
 
 from odradek.cli import main
+from tests.docs.fenced_blocks import blocks, examples, shell_steps
+from tests.lab.lab_commands import lab
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "lab.md").read_text()
 COMMANDS: Final = [command for example in examples("lab.md", "console") for command, _ in shell_steps(example)]

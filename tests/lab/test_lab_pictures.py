@@ -7,8 +7,6 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 import pytest
-from lab_commands import lab
-from svg_texts import Shown
 
 from odradek.cli import main
 from odradek.lab import Comparison, Timeline, case_of_texts, compare, run_strategy
@@ -21,6 +19,8 @@ from odradek.lab.pictures.views import assignment_chart, timelines_chart
 from odradek.lab.timeline import Mark, Span
 from odradek.lab.what_if import Change, what_if
 from odradek.model import TopicPartition
+from tests.lab.lab_commands import lab
+from tests.lab.svg_texts import Shown
 
 pytestmark = pytest.mark.long
 

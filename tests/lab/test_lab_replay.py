@@ -5,16 +5,16 @@ import json
 from typing import Any
 
 import pytest
-from lab_commands import lab, lab_json
-from test_lab_live import living_group
 
 from odradek.clients import Admin, Consumer
 from odradek.lab.case import LabError
 from odradek.lab.replay import replay
 from odradek.lab.timeline import Timeline
 from odradek.model import TopicPartition
+from odradek.simulation.world import World, until
 from odradek.testing import eventually
-from odradek.testing.world import World, until
+from tests.lab.lab_commands import lab, lab_json
+from tests.lab.test_lab_live import living_group
 
 CONFIG = {
     "group.initial.rebalance.delay.ms": "0",

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lab_commands import lab, lab_json
 
 from odradek.assignors import ASSIGNOR_NAMES
 from odradek.lab.case import Case, Member
 from odradek.lab.what_if import Change, pauses, what_if
+from tests.lab.lab_commands import lab, lab_json
 
 
 def changed(*arguments: str) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from lab_commands import lab, lab_json
+
+from tests.lab.lab_commands import lab, lab_json
 
 SCRIPT = "0:join,3:join,8:end"
 

@@ -5,9 +5,9 @@ from typing import Final
 
 import pytest
 from click.testing import CliRunner
-from pages import DOCS, commands_of, made_by, pictures_of, rerun
 
 from odradek.cli import main
+from tests.lab.pages import DOCS, commands_of, made_by, pictures_of, rerun
 
 pytestmark = pytest.mark.long
 
@@ -51,7 +51,7 @@ def test_the_output_below_a_command_is_replaced(tmp_path: Path, monkeypatch: pyt
         "text\n```console\n$ odradek lab assign -t t=1 -m 1\nold\n\n$ odradek lab assign -t t=2 -m 1\nold\n```\nmore\n"
         "```\nodradek lab assign -t t=1 -m 1 --picture a.svg\nodradek lab assign -g g -b localhost:9092\n```\n"
     )
-    monkeypatch.setattr("pages.DOCS", tmp_path)
+    monkeypatch.setattr("tests.lab.pages.DOCS", tmp_path)
     rerun("page.md", tmp_path)
     text = page.read_text()
     assert "old" not in text

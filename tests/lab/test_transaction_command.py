@@ -5,8 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
-from lab_commands import lab, lab_json
-from pages import DOCS
+
+from tests.lab.lab_commands import lab, lab_json
+from tests.lab.pages import DOCS
 
 pytestmark = pytest.mark.long
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from zookeeper_world import Reader
 
-from odradek.testing.world import Member, World, settled
+from odradek.simulation.world import Member, World, settled
+from tests.clients.zookeeper_consumer.zookeeper_world import Reader
 
 CONFIG = {
     "group.initial.rebalance.delay.ms": "0",

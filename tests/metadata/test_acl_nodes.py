@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from odradek.broker import acl_changes
-from odradek.broker.acl_changes import write_acls
+from odradek.broker.security import acl_changes
+from odradek.broker.security.acl_changes import write_acls
 from odradek.metadata import paths
 from odradek.metadata.acl_nodes import AclNodes, decode_acls, decode_change, encode_acls, encode_change
 from odradek.metadata.node_fields import BrokenNodeError

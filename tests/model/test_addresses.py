@@ -11,9 +11,9 @@ from odradek.config import ListenerAddress, load, parse_listener
 from odradek.config.replaced_keys import with_listeners
 from odradek.metadata.nodes import BrokerNode
 from odradek.model import ConfigurationError, address_text, parse_host_port, parse_server
-from odradek.presentation.node_texts import sentence
 from odradek.runtime.listening import listening_error
 from odradek.stores.opening import parse_zookeeper_url
+from odradek.texts.node_texts import sentence
 
 READ = [
     ("localhost:9092", ("localhost", 9092)),

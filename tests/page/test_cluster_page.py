@@ -5,8 +5,6 @@ from html import unescape
 from typing import Any, cast
 
 import pytest
-from members import reading
-from visitor import visiting
 
 from odradek import __version__
 from odradek.clients import Admin, Consumer, Producer
@@ -18,9 +16,11 @@ from odradek.metadata.store import Node
 from odradek.model import ErrorCode, KafkaError, UnavailableError
 from odradek.page import readings
 from odradek.page.settings import PageSettings
+from odradek.simulation.virtual.clock import VirtualClock
 from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing import Cluster
-from odradek.testing.simulation.clock import VirtualClock
+from tests.page.members import reading
+from tests.page.visitor import visiting
 
 pytestmark = pytest.mark.asyncio
 

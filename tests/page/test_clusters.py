@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
-from visitor import Visitor
 
 from odradek.clients import Admin
 from odradek.page.app import PageApp
@@ -13,6 +12,7 @@ from odradek.page.clusters import ClusterPages
 from odradek.page.settings import PageSettings
 from odradek.runtime import system_runtime
 from odradek.testing import Cluster
+from tests.page.visitor import Visitor
 
 pytestmark = pytest.mark.asyncio
 AWAY = {"bootstrap_servers": "127.0.0.1:1", "default_api_timeout_ms": 50}

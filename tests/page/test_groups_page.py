@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from members import only_member, reading
 from msgspec.structs import replace
-from visitor import Visitor, visiting
 
 from odradek.clients import Admin, Producer
 from odradek.clients.admin.descriptions import GroupDescription, GroupPartition, MemberDescription
 from odradek.model import TopicPartition
 from odradek.page.sessions import Session
 from odradek.page.settings import PageSettings
+from odradek.simulation.virtual.clock import VirtualClock
 from odradek.testing import Cluster
-from odradek.testing.simulation.clock import VirtualClock
+from tests.page.members import only_member, reading
+from tests.page.visitor import Visitor, visiting
 
 pytestmark = pytest.mark.asyncio
 

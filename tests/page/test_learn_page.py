@@ -7,7 +7,6 @@ from html import unescape
 
 import pytest
 import pytest_asyncio
-from visitor import Answer, Visitor, visiting
 
 from odradek.lab.lessons import LESSONS
 from odradek.lab.player import parse_script
@@ -15,6 +14,7 @@ from odradek.model import UnavailableError
 from odradek.page import playing
 from odradek.page.playing import Plays
 from odradek.page.settings import PageSettings
+from tests.page.visitor import Answer, Visitor, visiting
 
 pytestmark = [pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 SCRIPT = "0:join,3:join,8:end"

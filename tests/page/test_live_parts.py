@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from visitor import visiting
 
 from odradek.clients.admin.descriptions import ClusterDescription
 from odradek.clients.admin.health import ClusterState
@@ -13,6 +12,7 @@ from odradek.page import app
 from odradek.page.settings import PageSettings
 from odradek.page.view import Page, PageRequest, View
 from odradek.page.views.cluster import ClusterPage, cluster_page
+from tests.page.visitor import visiting
 
 pytestmark = pytest.mark.asyncio
 QUICK = PageSettings(interval_s=0.0)

@@ -4,15 +4,15 @@ import asyncio
 from html import unescape
 
 import pytest
-from visitor import visiting
 
 from odradek.clients import Admin
 from odradek.clients.admin.user_credentials import UserScramCredentialUpsertion
 from odradek.model import ConfigurationError
 from odradek.page.login import Attempts, inside
 from odradek.page.settings import PageSettings, check_exposure, login_settings
+from odradek.simulation.virtual.clock import VirtualClock
 from odradek.testing import Cluster
-from odradek.testing.simulation.clock import VirtualClock
+from tests.page.visitor import visiting
 
 LOGGED_IN = {"user": "alice", "password": "alice-secret"}
 

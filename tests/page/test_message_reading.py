@@ -13,8 +13,8 @@ from odradek.model import ConfigurationError, TopicPartition
 from odradek.page.messages.masking import Masks
 from odradek.page.messages.reading import Marker, Progress, Query, Unreadable, scan
 from odradek.protocol.errors import CorruptBatchError
-from odradek.testing.simulation.clock import EPOCH_MS
-from odradek.testing.world import World
+from odradek.simulation.virtual.clock import EPOCH_MS
+from odradek.simulation.world import World
 
 Scene = Callable[[SimpleConsumer], Awaitable[None]]
 NO_MASKS = Masks()

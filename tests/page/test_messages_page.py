@@ -11,18 +11,18 @@ from typing import Any
 import crc32c
 import msgspec
 import pytest
-from visitor import Visitor, visiting
 
 from odradek.clients import ConsumerRecord, Producer, SimpleConsumer
 from odradek.page.messages.export import pytest_fixture
 from odradek.page.settings import PageSettings
-from odradek.presentation.value_formats import shower
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import system_runtime
+from odradek.simulation.wire_client import WireClient, produce_body
 from odradek.testing import Cluster
-from odradek.testing.wire_client import WireClient, produce_body
+from odradek.values.value_formats import shower
+from tests.page.visitor import Visitor, visiting
 
 pytestmark = pytest.mark.asyncio
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egnp.exe"

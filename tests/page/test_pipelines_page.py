@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from visitor import visiting
 
 from odradek.page.settings import PageSettings
 from odradek.pipelines.config import AnyPipeline, load_file
@@ -12,6 +11,7 @@ from odradek.pipelines.files.sink_files import lock_checkpoint
 from odradek.pipelines.progress import Figures
 from odradek.pipelines.status import State, Status, write_status
 from odradek.runtime import system_runtime
+from tests.page.visitor import visiting
 
 pytestmark = pytest.mark.asyncio
 

@@ -1,7 +1,6 @@
 """The page refuses requests of other sites, and every answer forbids a browser to run anything foreign."""
 
 import pytest
-from visitor import Answer, Visitor, visiting
 
 from odradek.clients.admin.descriptions import ClusterDescription
 from odradek.clients.admin.health import ClusterState
@@ -9,6 +8,7 @@ from odradek.page.protection import MOST_FORM_BYTES
 from odradek.page.settings import PageSettings
 from odradek.page.view import Action, Done, Page, PageRequest, View
 from odradek.page.views.cluster import ClusterPage, cluster_page
+from tests.page.visitor import Answer, Visitor, visiting
 
 pytestmark = pytest.mark.asyncio
 _EMPTY = ClusterState(

@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from visitor import visiting
 
 from odradek.clients import Admin
 from odradek.model import UnavailableError
@@ -14,8 +13,9 @@ from odradek.page import readings as page_readings
 from odradek.page.readings import Readings
 from odradek.page.settings import PageSettings
 from odradek.runtime import system_runtime
+from odradek.simulation.virtual.clock import VirtualClock
 from odradek.testing import Cluster
-from odradek.testing.simulation.clock import VirtualClock
+from tests.page.visitor import visiting
 
 pytestmark = pytest.mark.asyncio
 _LONG_S = 3600.0

@@ -5,11 +5,11 @@ from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
-from visitor import Visitor, visiting
 
 from odradek.page.settings import PageSettings
 from odradek.security.quotas import QuotaEntity
 from odradek.testing import Cluster
+from tests.page.visitor import Visitor, visiting
 
 pytestmark = pytest.mark.asyncio
 ACL = {"principal": "User:carol", "operation": "Read", "type": "Topic", "name": "carol-"}

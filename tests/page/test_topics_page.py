@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from visitor import Visitor, visiting
 
 from odradek.clients import Producer
 from odradek.clients.admin.descriptions import TopicDescription
@@ -18,6 +17,7 @@ from odradek.page.overview import counted, read_offsets
 from odradek.page.rendering import in_units
 from odradek.page.settings import PageSettings
 from odradek.testing import Cluster
+from tests.page.visitor import Visitor, visiting
 
 pytestmark = pytest.mark.asyncio
 

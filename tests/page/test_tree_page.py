@@ -4,14 +4,14 @@ import json
 import re
 
 import pytest
-from visitor import visiting
 
 from odradek.cli.page_server import open_page
 from odradek.metadata.store import Reader
 from odradek.model import ConfigurationError
 from odradek.page.settings import PageSettings
-from odradek.presentation import node_texts
 from odradek.stores import MemoryStore, MemoryTree
+from odradek.texts import node_texts
+from tests.page.visitor import visiting
 
 STATE = b'{"version":1,"leader":2,"leader_epoch":7,"isr":[2,1],"controller_epoch":1}'
 USER = b'{"version":1,"config":{"SCRAM-SHA-512":"salt=c2FsdA==,stored_key=abc","producer_byte_rate":"1000"}}'

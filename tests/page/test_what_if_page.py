@@ -3,12 +3,12 @@
 from html import unescape
 
 import pytest
-from members import only_member, reading
-from visitor import visiting
 
 from odradek.clients import Admin
 from odradek.page.settings import PageSettings
 from odradek.testing import Cluster
+from tests.page.members import only_member, reading
+from tests.page.visitor import visiting
 
 pytestmark = pytest.mark.asyncio
 

@@ -10,7 +10,7 @@ import pytest
 from odradek.model import ConfigurationError, StorageError
 from odradek.pipelines.files.sink_files import PARTITION, check_columns, lock_checkpoint, prepare_directory
 from odradek.runtime import SystemDisk
-from odradek.testing.simulation.disk import MemoryDisk
+from odradek.simulation.virtual.disk import MemoryDisk
 
 
 def data_file(number: int, ending: str = ".c000.snappy.parquet") -> str:

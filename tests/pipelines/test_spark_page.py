@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from fenced_blocks import blocks
 
 from odradek.pipelines.config import MirrorPipeline, parse_pipeline
 from odradek.pipelines.queries import check_pipeline
 from odradek.pipelines.runner import run_pipelines
 from odradek.pipelines.status import State
 from odradek.testing.servers.odradek_process import ServedBroker
+from tests.docs.fenced_blocks import blocks
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "spark.md").read_text()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.groups.records import GroupMetadataRecord, GroupRecordCodec, OffsetCommitRecord
+from odradek.broker.groups.machine.records import GroupMetadataRecord, GroupRecordCodec, OffsetCommitRecord
 from odradek.model import TopicPartition
 from odradek.protocol.errors import MalformedMessageError, UnknownRecordVersionError
 from odradek.protocol.internal_records.group_records import (

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.serial import entity_writer
 from kio.serial._introspect import get_field_tag
-from schema_samples import sample
 
+from conformance.fuzz.schema_samples import sample
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.protocol.errors import MalformedMessageError

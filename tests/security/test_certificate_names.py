@@ -12,7 +12,7 @@ from cryptography.x509 import Name, NameAttribute, ObjectIdentifier, RelativeDis
 from cryptography.x509.name import _ASN1Type as Type
 from cryptography.x509.oid import NameOID
 
-from odradek.broker.authentication.authorization import warn_of_old_names, warn_of_old_quotas
+from odradek.broker.security.authorization import warn_of_old_names, warn_of_old_quotas
 from odradek.security import (
     AclAuthorizer,
     AclEntry,
@@ -26,7 +26,7 @@ from odradek.security import (
     written_as_java_does,
 )
 from odradek.security.quotas import DEFAULT, QuotaEntity
-from tests.jvm import running_jvm
+from tests.world.jvm import running_jvm
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 AT = datetime(2024, 1, 1, tzinfo=UTC)

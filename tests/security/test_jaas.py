@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from odradek.model import ConfigurationError
 from odradek.security.sasl import jaas_text, parse_jaas
-from tests.jvm import running_jvm
+from tests.world.jvm import running_jvm
 
 MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 READ: Final[list[tuple[str, dict[str, str]]]] = [

@@ -9,10 +9,10 @@ from functools import cache
 import msgspec
 import pytest
 from msgspec.structs import replace
-from sampling import assert_no_findings
 
-from odradek.testing.simulated_cluster import promises
-from odradek.testing.simulated_cluster.seed_run import SeedPlan, run_seed
+from odradek.simulation import promises
+from odradek.simulation.seed_run import SeedPlan, run_seed
+from tests.world.sampling import assert_no_findings
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -46,5 +46,5 @@ def _assert_clean(plan: bytes, patience_s: float) -> None:
 
 def _set_patience(patch: pytest.MonkeyPatch, patience_s: float) -> None:
     for name, module in list(sys.modules.items()):
-        if name.startswith("odradek.testing.simulated_cluster.") and hasattr(module, "PATIENCE_S"):
+        if name.startswith("odradek.simulation.") and hasattr(module, "PATIENCE_S"):
             patch.setattr(module, "PATIENCE_S", patience_s)

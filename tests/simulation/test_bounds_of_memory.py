@@ -6,8 +6,8 @@ import pytest
 
 from odradek.broker.serving.purgatory import Purgatory
 from odradek.broker.serving.server import Server
-from odradek.testing.simulated_cluster.checks import bounds
-from odradek.testing.simulated_cluster.seed_run import SeedPlan, run_seed
+from odradek.simulation.checks import bounds
+from odradek.simulation.seed_run import SeedPlan, run_seed
 
 
 @pytest.mark.parametrize(("kind", "method", "what"), [

@@ -7,13 +7,13 @@ import pytest
 
 from odradek.model import TopicPartition
 from odradek.model.probes import collecting
-from odradek.testing.simulated_cluster.faults.catalogue import FAULTS
-from odradek.testing.simulated_cluster.faults.schedule import Schedule
-from odradek.testing.simulated_cluster.promises import PATIENCE_S
-from odradek.testing.simulated_cluster.setup import CONFIG, MOST_CONNECTIONS, draw_setup
-from odradek.testing.simulated_cluster.workloads.retained import Retained
-from odradek.testing.simulated_cluster.workloads.workload import create_topic
-from odradek.testing.world import World, until
+from odradek.simulation.faults.catalogue import FAULTS
+from odradek.simulation.faults.schedule import Schedule
+from odradek.simulation.promises import PATIENCE_S
+from odradek.simulation.setup import CONFIG, MOST_CONNECTIONS, draw_setup
+from odradek.simulation.workloads.retained import Retained
+from odradek.simulation.workloads.workload import create_topic
+from odradek.simulation.world import World, until
 
 pytestmark = pytest.mark.long
 

@@ -6,19 +6,19 @@
 from typing import Any, Final
 
 import pytest
-from sampling import assert_no_findings, seeds
 
 from odradek.model import TopicPartition
+from odradek.simulation.faults.catalogue import FAULTS
+from odradek.simulation.faults.schedule import Schedule
+from odradek.simulation.histories import verdict
+from odradek.simulation.promises import BROKERS
+from odradek.simulation.seed_run import SeedPlan, SeedResult, run_seed
+from odradek.simulation.setup import CONFIG
+from odradek.simulation.workloads.records import TOPIC, RecordingProducer
+from odradek.simulation.workloads.workload import create_topic
+from odradek.simulation.world import World, until
 from odradek.testing import History, Survival
-from odradek.testing.histories import verdict
-from odradek.testing.simulated_cluster.faults.catalogue import FAULTS
-from odradek.testing.simulated_cluster.faults.schedule import Schedule
-from odradek.testing.simulated_cluster.promises import BROKERS
-from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult, run_seed
-from odradek.testing.simulated_cluster.setup import CONFIG
-from odradek.testing.simulated_cluster.workloads.records import TOPIC, RecordingProducer
-from odradek.testing.simulated_cluster.workloads.workload import create_topic
-from odradek.testing.world import World, until
+from tests.world.sampling import assert_no_findings, seeds
 
 pytestmark = pytest.mark.long
 

@@ -16,14 +16,14 @@ from functools import partial
 from typing import Any, Final
 
 import pytest
-from sampling import seeds
 
 from odradek.clients import Admin, Consumer, Producer
 from odradek.model import KafkaError, TopicPartition, UnavailableError
-from odradek.testing.histories import History, Send, verdict
-from odradek.testing.simulated_cluster.promises import BROKERS, CLIENTS, PATIENCE_S
-from odradek.testing.simulated_cluster.setup import CONFIG
-from odradek.testing.world import World, until
+from odradek.simulation.histories import History, Send, verdict
+from odradek.simulation.promises import BROKERS, CLIENTS, PATIENCE_S
+from odradek.simulation.setup import CONFIG
+from odradek.simulation.world import World, until
+from tests.world.sampling import seeds
 
 pytestmark = pytest.mark.long
 

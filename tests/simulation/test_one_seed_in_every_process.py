@@ -15,7 +15,7 @@ PYTHONS = os.environ.get("ODRADEK_PYTHONS", "").split()
 PROGRAM = """
 import logging, sys
 import msgspec
-from odradek.testing.simulated_cluster.seed_run import SeedPlan, run_seed
+from odradek.simulation.seed_run import SeedPlan, run_seed
 logging.disable()
 for seed in map(int, sys.argv[1:]):
     result = run_seed(SeedPlan(seed=seed, virtual_s=20.0))

@@ -11,35 +11,35 @@ from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
-from planting import Plant, assert_found
 
 from odradek.broker.cluster.metadata import metadata_loop
 from odradek.broker.handlers import delete_records
+from odradek.broker.log import Log, log, segment_deletion
+from odradek.broker.log.checkpoints.leader_epoch_cache import LeaderEpochs
+from odradek.broker.log.cleaner import log_cleaner
+from odradek.broker.log.cleaner.offset_map import OffsetMap
+from odradek.broker.log.directories import directory_loading
+from odradek.broker.log.producers.producer_state import ProducerState
+from odradek.broker.log.recovery import segment_recovery
+from odradek.broker.log.segments.segment import Segment
 from odradek.broker.replication.follower import Follower
+from odradek.broker.replication.machine.leader import LeaderReplication, RemoteReplica
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.reading.partition_reader import PartitionReader
 from odradek.broker.serving.fetch_sessions import FetchSession, FetchTarget, PartitionKey
 from odradek.clients.consumer.fetching.position_validator import PositionValidator
-from odradek.log import Log, log, segment_deletion
-from odradek.log.checkpoints.leader_epoch_cache import LeaderEpochs
-from odradek.log.cleaner import log_cleaner
-from odradek.log.cleaner.offset_map import OffsetMap
-from odradek.log.directories import directory_loading
-from odradek.log.producers.producer_state import ProducerState
-from odradek.log.recovery import segment_recovery
-from odradek.log.segments.segment import Segment
 from odradek.metadata import paths
 from odradek.metadata.nodes import ProducerIdBlockNode, decode_integer
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.record_batch import iterate_batches
-from odradek.replication.leader import LeaderReplication, RemoteReplica
-from odradek.testing.simulated_cluster.faults import aimed
-from odradek.testing.simulated_cluster.faults.catalogue import FAULTS
-from odradek.testing.simulated_cluster.seed_run import SeedPlan
+from odradek.simulation.faults import aimed
+from odradek.simulation.faults.catalogue import FAULTS
+from odradek.simulation.seed_run import SeedPlan
+from tests.simulation.planting import Plant, assert_found
 
 pytestmark = pytest.mark.long
 
-elections: Any = import_module("odradek.controller.elections")
+elections: Any = import_module("odradek.broker.controller.machine.elections")
 """The module, which the function of this name hides in its package."""
 
 
@@ -344,7 +344,7 @@ def compaction_drops_the_last_value_of_a_key(patch: pytest.MonkeyPatch) -> None:
 
 
 def compaction_removes_tombstones_early(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("odradek.log.cleaner.compaction._LONGEST_RETENTION_MS", 0)
+    patch.setattr("odradek.broker.log.cleaner.compaction._LONGEST_RETENTION_MS", 0)
 
 
 def compaction_does_not_wait_for_open_transactions(patch: pytest.MonkeyPatch) -> None:

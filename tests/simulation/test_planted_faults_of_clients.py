@@ -5,27 +5,27 @@ from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
-from planting import Plant, assert_found
 
-from odradek.broker.authentication.scram_users import ScramUsers
-from odradek.broker.authentication.session_authentication import SessionAuthentication
 from odradek.broker.coordinators.coordinator_loader import CoordinatorLoader
+from odradek.broker.groups.machine import ClassicGroup
+from odradek.broker.groups.machine.consumer import group_update, membership
+from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup
+from odradek.broker.groups.machine.group_coordinator_machine import GroupCoordinatorMachine
+from odradek.broker.security.scram_users import ScramUsers
+from odradek.broker.security.session_authentication import SessionAuthentication
+from odradek.broker.transactions.machine.transaction_machine import TransactionMachine
 from odradek.clients.consumer.membership.classic_membership_manager import ClassicMembershipManager
 from odradek.clients.consumer.membership.consumer_membership_manager import ConsumerMembershipManager
 from odradek.clients.group_stream import Batch, ConsumerMember, GroupStream
 from odradek.clients.zookeeper_consumer.group_tree import GroupTree
-from odradek.groups import ClassicGroup
-from odradek.groups.consumer import group_update, membership
-from odradek.groups.consumer.consumer_group import ConsumerGroup
-from odradek.groups.group_coordinator_machine import GroupCoordinatorMachine
 from odradek.metadata import paths
 from odradek.metadata.acl_nodes import AclNodes
 from odradek.metadata.store import SetData
 from odradek.model import ErrorCode
 from odradek.security import AclAuthorizer, AclOperation
 from odradek.security.acl_authorizer import Decision
-from odradek.testing.simulated_cluster.seed_run import SeedPlan
-from odradek.transactions.transaction_machine import TransactionMachine
+from odradek.simulation.seed_run import SeedPlan
+from tests.simulation.planting import Plant, assert_found
 
 pytestmark = pytest.mark.long
 
@@ -93,12 +93,12 @@ def a_new_producer_aborts_the_prepared_transaction(patch: pytest.MonkeyPatch) ->
 
 
 def prepared_transactions_time_out(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("odradek.transactions.transaction_machine.NO_TIMEOUT_MS", 300)
+    patch.setattr("odradek.broker.transactions.machine.transaction_machine.NO_TIMEOUT_MS", 300)
 
 
 def epochs_never_end(patch: pytest.MonkeyPatch) -> None:
     for module in ("transaction", "transaction_machine"):
-        patch.setattr(f"odradek.transactions.{module}.is_exhausted", lambda epoch: False)
+        patch.setattr(f"odradek.broker.transactions.machine.{module}.is_exhausted", lambda epoch: False)
 
 
 def claims_are_not_made(patch: pytest.MonkeyPatch) -> None:

@@ -6,19 +6,19 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
+from odradek.broker.groups.machine.offsets import Offsets
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.reading import partition_reader
+from odradek.broker.transactions.machine import transaction_machine
+from odradek.broker.transactions.machine.transaction import TransactionMetadata
+from odradek.broker.transactions.machine.transaction_machine import TransactionMachine
 from odradek.broker.transactions.marker_writes import MarkerWriter
 from odradek.clients.consumer.fetching.fetcher import Fetcher
 from odradek.clients.producer.producer_batch import ProducerBatch
-from odradek.groups.offsets import Offsets
 from odradek.protocol.batches.records import BatchBuilder, decode_records
-from odradek.testing.simulated_cluster.promises import READERS
-from odradek.testing.simulated_cluster.seed_run import SeedPlan, run_seed
-from odradek.testing.simulated_cluster.setup import CONFIG, draw_setup
-from odradek.transactions import transaction_machine
-from odradek.transactions.transaction import TransactionMetadata
-from odradek.transactions.transaction_machine import TransactionMachine
+from odradek.simulation.promises import READERS
+from odradek.simulation.seed_run import SeedPlan, run_seed
+from odradek.simulation.setup import CONFIG, draw_setup
 
 pytestmark = pytest.mark.long
 

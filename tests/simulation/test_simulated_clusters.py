@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from sampling import assert_no_findings, seeds
 
-from odradek.testing.simulated_cluster.faults.catalogue import names_for
-from odradek.testing.simulated_cluster.promises import BrokenPromiseError
-from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult, run_seed
-from odradek.testing.simulated_cluster.shrinking import shrunk
-from odradek.testing.simulated_cluster.workloads.catalogue import WORKLOADS, draw_workloads
-from odradek.testing.simulated_cluster.workloads.classic_group import Actor
-from odradek.testing.simulated_cluster.workloads.compacted import Compacted
-from odradek.testing.simulated_cluster.workloads.feeder import Feeder
+from odradek.simulation.faults.catalogue import names_for
+from odradek.simulation.promises import BrokenPromiseError
+from odradek.simulation.seed_run import SeedPlan, SeedResult, run_seed
+from odradek.simulation.shrinking import shrunk
+from odradek.simulation.workloads.catalogue import WORKLOADS, draw_workloads
+from odradek.simulation.workloads.classic_group import Actor
+from odradek.simulation.workloads.compacted import Compacted
+from odradek.simulation.workloads.feeder import Feeder
+from tests.world.sampling import assert_no_findings, seeds
 
 pytestmark = pytest.mark.long
 

@@ -13,13 +13,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from odradek.clients.blocking import Admin
 from odradek.model import ConfigurationError, TopicPartition
 from odradek.runtime import Clock
+from odradek.simulation.virtual.clock import VirtualClock
 from odradek.spark.options import Strategy, parse_read_options
 from odradek.spark.reading.group_reader import GroupStreamReader, exit_once
 from odradek.spark.reading.planning import DataLossError
 from odradek.spark.schema import source_schema
 from odradek.spark.settings import member_keywords
 from odradek.testing.conditions import eventually
-from odradek.testing.simulation.clock import VirtualClock
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 GROUP = {"kafka.bootstrap.servers": "h:1", "subscribe": "a", "consumeMode": "group", "kafka.group.id": "g"}

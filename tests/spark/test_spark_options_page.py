@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from fenced_blocks import blocks
 
 from odradek.clients.blocking import Admin
 from odradek.spark import options
+from tests.docs.fenced_blocks import blocks
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "spark-options.md").read_text()
 

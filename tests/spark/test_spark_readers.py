@@ -14,12 +14,12 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from odradek.model import ConfigurationError, TopicPartition, UnavailableError
+from odradek.simulation.virtual.clock import VirtualClock
 from odradek.spark.options import Assign, Strategy, Subscribe, parse_read_options
 from odradek.spark.reading.batch_reader import BatchReader
 from odradek.spark.reading.planning import DataLossError
 from odradek.spark.reading.stream_reader import COMMIT_AGAIN_S, StreamReader
 from odradek.spark.schema import source_schema
-from odradek.testing.simulation.clock import VirtualClock
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 SCHEMA = source_schema(include_headers=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from transactions import Partition
+from conformance.interop.transactions import Partition
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.timeout(240)]
 

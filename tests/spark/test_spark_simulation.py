@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from odradek.cli.sim import command
+from odradek.simulation.seed_run import SeedPlan, run_seed
 from odradek.spark import jobs
-from odradek.testing.simulated_cluster.seed_run import SeedPlan, run_seed
 
 pytestmark = pytest.mark.needs("java")
 

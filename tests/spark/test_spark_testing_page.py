@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from fenced_blocks import blocks
-
 from odradek.testing import Cluster
+from tests.docs.fenced_blocks import blocks
 
 
 def test_the_example_counts_words(kafka: Cluster, spark: Any):

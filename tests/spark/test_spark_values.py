@@ -18,7 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.model import ConfigurationError
-from odradek.spark.values import AvroDecoder, Decoder, ProtobufDecoder, decode_arrays
+from odradek.values.avro import AvroDecoder
+from odradek.values.decoding import Decoder, decode_arrays
+from odradek.values.protobuf import ProtobufDecoder
 
 NOON: Final = datetime.datetime(2024, 3, 1, 12, tzinfo=datetime.UTC)
 

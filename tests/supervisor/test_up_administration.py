@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from test_up import DEADLINE_S, Up, up
 
 from odradek.testing import eventually
+from tests.supervisor.test_up import DEADLINE_S, Up, up
 
 pytestmark = pytest.mark.long
 

@@ -10,11 +10,11 @@ from urllib.request import HTTPCookieProcessor, Request, build_opener, urlopen
 
 import pytest
 from click.testing import CliRunner, Result
-from test_up import up
 
 from odradek.cli import main
 from odradek.model import ConfigurationError
 from odradek.supervisor.security_files import security_files
+from tests.supervisor.test_up import up
 
 pytestmark = pytest.mark.long
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from fenced_blocks import examples
+from tests.docs.fenced_blocks import examples
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 EXAMPLES: Final = [example.text for example in examples("testing.md", "python") if example.is_run]

@@ -7,9 +7,9 @@ import pytest
 from xdist.workermanage import parse_tx_spec_config
 
 SPARK = ["tests/spark/test_a.py::test_1", "tests/pipelines/test_b.py::test_2", "tests/spark/test_c.py::test_3"]
-KAFKA = ["tests/peers/test_d.py::test_4", "tests/peers/test_e.py::test_5"]
-FILE = [f"tests/log/test_f.py::test_of_a_file[a::b-{number}]" for number in range(4)]
-OTHER = ["tests/log/test_g.py::TestModel::runTest"]
+KAFKA = ["conformance/peers/test_d.py::test_4", "conformance/peers/test_e.py::test_5"]
+FILE = [f"tests/broker/log/test_f.py::test_of_a_file[a::b-{number}]" for number in range(4)]
+OTHER = ["tests/broker/log/test_g.py::TestModel::runTest"]
 
 
 class Worker:
@@ -34,7 +34,7 @@ def scheduler(request: pytest.FixtureRequest, dist: str) -> Any:
     option = SimpleNamespace(loadscopereorder=True)
     config = SimpleNamespace(option=option, getvalue=values.__getitem__, getoption=values.__getitem__)
     assert len(parse_tx_spec_config(config)) == 2
-    conftest = request.config.pluginmanager.get_plugin(str(request.config.rootpath / "tests" / "conftest.py"))
+    conftest = request.config.pluginmanager.get_plugin(str(request.config.rootpath / "conftest.py"))
     return conftest.pytest_xdist_make_scheduler(config, None)
 
 
@@ -59,7 +59,7 @@ def test_another_way_of_dealing_them_out_is_xdists_own(request: pytest.FixtureRe
 
 
 def test_the_longest_rooms_come_first_in_an_order_that_is_shuffled_otherwise(request: pytest.FixtureRequest) -> None:
-    conftest = request.config.pluginmanager.get_plugin(str(request.config.rootpath / "tests" / "conftest.py"))
+    conftest = request.config.pluginmanager.get_plugin(str(request.config.rootpath / "conftest.py"))
     items = [SimpleNamespace(nodeid=nodeid) for nodeid in (*OTHER, "tests/model/test_h.py::test", *FILE, *SPARK)]
     conftest.pytest_collection_modifyitems(items)
     names = [item.nodeid for item in items]

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from odradek.simulation.world import World
 from odradek.testing import simulate
-from odradek.testing.world import World
 
 
 async def produce(world: World) -> None:

@@ -10,7 +10,7 @@ from odradek.testing import Simulation
 from odradek.wire import NO_REPLY, BufferPool, Connection, ConnectionGroup, PendingReply, Reply
 from odradek.wire.buffers import SMALL_BUFFER_BYTES, SMALLEST_BUFFER_BYTES
 from odradek.wire.memory_pressure import CHECK_INTERVAL_S
-from tests.scenes import played_by
+from tests.world.scenes import played_by
 
 LIMIT = 4 * SMALLEST_BUFFER_BYTES
 A_TURN_S = 0.001

@@ -20,16 +20,11 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from odradek.broker.authentication.authorization import create_authorizer, warn_of_old_names, warn_of_old_quotas
-from odradek.broker.authentication.listener_security import inter_broker_security
-from odradek.broker.authentication.request_proofs import RequestProofs
-from odradek.broker.authentication.scram_users import ScramUsers
-from odradek.broker.auto_topic_creation_manager import AutoTopicCreationManager
-from odradek.broker.cleaner_workers import CleanerWorkers
 from odradek.broker.cluster.counted_store import CountedStore
 from odradek.broker.cluster.log_dir_events import LogDirEvents
 from odradek.broker.cluster.metadata.broker_departures import log_departures
 from odradek.broker.cluster.metadata.metadata_loop import MetadataLoop
+from odradek.broker.cluster.producer_ids import ProducerIds
 from odradek.broker.cluster.registration.broker_session import prepare_tree
 from odradek.broker.cluster.registration.directories import (
     check_cluster,
@@ -43,20 +38,30 @@ from odradek.broker.cluster.registration.unclean_registration import wait_until_
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.cluster.requests.controlled_shutdown import ControlledShutdown
 from odradek.broker.cluster.requests.controller_requests import ControllerRequests
-from odradek.broker.controlling.controller import Controller
+from odradek.broker.controller.auto_topic_creation_manager import AutoTopicCreationManager
+from odradek.broker.controller.controller import Controller
+from odradek.broker.controller.machine import NewPartitions, TopicCreation
+from odradek.broker.counters import BrokerCounters
 from odradek.broker.groups.group_coordinator import GroupCoordinator
 from odradek.broker.groups.rebalance_journal import RebalanceJournal
+from odradek.broker.interfaces import Phase
+from odradek.broker.log.batch_contents import compiled_check
+from odradek.broker.log.cleaner.cleaner_workers import CleanerWorkers
+from odradek.broker.log.directories.loading_progress import LoadingStoppedError
+from odradek.broker.log.directories.log_manager import LogManager
+from odradek.broker.log.writer import Writer
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.broker.parts import Phase
-from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
 from odradek.broker.replication.reading.replica_selector import PreferredReadReplicas, create_replica_selector
 from odradek.broker.replication.replica_fetcher import FetcherContext, ReplicaFetcherManager
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.replication.stray_logs import StrayLogs
-from odradek.broker.replication.writer import Writer
-from odradek.broker.serving.admission import Admission
-from odradek.broker.serving.client_quotas import ClientQuotas
+from odradek.broker.security.admission import Admission
+from odradek.broker.security.authorization import create_authorizer, warn_of_old_names, warn_of_old_quotas
+from odradek.broker.security.listener_security import inter_broker_security
+from odradek.broker.security.quotas.client_quotas import ClientQuotas
+from odradek.broker.security.request_proofs import RequestProofs
+from odradek.broker.security.scram_users import ScramUsers
 from odradek.broker.serving.dispatch import Dispatcher
 from odradek.broker.serving.fetch_sessions import FetchSessions
 from odradek.broker.serving.purgatory import Purgatory
@@ -68,14 +73,9 @@ from odradek.broker.transactions.partition_verification import PartitionVerifica
 from odradek.broker.transactions.transaction_coordinator import TransactionCoordinator
 from odradek.config import BrokerConfig, ListenerAddress, broker_config_in_force
 from odradek.config.listener_settings import inter_broker_listener
-from odradek.controller import NewPartitions, TopicCreation
-from odradek.log.batch_contents import compiled_check
-from odradek.log.directories.loading_progress import LoadingStoppedError
-from odradek.log.directories.log_manager import LogManager
 from odradek.metadata.image import ClusterImage, MetadataDelta
 from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.store import Store
-from odradek.metrics.counters import BrokerCounters
 from odradek.model import KafkaError, StorageError, TopicPartition, UnavailableError
 from odradek.model.names import ADMIN_CLIENT_ID
 from odradek.runtime import Runtime

@@ -7,8 +7,6 @@ import click
 from odradek.cli import CommandGroup
 from odradek.cli.checks import usage_errors
 from odradek.cli.common import cluster_options, options, print_rows, say, table_options, with_admin
-from odradek.presentation.acl_texts import UNSEEN_KEYS, operation_of, principal_of, resource_of
-from odradek.presentation.acl_texts import explain as explain_action
 from odradek.security import (
     AclBinding,
     AclEntry,
@@ -22,6 +20,8 @@ from odradek.security import (
     ResourceType,
     kafka_name,
 )
+from odradek.texts.acl_texts import UNSEEN_KEYS, operation_of, principal_of, resource_of
+from odradek.texts.acl_texts import explain as explain_action
 
 _filter_options = options(
     click.option("--principal", type=principal_of, metavar="TYPE:NAME", help="Of this principal."),

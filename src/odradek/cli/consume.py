@@ -18,9 +18,9 @@ from odradek.clients.consumer import ConsumerSettings
 from odradek.clients.offsets import ISOLATION_LEVELS
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.texts import several_lines
-from odradek.presentation.offset_specs import BEGINNING, END, Position, offset_range, within
-from odradek.presentation.record_formats import Formatter, formatter, json_formatter, unescape
-from odradek.presentation.value_formats import FORMATS, Show, Shown, shower
+from odradek.texts.offset_specs import BEGINNING, END, Position, offset_range, within
+from odradek.values.record_formats import Formatter, formatter, json_formatter, unescape
+from odradek.values.value_formats import FORMATS, Show, Shown, shower
 
 _METADATA_TIMEOUT_MS = 2_000
 """Limit of the wait for a topic's metadata, long enough for a topic that was just created."""

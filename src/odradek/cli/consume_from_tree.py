@@ -16,13 +16,13 @@ from msgspec import Struct
 from odradek.cli.checks import COUNT, TREE_URL
 from odradek.cli.common import client_settings, options, say, zookeeper_config_option, zookeeper_keys
 from odradek.metadata import paths
-from odradek.presentation.record_formats import Formatter
 from odradek.runtime import system_runtime
+from odradek.values.record_formats import Formatter
 
 if TYPE_CHECKING:
     from odradek.clients.zookeeper_consumer import KafkaStream
+    from odradek.clients.zookeeper_consumer.machine.view import Ownership
     from odradek.config.zookeeper import ZookeeperKeys
-    from odradek.groups.zookeeper.view import Ownership
 
 tree_selection_options = options(
     click.option("--zookeeper", type=TREE_URL, help="Read as a consumer of generation 1, whose group is in this tree."),

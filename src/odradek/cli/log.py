@@ -13,8 +13,7 @@ from contextlib import suppress
 import click
 from msgspec.structs import asdict
 
-from odradek.cli.common import json_line, json_option, progress, say
-from odradek.log.inspection.file_contents import (
+from odradek.broker.log.inspection.file_contents import (
     Batch,
     Damage,
     LoggedRecord,
@@ -27,15 +26,16 @@ from odradek.log.inspection.file_contents import (
     known_files,
     partition_directories,
 )
-from odradek.log.inspection.findings import Finding, directory_state
-from odradek.log.inspection.internal_records import (
+from odradek.broker.log.inspection.findings import Finding, directory_state
+from odradek.broker.log.inspection.internal_records import (
     TYPES_BY_TOPIC,
     DecodedRecord,
     decode_internal_record,
     record_types_of,
 )
-from odradek.log.inspection.verification import Verification
-from odradek.log.names import LOG, parent_of, parse_folder
+from odradek.broker.log.inspection.verification import Verification
+from odradek.broker.log.names import LOG, parent_of, parse_folder
+from odradek.cli.common import json_line, json_option, progress, say
 from odradek.model import ConfigurationError
 from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.model.texts import one_line

@@ -9,12 +9,12 @@ from typing import TypeVar
 
 import click
 
-from odradek.broker.adoption import AdoptedTopic, Adoption, adopt, identity
 from odradek.broker.cluster.registration.directories import accept_losses, forget_directories
+from odradek.broker.cluster.registration.kafka_directories import AdoptedTopic, Adoption, adopt, identity
+from odradek.broker.log.names import parse_folder
 from odradek.cli import CommandGroup, tree_view, tree_writes
 from odradek.cli.checks import ID, TREE_URL
 from odradek.cli.common import json_line, json_option, say, zookeeper_config_option, zookeeper_keys
-from odradek.log.names import parse_folder
 from odradek.metadata.nodes import encode_topic_id
 from odradek.metadata.store import Store
 from odradek.model import ConfigurationError

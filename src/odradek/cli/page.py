@@ -25,8 +25,8 @@ from odradek.cli.common import (
 from odradek.cli.page_server import check_packages, open_page
 from odradek.cli.process import stop_on_signals
 from odradek.model import ConfigurationError, OdradekError
-from odradek.presentation.value_formats import SCHEMA_FORMATS, Show, shower
 from odradek.runtime.tls import TlsSettings, server_context
+from odradek.values.value_formats import SCHEMA_FORMATS, Show, shower
 
 _CLUSTER: Final = re.compile(r"[\w-][\w.-]*", re.ASCII)
 _log = logging.getLogger("odradek.page.command")

@@ -18,7 +18,7 @@ from odradek.security import is_loopback
 
 if TYPE_CHECKING:
     from odradek.page.server import PageServer
-    from odradek.presentation.value_formats import Show
+    from odradek.values.value_formats import Show
 
 page_option = click.option(
     "--page", type=ADDRESS, is_flag=False, flag_value="127.0.0.1:8080",

@@ -17,8 +17,8 @@ from odradek.cli.process import chunks_of_stdin
 from odradek.clients import Producer, RecordMetadata
 from odradek.clients.producer import ProducerSettings
 from odradek.model import OdradekError
-from odradek.presentation.record_formats import NewRecord, record_of_json, unescape
-from odradek.presentation.value_formats import WRITTEN_FORMATS, bytes_of_text
+from odradek.values.record_formats import NewRecord, record_of_json, unescape
+from odradek.values.value_formats import WRITTEN_FORMATS, bytes_of_text
 
 _CHUNK_BYTES = 256 << 10
 _CODECS: Final = ("gzip", "snappy", "lz4", "zstd")

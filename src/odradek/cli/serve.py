@@ -20,11 +20,13 @@ from typing import Final
 
 import click
 
-from odradek.broker.authentication.authorization import create_authorizer
-from odradek.broker.authentication.listener_security import inter_broker_security
 from odradek.broker.cluster.registration.directories import check_tree
 from odradek.broker.lifecycle import Broker
+from odradek.broker.log.directories.log_directories import checked_directories
+from odradek.broker.log.segments.open_files import DEFAULT_OPEN_FILES
 from odradek.broker.replication.reading.replica_selector import create_replica_selector
+from odradek.broker.security.authorization import create_authorizer
+from odradek.broker.security.listener_security import inter_broker_security
 from odradek.broker.serving.server import check_listeners
 from odradek.cli import exit_code, log_lines
 from odradek.cli.checks import ADDRESS, ID, Checked, key_and_value
@@ -35,8 +37,6 @@ from odradek.config import BrokerConfig, load, parse_listener, read_environment
 from odradek.config.listener_settings import listener_settings
 from odradek.config.listeners import ListenerAddress
 from odradek.config.zookeeper import tree_url
-from odradek.log.directories.log_directories import checked_directories
-from odradek.log.segments.open_files import DEFAULT_OPEN_FILES
 from odradek.model import ConfigurationError, OdradekError, StorageError, address_text, parse_host_port
 from odradek.runtime import system_runtime
 from odradek.runtime.garbage import FrozenSurvivors

@@ -5,13 +5,13 @@ from datetime import datetime
 
 import click
 
+from odradek.broker.transactions.machine import TransactionState
 from odradek.cli import CommandGroup
 from odradek.cli.common import cluster_options, print_listing, say, table_options, with_admin
 from odradek.cli.partition_lists import TOPICS, partitions_of_topics
 from odradek.clients import Admin
 from odradek.clients.admin.transactions import NO_TIMEOUT_MS, HangingTransaction, TransactionDescription
 from odradek.model import KafkaError
-from odradek.transactions import TransactionState
 
 
 @click.group(name="transactions", cls=CommandGroup)

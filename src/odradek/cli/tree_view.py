@@ -14,9 +14,9 @@ from odradek.cli.common import json_option, print_json, run, say, zookeeper_conf
 from odradek.cli.tree_changes import TreeChange, TreeChanges
 from odradek.metadata.reading import read_subtree
 from odradek.metadata.store import Node, NoNode, Reader
-from odradek.presentation.node_texts import owner, pretty, text
 from odradek.runtime import system_runtime
 from odradek.stores import open_reader
+from odradek.texts.node_texts import owner, pretty, text
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

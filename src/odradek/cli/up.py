@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from odradek.broker.cluster.registration.directories import check_tree
+from odradek.broker.log.checkpoints.meta_properties import is_data_directory
+from odradek.broker.log.directories.log_directories import checked_directories
 from odradek.cli import log_lines
 from odradek.cli.checks import TREE_URL, key_and_value
 from odradek.cli.page_server import check_packages, open_page, page_option
 from odradek.cli.process import started_before, stop_on_signals
 from odradek.config import decode_properties, load
 from odradek.config.zookeeper import ZookeeperKeys, tree_url
-from odradek.log.checkpoints.meta_properties import is_data_directory
-from odradek.log.directories.log_directories import checked_directories
 from odradek.model import ConfigurationError, parse_host_port
 from odradek.runtime import SystemClock, system_runtime
 from odradek.runtime.listening import check_address

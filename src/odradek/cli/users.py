@@ -7,8 +7,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from odradek.broker.cluster.config_changes import ConfigChange, write_changes
 from odradek.broker.cluster.registration.broker_session import prepare_tree
-from odradek.broker.config_changes import ConfigChange, write_changes
 from odradek.cli import CommandGroup
 from odradek.cli.checks import TREE_URL
 from odradek.cli.common import (

@@ -2,9 +2,9 @@
 
 `decode` reads fetched batches; `encode` writes batches to produce and computes the partitions of keys; `produce_rows`
 validates the rows of `send_arrow`. The `*_kernel` modules are loops over records that numba compiles at their first
-call and caches on disk; `memory` accesses memory for them. `check_kernel` validates records for `log.batch_contents`,
-`compaction_kernel` compacts logs for `log.cleaner`. `compaction_code` compiles `compaction_kernel` in another process
-and loads it without numba; `compaction_rows` declares its arguments.
+call and caches on disk; `memory` accesses memory for them. `check_kernel` validates records for
+`broker.log.batch_contents`, `compaction_kernel` compacts logs for `broker.log.cleaner`. `compaction_code` compiles
+`compaction_kernel` in another process and loads it without numba; `compaction_rows` declares its arguments.
 
 Only this package imports numba; only this package and `spark` import pyarrow. `import odradek.columns` loads neither:
 the first use of a name does, and raises `ConfigurationError` without the extra `arrow`.

@@ -1,7 +1,7 @@
 """The broker's validation of a batch's records, compiled by numba.
 
 A batch that is not certainly valid, for example with long varints, is validated again in Python by
-`log.batch_contents`, which finds the error, if any.
+`broker.log.batch_contents`, which finds the error, if any.
 """
 
 from typing import Any, Final

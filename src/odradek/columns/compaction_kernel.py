@@ -1,7 +1,8 @@
 """Compacts the record batches of a buffer; compiled by numba.
 
-`log.cleaner.record_filter` has the rules, and applies them in Python; `log.cleaner.compiled_record_filter` calls the
-last three functions, through `compaction_code`, once each per buffer of batches:
+`broker.log.cleaner.record_filter` has the rules, and applies them in Python;
+`broker.log.cleaner.compiled_record_filter` calls the last three functions, through `compaction_code`, once each per
+buffer of batches:
 
 ```
 buffer ── find_batches ──► one BATCH row for each batch ── index_keys ──► SLOT rows, one for each key

@@ -32,7 +32,7 @@ KEPT: Final = np.dtype(
     ]
 )
 SLOT: Final = np.dtype([("first", np.uint64), ("second", np.uint64), ("offset", np.int64)])
-"""A key's 128-bit digest and its last offset (`log.cleaner.offset_map`); the slot is free if `first` is 0."""
+"""A key's 128-bit digest and its last offset (`broker.log.cleaner.offset_map`); the slot is free if `first` is 0."""
 RESULT: Final = np.dtype([("count", np.int64), ("size", np.int64), ("latest_offset", np.int64)])
 """The result of a function besides its status; `index_keys` also reads it."""
 

@@ -2,7 +2,8 @@
 
 In a file their values are validated, kept and described as in Kafka, without any other effect; a value that would
 change the broker's behaviour is refused. At run time only their defaults are accepted. The table has every key of Kafka
-4.3 that is neither a field of `BrokerConfig` nor in `replaced_keys.REPLACED_KEYS`; tests/peers compares it with Kafka.
+4.3 that is neither a field of `BrokerConfig` nor in `replaced_keys.REPLACED_KEYS`; conformance/peers compares it with
+Kafka.
 """
 
 import re

@@ -15,7 +15,7 @@ from odradek.lab.group_members import CONFIG, TOPIC, TREE_S, GroupMember, TreeRe
 from odradek.lab.timeline import Mark, Timeline, TimelineBuilder
 from odradek.metadata.store import NodeExists
 from odradek.model import TopicPartition
-from odradek.testing.world import World
+from odradek.simulation.world import World
 
 _LOOK_S: Final = 0.005
 _CALM_S: Final = 3.0

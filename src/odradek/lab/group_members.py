@@ -12,8 +12,8 @@ from odradek.clients import ZookeeperConsumer
 from odradek.lab.costs import Generation
 from odradek.metadata.store import Create, Node, Operation, Result
 from odradek.model import OdradekError
-from odradek.testing.simulation.slow_store import SlowStore
-from odradek.testing.world import Member, World
+from odradek.simulation.virtual.slow_store import SlowStore
+from odradek.simulation.world import Member, World
 
 TOPIC: Final = "t"
 GROUP: Final = "group"

@@ -13,14 +13,14 @@ from typing import Any, Final
 from msgspec import Struct
 
 from odradek.broker.lifecycle import Broker
+from odradek.broker.transactions.machine import TransactionMachine
 from odradek.clients import Admin, Consumer, Producer
 from odradek.metadata.feature_node import TRANSACTION_VERSION
 from odradek.model import TopicPartition
 from odradek.model.names import TRANSACTIONS_TOPIC
 from odradek.protocol.api import ApiKey
-from odradek.testing.simulation.message_tap import MessageTap, TappedRequest
-from odradek.testing.world import World, until
-from odradek.transactions import TransactionMachine
+from odradek.simulation.virtual.message_tap import MessageTap, TappedRequest
+from odradek.simulation.world import World, until
 
 PRODUCER: Final = "producer"
 SUCCESSOR: Final = "successor"

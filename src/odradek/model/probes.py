@@ -7,8 +7,8 @@ with collecting() as counts:
     ...
 counts.probes  # Counter({"replication: a follower …": 2})
 ```
-A name is a string literal: the package, a colon, and what happens. `odradek.testing.coverage` reads the names from the
-source, and lists those that no seed has reached.
+A name is a string literal: the package, a colon, and what happens. `odradek.simulation.coverage` reads the names from
+the source, and lists those that no seed has reached.
 """
 
 from collections import Counter

@@ -9,8 +9,8 @@ from msgspec import Struct, field
 
 from odradek.metadata.store import Reader
 from odradek.model import ConfigurationError, SecurityProtocol
-from odradek.presentation.value_formats import Show
 from odradek.security import is_loopback
+from odradek.values.value_formats import Show
 
 _LOCAL: Final = "localhost:9092"
 _SCRAM: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256")

@@ -1,7 +1,7 @@
 """Parses the values of a stream into columns, and separates the records that do not parse: bad rows.
 
 Tombstones (null values) are not parsed: they become rows of nulls with their keys, and are counted. Avro and Protobuf
-are decoded by `odradek.spark.values`, JSON by Spark. Spark's `from_json` ignores text after the first JSON value, and
+are decoded by `odradek.values`, JSON by Spark. Spark's `from_json` ignores text after the first JSON value, and
 returns nulls for values that it cannot parse. So each value is parsed inside of a list, before an element that marks
 its end:
 
@@ -17,8 +17,10 @@ from odradek.model import ConfigurationError
 from odradek.pipelines.config import Stream
 from odradek.pipelines.progress import OBSERVED
 from odradek.spark.value_columns import decoded, spark_fields
-from odradek.spark.values import AvroDecoder, Decoder, ProtobufDecoder
 from odradek.spark.writing.dead_letters import Destination, without_dead_letters
+from odradek.values.avro import AvroDecoder
+from odradek.values.decoding import Decoder
+from odradek.values.protobuf import ProtobufDecoder
 
 _END: Final = "__odradek_end"
 _NO_OBJECT: Final = "the value is not one JSON object"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from odradek.spark.values.decoding import Decoder, decode_arrays
+from odradek.values.decoding import Decoder, decode_arrays
 
 
 def decoded(column: Any, decoder: Decoder) -> Any:

@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from odradek.metadata import paths
-from odradek.testing.simulated_cluster.faults.catalogue import FAULTS
-from odradek.testing.simulated_cluster.faults.schedule import Schedule
-from odradek.testing.simulated_cluster.promises import BROKERS
-from odradek.testing.simulated_cluster.setup import CONFIG
-from odradek.testing.world import Scenario, World, until
+from odradek.simulation.faults.catalogue import FAULTS
+from odradek.simulation.faults.schedule import Schedule
+from odradek.simulation.promises import BROKERS
+from odradek.simulation.setup import CONFIG
+from odradek.simulation.world import Scenario, World, until
 
 _FIRST_FAULT_S = 5.0
 """Virtual seconds before the first fault, in which a scenario can create its topics."""

@@ -5,7 +5,7 @@
 `client_connection` is the client's end: it negotiates API versions, sends requests and matches responses to them.
 `connection_group` holds what the connections of one server share: the limits of each (`ConnectionLimits`), memory
 (`memory_pressure`), time (`connection_scheduler`). The number of connections is limited in
-`broker.serving.connection_quotas`.
+`broker.security.quotas.connection_quotas`.
 `protocol_detection` is for log lines about misbehaving clients.
 """
 

@@ -13,9 +13,9 @@ from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceTyp
 from odradek.clients.offsets import EARLIEST, LATEST
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
+from odradek.simulation.world import World
 from odradek.testing import Simulation
-from odradek.testing.world import World
-from tests.scenes import played_by
+from tests.world.scenes import played_by
 
 
 def play(seed: int, scene: Callable[[Admin, World], Awaitable[None]]) -> None:

@@ -15,9 +15,9 @@ from odradek.clients.admin.results import (
 )
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
+from odradek.simulation.world import Member, World, settled
 from odradek.testing import Simulation
-from odradek.testing.world import Member, World, settled
-from tests.scenes import played_by
+from tests.world.scenes import played_by
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.coordinators.machine import Producer
+from odradek.broker.groups.machine.messages import CommitRequest
 from odradek.clients import Admin, OffsetAndMetadata
 from odradek.clients.admin.descriptions import GroupDescription
 from odradek.clients.admin.results import RefusedGroupsError, RefusedPartitionsError
-from odradek.coordination import Producer
-from odradek.groups.messages import CommitRequest
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.internal_records.group_records import OffsetCommitValue
+from odradek.simulation.world import Member, World, settled
 from odradek.testing import Simulation
-from odradek.testing.world import Member, World, settled
-from tests.scenes import played_by
+from tests.world.scenes import played_by
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5"}

@@ -10,11 +10,11 @@ import pytest
 from odradek.clients import Admin
 from odradek.clients.admin.group_waits import GroupWaits, MemberWaits
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.presentation.group_texts import headlines, rows
 from odradek.protocol.api import ApiKey
-from odradek.testing.wire_client import WireClient
-from odradek.testing.world import Member, World, settled
-from tests.scenes import played_by
+from odradek.simulation.wire_client import WireClient
+from odradek.simulation.world import Member, World, settled
+from odradek.texts.group_texts import headlines, rows
+from tests.world.scenes import played_by
 
 REBALANCE_MS = 30_000
 QUICK = {

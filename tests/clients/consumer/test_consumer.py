@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
-from scenarios import T0, T1, T2, fill, play, poll_all, values
 
 from odradek.clients import OffsetAndMetadata
 from odradek.model import ConfigurationError, ErrorCode, KafkaError
-from odradek.testing.simulation.clock import EPOCH_MS
-from odradek.testing.world import World
+from odradek.simulation.virtual.clock import EPOCH_MS
+from odradek.simulation.world import World
+from tests.clients.scenarios import T0, T1, T2, fill, play, poll_all, values
 
 
 @pytest.fixture

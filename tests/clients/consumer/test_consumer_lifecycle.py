@@ -6,13 +6,13 @@ import warnings
 from typing import Any
 
 import pytest
-from scenarios import T0, T1, create, fill, play, poll_all, values
 
 from odradek.clients import Admin, Consumer
 from odradek.model import KafkaError, UnavailableError
 from odradek.protocol.api import ApiKey
+from odradek.simulation.world import World
 from odradek.testing import Simulation
-from odradek.testing.world import World
+from tests.clients.scenarios import T0, T1, create, fill, play, poll_all, values
 
 
 @pytest.fixture

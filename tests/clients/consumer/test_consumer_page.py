@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fenced_blocks import blocks
-from scenarios import create
 
 from odradek.clients import Consumer
-from odradek.testing.world import World
+from odradek.simulation.world import World
+from tests.clients.scenarios import create
+from tests.docs.fenced_blocks import blocks
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "consumer.md").read_text()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.model import ConfigurationError, InvalidTopicError, KafkaError, TopicPartition, UnavailableError
-from odradek.testing.world import World
+from odradek.simulation.world import World
 
 T0 = TopicPartition("t", 0)
 

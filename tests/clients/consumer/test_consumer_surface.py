@@ -7,14 +7,14 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from scenarios import T0, fill, play, poll_all, values
 
 from odradek.clients import Consumer, ConsumerRecord, OffsetAndMetadata, RecordDeserializationError
 from odradek.clients.consumer import ConsumerInterceptor, ConsumerSettings
 from odradek.clients.settings import settings_of_properties
 from odradek.config.definition import definitions
 from odradek.model import ConfigurationError, TopicPartition
-from odradek.testing.world import World
+from odradek.simulation.world import World
+from tests.clients.scenarios import T0, fill, play, poll_all, values
 
 
 @pytest.fixture

@@ -3,13 +3,13 @@
 import asyncio
 
 import pytest
-from scenarios import T0, T1, create, fill, poll_all
 
 from odradek.clients.consumer.fetching.fetch_buffer_limit import FetchBufferLimit
 from odradek.clients.consumer.subscription_state import TopicPartitionState
 from odradek.model import TopicPartition
-from odradek.testing.world import World
-from tests.scenes import in_world
+from odradek.simulation.world import World
+from tests.clients.scenarios import T0, T1, create, fill, poll_all
+from tests.world.scenes import in_world
 
 LIMIT = 1_000
 

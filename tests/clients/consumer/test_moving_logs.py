@@ -3,13 +3,13 @@
 import asyncio
 
 import pytest
-from scenarios import T0, create, fill, poll_all, values
 
 from odradek.broker.lifecycle import Broker
 from odradek.clients import Admin, Consumer, LogTruncationError, OffsetAndMetadata
 from odradek.model import KafkaError
-from odradek.testing.world import World, until
-from tests.scenes import in_world
+from odradek.simulation.world import World, until
+from tests.clients.scenarios import T0, create, fill, poll_all, values
+from tests.world.scenes import in_world
 
 UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 

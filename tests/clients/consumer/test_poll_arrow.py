@@ -5,7 +5,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from scenarios import T0, T1, T2, create, fill, play, values
 
 from odradek import columns
 from odradek.clients import Consumer
@@ -14,8 +13,9 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.messages.fetch import FetchedPartition
+from odradek.simulation.world import World
 from odradek.testing import Simulation
-from odradek.testing.world import World
+from tests.clients.scenarios import T0, T1, T2, create, fill, play, values
 
 
 @pytest.fixture

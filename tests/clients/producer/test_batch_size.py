@@ -11,9 +11,9 @@ from odradek.clients.producer.compression_ratio import CompressionRatioEstimator
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.records import decode_records
 from odradek.protocol.messages.produce import PartitionResponse, TopicResponse, encode_produce_response
+from odradek.simulation.world import World
 from odradek.testing import Simulation
-from odradek.testing.world import World
-from tests.scenes import in_world
+from tests.world.scenes import in_world
 
 
 def refusing(log: Any, max_bytes: int) -> Any:

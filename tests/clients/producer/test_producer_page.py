@@ -6,12 +6,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from fenced_blocks import blocks
 
 import odradek.partitioners
 from odradek.clients import Producer
 from odradek.partitioners import create_partitioner
-from odradek.testing.world import World
+from odradek.simulation.world import World
+from tests.docs.fenced_blocks import blocks
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "producer.md").read_text()
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sampling import seeds
 
 from odradek.clients import Admin, Producer, TransactionAbortedError
 from odradek.clients.producer.arrow import SentRows
 from odradek.model import KafkaError
-from odradek.testing.world import World
-from tests.scenes import in_world
+from odradek.simulation.world import World
+from tests.world.sampling import seeds
+from tests.world.scenes import in_world
 
 pytestmark = pytest.mark.long
 

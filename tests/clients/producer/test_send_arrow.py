@@ -13,8 +13,8 @@ from odradek.partitioners import ClusterView
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.records import decode_records
 from odradek.protocol.messages.produce import PartitionResponse, TopicResponse, encode_produce_response
+from odradek.simulation.world import World
 from odradek.testing import Simulation
-from odradek.testing.world import World
 
 
 def numbered(count: int, **more: Any) -> pa.Table:

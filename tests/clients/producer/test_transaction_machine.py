@@ -5,7 +5,7 @@ import re
 import pytest
 
 from odradek.clients import PreparedTransaction, ProducerFencedError, TransactionAbortedError
-from odradek.clients.producer.transactions.transaction_machine import (
+from odradek.clients.producer.transactions.machine import (
     TRANSITIONS,
     TransactionEvent,
     TransactionMachine,

@@ -9,12 +9,12 @@ from typing import Final
 
 import axe_playwright_python
 import pytest
-from members import only_member, reading
 from playwright.async_api import Page
 
 from odradek.clients import Producer
 from odradek.page.views import VIEWS
 from odradek.testing import Cluster
+from tests.page.members import only_member, reading
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.asyncio(loop_scope="session")]
 _AXE: Final = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()

@@ -1,11 +1,11 @@
 """The views of groups in Chromium: a rebalance appears in an open page, and a reset is made and undone by clicking."""
 
 import pytest
-from members import reading
 from playwright.async_api import Page, expect
 
 from odradek.clients import Admin
 from odradek.testing import Cluster
+from tests.page.members import reading
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.asyncio(loop_scope="session")]
 

@@ -1,10 +1,10 @@
 """The views What-if and Pipelines in Chromium."""
 
 import pytest
-from members import only_member, reading
 from playwright.async_api import Page, expect
 
 from odradek.testing import Cluster
+from tests.page.members import only_member, reading
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.asyncio(loop_scope="session")]
 FITS = "document.documentElement.scrollWidth <= innerWidth"

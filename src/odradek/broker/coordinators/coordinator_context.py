@@ -23,12 +23,20 @@ from enum import Enum, auto
 from itertools import chain
 from typing import Final, Generic, TypeVar
 
-from odradek.broker.cooperation import TURN_S, cooperatively_by_time
 from odradek.broker.coordinators.append_errors import RESIGNED, TOO_LARGE, response_error
 from odradek.broker.coordinators.coordinator_loader import LedPartition, load
 from odradek.broker.coordinators.deferred_replies import DeferredReplies
+from odradek.broker.coordinators.machine import (
+    NO_PRODUCER,
+    CoordinatorResult,
+    Machine,
+    Now,
+    Producer,
+    RecordCodec,
+    Reply,
+)
 from odradek.broker.replication.partition import ACKS_ALL
-from odradek.coordination import NO_PRODUCER, CoordinatorResult, Machine, Now, Producer, RecordCodec, Reply
+from odradek.broker.turns import TURN_S, cooperatively_by_time
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, OdradekError
 from odradek.model.probes import probe

@@ -9,12 +9,12 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from odradek.broker.cooperation import cooperatively_by_time
+from odradek.broker.coordinators.machine import NO_PRODUCER, Machine, RecordCodec
+from odradek.broker.log.errors import DamagedSegmentError
+from odradek.broker.log.log import AppendInfo
+from odradek.broker.log.names import parent_of
 from odradek.broker.replication.partition import ACKS_ALL, ACKS_LEADER, Waiter
-from odradek.coordination import NO_PRODUCER, Machine, RecordCodec
-from odradek.log.errors import DamagedSegmentError
-from odradek.log.log import AppendInfo
-from odradek.log.names import parent_of
+from odradek.broker.turns import cooperatively_by_time
 from odradek.model import Buffer, ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.batches.control_records import ControlType, decode_marker
 from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches, verify_crc

@@ -7,8 +7,8 @@ from functools import partial
 
 from odradek.broker.coordinators.append_errors import response_error
 from odradek.broker.coordinators.coordinator_loader import LedPartition
+from odradek.broker.coordinators.machine import Reply
 from odradek.broker.replication.partition import ACKS_ALL
-from odradek.coordination import Reply
 from odradek.model import ErrorCode, KafkaError
 from odradek.runtime.rate_limited_log import RateLimitedLog
 

@@ -11,8 +11,8 @@ from typing import Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from odradek.broker.coordinators.coordinator_context import CoordinatorContext, CoordinatorState, SharedTurn
+from odradek.broker.coordinators.machine import Machine, RecordCodec
 from odradek.broker.replication.partition import Partition
-from odradek.coordination import Machine, RecordCodec
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.java_hash import coordinator_partition

@@ -1,7 +1,7 @@
 """Kafka's `GroupCoordinator`: requests for consumer groups, their configuration, and their log lines (SPEC 6).
 
 A group belongs to the partition of `__consumer_offsets` that its id hashes to; the partition's leader coordinates the
-group. `odradek.groups` has the state machine, `broker.coordinators` the runtime.
+group. `broker.groups.machine` has the state machine, `broker.coordinators` the runtime.
 """
 
 import asyncio
@@ -12,24 +12,20 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from odradek.assignors import ASSIGNOR_NAMES, KAFKA_CLASSES, create_assignor
-from odradek.broker.cooperation import cooperatively, light
 from odradek.broker.coordinators.coordinator_context import CoordinatorState
 from odradek.broker.coordinators.coordinator_topic import CoordinatorTopic, CreateTopic, TopicKind
 from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, LeaderPartitions
-from odradek.broker.groups.rebalance_journal import RebalanceJournal
-from odradek.broker.metadata_cache import MetadataCache
-from odradek.config import BrokerConfig, group_config
-from odradek.groups import (
+from odradek.broker.groups.machine import (
     GroupCoordinatorMachine,
     GroupRecord,
     GroupRecordCodec,
     GroupSettings,
     RebalanceCompleted,
 )
-from odradek.groups.consumer.messages import MemberFenced
-from odradek.groups.consumer.settings import ConsumerGroupSettings, ServerAssignor
-from odradek.groups.group_coordinator_machine import OffsetSettings
-from odradek.groups.messages import (
+from odradek.broker.groups.machine.consumer.messages import MemberFenced
+from odradek.broker.groups.machine.consumer.settings import ConsumerGroupSettings, ServerAssignor
+from odradek.broker.groups.machine.group_coordinator_machine import OffsetSettings
+from odradek.broker.groups.machine.messages import (
     CommitRequest,
     DeleteGroupRequest,
     DescribeRequest,
@@ -40,6 +36,10 @@ from odradek.groups.messages import (
     RebalanceStarted,
     Request,
 )
+from odradek.broker.groups.rebalance_journal import RebalanceJournal
+from odradek.broker.metadata_cache import MetadataCache
+from odradek.broker.turns import cooperatively, light
+from odradek.config import BrokerConfig, group_config
 from odradek.metadata.image import BrokerImage, ClusterImage
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC
@@ -151,7 +151,7 @@ class GroupCoordinator:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def submit(self, group_id: str, request: Request) -> "asyncio.Future[Any]":
-        """Handle a request of `odradek.groups.messages`, and return a future of its reply.
+        """Handle a request of `odradek.broker.groups.machine.messages`, and return a future of its reply.
 
         The future fails with `KafkaError`: INVALID_GROUP_ID for an empty id where Kafka refuses it, NOT_COORDINATOR,
         COORDINATOR_LOAD_IN_PROGRESS, or an error of the request.

@@ -16,9 +16,9 @@ from typing import Any, Final, Protocol
 
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.coordinators.coordinator_topic import replication_factor
+from odradek.broker.groups.machine import CauseKind, RebalanceCompleted
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.partition import ACKS_LEADER, Partition
-from odradek.groups import CauseKind, RebalanceCompleted
 from odradek.metadata.new_topic import NewTopic
 from odradek.model import Buffer, OdradekError, TopicPartition, UnavailableError
 from odradek.model.errors import ErrorCode, KafkaError

@@ -5,13 +5,13 @@ Clients of transaction version 2 do not send it. Versions: 2 PRODUCER_FENCED, 4 
 
 from typing import Any, Final, Protocol
 
-from odradek.broker.parts import HasGroups, HasTransactions
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.coordinators.machine import Producer
+from odradek.broker.interfaces import HasGroups, HasTransactions
+from odradek.broker.security.context import RequestContext
+from odradek.broker.transactions.machine.messages import AddPartitionsRequest
 from odradek.broker.transactions.response_errors import response_code
-from odradek.coordination import Producer
 from odradek.model import KafkaError
 from odradek.security import AclOperation, ResourceType
-from odradek.transactions.messages import AddPartitionsRequest
 
 
 class _Broker(HasGroups, HasTransactions, Protocol): ...

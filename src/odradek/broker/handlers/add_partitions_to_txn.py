@@ -9,15 +9,15 @@ is refused, the transaction gets none, and the others get OPERATION_NOT_ATTEMPTE
 import asyncio
 from typing import Any, Final, Protocol
 
-from odradek.broker.cooperation import Steps, cooperatively, in_turns, light
-from odradek.broker.parts import HasImage, HasTransactions
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.coordinators.machine import Producer
+from odradek.broker.interfaces import HasImage, HasTransactions
+from odradek.broker.security.context import RequestContext
+from odradek.broker.transactions.machine.messages import AddPartitionsRequest, VerifyPartitionsRequest
 from odradek.broker.transactions.response_errors import response_code
-from odradek.coordination import Producer
+from odradek.broker.turns import Steps, cooperatively, in_turns, light
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.names import INTERNAL_TOPICS
 from odradek.security import AclOperation, ResourceType
-from odradek.transactions.messages import AddPartitionsRequest, VerifyPartitionsRequest
 
 
 class _Broker(HasImage, HasTransactions, Protocol): ...

@@ -6,10 +6,10 @@ When the response is sent, this broker uses the new quotas; other brokers read t
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from odradek.broker.config_changes import ConfigChange
-from odradek.broker.cooperation import cooperatively
-from odradek.broker.parts import HasMetadataLoop
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.cluster.config_changes import ConfigChange
+from odradek.broker.interfaces import HasMetadataLoop
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError
 from odradek.security.quotas import check_entity, check_key, quota_text
 

@@ -5,8 +5,8 @@ With this API two clients undo each other's changes, so IncrementalAlterConfigs 
 
 from typing import Any
 
-from odradek.broker.config_resources import AlterResource, ConfigurableBroker, alter
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.handlers.config_resources import AlterResource, ConfigurableBroker, alter
+from odradek.broker.security.context import RequestContext
 from odradek.config import Alteration, AlterOperation
 
 

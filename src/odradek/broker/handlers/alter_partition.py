@@ -7,10 +7,10 @@ ISR's members (KIP-903).
 from typing import Any, Protocol
 from uuid import UUID
 
-from odradek.broker.cooperation import cooperatively, light
-from odradek.broker.parts import HasController, HasImage
+from odradek.broker.interfaces import HasController, HasImage
 from odradek.broker.replication.alter_partition_requests import WrittenIsr
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import cooperatively, light
 from odradek.metadata.isr_request import ANY_EPOCH, AlterPartitionItem
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional

@@ -7,10 +7,10 @@ returns their progress. Null `replicas` cancel a reassignment. Version 1 can for
 
 from typing import Any
 
-from odradek.broker.controlling import partition_jobs
-from odradek.broker.cooperation import cooperatively, light
-from odradek.broker.parts import HasController
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.controller import partition_jobs
+from odradek.broker.interfaces import HasController
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import cooperatively, light
 from odradek.metadata.cluster_load import Replicas
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional

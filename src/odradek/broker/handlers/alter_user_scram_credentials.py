@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from odradek.broker.config_changes import ConfigChange
-from odradek.broker.cooperation import cooperatively
-from odradek.broker.parts import HasMetadataLoop
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.cluster.config_changes import ConfigChange
+from odradek.broker.interfaces import HasMetadataLoop
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError
 from odradek.security.sasl import (
     FEWEST_ITERATIONS,

@@ -8,9 +8,9 @@ import re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from odradek.broker.parts import HasConfig, HasCounters, HasImage
+from odradek.broker.interfaces import HasConfig, HasCounters, HasImage
+from odradek.broker.security.context import RequestContext
 from odradek.broker.serving.apis import apis, features_of
-from odradek.broker.serving.context import RequestContext
 from odradek.broker.serving.responses import frame as response_frame
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey

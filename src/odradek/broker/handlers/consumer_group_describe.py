@@ -5,11 +5,11 @@ Version 1: the type of each member, classic or consumer.
 
 from typing import Any, Final, Protocol
 
-from odradek.broker.cooperation import cooperatively, in_turns
-from odradek.broker.parts import HasGroups, HasImage
-from odradek.broker.serving.context import RequestContext
-from odradek.groups.consumer.member import Assignment, ConsumerGroupMember
-from odradek.groups.consumer.messages import ConsumerGroupDescribeRequest, ConsumerGroupDescription
+from odradek.broker.groups.machine.consumer.member import Assignment, ConsumerGroupMember
+from odradek.broker.groups.machine.consumer.messages import ConsumerGroupDescribeRequest, ConsumerGroupDescription
+from odradek.broker.interfaces import HasGroups, HasImage
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import cooperatively, in_turns
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType

@@ -5,8 +5,8 @@ The request has the broker's epoch, which clients do not know. Only version 3 is
 
 from typing import Any
 
-from odradek.broker.parts import HasController
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.interfaces import HasController
+from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 
 

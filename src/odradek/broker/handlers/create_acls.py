@@ -5,9 +5,9 @@ When the response is sent, this broker decides by them, and the others within mo
 
 from typing import Any
 
-from odradek.broker.cooperation import cooperatively, light
-from odradek.broker.parts import HasMetadataLoop
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.interfaces import HasMetadataLoop
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import cooperatively, light
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.acls import decoded_binding
 from odradek.security import AclEntry, ResourcePattern

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-from odradek.broker.cooperation import cooperatively, in_turns, light
-from odradek.broker.parts import HasImage, HasQuotas
-from odradek.broker.serving.admission import authorization_error
-from odradek.broker.serving.context import RequestContext
-from odradek.controller import NewPartitions
+from odradek.broker.controller.machine import NewPartitions
+from odradek.broker.interfaces import HasImage, HasQuotas
+from odradek.broker.security.admission import authorization_error
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import cooperatively, in_turns, light
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import AclOperation, ResourceType

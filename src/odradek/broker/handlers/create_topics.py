@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
-from odradek.broker.cooperation import HEAVY, at_once, cooperatively, in_turns
-from odradek.broker.parts import HasConfig, HasQuotas
-from odradek.broker.serving.admission import authorization_error
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.controller.machine import TopicCollisionError, TopicCreation
+from odradek.broker.interfaces import HasConfig, HasQuotas
+from odradek.broker.security.admission import authorization_error
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import HEAVY, at_once, cooperatively, in_turns
 from odradek.config import BrokerConfig, describe_topic
-from odradek.controller import TopicCollisionError, TopicCreation
 from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional

@@ -4,11 +4,11 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import Final, NamedTuple
 
+from odradek.broker.counters import BrokerCounters
 from odradek.broker.handlers.produce_rejections import count_rejection
+from odradek.broker.log.log import AppendInfo
 from odradek.broker.replication.partition import ACKS_ALL, Partition
 from odradek.broker.serving.purgatory import Purgatory
-from odradek.log.log import AppendInfo
-from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.produce import PartitionResponse
 from odradek.wire import PendingReply

@@ -9,9 +9,9 @@ from functools import partial
 from itertools import product
 from typing import Any, Final, Protocol, TypeAlias
 
-from odradek.broker.cooperation import Steps, cooperatively, in_turns
-from odradek.broker.parts import HasImage, HasMetadataLoop
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.interfaces import HasImage, HasMetadataLoop
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import Steps, cooperatively, in_turns
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.acls import decoded_filter, entry_fields, pattern_fields
 from odradek.security import AclEntry, AclFilter, AclOperation, AclPermissionType, ResourcePattern

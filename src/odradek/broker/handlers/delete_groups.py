@@ -5,10 +5,10 @@ When the response is sent, the deletion is committed.
 
 from typing import Any
 
-from odradek.broker.cooperation import in_turns
-from odradek.broker.parts import HasGroups
-from odradek.broker.serving.context import RequestContext
-from odradek.groups.messages import DeleteGroupRequest
+from odradek.broker.groups.machine.messages import DeleteGroupRequest
+from odradek.broker.interfaces import HasGroups
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import in_turns
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import AclOperation, ResourceType
 

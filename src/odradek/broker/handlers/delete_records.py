@@ -8,11 +8,11 @@ offset once a minute). If a live replica lacks it at the request's timeout, its 
 import asyncio
 from typing import Any, Final, Protocol
 
-from odradek.broker.cooperation import Steps, cooperatively, in_turns
-from odradek.broker.parts import HasLogs, HasPartitions, HasRuntime
+from odradek.broker.interfaces import HasLogs, HasPartitions, HasRuntime
 from odradek.broker.replication.replica_manager import ReplicaManager
-from odradek.broker.serving.admission import authorization_error
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.security.admission import authorization_error
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import Steps, cooperatively, in_turns
 from odradek.model import ErrorCode, KafkaError
 from odradek.model.names import INTERNAL_TOPICS
 from odradek.security import AclOperation, ResourceType

@@ -8,10 +8,10 @@ from collections import Counter
 from typing import Any, Protocol
 from uuid import UUID
 
-from odradek.broker.cooperation import cooperatively, light
-from odradek.broker.parts import HasController, HasImage, HasQuotas
-from odradek.broker.serving.admission import authorization_error
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.interfaces import HasController, HasImage, HasQuotas
+from odradek.broker.security.admission import authorization_error
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import cooperatively, light
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import AclOperation, ResourceType

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from odradek.broker.cooperation import cooperatively
-from odradek.broker.parts import HasImage
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.interfaces import HasImage
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.acls import decoded_filter, entry_fields, pattern_fields
 

@@ -7,9 +7,9 @@ out entities with parts of other types.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from odradek.broker.cooperation import cooperatively
-from odradek.broker.parts import HasImage
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.interfaces import HasImage
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError
 from odradek.security.quotas import DEFAULT, only_quotas
 

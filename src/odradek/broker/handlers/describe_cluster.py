@@ -5,8 +5,8 @@ Versions: 1 selects brokers or controllers (KIP-919), 2 can include fenced (here
 
 from typing import Any, Final, Protocol
 
-from odradek.broker.parts import HasImage, HasMetadataLoop
-from odradek.broker.serving.context import RequestContext, cluster_operations
+from odradek.broker.interfaces import HasImage, HasMetadataLoop
+from odradek.broker.security.context import RequestContext, cluster_operations
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import NOT_ASKED_FOR

@@ -5,9 +5,9 @@ Versions: 1 sources and synonyms (KIP-226), 3 types and documentation (KIP-569).
 
 from typing import Any
 
-from odradek.broker.config_resources import ConfigurableBroker, acl_resource, describe
-from odradek.broker.cooperation import cooperatively
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.handlers.config_resources import ConfigurableBroker, acl_resource, describe
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import cooperatively
 from odradek.config import ConfigEntry
 from odradek.model import KafkaError
 from odradek.protocol.messages.message_codec import optional

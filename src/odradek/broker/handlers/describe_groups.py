@@ -6,11 +6,11 @@ authorized operations (KIP-430), 4 static members (KIP-345), 6 error message.
 
 from typing import Any, Final
 
-from odradek.broker.cooperation import cooperatively
-from odradek.broker.parts import HasGroups
-from odradek.broker.serving.context import RequestContext
-from odradek.groups import State
-from odradek.groups.messages import DescribeRequest, GroupDescription
+from odradek.broker.groups.machine import State
+from odradek.broker.groups.machine.messages import DescribeRequest, GroupDescription
+from odradek.broker.interfaces import HasGroups
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType

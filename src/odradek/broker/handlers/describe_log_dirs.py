@@ -8,10 +8,10 @@ directory is cordoned (KIP-1066), which none is.
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from odradek.broker.parts import HasLogs, HasPartitions, HasRuntime
+from odradek.broker.interfaces import HasLogs, HasPartitions, HasRuntime
+from odradek.broker.log import Log
 from odradek.broker.replication.replica_manager import ReplicaManager
-from odradek.broker.serving.context import RequestContext
-from odradek.log import Log
+from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 
 

@@ -6,11 +6,11 @@ Leaders and followers return the producers of their own log, as in Kafka, for `k
 
 from typing import Any
 
-from odradek.broker.cooperation import Steps
-from odradek.broker.parts import HasPartitions
+from odradek.broker.interfaces import HasPartitions
 from odradek.broker.replication.replica_manager import ReplicaManager
-from odradek.broker.serving.admission import authorization_error
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.security.admission import authorization_error
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import Steps
 from odradek.model import KafkaError, validate_topic_name
 from odradek.security import AclOperation, ResourceType
 

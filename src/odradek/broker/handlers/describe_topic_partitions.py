@@ -7,9 +7,9 @@ last one. Eligible leader replicas are always empty, as only KRaft has them.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from odradek.broker.cooperation import Steps
-from odradek.broker.parts import HasImage
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.interfaces import HasImage
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import Steps
 from odradek.metadata.image import ClusterImage, TopicImage
 from odradek.model import ErrorCode, InvalidTopicError, validate_topic_name
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType

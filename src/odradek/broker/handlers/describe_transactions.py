@@ -5,14 +5,14 @@ Partitions of topics that the client may not describe are left out.
 
 from typing import Any
 
-from odradek.broker.cooperation import cooperatively, in_turns
-from odradek.broker.parts import HasTransactions
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.interfaces import HasTransactions
+from odradek.broker.security.context import RequestContext
+from odradek.broker.transactions.machine import TransactionMetadata
+from odradek.broker.transactions.machine.messages import DescribeTransactionRequest
+from odradek.broker.turns import cooperatively, in_turns
 from odradek.model import KafkaError
 from odradek.model.names import numbers_by_topic
 from odradek.security import AclOperation, ResourceType
-from odradek.transactions import TransactionMetadata
-from odradek.transactions.messages import DescribeTransactionRequest
 
 
 async def handle(broker: HasTransactions, context: RequestContext, message: Any) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from odradek.broker.cooperation import cooperatively
-from odradek.broker.parts import HasImage
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.interfaces import HasImage
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode
 from odradek.security.sasl import SCRAM_MECHANISMS, decode_credential
 

@@ -8,12 +8,12 @@ these are in the response. Version 1: unclean elections, which may lose records,
 import asyncio
 from typing import Any
 
-from odradek.broker.controlling import partition_jobs
-from odradek.broker.controlling.controller_epoch import ControllerEpoch
-from odradek.broker.cooperation import Steps, at_once, cooperatively, in_turns, light
-from odradek.broker.parts import HasController
-from odradek.broker.serving.context import RequestContext
-from odradek.controller import ElectionType
+from odradek.broker.controller import partition_jobs
+from odradek.broker.controller.controller_epoch import ControllerEpoch
+from odradek.broker.controller.machine import ElectionType
+from odradek.broker.interfaces import HasController
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import Steps, at_once, cooperatively, in_turns, light
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional
 

@@ -7,13 +7,13 @@ the producer id and epoch of the next transaction.
 
 from typing import Any, Final
 
-from odradek.broker.parts import HasTransactions
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.coordinators.machine import Producer
+from odradek.broker.interfaces import HasTransactions
+from odradek.broker.security.context import RequestContext
+from odradek.broker.transactions.machine.messages import EndTransactionRequest
 from odradek.broker.transactions.response_errors import response_code
-from odradek.coordination import Producer
 from odradek.model import KafkaError
 from odradek.security import AclOperation, ResourceType
-from odradek.transactions.messages import EndTransactionRequest
 
 _FENCED_FROM: Final = 2
 _EPOCH_PER_TRANSACTION_FROM: Final = 5

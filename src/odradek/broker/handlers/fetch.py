@@ -16,8 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
-from odradek.broker.cooperation import LARGE_BYTES, TURN, Steps, at_once, in_turns
-from odradek.broker.parts import (
+from odradek.broker.counters import TopicTraffic
+from odradek.broker.interfaces import (
     HasConfig,
     HasCounters,
     HasFence,
@@ -35,11 +35,11 @@ from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.reading.delayed_fetch import FetchIsolation
 from odradek.broker.replication.reading.partition_reader import FetchParams, PartitionReader, preferred
 from odradek.broker.replication.reading.replica_selector import ClientMetadata
-from odradek.broker.serving.admission import authorization_error
-from odradek.broker.serving.context import RequestContext, decoded_bytes
+from odradek.broker.security.admission import authorization_error
+from odradek.broker.security.context import RequestContext, decoded_bytes
 from odradek.broker.serving.fetch_sessions import MOST_PARTITIONS, FetchContext, FetchTarget, PartitionKey
 from odradek.broker.serving.responses import counted_refusal, gathered_frame
-from odradek.metrics.counters import TopicTraffic
+from odradek.broker.turns import LARGE_BYTES, TURN, Steps, at_once, in_turns
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, encode_fetch_response

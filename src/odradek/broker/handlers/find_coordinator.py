@@ -7,9 +7,9 @@ TRANSACTION_ABORTABLE (KIP-890), 6 share groups (KIP-932).
 
 from typing import Any, Final, Protocol
 
-from odradek.broker.cooperation import cooperatively
-from odradek.broker.parts import HasGroups, HasTransactions
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.interfaces import HasGroups, HasTransactions
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import cooperatively
 from odradek.metadata.image import BrokerImage
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional

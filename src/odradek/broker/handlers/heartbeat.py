@@ -6,9 +6,9 @@ Version 3: static members (KIP-345).
 import asyncio
 from typing import Any
 
-from odradek.broker.parts import HasGroups
-from odradek.broker.serving.context import RequestContext, WhenDone
-from odradek.groups.messages import HeartbeatRequest
+from odradek.broker.groups.machine.messages import HeartbeatRequest
+from odradek.broker.interfaces import HasGroups
+from odradek.broker.security.context import RequestContext, WhenDone
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 

@@ -5,8 +5,8 @@ When the response is sent, this broker uses the new values; other brokers read t
 
 from typing import Any
 
-from odradek.broker.config_resources import AlterResource, ConfigurableBroker, alter
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.handlers.config_resources import AlterResource, ConfigurableBroker, alter
+from odradek.broker.security.context import RequestContext
 from odradek.config import Alteration
 
 

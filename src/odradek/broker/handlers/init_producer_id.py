@@ -9,17 +9,17 @@ TRANSACTION_ABORTABLE (KIP-890), 6 two-phase commit (KIP-939), which may keep th
 import logging
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from odradek.broker.parts import HasTransactions
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.coordinators.machine import Producer
+from odradek.broker.interfaces import HasTransactions
+from odradek.broker.security.context import RequestContext
+from odradek.broker.transactions.machine.messages import InitProducerIdReply, InitProducerIdRequest
 from odradek.broker.transactions.response_errors import response_code
-from odradek.coordination import Producer
 from odradek.model import ErrorCode, KafkaError, OdradekError
 from odradek.protocol.messages.message_codec import milliseconds, optional
 from odradek.security import AclOperation, ResourceType
-from odradek.transactions.messages import InitProducerIdReply, InitProducerIdRequest
 
 if TYPE_CHECKING:
-    from odradek.broker.producer_ids import ProducerIds
+    from odradek.broker.cluster.producer_ids import ProducerIds
 
 
 class _Broker(HasTransactions, Protocol):

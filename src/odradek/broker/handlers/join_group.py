@@ -6,9 +6,9 @@ protocol name in the response, 8 the client's reason (KIP-800), 9 a leader may s
 
 from typing import Any, Final, Protocol
 
-from odradek.broker.parts import HasConfig, HasGroups, HasRuntime
-from odradek.broker.serving.context import RequestContext
-from odradek.groups.messages import JoinReply, JoinRequest
+from odradek.broker.groups.machine.messages import JoinReply, JoinRequest
+from odradek.broker.interfaces import HasConfig, HasGroups, HasRuntime
+from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import milliseconds, optional
 from odradek.runtime import Entropy, uuid4

@@ -6,10 +6,10 @@ Versions: 3 many members (KIP-345), 5 the reason (KIP-800). Before version 3 the
 from collections.abc import Iterator
 from typing import Any, Final
 
-from odradek.broker.cooperation import cooperatively, light
-from odradek.broker.parts import HasGroups
-from odradek.broker.serving.context import RequestContext
-from odradek.groups.messages import LeaveRequest, LeavingMember
+from odradek.broker.groups.machine.messages import LeaveRequest, LeavingMember
+from odradek.broker.interfaces import HasGroups
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import cooperatively, light
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 

@@ -6,9 +6,9 @@ Client metrics have no configuration here, so none are listed. A group is listed
 
 from typing import Any, Final
 
-from odradek.broker.config_resources import ConfigResourceType
-from odradek.broker.parts import HasImage
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.handlers.config_resources import ConfigResourceType
+from odradek.broker.interfaces import HasImage
+from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode
 from odradek.protocol.messages.message_codec import optional
 

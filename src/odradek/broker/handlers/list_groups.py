@@ -6,10 +6,10 @@ nothing.
 
 from typing import Any
 
-from odradek.broker.cooperation import Steps
-from odradek.broker.parts import HasGroups
-from odradek.broker.serving.context import RequestContext
-from odradek.groups.group_registry import Group
+from odradek.broker.groups.machine.group_registry import Group
+from odradek.broker.interfaces import HasGroups
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import Steps
 from odradek.model import KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
-from odradek.broker.cooperation import TURN, Steps
-from odradek.broker.parts import HasPartitions
+from odradek.broker.interfaces import HasPartitions
 from odradek.broker.replication.partition import Partition
-from odradek.broker.serving.admission import authorization_error
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.security.admission import authorization_error
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import TURN, Steps
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType

@@ -5,10 +5,10 @@ Only the controller serves it. Partitions that are not being reassigned, or do n
 
 from typing import Any
 
-from odradek.broker.controlling import partition_jobs
-from odradek.broker.cooperation import cooperatively, light
-from odradek.broker.parts import HasController
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.controller import partition_jobs
+from odradek.broker.interfaces import HasController
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import cooperatively, light
 from odradek.model import ErrorCode, KafkaError
 
 

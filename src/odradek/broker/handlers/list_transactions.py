@@ -6,14 +6,14 @@ returned as such; ids that the client may not describe are left out.
 
 from typing import Any, Final, Protocol
 
-from odradek.broker.cooperation import TURN, Steps
-from odradek.broker.parts import HasRuntime, HasTransactions
-from odradek.broker.serving.context import RequestContext
-from odradek.groups.consumer.subscriptions import compile_regex
+from odradek.broker.groups.machine.consumer.subscriptions import compile_regex
+from odradek.broker.interfaces import HasRuntime, HasTransactions
+from odradek.broker.security.context import RequestContext
+from odradek.broker.transactions.machine import TransactionMetadata, TransactionState
+from odradek.broker.turns import TURN, Steps
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
-from odradek.transactions import TransactionMetadata, TransactionState
 
 
 class _Broker(HasRuntime, HasTransactions, Protocol): ...

@@ -13,11 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
-from odradek.broker.cooperation import LARGE_BYTES, Steps, in_turns, one_turn
-from odradek.broker.parts import HasConfig, HasCounters, HasImage
-from odradek.broker.serving.context import RequestContext, cluster_operations
+from odradek.broker.interfaces import HasConfig, HasCounters, HasImage
+from odradek.broker.security.context import RequestContext, cluster_operations
 from odradek.broker.serving.response_cache import CachedResponse, Key
 from odradek.broker.serving.responses import frame as response_frame
+from odradek.broker.turns import LARGE_BYTES, Steps, in_turns, one_turn
 from odradek.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, InvalidTopicError, KafkaError, UnavailableError, validate_topic_name
@@ -34,7 +34,7 @@ from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 from odradek.wire import Buffers, Reply
 
 if TYPE_CHECKING:
-    from odradek.broker.auto_topic_creation_manager import AutoTopicCreationManager
+    from odradek.broker.controller.auto_topic_creation_manager import AutoTopicCreationManager
     from odradek.broker.serving.dispatch import Dispatcher
     from odradek.broker.serving.response_cache import ResponseCache
 

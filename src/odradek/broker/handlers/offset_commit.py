@@ -8,10 +8,10 @@ in place of names.
 import asyncio
 from typing import Any, Final, Protocol
 
-from odradek.broker.cooperation import Steps
-from odradek.broker.parts import HasConfig, HasGroups, HasImage, HasRuntime
-from odradek.broker.serving.context import RequestContext, WhenDone
-from odradek.groups.messages import CommitRequest
+from odradek.broker.groups.machine.messages import CommitRequest
+from odradek.broker.interfaces import HasConfig, HasGroups, HasImage, HasRuntime
+from odradek.broker.security.context import RequestContext, WhenDone
+from odradek.broker.turns import Steps
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.internal_records.group_records import OffsetCommitValue
 from odradek.protocol.messages.message_codec import milliseconds, optional

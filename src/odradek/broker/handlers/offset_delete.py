@@ -6,10 +6,10 @@ the response is sent, the deletion is committed.
 
 from typing import Any, Protocol
 
-from odradek.broker.cooperation import Steps, in_turns
-from odradek.broker.parts import HasGroups, HasImage
-from odradek.broker.serving.context import RequestContext
-from odradek.groups.messages import DeleteOffsetsRequest
+from odradek.broker.groups.machine.messages import DeleteOffsetsRequest
+from odradek.broker.interfaces import HasGroups, HasImage
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import Steps, in_turns
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.security import AclOperation, ResourceType
 

@@ -8,10 +8,10 @@ groups (KIP-709), 9 members of consumer groups (KIP-848), 10 topic ids in place 
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
-from odradek.broker.cooperation import HEAVY, Steps, in_turns
-from odradek.broker.parts import HasGroups, HasImage
-from odradek.broker.serving.context import RequestContext
-from odradek.groups.messages import FetchedOffsets, FetchOffsetsRequest
+from odradek.broker.groups.machine.messages import FetchedOffsets, FetchOffsetsRequest
+from odradek.broker.interfaces import HasGroups, HasImage
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import HEAVY, Steps, in_turns
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional

@@ -7,10 +7,10 @@ leader epoch that the client knows, 3 the replica id.
 
 from typing import Any, Final
 
-from odradek.broker.cooperation import Steps
-from odradek.broker.parts import HasPartitions
+from odradek.broker.interfaces import HasPartitions
 from odradek.broker.replication.replica_manager import ReplicaManager
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import Steps
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType

@@ -15,18 +15,26 @@ from collections.abc import Container
 from typing import Final, Protocol
 from uuid import UUID
 
-from odradek.broker.cooperation import TURN, TURN_S, Steps, in_turns, one_turn
 from odradek.broker.handlers.delayed_produce import DelayedProduce, Place, Terms
 from odradek.broker.handlers.produce_fast_path import ProduceFastPath
 from odradek.broker.handlers.produce_rejections import count_rejection
-from odradek.broker.parts import HasConfig, HasCounters, HasImage, HasPartitions, HasPurgatory, HasQuotas, HasRuntime
+from odradek.broker.interfaces import (
+    HasConfig,
+    HasCounters,
+    HasImage,
+    HasPartitions,
+    HasPurgatory,
+    HasQuotas,
+    HasRuntime,
+)
+from odradek.broker.log.batch_contents import InvalidRecordsError
+from odradek.broker.log.validation import UncheckedBatchError
 from odradek.broker.replication.partition import Partition
-from odradek.broker.serving.admission import authorization_error
-from odradek.broker.serving.context import RequestContext, decoded_bytes
+from odradek.broker.security.admission import authorization_error
+from odradek.broker.security.context import RequestContext, decoded_bytes
 from odradek.broker.serving.responses import frame as response_frame
 from odradek.broker.transactions.partition_verification import ADDS_FROM
-from odradek.log.batch_contents import InvalidRecordsError
-from odradek.log.validation import UncheckedBatchError
+from odradek.broker.turns import TURN, TURN_S, Steps, in_turns, one_turn
 from odradek.model import ErrorCode, KafkaError
 from odradek.model.names import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from odradek.protocol.batches.compression import Codec

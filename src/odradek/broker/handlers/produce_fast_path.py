@@ -14,11 +14,11 @@ import struct
 from typing import Final
 
 from odradek.broker.handlers.delayed_produce import DelayedProduce, Place, Terms
+from odradek.broker.log.log import AppendInfo
 from odradek.broker.replication.partition import Partition
-from odradek.broker.serving.client_quotas import Charge, ClientLimits, ClientQuotas
-from odradek.broker.serving.context import RequestContext, Session
+from odradek.broker.security.context import RequestContext, Session
+from odradek.broker.security.quotas.client_quotas import Charge, ClientLimits, ClientQuotas
 from odradek.broker.serving.responses import frame as response_frame
-from odradek.log.log import AppendInfo
 from odradek.model import KafkaError
 from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.messages.produce import FLEXIBLE_FROM, PartitionResponse, TopicResponse, encode_produce_response

@@ -1,7 +1,7 @@
 """Counts the errors of Produce, and rejected record batches by reason, as Kafka's validator does."""
 
-from odradek.log.batch_contents import NO_KEY, InvalidRecordsError
-from odradek.metrics.counters import BrokerCounters, TopicTraffic
+from odradek.broker.counters import BrokerCounters, TopicTraffic
+from odradek.broker.log.batch_contents import NO_KEY, InvalidRecordsError
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.record_batch import HEADER_SIZE, MAGIC

@@ -7,8 +7,8 @@ Version 1: the lifetime of the session (KIP-368). A refused client gets its resp
 import asyncio
 from typing import Any, Final
 
-from odradek.broker.parts import HasConfig
-from odradek.broker.serving.context import RequestContext, WhenDone
+from odradek.broker.interfaces import HasConfig
+from odradek.broker.security.context import RequestContext, WhenDone
 from odradek.model import AuthenticationError, ErrorCode
 from odradek.security import Principal
 

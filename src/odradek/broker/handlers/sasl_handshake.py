@@ -6,7 +6,7 @@ Version 1: tokens are in SaslAuthenticate requests (KIP-152). Version 0, whose t
 import asyncio
 from typing import Any, Protocol
 
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 
 

@@ -5,9 +5,9 @@ Versions: 3 static members (KIP-345), 5 protocol type and name, INCONSISTENT_GRO
 
 from typing import Any, Final
 
-from odradek.broker.parts import HasGroups
-from odradek.broker.serving.context import RequestContext
-from odradek.groups.messages import SyncReply, SyncRequest
+from odradek.broker.groups.machine.messages import SyncReply, SyncRequest
+from odradek.broker.interfaces import HasGroups
+from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 

@@ -7,11 +7,11 @@ Until the transaction's marker the offsets are pending. Versions: 3 the group's 
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from odradek.broker.cooperation import Steps, in_turns
-from odradek.broker.parts import HasConfig, HasGroups, HasImage, HasRuntime
-from odradek.broker.serving.context import RequestContext
-from odradek.coordination import Producer
-from odradek.groups.messages import NO_GENERATION, CommitRequest
+from odradek.broker.coordinators.machine import Producer
+from odradek.broker.groups.machine.messages import NO_GENERATION, CommitRequest
+from odradek.broker.interfaces import HasConfig, HasGroups, HasImage, HasRuntime
+from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import Steps, in_turns
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.internal_records.group_records import OffsetCommitValue
 from odradek.protocol.messages.message_codec import optional

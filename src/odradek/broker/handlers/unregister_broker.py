@@ -5,8 +5,8 @@ Partition assignments do not change, as in Kafka. Unlike in Kafka, a live broker
 
 from typing import Any
 
-from odradek.broker.parts import HasMetadataLoop
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.interfaces import HasMetadataLoop
+from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 
 

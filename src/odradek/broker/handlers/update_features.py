@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, Final
 
-from odradek.broker.parts import HasMetadataLoop
+from odradek.broker.interfaces import HasMetadataLoop
+from odradek.broker.security.context import RequestContext
 from odradek.broker.serving.apis import FEATURES
-from odradek.broker.serving.context import RequestContext
 from odradek.metadata.feature_node import TRANSACTION_VERSION
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from odradek.broker.parts import HasMetadataLoop
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.interfaces import HasMetadataLoop
+from odradek.broker.security.context import RequestContext
 
 
 async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any) -> dict[str, Any]:

@@ -2,15 +2,15 @@
 
 Coordinators send the request. Administrators send it to end a transaction that no coordinator knows (KIP-664).
 Version 2: the marker's transaction version (KIP-1228), which decides which producer epochs are valid
-(`log.producers.producer_state`).
+(`broker.log.producers.producer_state`).
 """
 
 from typing import Any
 
-from odradek.broker.cooperation import Steps, at_once, in_turns
-from odradek.broker.parts import HasTransactions
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.interfaces import HasTransactions
+from odradek.broker.security.context import RequestContext
 from odradek.broker.transactions.marker_writes import Marker, Results
+from odradek.broker.turns import Steps, at_once, in_turns
 from odradek.model import KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from heapq import nsmallest
 from typing import Final
 
-from odradek.broker.parts import HasGroups
-from odradek.groups import GroupCoordinatorMachine
-from odradek.groups.consumer.consumer_group import ConsumerGroup
-from odradek.groups.consumer.member import MemberState
-from odradek.metrics import catalog
-from odradek.metrics.exposition import Family, Sample
+from odradek.broker.groups.machine import GroupCoordinatorMachine
+from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup
+from odradek.broker.groups.machine.consumer.member import MemberState
+from odradek.broker.interfaces import HasGroups
+from odradek.broker.observing import catalog
+from odradek.broker.observing.exposition import Family, Sample
 
 _MEMBERS_AT_ONCE: Final = 5_000
 """Limit of members counted in one iteration of the event loop."""

@@ -12,10 +12,10 @@ import asyncio
 import logging
 from http import HTTPStatus
 
+from odradek.broker.interfaces import Phase
+from odradek.broker.observing.exposition import load, render
+from odradek.broker.observing.http import Answer, HttpService
 from odradek.broker.observing.observation import ObservedBroker, steps
-from odradek.broker.parts import Phase
-from odradek.metrics.exposition import load, render
-from odradek.metrics.http import Answer, HttpService
 from odradek.model import address_text
 from odradek.runtime import Listener
 from odradek.runtime.listening import listening_error

@@ -11,9 +11,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek import __version__
-from odradek.broker.observing.consumer_group_figures import consumer_groups
-from odradek.broker.observing.quota_figures import quotas
-from odradek.broker.parts import (
+from odradek.broker.counters import Histogram, RequestCounters
+from odradek.broker.interfaces import (
     HasConfig,
     HasCounters,
     HasFence,
@@ -28,19 +27,20 @@ from odradek.broker.parts import (
     HasServer,
     Phase,
 )
+from odradek.broker.log import Log
+from odradek.broker.observing import catalog
+from odradek.broker.observing.consumer_group_figures import consumer_groups
+from odradek.broker.observing.exposition import Family, Sample
+from odradek.broker.observing.quota_figures import quotas
 from odradek.broker.serving.request_metrics import api_name
-from odradek.log import Log
-from odradek.metrics import catalog
-from odradek.metrics.counters import Histogram, RequestCounters
-from odradek.metrics.exposition import Family, Sample
 from odradek.model import ErrorCode, TopicPartition
 
 if TYPE_CHECKING:
     from odradek.broker.cluster.counted_store import CountedStore
     from odradek.broker.groups.rebalance_journal import RebalanceJournal
+    from odradek.broker.observing.catalog import Metric
     from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
     from odradek.broker.replication.replica_fetcher import ReplicaFetcherManager
-    from odradek.metrics.catalog import Metric
 
 
 _LOGS_AT_ONCE: Final = 1000

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from heapq import nlargest
 from typing import Final, Protocol
 
-from odradek.broker.parts import HasQuotas, HasServer
-from odradek.broker.serving.client_quotas import QuotaKind
-from odradek.metrics import catalog
-from odradek.metrics.exposition import Family, Sample
+from odradek.broker.interfaces import HasQuotas, HasServer
+from odradek.broker.observing import catalog
+from odradek.broker.observing.exposition import Family, Sample
+from odradek.broker.security.quotas.client_quotas import QuotaKind
 
 SERIES_SHOWN: Final = 200
 """Limit of series of each metric: clients can invent any number of client ids."""

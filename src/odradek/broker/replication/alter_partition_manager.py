@@ -11,9 +11,9 @@ from typing import Final
 
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.alter_partition_requests import AlterPartitionRequests, ControllerChannel, WrittenIsr
+from odradek.broker.replication.machine import IsrChange
 from odradek.broker.replication.partition import PATIENCE_MS, Partition
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, first_names
-from odradek.replication import IsrChange
 from odradek.runtime import Clock
 
 _log = logging.getLogger("odradek.broker")

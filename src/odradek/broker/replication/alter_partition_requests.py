@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from odradek.broker.metadata_cache import MetadataCache
+from odradek.broker.replication.machine import IsrChange
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.isr_request import AlterPartitionItem
 from odradek.metadata.nodes import RECOVERED
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.schemas import Message
-from odradek.replication import IsrChange
 
 
 class WrittenIsr(NamedTuple):

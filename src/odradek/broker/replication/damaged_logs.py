@@ -16,13 +16,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from odradek.broker.log.directories.log_manager import LogManager
+from odradek.broker.log.errors import DamagedFileError, LogStorageError, describe, is_passing
+from odradek.broker.log.log import Log
+from odradek.broker.log.recovery.segment_damage import DamageCheck
+from odradek.broker.log.segments.segment import Segment
 from odradek.broker.replication.partition import Partition
 from odradek.config import BrokerConfig
-from odradek.log.directories.log_manager import LogManager
-from odradek.log.errors import DamagedFileError, LogStorageError, describe, is_passing
-from odradek.log.log import Log
-from odradek.log.recovery.segment_damage import DamageCheck
-from odradek.log.segments.segment import Segment
 from odradek.metadata.image import ClusterImage, PartitionImage
 from odradek.model import TopicPartition
 from odradek.runtime import Runtime

@@ -12,20 +12,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from odradek.broker.log.directories.log_manager import LogManager
+from odradek.broker.log.errors import DamagedSegmentError
+from odradek.broker.log.log import Log
+from odradek.broker.replication.machine import Divergence, divergence, truncation_offset
 from odradek.broker.replication.reading.delayed_fetch import DelayedFetch, FetchIsolation
 from odradek.broker.replication.reading.leader_epochs import check_leader_epoch
-from odradek.log.directories.log_manager import LogManager
-from odradek.log.errors import DamagedSegmentError
-from odradek.log.log import Log
 from odradek.metadata.image import PartitionImage
 from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
 from odradek.model.probes import probe
 from odradek.protocol.batches.record_batch import read_header
 from odradek.protocol.messages.fetch import FetchedPartition
-from odradek.replication import Divergence, divergence, truncation_offset
 
 if TYPE_CHECKING:
-    from odradek.broker.replication.writer import Writer
+    from odradek.broker.log.writer import Writer
 
 _log = logging.getLogger("odradek.broker")
 

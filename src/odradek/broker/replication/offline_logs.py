@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from odradek.log.errors import LogStorageError
+from odradek.broker.log.errors import LogStorageError
 from odradek.model import StorageError, TopicPartition
 
 RETRY_S: Final = 5.0

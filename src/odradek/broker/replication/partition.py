@@ -14,21 +14,21 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from odradek.broker.counters import TopicTraffic
+from odradek.broker.log.errors import DamagedSegmentError, LogStorageError
+from odradek.broker.log.log import AppendInfo, Log
+from odradek.broker.replication.machine import Divergence, IsrChange, LeaderReplication, divergence
 from odradek.broker.replication.reading.delayed_fetch import DelayedFetch, FetchIsolation
 from odradek.broker.replication.reading.leader_epochs import check_leader_epoch
 from odradek.broker.replication.refused_appends import is_consequence_of_election
-from odradek.log.errors import DamagedSegmentError, LogStorageError
-from odradek.log.log import AppendInfo, Log
 from odradek.metadata.image import PartitionImage
-from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.probes import probe
 from odradek.protocol.batches.control_records import EndTransactionMarker
-from odradek.replication import Divergence, IsrChange, LeaderReplication, divergence
 
 if TYPE_CHECKING:
+    from odradek.broker.log.writer import Writer
     from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
-    from odradek.broker.replication.writer import Writer
 
 _log = logging.getLogger("odradek.broker")
 ACKS_ALL: Final = -1

@@ -2,7 +2,7 @@
 
 A client may get the metadata of a new leader before that broker does. The broker then refuses the first batches. When
 it leads, it must not append the client's later batches before the refused ones
-(`odradek.log.producers.refused_batches`).
+(`odradek.broker.log.producers.refused_batches`).
 
 librdkafka may also send the new leader a later batch before the one that the former leader refused. After
 OUT_OF_ORDER_SEQUENCE_NUMBER it would begin a new producer epoch, and send batches that are in the log as new ones. So
@@ -13,7 +13,7 @@ batches again in order.
 from typing import Final
 from uuid import UUID
 
-from odradek.log.producers.refused_batches import RefusedBatches
+from odradek.broker.log.producers.refused_batches import RefusedBatches
 from odradek.model import Buffer, ErrorCode, KafkaError
 
 PartitionKey = tuple[str | UUID, int]

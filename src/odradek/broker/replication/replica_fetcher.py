@@ -18,11 +18,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 from zlib import crc32
 
+from odradek.broker.counters import BrokerCounters
+from odradek.broker.log.errors import LogStorageError
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.follower import Follower, PartitionFetchState
-from odradek.log.errors import LogStorageError
+from odradek.broker.replication.machine import Divergence
 from odradek.metadata.image import BrokerImage
-from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.model.probes import probe
 from odradek.protocol.api import ApiKey
@@ -30,7 +31,6 @@ from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.messages.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchResponse, decode_fetch_response
 from odradek.protocol.messages.fetch_session import FetchRequest, FetchSessionHandler
 from odradek.protocol.messages.message_codec import encode_request
-from odradek.replication import Divergence
 from odradek.runtime import Clock
 from odradek.wire.client_connection import ClientConnection, RawResponse
 

@@ -11,27 +11,27 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 
-from odradek.broker.cooperation import TURN_S
+from odradek.broker.counters import TopicTraffic
+from odradek.broker.log.directories.log_manager import LogManager
+from odradek.broker.log.directories.maintenance import MaintenanceJob
+from odradek.broker.log.errors import CheckpointError, LogStorageError, OfflineDirectoryError
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
+from odradek.broker.log.names import parent_of
+from odradek.broker.log.topic_log_configs import TopicLogConfigs
+from odradek.broker.log.writer import Writer
 from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
 from odradek.broker.replication.damaged_logs import DamagedLogs
 from odradek.broker.replication.follower import Follower
+from odradek.broker.replication.machine import LeaderReplication
 from odradek.broker.replication.offline_logs import OfflineLogs
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.refused_appends import RefusedAppends
 from odradek.broker.replication.replica_fetcher import ReplicaFetcherManager
-from odradek.broker.replication.topic_log_configs import TopicLogConfigs
-from odradek.broker.replication.writer import Writer
+from odradek.broker.turns import TURN_S
 from odradek.config import BrokerConfig
-from odradek.log.directories.log_manager import LogManager
-from odradek.log.directories.maintenance import MaintenanceJob
-from odradek.log.errors import CheckpointError, LogStorageError, OfflineDirectoryError
-from odradek.log.log import Log
-from odradek.log.log_config import LogConfig
-from odradek.log.names import parent_of
 from odradek.metadata.image import UNNAMED, ClusterImage, MetadataDelta, PartitionImage, TopicImage
-from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
-from odradek.replication import LeaderReplication
 from odradek.runtime import Runtime
 
 _log = logging.getLogger("odradek.broker")

@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
-from odradek.log.directories.log_manager import LogManager
+from odradek.broker.log.directories.log_manager import LogManager
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, ClusterImage, TopicImage
 from odradek.metadata.reading import BrokenNodes, read_topics

@@ -1,7 +1,7 @@
 """The dispatcher: it calls the handler of a request's API, and makes a reply of the handler's result.
 
 No request holds the event loop: bodies above `LARGE_BYTES` are decoded, and wide responses encoded, by the worker, and
-a handler that is a generator works in turns (`broker.cooperation`). Smaller requests are served at once.
+a handler that is a generator works in turns (`broker.turns`). Smaller requests are served at once.
 A handler is imported with its codecs when its API is first requested. A malformed request, a bug in a handler, or an
 import without a free file descriptor is logged and closes the request's connection. No exception of a handler leaves
 this module. The next request repeats a failed import.
@@ -16,17 +16,17 @@ from inspect import isawaitable
 from types import GeneratorType
 from typing import Any, Final, TypeVar
 
-from odradek.broker.authentication.request_proofs import RequestProofs
-from odradek.broker.authentication.session_authentication import AUTHENTICATION
-from odradek.broker.cooperation import LARGE_BYTES, TURN, Steps, in_turns, one_turn
+from odradek.broker.counters import BrokerCounters
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.broker.serving.admission import Admission, authorization_error
-from odradek.broker.serving.api_permissions import is_decided_by_header, is_of_brokers
+from odradek.broker.security.admission import Admission, authorization_error
+from odradek.broker.security.api_permissions import is_decided_by_header, is_of_brokers
+from odradek.broker.security.context import RequestContext, Session, WhenDone, decoded_bytes
+from odradek.broker.security.quotas.client_quotas import ClientQuotas
+from odradek.broker.security.request_proofs import RequestProofs
+from odradek.broker.security.session_authentication import AUTHENTICATION
 from odradek.broker.serving.apis import HANDLERS, PIPELINED, Api, apis
-from odradek.broker.serving.client_quotas import ClientQuotas
-from odradek.broker.serving.context import RequestContext, Session, WhenDone, decoded_bytes
 from odradek.broker.serving.responses import message_frame, names_entries, refusal
-from odradek.metrics.counters import BrokerCounters
+from odradek.broker.turns import LARGE_BYTES, TURN, Steps, in_turns, one_turn
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey
 from odradek.protocol.messages.headers import RequestHeader, decode_request_header

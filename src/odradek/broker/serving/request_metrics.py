@@ -8,8 +8,8 @@ import struct
 from functools import partial
 from typing import Final
 
+from odradek.broker.counters import RequestCounters
 from odradek.broker.serving.apis import apis
-from odradek.metrics.counters import RequestCounters
 from odradek.protocol.api import ApiKey
 from odradek.runtime import Clock
 from odradek.wire import LATER, Connection, PendingReply, Reply, Serve

@@ -12,7 +12,7 @@ from kio.serial._introspect import (
     get_schema_field_type,
 )
 
-from odradek.metrics.counters import BrokerCounters
+from odradek.broker.counters import BrokerCounters
 from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.messages.schemas import load_response_schema
 

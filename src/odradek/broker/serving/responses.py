@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
-from odradek.metrics.counters import BrokerCounters
+from odradek.broker.counters import BrokerCounters
 from odradek.model import KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.headers import RequestHeader, response_is_flexible

@@ -15,20 +15,20 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from odradek.broker.authentication.listener_security import ListenerSecurity
-from odradek.broker.authentication.scram_users import ScramUsers
-from odradek.broker.authentication.session_authentication import SessionAuthentication
+from odradek.broker.counters import ListenerCounters
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.broker.serving.admission import Admission
-from odradek.broker.serving.client_quotas import ClientQuotas
-from odradek.broker.serving.connection_quotas import ConnectionQuotas
-from odradek.broker.serving.context import Session
+from odradek.broker.security.admission import Admission
+from odradek.broker.security.context import Session
+from odradek.broker.security.listener_security import ListenerSecurity
+from odradek.broker.security.quotas.client_quotas import ClientQuotas
+from odradek.broker.security.quotas.connection_quotas import ConnectionQuotas
+from odradek.broker.security.scram_users import ScramUsers
+from odradek.broker.security.session_authentication import SessionAuthentication
 from odradek.broker.serving.dispatch import Dispatcher
 from odradek.broker.serving.request_metrics import RequestMeter
 from odradek.config import BrokerConfig, ListenerAddress, parse_listener
 from odradek.config.listener_settings import listener_settings
 from odradek.metadata.image import ClusterImage
-from odradek.metrics.counters import ListenerCounters
 from odradek.model import AuthenticationError
 from odradek.runtime import Listener, ListenOptions, Runtime
 from odradek.runtime.listening import check_address, listening_error

@@ -13,14 +13,14 @@ from typing import Any, Final
 from msgspec import Struct
 
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
+from odradek.broker.coordinators.machine import Producer
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.coordination import Producer
+from odradek.broker.transactions.machine.messages import AddPartitionsRequest, Request, VerifyPartitionsRequest
+from odradek.broker.transactions.machine.transaction import EPOCH_PER_TRANSACTION
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.model.java_hash import coordinator_partition
 from odradek.model.names import TRANSACTIONS_TOPIC, numbers_by_topic
 from odradek.protocol.api import ApiKey
-from odradek.transactions.messages import AddPartitionsRequest, Request, VerifyPartitionsRequest
-from odradek.transactions.transaction import EPOCH_PER_TRANSACTION
 
 Errors = Mapping[TopicPartition, ErrorCode]
 _PURPOSE: Final = "partitions of transactions"

@@ -6,9 +6,9 @@ from functools import partial
 
 from msgspec import Struct
 
-from odradek.broker.cooperation import cooperatively
 from odradek.broker.replication.partition import ACKS_ALL
 from odradek.broker.replication.replica_manager import ReplicaManager
+from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
 from odradek.runtime import Clock

@@ -5,20 +5,20 @@ Produce 3 to 11, TxnOffsetCommit 0 to 4   verify that the client has added the p
 Produce 12, TxnOffsetCommit 5             add the partition
 ```
 Only a transaction's first batch in a partition is verified. Its request waits, and its connection with it, in
-`serving.admission`; the log has the result (`log.producers`), and refuses the batch if it was not verified. Requests
-without a transactional id are not decoded here.
+`security.admission`; the log has the result (`broker.log.producers`), and refuses the batch if it was not verified.
+Requests without a transactional id are not decoded here.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from odradek.broker.coordinators.machine import Producer
+from odradek.broker.log.log import Log
+from odradek.broker.log.producers.producer_state import Verification
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.transactions.add_partitions_to_txn_manager import AddPartitionsToTxnManager, Errors
-from odradek.coordination import Producer
-from odradek.log.log import Log
-from odradek.log.producers.producer_state import Verification
 from odradek.model import Buffer, ErrorCode, KafkaError, TopicPartition
 from odradek.model.names import INTERNAL_TOPICS
 from odradek.protocol.api import ApiKey
@@ -35,7 +35,7 @@ from odradek.runtime import Clock
 from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:
-    from odradek.broker.serving.context import RequestContext
+    from odradek.broker.security.context import RequestContext
 
 ADDS_FROM: Final = 12
 """The first version of Produce that adds partitions to the transaction."""

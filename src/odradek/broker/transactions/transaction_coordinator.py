@@ -1,7 +1,7 @@
 """Kafka's `TransactionCoordinator`: requests for transactional ids, their configuration, and their log lines.
 
 A transactional id belongs to the partition of `__transaction_state` that it hashes to; the partition's leader
-coordinates its transactions. `odradek.transactions` has the state machine, `broker.coordinators` the runtime.
+coordinates its transactions. `broker.transactions.machine` has the state machine, `broker.coordinators` the runtime.
 """
 
 import logging
@@ -10,27 +10,20 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from odradek.broker.cluster.producer_ids import ProducerIds
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.coordinators.coordinator_topic import CoordinatorTopic, CreateTopic, TopicKind
 from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.replication.replica_manager import ReplicaManager
-from odradek.broker.transactions.marker_writes import MarkerWriter, WhenAppended
-from odradek.broker.transactions.transaction_markers import TransactionMarkers
-from odradek.config import BrokerConfig
-from odradek.metadata.image import BrokerImage, ClusterImage
-from odradek.model import ErrorCode, KafkaError, OdradekError
-from odradek.model.names import TRANSACTIONS_TOPIC
-from odradek.runtime import Clock
-from odradek.transactions import (
+from odradek.broker.transactions.machine import (
     TransactionMachine,
     TransactionMetadata,
     TransactionRecord,
     TransactionRecordCodec,
     TransactionSettings,
 )
-from odradek.transactions.messages import (
+from odradek.broker.transactions.machine.messages import (
     AddPartitionsRequest,
     EndTransactionRequest,
     InitProducerIdRequest,
@@ -42,7 +35,14 @@ from odradek.transactions.messages import (
     TransactionTimedOut,
     VerifyPartitionsRequest,
 )
-from odradek.transactions.transaction import EPOCH_PER_TRANSACTION
+from odradek.broker.transactions.machine.transaction import EPOCH_PER_TRANSACTION
+from odradek.broker.transactions.marker_writes import MarkerWriter, WhenAppended
+from odradek.broker.transactions.transaction_markers import TransactionMarkers
+from odradek.config import BrokerConfig
+from odradek.metadata.image import BrokerImage, ClusterImage
+from odradek.model import ErrorCode, KafkaError, OdradekError
+from odradek.model.names import TRANSACTIONS_TOPIC
+from odradek.runtime import Clock
 
 _COMMIT_TIMEOUT_MS: Final = 30_000
 """How long a request waits for its record to be committed; Kafka's `request.timeout.ms`."""
@@ -155,7 +155,7 @@ class TransactionCoordinator:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def submit(self, transactional_id: str, request: Request) -> Any:
-        """Handle a request of `odradek.transactions.messages`, and return its reply.
+        """Handle a request of `odradek.broker.transactions.machine.messages`, and return its reply.
 
         Raises `KafkaError`: INVALID_REQUEST for an empty id, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
         COORDINATOR_NOT_AVAILABLE if no producer id can be allocated, or an error of the request.

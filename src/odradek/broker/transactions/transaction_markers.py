@@ -21,12 +21,12 @@ from msgspec import Struct, field
 
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.metadata_cache import MetadataCache
+from odradek.broker.transactions.machine.messages import SendMarkers
 from odradek.broker.transactions.marker_writes import Marker, MarkerWriter, Results
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.model.names import numbers_by_topic
 from odradek.protocol.api import ApiKey
 from odradek.runtime.rate_limited_log import RateLimitedLog
-from odradek.transactions.messages import SendMarkers
 
 _FIRST_BACKOFF_S: Final = 0.05
 _MAX_BACKOFF_S: Final = 1.0

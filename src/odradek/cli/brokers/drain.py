@@ -8,13 +8,13 @@ from typing import Final
 import click
 from msgspec import Struct, field
 
+from odradek.broker.controller.machine import plan_drain
 from odradek.cli.checks import COUNT, ID
 from odradek.cli.common import cluster_options, print_json, print_table, progress, say, table_options, with_admin
 from odradek.cli.partition_lists import Assignment, ids
 from odradek.clients import Admin
 from odradek.clients.admin.results import RefusedPartitionsError
 from odradek.clients.metadata import NO_LEADER
-from odradek.controller import plan_drain
 from odradek.model import ErrorCode, KafkaError, TopicPartition, first_names
 
 _POLL_S: Final = 0.5

@@ -30,9 +30,9 @@ from odradek.clients.admin.descriptions import GroupDescription
 from odradek.clients.admin.results import RefusedGroupsError
 from odradek.model import KafkaError, OdradekError
 from odradek.model.names import TopicPartition, first_names
-from odradek.presentation.group_texts import departures
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 from odradek.runtime import system_runtime
+from odradek.texts.group_texts import departures
 
 _STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead", "Assigning", "Reconciling")
 _RECENT_MS: Final = 600_000

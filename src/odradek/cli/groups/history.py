@@ -9,7 +9,7 @@ from odradek.cli.checks import COUNT
 from odradek.cli.common import cluster_options, print_listing, table_options, with_admin
 from odradek.cli.groups.options import group_option
 from odradek.model import OdradekError
-from odradek.presentation.group_texts import slowest, waited_for
+from odradek.texts.group_texts import slowest, waited_for
 
 _COLUMNS = (
     "TIME", "GENERATION", "MEMBERS", "DURATION", "MOVED", "UNOWNED", "LONGEST", "WAITED FOR", "REVOCATION", "CAUSE",

@@ -15,8 +15,8 @@ from odradek.clients import Admin, OffsetAndMetadata
 from odradek.clients.admin.descriptions import GroupDescription
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.model.texts import several_lines
-from odradek.presentation.offset_resets import Goal, new_offset, partition_offsets, refusal
-from odradek.presentation.offset_specs import PlannedOffset, csv_line, duration_ms, read_plan, time_ms
+from odradek.texts.offset_resets import Goal, new_offset, partition_offsets, refusal
+from odradek.texts.offset_specs import PlannedOffset, csv_line, duration_ms, read_plan, time_ms
 
 
 class _Scope(Struct, frozen=True, kw_only=True):

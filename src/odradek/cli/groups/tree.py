@@ -11,8 +11,8 @@ from odradek.cli.common import admin, cluster_options, print_json, print_table, 
 from odradek.cli.tree_view import look_at_tree, tree_options
 from odradek.clients.admin import Admin
 from odradek.clients.group_offsets import OffsetAndMetadata
+from odradek.clients.zookeeper_consumer.machine.registration import validate_node_name
 from odradek.clients.zookeeper_consumer.tree_groups import TreeGroup, describe_group, list_groups, set_offsets
-from odradek.groups.zookeeper.registration import validate_node_name
 from odradek.metadata.nodes import ConsumerNode
 from odradek.metadata.store import Reader
 from odradek.model import ErrorCode, KafkaError, TopicPartition

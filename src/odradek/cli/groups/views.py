@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from odradek.clients.admin.descriptions import GroupDescription
-from odradek.presentation.group_texts import assignment_text, coordinator_text
+from odradek.texts.group_texts import assignment_text, coordinator_text
 
 OFFSET_COLUMNS: Final = (
     "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID",

@@ -10,8 +10,8 @@ from odradek.cli.common import cluster_options, print_json, print_table, say, ta
 from odradek.cli.groups.options import group_option
 from odradek.clients import Admin
 from odradek.clients.admin.group_waits import GroupWaits
-from odradek.presentation.group_texts import headlines, rows
 from odradek.runtime import system_runtime
+from odradek.texts.group_texts import headlines, rows
 
 _COLUMNS: Final = ("CONSUMER-ID", "EPOCH", "#PARTITIONS", "STEP", "PARTITIONS", "HELD-BY", "SINCE", "TIMES-OUT")
 

@@ -19,7 +19,7 @@ from odradek.clients.admin.descriptions import GroupDescription, GroupPartition
 from odradek.clients.admin.group_records import GenerationReader
 from odradek.model import ErrorCode, KafkaError, OdradekError
 from odradek.model.texts import one_line
-from odradek.presentation.group_texts import assignment_text, coordinator_text
+from odradek.texts.group_texts import assignment_text, coordinator_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -12,9 +12,9 @@ from odradek.lab.case import Case
 from odradek.lab.measures import Measures, measure
 from odradek.lab.notation import partitions_text
 from odradek.lab.runs import Run
+from odradek.lab.transition_texts import counted, transition_sentence
 from odradek.lab.what_if import Pauses, Transition
 from odradek.model import TopicPartition
-from odradek.presentation.transition_texts import counted, transition_sentence
 
 MEASURE_COLUMNS: Final = ("STRATEGY", "PROTOCOL", "FEWEST", "MOST", "IDLE", "MOVED", "STOPPED", "LOCAL", "REBALANCES")
 

@@ -7,6 +7,7 @@ from typing import IO, Final
 import click
 from msgspec import Struct
 
+from odradek.broker.controller.machine import generate_assignment
 from odradek.cli.checks import ID
 from odradek.cli.common import cluster_options, print_json, print_table, progress, say, table_options, with_admin
 from odradek.cli.partition_lists import (
@@ -25,7 +26,6 @@ from odradek.cli.partition_lists import (
 from odradek.clients import Admin
 from odradek.clients.admin.reassignments import PartitionReassignment
 from odradek.clients.admin.results import RefusedPartitionsError
-from odradek.controller import generate_assignment
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 
 _POLL_S: Final = 0.5

@@ -16,7 +16,7 @@ from odradek.clients.admin.results import RefusedPartitionsError
 from odradek.clients.offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from odradek.metadata.node_fields import fits
 from odradek.model import ConfigurationError, KafkaError, TopicPartition
-from odradek.presentation.offset_specs import time_ms
+from odradek.texts.offset_specs import time_ms
 
 _NAMES: Final = {
     "beginning": EARLIEST,

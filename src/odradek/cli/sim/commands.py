@@ -17,11 +17,11 @@ from odradek.cli.sim.failures import print_failure, print_faults, write_failure
 from odradek.cli.sim.seeds import Played, Totals, plans_of, play_on_spark, play_seeds, silence
 from odradek.model import packages_of
 from odradek.runtime import Clock, SystemClock
-from odradek.testing.coverage import unreached
-from odradek.testing.simulated_cluster.faults.catalogue import FAULTS
-from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult, run_seed
-from odradek.testing.simulated_cluster.shrinking import shrunk
-from odradek.testing.simulated_cluster.workloads.catalogue import WORKLOADS, draw_workloads
+from odradek.simulation.coverage import unreached
+from odradek.simulation.faults.catalogue import FAULTS
+from odradek.simulation.seed_run import SeedPlan, SeedResult, run_seed
+from odradek.simulation.shrinking import shrunk
+from odradek.simulation.workloads.catalogue import WORKLOADS, draw_workloads
 
 if TYPE_CHECKING:
     from odradek.cli.sim.table import SeedTable

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from odradek.lab.pictures.svg import COLORS, GAP, Canvas
-from odradek.testing.simulated_cluster.seed_run import SeedResult
+from odradek.simulation.seed_run import SeedResult
 
 _TAIL: Final = 20
 """Number of the last events that are printed."""

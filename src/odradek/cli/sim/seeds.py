@@ -19,7 +19,7 @@ from odradek.model import PreconditionError
 from odradek.model.probes import ProbeCounts
 from odradek.runtime import Clock, SystemClock
 from odradek.runtime.parent_process import end_with_parent, leave_interrupts_to_parent
-from odradek.testing.simulated_cluster.seed_run import SeedPlan, SeedResult, run_seed
+from odradek.simulation.seed_run import SeedPlan, SeedResult, run_seed
 
 
 class Played(Struct, frozen=True, kw_only=True):

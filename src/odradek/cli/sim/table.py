@@ -22,8 +22,8 @@ import odradek
 from odradek.cli.sim.seeds import Played, Totals
 from odradek.model import ConfigurationError, StorageError
 from odradek.runtime import Clock, SystemDisk
-from odradek.testing.simulated_cluster.seed_run import SeedPlan
-from odradek.testing.simulated_cluster.workloads.catalogue import draw_workloads
+from odradek.simulation.seed_run import SeedPlan
+from odradek.simulation.workloads.catalogue import draw_workloads
 
 _FORMAT: Final = 1
 _MOST_ROWS: Final = 1_000

@@ -48,11 +48,11 @@ from odradek.clients.setting_types import (
     ZookeeperConsumerConfig,
 )
 from odradek.clients.simple_consumer import Fetched, PartitionLeader
+from odradek.clients.zookeeper_consumer.machine.membership import State
+from odradek.clients.zookeeper_consumer.machine.registration import TopicFilter
+from odradek.clients.zookeeper_consumer.machine.view import Ownership
 from odradek.clients.zookeeper_consumer.rebalance_listener import RebalanceCallback
 from odradek.config.altering import Alteration
-from odradek.groups.zookeeper.membership import State
-from odradek.groups.zookeeper.registration import TopicFilter
-from odradek.groups.zookeeper.view import Ownership
 from odradek.metadata.store import Store
 from odradek.model.errors import KafkaError
 from odradek.model.names import TopicPartition
@@ -60,7 +60,7 @@ from odradek.partitioners.interface import Partitioner
 from odradek.protocol.batches.records import Headers
 from odradek.runtime.runtime import Runtime
 from odradek.security.acls import AclBinding, AclFilter
-from odradek.security.quotas.entities import QuotaEntity
+from odradek.security.quotas import QuotaEntity
 
 class SentRows(NamedTuple):
     partition: TopicPartition

@@ -21,7 +21,7 @@ from odradek.clients.producer.record_accumulator import TIMER_SLACK_S, Partition
 from odradek.clients.producer.settings import ProducerSettings
 from odradek.clients.producer.transaction_manager import ProducerIdAndEpoch, TransactionManager
 from odradek.clients.producer.transactions.coordinator_requests import LAST_PRODUCE_OF_VERSION_1, CoordinatorRequests
-from odradek.clients.producer.transactions.transaction_machine import TransactionState
+from odradek.clients.producer.transactions.machine import TransactionState
 from odradek.clients.retry import INVALID_METADATA_ERRORS, retrying
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError, explained
 from odradek.model.probes import probe

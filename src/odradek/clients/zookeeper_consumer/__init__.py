@@ -6,8 +6,8 @@ offsets in the tree, in Kafka, or in both. `tree_groups` describes groups for to
 """
 
 from odradek.clients.zookeeper_consumer.consumer import ZookeeperConsumer
+from odradek.clients.zookeeper_consumer.machine.membership import RebalanceFailedError
+from odradek.clients.zookeeper_consumer.machine.registration import TopicFilter
 from odradek.clients.zookeeper_consumer.streams import ConsumerTimeoutError, KafkaStream
-from odradek.groups.zookeeper.membership import RebalanceFailedError
-from odradek.groups.zookeeper.registration import TopicFilter
 
 __all__ = ["ConsumerTimeoutError", "KafkaStream", "RebalanceFailedError", "TopicFilter", "ZookeeperConsumer"]

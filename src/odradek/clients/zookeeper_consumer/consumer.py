@@ -6,14 +6,14 @@ from typing import Self, Unpack
 
 from odradek.assignors import Assignor, create_assignor
 from odradek.clients.setting_types import ZookeeperConsumerConfig
+from odradek.clients.zookeeper_consumer.machine.membership import State
+from odradek.clients.zookeeper_consumer.machine.registration import ThreadCounts, TopicFilter, thread_id, unique_name
+from odradek.clients.zookeeper_consumer.machine.view import Ownership
 from odradek.clients.zookeeper_consumer.rebalance_listener import RebalanceCallback, RebalanceListener
 from odradek.clients.zookeeper_consumer.rebalancer import ANY_TOPIC, Rebalancer
 from odradek.clients.zookeeper_consumer.settings import zookeeper_consumer_settings, zookeeper_strategy
 from odradek.clients.zookeeper_consumer.streams import KafkaStream
 from odradek.config.zookeeper import tree_url
-from odradek.groups.zookeeper.membership import State
-from odradek.groups.zookeeper.registration import ThreadCounts, TopicFilter, thread_id, unique_name
-from odradek.groups.zookeeper.view import Ownership
 from odradek.metadata.store import Store
 from odradek.model import ConfigurationError, UnavailableError
 from odradek.runtime import Runtime, system_runtime

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from typing import Final, TypeVar
 
-from odradek.groups.zookeeper.registration import ThreadCounts
-from odradek.groups.zookeeper.view import GroupView, Ownership
+from odradek.clients.zookeeper_consumer.machine.registration import ThreadCounts
+from odradek.clients.zookeeper_consumer.machine.view import GroupView, Ownership
 from odradek.metadata import paths
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import BrokerNode, ConsumerNode, TopicNode

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from msgspec import Struct
 
 from odradek.assignors.zookeeper import ZookeeperRoundRobinAssignor
-from odradek.groups.zookeeper.view import GroupView, Ownership
+from odradek.clients.zookeeper_consumer.machine.view import GroupView, Ownership
 
 RebalanceCallback = Callable[[Ownership], Awaitable[None] | None]
 """Called with partitions and the thread ids of their streams; may be a coroutine function."""

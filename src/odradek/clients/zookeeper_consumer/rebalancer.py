@@ -11,17 +11,7 @@ from odradek.clients.average import Average
 from odradek.clients.cluster import open_cluster
 from odradek.clients.consumer import Consumer
 from odradek.clients.zookeeper_consumer.group_tree import GroupTree
-from odradek.clients.zookeeper_consumer.offset_storage import (
-    DualOffsets,
-    KafkaOffsets,
-    OffsetStorage,
-    SessionOverError,
-    ZookeeperOffsets,
-)
-from odradek.clients.zookeeper_consumer.rebalance_listener import RebalanceListener, log_claims
-from odradek.clients.zookeeper_consumer.settings import ZookeeperConsumerSettings
-from odradek.clients.zookeeper_consumer.streams import KafkaStream
-from odradek.groups.zookeeper.membership import (
+from odradek.clients.zookeeper_consumer.machine.membership import (
     Abandon,
     Action,
     Claim,
@@ -35,8 +25,18 @@ from odradek.groups.zookeeper.membership import (
     State,
     Wait,
 )
-from odradek.groups.zookeeper.registration import ThreadCounts
-from odradek.groups.zookeeper.view import GroupView, Ownership
+from odradek.clients.zookeeper_consumer.machine.registration import ThreadCounts
+from odradek.clients.zookeeper_consumer.machine.view import GroupView, Ownership
+from odradek.clients.zookeeper_consumer.offset_storage import (
+    DualOffsets,
+    KafkaOffsets,
+    OffsetStorage,
+    SessionOverError,
+    ZookeeperOffsets,
+)
+from odradek.clients.zookeeper_consumer.rebalance_listener import RebalanceListener, log_claims
+from odradek.clients.zookeeper_consumer.settings import ZookeeperConsumerSettings
+from odradek.clients.zookeeper_consumer.streams import KafkaStream
 from odradek.metadata.store import SessionExpired, Store
 from odradek.model import AuthenticationError, OdradekError, TopicPartition, UnavailableError
 from odradek.runtime import Runtime

@@ -7,9 +7,9 @@ from typing import Any, Final
 from odradek.assignors import Assignor
 from odradek.assignors.registry import KAFKA_0_8_CLASSES, KAFKA_CLASSES
 from odradek.clients.settings import ABSENT_KEYS, RENAMED, ClientSettings, make_settings
+from odradek.clients.zookeeper_consumer.machine.registration import validate_node_name
 from odradek.config.definition import boolean, definitions, integer, text
 from odradek.config.zookeeper import ZookeeperKeys
-from odradek.groups.zookeeper.registration import validate_node_name
 from odradek.model import ConfigurationError
 
 _RESETS: Final = {"smallest": "earliest", "largest": "latest", "earliest": "earliest", "latest": "latest"}

@@ -6,8 +6,8 @@ from typing import TypeVar
 from msgspec import Struct
 
 from odradek.clients.zookeeper_consumer.group_tree import batches
+from odradek.clients.zookeeper_consumer.machine.registration import validate_node_name
 from odradek.clients.zookeeper_consumer.offset_storage import offset_changes
-from odradek.groups.zookeeper.registration import validate_node_name
 from odradek.metadata import paths
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import ConsumerNode, decode_integer

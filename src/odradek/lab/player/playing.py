@@ -5,10 +5,10 @@ import re
 from collections import Counter
 from typing import Any, Final
 
+from odradek.broker.groups.machine.classic.classic_group import ClassicGroup
+from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup
 from odradek.broker.lifecycle import Broker
 from odradek.clients import Admin, SimpleConsumer
-from odradek.groups.classic.classic_group import ClassicGroup
-from odradek.groups.consumer.consumer_group import ConsumerGroup
 from odradek.lab.case import LabError
 from odradek.lab.costs import Generation
 from odradek.lab.group_members import CONFIG, GROUP, SESSION_MS, TOPIC, TREE_S, GroupMember, TreeRequest, new_member
@@ -31,9 +31,9 @@ from odradek.model import OdradekError, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import decode_assignment
-from odradek.testing.simulation.message_tap import MessageTap, TappedRequest
-from odradek.testing.simulation.slow_store import SlowStore
-from odradek.testing.world import World
+from odradek.simulation.virtual.message_tap import MessageTap, TappedRequest
+from odradek.simulation.virtual.slow_store import SlowStore
+from odradek.simulation.world import World
 
 _COORDINATOR: Final = TopicPartition(OFFSETS_TOPIC, 0)
 _ONE_WAY_S: Final = 0.003

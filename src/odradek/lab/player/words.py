@@ -13,7 +13,7 @@ from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.consumer_protocol import decode_assignment, decode_subscription
-from odradek.testing.simulation.message_tap import TappedRequest
+from odradek.simulation.virtual.message_tap import TappedRequest
 
 APIS: Final = {
     ApiKey.FIND_COORDINATOR: "FindCoordinator",

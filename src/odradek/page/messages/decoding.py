@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from odradek.model.texts import several_lines
-from odradek.presentation.value_formats import Show
+from odradek.values.value_formats import Show
 
 GUESS: Final = "guess"
 PLAIN_FORMATS: Final = (GUESS, "text", "json", "msgpack", "hex")

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from odradek.clients import ConsumerRecord
 from odradek.model import packages_of
 from odradek.page.messages.reading import header_text
-from odradek.presentation.offset_specs import csv_line
-from odradek.presentation.record_formats import json_formatter
+from odradek.texts.offset_specs import csv_line
+from odradek.values.record_formats import json_formatter
 
 
 class Export(NamedTuple):

@@ -26,8 +26,8 @@ from odradek.model import ConfigurationError, TopicPartition
 from odradek.model.texts import several_lines
 from odradek.page.messages.decoding import GUESS, Decoded, decode
 from odradek.page.messages.masking import MASKED, Masks, compiled
-from odradek.presentation.offset_specs import END, Position, position
 from odradek.runtime.threads import Worker
+from odradek.texts.offset_specs import END, Position, position
 
 MOST_LIMIT: Final = 500
 _FIRST_STEP: Final = 25

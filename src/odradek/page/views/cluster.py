@@ -24,7 +24,7 @@ from odradek.page.overview import overview, read_groups, silent_brokers
 from odradek.page.rendering import duration
 from odradek.page.view import Page, PageRequest, View
 from odradek.page.views.groups import names_of
-from odradek.presentation.group_texts import WAITING_STATES, suspects
+from odradek.texts.group_texts import WAITING_STATES, suspects
 
 _VERSIONS_S: Final = 60.0
 _GROUPS_S: Final = 2.0

@@ -17,9 +17,9 @@ from odradek.clients.admin.descriptions import GroupDescription
 from odradek.model import ConfigurationError, KafkaError, TopicPartition
 from odradek.page.sessions import Session
 from odradek.page.view import Action, Done, Page, PageRequest
-from odradek.presentation.member_names import MemberNames
-from odradek.presentation.offset_resets import Goal, new_offset, partition_offsets, refusal
-from odradek.presentation.offset_specs import duration_ms, time_ms
+from odradek.texts.member_names import MemberNames
+from odradek.texts.offset_resets import Goal, new_offset, partition_offsets, refusal
+from odradek.texts.offset_specs import duration_ms, time_ms
 
 GOALS: Final = {
     "to_earliest": "the first offset",

@@ -35,7 +35,7 @@ from odradek.page.readings import pause_s
 from odradek.page.sessions import Session
 from odradek.page.view import Page, PageRequest, View
 from odradek.page.views.group_changes import ACTIONS, PAGES, group_id_of, undo_of
-from odradek.presentation.group_texts import (
+from odradek.texts.group_texts import (
     WAITING_STATES,
     assignment_text,
     rebalance_sentence,
@@ -44,7 +44,7 @@ from odradek.presentation.group_texts import (
     suspects,
     waited_for,
 )
-from odradek.presentation.member_names import MemberNames
+from odradek.texts.member_names import MemberNames
 
 _MOST_WATCHES: Final = 50
 """Limit of the groups that a session remembers."""

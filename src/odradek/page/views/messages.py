@@ -32,7 +32,7 @@ from odradek.page.messages.reading import (
     text_of,
 )
 from odradek.page.view import Action, Done, Page, PageRequest, View
-from odradek.presentation.value_formats import bytes_of_text
+from odradek.values.value_formats import bytes_of_text
 
 _PREVIEW_BYTES: Final = 4 << 10
 """The beginning of a key or value that a list shows; the whole message has a page of its own."""

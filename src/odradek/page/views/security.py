@@ -14,7 +14,6 @@ from odradek.clients.admin.user_credentials import (
 from odradek.model import ConfigurationError, ErrorCode, KafkaError
 from odradek.page.lists import Listing, listing
 from odradek.page.view import Action, Done, Page, PageRequest, View
-from odradek.presentation.acl_texts import UNSEEN_KEYS, Explanation, explain, operation_of, principal_of, resource_of
 from odradek.security import (
     RESOURCE_TYPES,
     AclBinding,
@@ -28,6 +27,7 @@ from odradek.security import (
 )
 from odradek.security.quotas import DEFAULT, IP_KEYS, USER_KEYS, QuotaEntity
 from odradek.security.sasl import SCRAM_MECHANISMS
+from odradek.texts.acl_texts import UNSEEN_KEYS, Explanation, explain, operation_of, principal_of, resource_of
 
 _REFUSALS: Final = {
     ErrorCode.security_disabled: "The brokers have no authorizer, so everything is allowed. To use ACLs, set "

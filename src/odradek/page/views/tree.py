@@ -10,7 +10,7 @@ from odradek.metadata import paths
 from odradek.metadata.store import Node, NoNode
 from odradek.page.lists import listing
 from odradek.page.view import Page, PageRequest, View
-from odradek.presentation import node_texts
+from odradek.texts import node_texts
 
 
 class ChildRow(Struct, frozen=True, kw_only=True):

@@ -20,14 +20,14 @@ from odradek.lab.measures import Comparison, compare
 from odradek.lab.notation import topic_and_count
 from odradek.lab.pictures.drawing import draw
 from odradek.lab.pictures.views import transition_chart
+from odradek.lab.transition_texts import counted, transition_sentence
 from odradek.lab.what_if import Change, Transition
 from odradek.lab.what_if import what_if as compute
 from odradek.page.lists import Listing, listing
 from odradek.page.view import Page, PageRequest, View
 from odradek.page.views.group_changes import group_id_of
 from odradek.page.views.groups import names_of, read_group
-from odradek.presentation.member_names import MemberNames
-from odradek.presentation.transition_texts import counted, transition_sentence
+from odradek.texts.member_names import MemberNames
 
 _MOST: Final = 10_000
 """Limit of new members, and of new partitions of a topic."""

@@ -1,6 +1,7 @@
 """The four compression codecs of record batches; decompression never produces more than `max_bytes`.
 
-A new codec must also be added in `log.validation`, `config.broker`, `clients.producer.settings` and `spark.settings`.
+A new codec must also be added in `broker.log.validation`, `config.broker`, `clients.producer.settings` and
+`spark.settings`.
 
 `codecs` has the implementations; it takes 1.5 MB of memory, so it is imported at the first use.
 """

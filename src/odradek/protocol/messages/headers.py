@@ -20,7 +20,7 @@ _REQUEST: Final = struct.Struct(">hhih")
 _CORRELATION: Final = struct.Struct(">i")
 PROOF_TAG: Final = 0x0D8A
 PROOF_BYTES: Final = 16
-"""The tag and the size of a proof (`broker.authentication.request_proofs`)."""
+"""The tag and the size of a proof (`broker.security.request_proofs`)."""
 _MOST_TAGS: Final = 64
 """Limit of a header's tagged fields; Kafka defines none."""
 

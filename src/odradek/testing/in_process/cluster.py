@@ -23,7 +23,7 @@ from typing import Any, Final, Self, TypeVar
 from msgspec.structs import replace
 
 from odradek.broker.lifecycle import Broker
-from odradek.broker.serving.context import Session
+from odradek.broker.security.context import Session
 from odradek.clients import admin, blocking
 from odradek.clients.arguments import whole_number
 from odradek.config import BrokerConfig

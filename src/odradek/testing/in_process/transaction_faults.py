@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any, Final
 
 from odradek.broker.lifecycle import Broker
+from odradek.broker.transactions.machine.messages import EndTransactionRequest
 from odradek.protocol.batches.records import encode_batch
 from odradek.testing.in_process.broker_thread import BrokerThread
 from odradek.testing.machine_clock import MachineClock
-from odradek.transactions.messages import EndTransactionRequest
 
 STEPS: Final = ("before prepare", "after prepare", "after first marker", "after completion")
 _HANGING_ID: Final = 1 << 40

@@ -16,7 +16,7 @@ from odradek.broker.cluster.metadata.image_updates import (
     without_replicas,
 )
 from odradek.broker.cluster.registration.broker_session import BrokerSession
-from odradek.broker.cooperation import cooperatively
+from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 
 _BROKER_EPOCH: Final = slice(8, 16)

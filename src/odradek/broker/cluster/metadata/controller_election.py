@@ -1,6 +1,6 @@
 """The election of the controller: how a broker claims `/controller`, and the arguments of the new controller.
 
-Every broker tries to become the controller. The controller itself is in `broker.controlling`.
+Every broker tries to become the controller. The controller itself is in `broker.controller`.
 """
 
 from collections.abc import Awaitable, Callable, Set

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
-from odradek.broker.acl_changes import AclChanges, LogChange, write_acls
+from odradek.broker.cluster.config_changes import ConfigChange, write_changes
+from odradek.broker.cluster.feature_changes import FeatureChange, write_features
 from odradek.broker.cluster.metadata.cluster_view import ClusterView, OnImage
 from odradek.broker.cluster.metadata.controller_command_handler import ControllerCommandHandler
 from odradek.broker.cluster.metadata.controller_commands import LocalReplicas
@@ -28,8 +29,7 @@ from odradek.broker.cluster.registration.broker_session import BrokerSession, pr
 from odradek.broker.cluster.registration.dead_brokers import DeadBrokerDetector
 from odradek.broker.cluster.registration.fencing import Fence
 from odradek.broker.cluster.registration.registration import Endpoints, Prepare, prepare_nothing, unregister
-from odradek.broker.config_changes import ConfigChange, write_changes
-from odradek.broker.feature_changes import FeatureChange, write_features
+from odradek.broker.security.acl_changes import AclChanges, LogChange, write_acls
 from odradek.config import BrokerConfig
 from odradek.metadata import paths
 from odradek.metadata.image import NO_CONTROLLER, BrokerImage, ClusterImage

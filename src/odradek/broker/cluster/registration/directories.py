@@ -25,9 +25,9 @@ from msgspec.structs import replace
 
 from odradek.broker.cluster.registration.registration import in_live_session
 from odradek.broker.cluster.registration.unclean_registration import leave_isrs
+from odradek.broker.log.directories.log_directories import LogDirectories
+from odradek.broker.log.directories.log_manager import LogManager
 from odradek.config.zookeeper import ZookeeperKeys
-from odradek.log.directories.log_directories import LogDirectories
-from odradek.log.directories.log_manager import LogManager
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, PartitionImage
 from odradek.metadata.node_fields import BrokenNodeError

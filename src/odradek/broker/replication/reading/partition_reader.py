@@ -8,11 +8,11 @@ gets the diverging epoch instead of records if its log diverges from the leader'
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from odradek.broker.log import Log
+from odradek.broker.log.errors import DamagedSegmentError
 from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.reading.delayed_fetch import FetchIsolation
-from odradek.log import Log
-from odradek.log.errors import DamagedSegmentError
 from odradek.model import Buffer, ErrorCode, KafkaError
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.messages.fetch import FetchedPartition

@@ -17,8 +17,8 @@ from odradek.clients.group_offsets import (
 from odradek.clients.offsets import by_topic
 from odradek.clients.producer.settings import ProducerSettings
 from odradek.clients.producer.transaction_manager import ProducerIdAndEpoch, TransactionManager
+from odradek.clients.producer.transactions.machine import TransactionMachine
 from odradek.clients.producer.transactions.prepared_transaction import PreparedTransaction
-from odradek.clients.producer.transactions.transaction_machine import TransactionMachine
 from odradek.clients.retry import retrying
 from odradek.model import ErrorCode, KafkaError, UnavailableError, explained
 from odradek.protocol.api import ApiKey

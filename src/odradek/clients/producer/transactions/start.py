@@ -11,7 +11,7 @@ from odradek.clients.producer.sender import Sender
 from odradek.clients.producer.settings import ProducerSettings
 from odradek.clients.producer.transaction_manager import TransactionManager
 from odradek.clients.producer.transactions.coordinator_requests import CoordinatorRequests
-from odradek.clients.producer.transactions.transaction_machine import TransactionMachine
+from odradek.clients.producer.transactions.machine import TransactionMachine
 from odradek.clients.producer.transactions.transactions import Transactions
 from odradek.config.definition import INT_MAX
 from odradek.model import UnavailableError

@@ -9,12 +9,8 @@ from odradek.clients.group_offsets import ConsumerGroupMetadata, OffsetAndMetada
 from odradek.clients.producer.sender import Sender
 from odradek.clients.producer.transactions.coordinator_requests import CoordinatorRequests
 from odradek.clients.producer.transactions.errors import TransactionAbortedError
+from odradek.clients.producer.transactions.machine import FORGOTTEN, TransactionEvent, TransactionState
 from odradek.clients.producer.transactions.prepared_transaction import PreparedTransaction
-from odradek.clients.producer.transactions.transaction_machine import (
-    FORGOTTEN,
-    TransactionEvent,
-    TransactionState,
-)
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError, explained
 from odradek.runtime import Clock
 

@@ -1,0 +1,342 @@
+"""Kafka's command-line tools with our broker and with Apache Kafka: the same commands print the same.
+
+A row is a command, or commands that belong together, and the lines that differ on purpose. Compared are exit codes and
+lines, without order, addresses, ids, times and stack traces, and without the texts of errors: ours say what to do.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import confluent_kafka
+import pytest
+
+from conformance.peers.compare_with_kafka import BrokerPair
+from conformance.peers.kafka_tools import kafka_tools
+from odradek.testing import eventually
+
+pytestmark = pytest.mark.needs("kafka")
+
+DEADLINE_S: Final = 120.0
+BEGIN_MS: Final = 1_790_000_000_000
+_TOOLS: Final = "org.apache.kafka.tools"
+CLASSES: Final = {
+    "acls": f"{_TOOLS}.AclCommand",
+    "broker-api-versions": f"{_TOOLS}.BrokerApiVersionsCommand",
+    "client-metrics": f"{_TOOLS}.ClientMetricsCommand",
+    "cluster": f"{_TOOLS}.ClusterTool",
+    "configs": "kafka.admin.ConfigCommand",
+    "console-consumer": f"{_TOOLS}.consumer.ConsoleConsumer",
+    "consumer-groups": f"{_TOOLS}.consumer.group.ConsumerGroupCommand",
+    "delete-records": f"{_TOOLS}.DeleteRecordsCommand",
+    "dump-log": f"{_TOOLS}.DumpLogSegments",
+    "features": f"{_TOOLS}.FeatureCommand",
+    "get-offsets": f"{_TOOLS}.GetOffsetShell",
+    "groups": f"{_TOOLS}.GroupsCommand",
+    "leader-election": f"{_TOOLS}.LeaderElectionCommand",
+    "log-dirs": f"{_TOOLS}.LogDirsCommand",
+    "metadata-quorum": f"{_TOOLS}.MetadataQuorumCommand",
+    "reassign-partitions": f"{_TOOLS}.reassign.ReassignPartitionsCommand",
+    "topics": f"{_TOOLS}.TopicCommand",
+    "transactions": f"{_TOOLS}.TransactionsCommand",
+}
+"""Kafka's scripts, without `kafka-` and `.sh`, and their classes."""
+_LEFT_OUT: Final = (
+    (r"\[\d{4}-[^\]]*\] ", ""),
+    (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID"),
+    (r"(TopicId:|Cluster ID:) \S+", r"\1 ID"),
+    (r"clientId=adminclient-\d+", "clientId=ID"),
+    (r"(\w+Exception): .*", r"\1"),
+    (r"(Error while executing topic command) : .*", r"\1"),
+    (r"(Unregister broker request for broker ID 9 failed): .*", r"\1"),
+    (r"min\.insync\.replicas=1,(?=\S*=)", ""),  # Kafka sets it for the cluster (KIP-966)
+    (r"\t\d{13} *\t\d+", "\tSTART \tAGE"),
+    (r"\t\d{13}\b", "\tTIME"),
+    (r" +", " "),
+)
+_STACK: Final = re.compile(r"\s+(at |Suppressed: |\.\.\. \d+ more).*")
+
+
+class Row(NamedTuple):
+    """`commands` without `--bootstrap-server`, and a pattern of lines that differ for a reason."""
+
+    name: str
+    commands: tuple[str, ...]
+    differs: str = ""
+    reason: str = ""
+
+
+def row(name: str, *commands: str, differs: str = "", reason: str = "") -> Row:
+    return Row(name, commands, differs, reason)
+
+
+ANYTHING: Final = ".*"
+LACKING: Final = "ApiVersions|InitProducerId|DelegationToken|Quorum|Raft|ReplicaLogDirs|Share|Streams|Telemetry"
+"""Parts of the names of APIs that Odradek lacks, and ApiVersions, which it has in version 5 as Kafka 4.4."""
+ROWS: Final = (
+    row(
+        "a topic",
+        "topics --create --topic life --partitions 3 --config retention.ms=1000",
+        "topics --create --topic life",
+        "topics --create --topic life --if-not-exists",
+        "topics --describe --topic life",
+        "topics --alter --topic life --partitions 2",
+        "topics --alter --topic life --partitions 4",
+        "topics --describe --topics-with-overrides --topic life",
+        "topics --delete --topic life",
+        "topics --delete --topic life",
+    ),
+    row(
+        "topics that cannot be",
+        "topics --create --topic bad --config no.such=1",
+        "topics --create --topic bad --replication-factor 2",
+        "topics --describe --topic nobody",
+    ),
+    row("partitions in trouble", "topics --describe --under-replicated-partitions"),
+    row(
+        "a topic's configuration",
+        "configs --alter --entity-type topics --entity-name tools-b --add-config retention.ms=7000000",
+        "configs --describe --entity-type topics --entity-name tools-b",
+        "configs --alter --entity-type topics --entity-name tools-b --delete-config retention.ms",
+        "configs --alter --entity-type topics --entity-name tools-b --add-config retention.ms=x",
+        "configs --alter --entity-type topics --entity-name tools-b --delete-config no.such",
+        "configs --alter --entity-type topics --entity-name nobody --add-config retention.ms=1",
+    ),
+    row(
+        "a topic's whole configuration",
+        "configs --describe --entity-type topics --entity-name tools-b --all",
+        differs=r"(flush\.ms|segment\.ms|segment\.jitter\.ms|min\.insync\.replicas)=.*",
+        reason="Odradek names the broker's key that a default comes from; Kafka sets min.insync.replicas (KIP-966)",
+    ),
+    row(
+        "a broker's configuration",
+        "configs --alter --entity-type brokers --entity-name 0 --add-config log.cleaner.threads=2",
+        "configs --describe --entity-type brokers --entity-name 0",
+        "configs --alter --entity-type brokers --entity-name 0 --delete-config log.cleaner.threads",
+        "configs --alter --entity-type brokers --entity-name 0 --add-config broker.id=7",
+        "configs --alter --entity-type brokers --entity-name 0 --add-config log.cleaner.threads=x",
+    ),
+    row(
+        "levels of loggers",
+        "configs --alter --entity-type broker-loggers --entity-name 0 --add-config root=ERROR",
+        "configs --describe --entity-type broker-loggers --entity-name 0",
+        "configs --alter --entity-type broker-loggers --entity-name 0 --add-config no.such=INFO",
+        "configs --alter --entity-type broker-loggers --entity-name 0 --add-config root=LOUD",
+        "configs --alter --entity-type broker-loggers --entity-name 0 --add-config root=WARN",
+        differs=r"(?!root)\S+=\w+ sensitive=false synonyms=\{\}",
+        reason="the names of loggers",
+    ),
+    row(
+        "the configuration of all brokers",
+        "configs --alter --entity-type brokers --entity-default --add-config message.max.bytes=2000000",
+        "configs --describe --entity-type brokers --entity-default",
+        "configs --alter --entity-type brokers --entity-default --delete-config message.max.bytes",
+        differs=r"min\.insync\.replicas=.*",
+        reason="Kafka sets it for the cluster (KIP-966)",
+    ),
+    row(
+        "a group's configuration",
+        "configs --alter --entity-type groups --entity-name g --add-config consumer.assignment.interval.ms=500",
+        "configs --describe --entity-type groups --entity-name g",
+        "configs --alter --entity-type groups --entity-name g --add-config consumer.session.timeout.ms=1",
+        "configs --alter --entity-type groups --entity-name g --delete-config consumer.assignment.interval.ms",
+    ),
+    row("client metrics", "client-metrics --list", "configs --describe --entity-type client-metrics"),
+    row(
+        "a group without members",
+        "consumer-groups --group idle --topic tools-a --reset-offsets --to-earliest --execute",
+        "consumer-groups --group idle --topic tools-a --reset-offsets --to-latest --dry-run",
+        "consumer-groups --describe --group idle",
+        "consumer-groups --describe --group idle --state",
+        "consumer-groups --describe --group idle --members --verbose",
+        "consumer-groups --delete-offsets --group idle --topic tools-a:1",
+        "consumer-groups --describe --group idle --offsets",
+        "consumer-groups --delete --group idle",
+    ),
+    row(
+        "a group that is not there",
+        "consumer-groups --describe --group nobody",
+        "consumer-groups --delete --group nobody",
+    ),
+    row(
+        "a group with a member",
+        "consumer-groups --describe --group live",
+        "consumer-groups --describe --group live --members --verbose",
+        "consumer-groups --describe --group live --state",
+        "consumer-groups --delete --group live",
+        "consumer-groups --list --state stable",
+        "groups --list --group-type classic",
+    ),
+    row(
+        "offsets",
+        "get-offsets --topic tools-a",
+        "get-offsets --topic tools-a --time earliest",
+        "get-offsets --topic tools-a --time max-timestamp",
+        "get-offsets --topic-partitions tools-a:0,nobody:1",
+    ),
+    row(
+        "records",
+        "console-consumer --topic tools-a --partition 1 --offset 0 --max-messages 3 --timeout-ms 60000",
+    ),
+    row(
+        "records deleted",
+        "delete-records --offset-json-file DIRECTORY/records.json",
+        "get-offsets --topic tools-c --time earliest",
+    ),
+    row("directories", "log-dirs --describe --topic-list tools-a", "log-dirs --describe --topic-list nobody"),
+    row("a log", "dump-log --files DATA/tools-a-0/00000000000000000000.log --print-data-log"),
+    row(
+        "leaders",
+        "leader-election --election-type PREFERRED --topic tools-a --partition 0",
+        "leader-election --election-type UNCLEAN --topic nobody --partition 0",
+    ),
+    row(
+        "reassignments",
+        "reassign-partitions --list",
+        "reassign-partitions --generate --broker-list 0 --topics-to-move-json-file DIRECTORY/topics.json",
+    ),
+    row(
+        "the cluster",
+        "cluster cluster-id --bootstrap-server SERVER",
+        "cluster list-endpoints --bootstrap-server SERVER",
+        "cluster unregister --bootstrap-server SERVER --id 9",
+    ),
+    row(
+        "features",
+        "features upgrade --feature group.version=1",
+        "features downgrade --feature transaction.version=1",
+        "features upgrade --feature transaction.version=2 --dry-run",
+        "features upgrade --feature transaction.version=2",
+        "features upgrade --feature transaction.version=9",
+        differs=r".*transaction.version=9.*|.*for feature transaction.version.*",
+        reason="the error names the controller's supported levels in other words",
+    ),
+    row(
+        "versions of APIs",
+        "broker-api-versions",
+        differs=rf".*({LACKING}).*",
+        reason="APIs that Odradek lacks, and newer versions",
+    ),
+    row(
+        "open transactions",
+        "transactions describe-producers --topic tools-a --partition 0",
+        "transactions find-hanging --broker-id 0",
+    ),
+    row(
+        "transactions",
+        "transactions list",
+        "transactions describe --transactional-id open",
+        "transactions describe --transactional-id ended",
+        "transactions describe --transactional-id nobody",
+        "transactions describe-producers --topic tools-d --partition 0",
+        "transactions find-hanging --broker-id 0 --max-transaction-timeout 0",
+        "transactions abort --topic tools-d --partition 0 --start-offset 0",
+        "transactions abort --topic tools-d --partition 0 --start-offset 7",
+        "transactions forceTerminateTransaction --transactional-id nobody",
+        "transactions forceTerminateTransaction --transactional-id open",
+        "transactions describe --transactional-id ended",
+        "transactions describe-producers --topic tools-d --partition 0",
+        "transactions list",
+    ),
+    row(
+        "the quorum",
+        "metadata-quorum describe --status",
+        differs=ANYTHING,
+        reason="metadata is in a tree, not in KRaft",
+    ),
+    row(
+        "users with SCRAM credentials",
+        "configs --alter --entity-type users --entity-name eve --add-config SCRAM-SHA-256=[password=x]",
+        "configs --alter --entity-type users --entity-name eve --add-config SCRAM-SHA-512=[iterations=8192,password=y]",
+        "configs --alter --entity-type users --entity-name eve --add-config SCRAM-SHA-256=[iterations=1,password=x]",
+        "configs --alter --entity-type users --entity-name eve --delete-config SCRAM-SHA-512",
+        "configs --alter --entity-type users --entity-name eve --delete-config SCRAM-SHA-512",
+    ),
+    row(
+        "users and quotas",
+        "configs --describe --entity-type users",
+        "configs --alter --entity-type clients --entity-name app --add-config producer_byte_rate=1048576",
+        "configs --alter --entity-type users --entity-name eve --add-config request_percentage=50.5",
+        "configs --alter --entity-type ips --entity-name 10.0.0.1 --add-config connection_creation_rate=5",
+        "configs --alter --entity-type clients --entity-name app --add-config producer_byte_rat=1",
+        "configs --describe --entity-type clients --entity-name app",
+        "configs --describe --entity-type users --entity-name eve",
+        "configs --describe --entity-type ips --entity-name 10.0.0.1",
+        "configs --alter --entity-type clients --entity-name app --delete-config producer_byte_rate",
+        "configs --alter --entity-type users --entity-name eve --delete-config request_percentage",
+        "configs --alter --entity-type ips --entity-name 10.0.0.1 --delete-config connection_creation_rate",
+    ),
+    row("ACLs without an authorizer", "acls --list"),
+)
+
+
+@pytest.fixture(scope="module")
+def prepared(pair: BrokerPair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Topics with records, and a group with a member; the folder has the tools' files."""
+    directory = tmp_path_factory.mktemp("tools")
+    partition = {"topic": "tools-c", "partition": 0, "offset": 2}
+    (directory / "records.json").write_text(json.dumps({"partitions": [partition], "version": 1}))
+    (directory / "topics.json").write_text(json.dumps({"topics": [{"topic": "tools-a"}], "version": 1}))
+    pair.create({"tools-a": {}, "tools-b": {}, "tools-c": {}, "tools-d": {}}, 2)
+    members, writers = [], []
+    for servers in (pair.ours.bootstrap_servers, pair.kafka.bootstrap_servers):
+        producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+        for topic in ("tools-a", "tools-c"):
+            for number in range(6):
+                producer.produce(topic, b"v%d" % number, b"k", partition=number % 2, timestamp=BEGIN_MS + number)
+                producer.flush()
+        for transactional_id in ("ended", "open"):
+            config = {"bootstrap.servers": servers, "transactional.id": transactional_id}
+            writers.append(confluent_kafka.Producer(config))
+            writers[-1].init_transactions(DEADLINE_S)
+            writers[-1].begin_transaction()
+            writers[-1].produce("tools-d", b"v", partition=0)
+            writers[-1].flush(DEADLINE_S)
+            if transactional_id == "ended":
+                writers[-1].commit_transaction(DEADLINE_S)
+        # It is polled no more, and must stay in the group while all tools run.
+        config = {"bootstrap.servers": servers, "group.id": "live", "client.id": "member"}
+        member = confluent_kafka.Consumer(config | {"max.poll.interval.ms": 3_600_000})
+        member.subscribe(["tools-b"])
+        eventually(lambda member=member: member.poll(0.1) or member.assignment(), within_s=DEADLINE_S)
+        members.append(member)
+    yield directory
+    for member in members:
+        member.close()
+
+
+def outputs(pair: BrokerPair, command: str, directory: Path) -> list[list[str]]:
+    """Return the lines that the command prints with our broker, and with Kafka."""
+    tool, *arguments = command.replace("DIRECTORY", str(directory)).split()
+    if "SERVER" not in arguments and tool != "dump-log":
+        arguments = ["--bootstrap-server", "SERVER", *arguments]
+    found = []
+    for broker in (pair.ours, pair.kafka):
+        here = {"SERVER": broker.bootstrap_servers, "DATA": str(broker.data_dir)}
+        words = [re.sub("SERVER|DATA", lambda found, here=here: here[found[0]], each) for each in arguments]
+        status, output = kafka_tools().run(CLASSES[tool], *words)
+        host, port = broker.bootstrap_servers.split(":")
+        output = output.replace(f"{host}:{port}", "SERVER").replace(f" {port} ", " PORT ")
+        output = output.replace(str(broker.data_dir), "DATA")
+        for pattern, replacement in _LEFT_OUT:
+            output = re.sub(pattern, replacement, output)
+        lines = sorted(line.strip() for line in output.splitlines() if line.strip() and not _STACK.fullmatch(line))
+        found.append([f"exit {status}", *lines])
+    return found
+
+
+@pytest.mark.parametrize("each", ROWS, ids=lambda each: each.name)
+def test_a_tool_prints_the_same(pair: BrokerPair, prepared: Path, each: Row) -> None:
+    """M1"""
+    differences = 0
+    for command in each.commands:
+        ours, kafkas = outputs(pair, command, prepared)
+        differences += ours != kafkas
+        if each.differs:
+            ours, kafkas = (
+                [line for line in lines if not re.fullmatch(each.differs, line)] for lines in (ours, kafkas)
+            )
+        assert ours == kafkas, command
+    assert bool(differences) == bool(each.differs), f"no longer true: {each.reason}"

@@ -1,0 +1,109 @@
+"""Planning and writing a broker's checkpoints: recovery points, log start offsets, high watermarks, cleaner offsets."""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+
+from odradek.broker.log.checkpoints import meta_properties
+from odradek.broker.log.cleaner.log_cleaner import LogCleaner
+from odradek.broker.log.directories.checkpoint_contents import checkpoint_contents
+from odradek.broker.log.directories.checkpoint_writer import CheckpointPlan, CheckpointWriter
+from odradek.broker.log.directories.log_directories import LogDirectories
+from odradek.broker.log.directories.lost_records import LogsWithLostRecords
+from odradek.broker.log.directories.unopened_logs import UnopenedLogs
+from odradek.broker.log.errors import CheckpointError, is_disk_failure, is_passing
+from odradek.broker.log.log import Log
+from odradek.broker.log.names import parent_of
+from odradek.model import TopicPartition
+from odradek.runtime import Disk
+
+
+class LogCheckpoints:
+    """The checkpoints of one broker. Methods that plan or write raise `CheckpointError`.
+
+    `on_disk_failure` is called with a directory whose disk has failed, and the error.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directories: LogDirectories,
+        logs: Mapping[TopicPartition, Log],
+        unopened: UnopenedLogs,
+        lost_records: LogsWithLostRecords,
+        cleaner: LogCleaner,
+        on_disk_failure: Callable[[str, OSError], None],
+    ) -> None:
+        self._disk = disk
+        self._directories = directories
+        self._logs = logs
+        self._unopened = unopened
+        self._lost_records = lost_records
+        self._cleaner = cleaner
+        self._on_disk_failure = on_disk_failure
+        self._writer = CheckpointWriter(disk)
+        self.is_due = False
+        """Whether `write_due` is scheduled."""
+        self._outdated: dict[TopicPartition, int] = {}
+        """The number of the last plan with entries of a former log, by partition."""
+
+    def mark_outdated(self, partitions: Iterable[TopicPartition]) -> None:
+        """Require that these partitions' entries are rewritten before the partitions are used again."""
+        self._outdated.update(dict.fromkeys(partitions, self._writer.planned))
+
+    def update_outdated(self, partition: TopicPartition) -> None:
+        """Write the files if they may contain an outdated entry of `partition`."""
+        if self._outdated.get(partition, -1) >= self._writer.written:
+            self.write_all()
+        self._outdated.pop(partition, None)
+
+    def write_all(self) -> None:
+        """Plan and write all files."""
+        try:
+            self.write(self.plan())
+        except CheckpointError as error:
+            self.write_failed(error)
+            raise
+
+    def write_due(self) -> None:
+        """Write all files if this is due; a failed write is repeated with the next one."""
+        if self.is_due:
+            self.is_due = False
+            with suppress(CheckpointError):
+                self.write_all()
+
+    def plan(self) -> CheckpointPlan:
+        """Return the current content of all files. Raises `CheckpointError` only after a passing error."""
+        files: dict[str, Mapping[TopicPartition, int]] = {}
+        for directory in self._directories.usable:
+            try:
+                self._directories.check_still_there(directory)
+            except OSError as error:
+                if is_passing(error):
+                    raise CheckpointError(directory, f"{directory}/{meta_properties.META_PROPERTIES}", error) from error
+                self._on_disk_failure(directory, error)
+            else:
+                files |= self._contents(directory)
+        return self._writer.plan(files, is_whole=True)
+
+    def write(self, plan: CheckpointPlan) -> None:
+        """Write the files of `plan`, on any thread, unless newer ones are written."""
+        self._writer.write(plan)
+
+    def write_failed(self, error: CheckpointError) -> None:
+        """Take the directory offline if `error`, from `write`, means a failed disk."""
+        if is_disk_failure(error.error):
+            self._on_disk_failure(error.directory, error.error)
+
+    def write_directory(self, directory: str) -> None:
+        """Write the files of one data directory."""
+        self._writer.write(self._writer.plan(self._contents(directory), is_whole=False))
+
+    def _contents(self, directory: str) -> dict[str, Mapping[TopicPartition, int]]:
+        logs = {partition: log for partition, log in self._logs.items() if parent_of(log.directory) == directory}
+        unopened, lost = self._unopened.in_directory(directory), self._lost_records.in_directory(directory)
+        return checkpoint_contents(self._disk, directory, logs, unopened, lost, self._cleaner)
+
+    def reset(self) -> None:
+        """Stop writing because the directories are unlocked; wait for a write under way."""
+        self._writer.stop()
+        self._writer = CheckpointWriter(self._disk)

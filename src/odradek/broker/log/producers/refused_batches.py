@@ -1,0 +1,122 @@
+"""Batches of idempotent producers that the broker refused with a retriable error.
+
+Batches sent after a refused one leave a gap in the sequence numbers. Kafka then returns OUT_OF_ORDER_SEQUENCE_NUMBER,
+and librdkafka takes a new epoch and sends written batches again as new ones. This broker returns the refused batch's
+error again, and the producer retries all batches in order.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec import Struct, field
+
+from odradek.broker.log.producers.producer_state import ProducerEntry
+from odradek.model import Buffer, ErrorCode, KafkaError
+from odradek.protocol.batches.record_batch import HEADER_SIZE, MAGIC, BatchHeader, read_header, verify_crc
+
+_MOST_PRODUCERS: Final = 10_000
+"""The limit of producers, beyond which the oldest are removed, because clients can invent producer ids."""
+_MOST_SEQUENCES: Final = 8
+"""Limit per producer, which has at most five batches in flight."""
+_KEPT_MS: Final = 30_000
+"""Refusals expire after this, because a producer retries sooner, or never."""
+_SEQUENCES: Final = 1 << 31
+"""Sequence numbers wrap to 0 at this number."""
+
+
+class _Refusals(Struct):
+    """The refused batches of one producer in one epoch."""
+
+    epoch: int
+    code: ErrorCode
+    message: str
+    until_ms: int
+    sequences: dict[int, None] = field(default_factory=dict)
+    """The first sequence numbers of the batches, ordered by their last refusal."""
+
+    def is_current(self, now_ms: int) -> bool:
+        """Return whether the producer may still retry; False also after the clock was set back."""
+        return 0 <= self.until_ms - now_ms <= _KEPT_MS
+
+    def add(self, sequences: Iterable[int]) -> None:
+        """Add batches, or move them to the end; beyond the limit the oldest are removed."""
+        for sequence in sequences:
+            self.sequences.pop(sequence, None)
+            self.sequences[sequence] = None
+        while len(self.sequences) > _MOST_SEQUENCES:
+            del self.sequences[next(iter(self.sequences))]
+
+    def due_before(self, sequence: int, entry: ProducerEntry | None) -> int | None:
+        """Return the sequence of the refused batch that must precede the batch at `sequence`, or None."""
+        if entry is not None:
+            due = entry.due_sequence(self.epoch)
+            return due if due in self.sequences and due != sequence else None
+        distances = [(sequence - each) % _SEQUENCES for each in self.sequences]
+        farthest = max((each for each in distances if each < _SEQUENCES // 2), default=0)
+        return (sequence - farthest) % _SEQUENCES if farthest else None
+
+
+class RefusedBatches:
+    """The refused batches of one partition by their producers' ids."""
+
+    def __init__(self, *, most_producers: int = _MOST_PRODUCERS) -> None:
+        self._refusals: dict[int, _Refusals] = {}
+        self._most_producers = most_producers
+
+    def __len__(self) -> int:
+        return len(self._refusals)
+
+    def note_batch(self, batch: Buffer, error: KafkaError, now_ms: int) -> bool:
+        """Record that a client's `batch` was refused with `error`; return False if it is damaged or not idempotent."""
+        if len(batch) < HEADER_SIZE:
+            return False
+        header = read_header(batch)
+        if (
+            header.magic != MAGIC
+            or header.producer_id < 0
+            or header.base_sequence < 0
+            or header.size != len(batch)
+            or not verify_crc(batch, 0, header)
+        ):
+            return False
+        self.note(header.producer_id, header.producer_epoch, header.base_sequence, error, now_ms)
+        return True
+
+    def note(self, producer_id: int, epoch: int, sequence: int, error: KafkaError, now_ms: int) -> None:
+        """Record that the batch with first sequence number `sequence` was refused with `error`."""
+        self._merge(producer_id, _Refusals(epoch, error.code, str(error), now_ms + _KEPT_MS, {sequence: None}))
+
+    def add_all(self, other: "RefusedBatches") -> None:
+        """Add the refusals of `other`."""
+        for producer_id, refusals in other._refusals.items():
+            self._merge(producer_id, refusals)
+
+    def _merge(self, producer_id: int, new: _Refusals) -> None:
+        known = self._refusals.pop(producer_id, new)
+        if known.epoch < new.epoch or abs(known.until_ms - new.until_ms) > _KEPT_MS:
+            known = new
+        elif known is not new and known.epoch == new.epoch:
+            known.code, known.message = new.code, new.message
+            known.until_ms = max(known.until_ms, new.until_ms)
+            known.add(new.sequences)
+        self._refusals[producer_id] = known
+        if len(self._refusals) > self._most_producers:
+            del self._refusals[next(iter(self._refusals))]
+
+    def check(self, header: BatchHeader, entry: ProducerEntry | None, now_ms: int) -> None:
+        """Raise the error of the refused batch that must precede the batch of `header`, if any."""
+        known = self._refusals.get(header.producer_id)
+        if known is None or known.epoch != header.producer_epoch or not known.is_current(now_ms):
+            return
+        due = known.due_before(header.base_sequence, entry)
+        if due is not None:
+            raise KafkaError(
+                known.code,
+                f"producer {header.producer_id} sent sequence {header.base_sequence} after {due} was refused: "
+                f"{known.message}",
+            )
+
+    def expire(self, now_ms: int) -> None:
+        """Remove refusals older than 30 s."""
+        if self._refusals:
+            self._refusals = {key: each for key, each in self._refusals.items() if each.is_current(now_ms)}

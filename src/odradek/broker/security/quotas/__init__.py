@@ -1,0 +1,1 @@
+"""The quotas of clients, in force: windows of rates, throttle times, muted connections, limits of connections."""

@@ -1,0 +1,168 @@
+"""Checks of replicas: the high watermark never goes back, and every in-sync replica has the records below it."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from odradek.broker.lifecycle import Broker
+from odradek.broker.log import Log
+from odradek.broker.replication.partition import Partition
+from odradek.metadata import paths
+from odradek.metadata.nodes import PartitionStateNode
+from odradek.model import TopicPartition
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.simulation.checks.unclean_elections import UncleanElections
+from odradek.simulation.promises import BrokenPromiseError
+from odradek.simulation.world import World
+
+_MOST_BYTES: Final = 1 << 24
+_INTERVAL_S: Final = 0.05
+_UNCLEAN: Final = "unclean.leader.election.enable"
+
+
+class HighWatermarks:
+    """The high watermarks of leaders over time. A new leader may start with a lower one; no leader's goes back.
+
+    While an ISR has fewer than `min.insync.replicas` members, no high watermark advances (KIP-966).
+    """
+
+    def __init__(self, world: World, topics: Sequence[str]) -> None:
+        self._world = world
+        self._topics = frozenset(topics)
+        self._elections = UncleanElections(world)
+        self._elections.watch(
+            TopicPartition(topic, int(number))
+            for topic in topics
+            for number in world.tree.names(paths.partitions(topic))
+        )
+        self._seen: dict[Partition, int] = {}
+        self._too_small: dict[Partition, int] = {}
+        """The partition epochs of those whose ISR was too small at the last look."""
+        self._brokers: dict[Broker, None] = {}
+        self._too_high: list[str] = []
+        """Findings: the high watermark of a leader was above the log end offset of a member of the ISR."""
+
+    async def watch(self) -> None:
+        """Call `look` every `_INTERVAL_S`, until cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(_INTERVAL_S)
+
+    def look(self) -> None:
+        """Raise `BrokenPromiseError` if a leader's high watermark is lower than at the last call, or too high.
+
+        It is too high if a member of the ISR, which may be the next leader, lacks records below it.
+        """
+        for broker in self._world.running.values():
+            if broker not in self._brokers:
+                self._brokers[broker] = None
+                broker.partitions.on_leadership(self._note_leader)
+        for partition in self._led():
+            self._note_leader(partition.topic_partition, partition)
+            if self._too_high:
+                raise BrokenPromiseError(self._too_high[0])
+            before, now = self._seen.get(partition, 0), partition.high_watermark
+            if now < before:
+                raise BrokenPromiseError(
+                    f"the high watermark of {partition.topic_partition} went back from {before} to {now}"
+                )
+            if now > before and self._too_small.get(partition) == partition.replication.partition_epoch:
+                raise BrokenPromiseError(
+                    f"{partition.topic_partition} has committed offsets {before} to {now} with the ISR {partition.isr}"
+                )
+            self._seen[partition] = now
+            if len(partition.isr) < min(
+                partition.log.config.min_insync_replicas, len(partition.replication.remotes) + 1
+            ):
+                self._too_small[partition] = partition.replication.partition_epoch
+
+    def _note_leader(self, place: TopicPartition, leader: Partition | None) -> None:
+        """Note a finding if a member of the ISR in the tree lacks records below this leader's high watermark."""
+        world, path = self._world, paths.partition_state(place)
+        record = world.tree.find(path)
+        if leader is None or record is None or place.topic not in self._topics:
+            return
+        if leader.leader_epoch < self._least_epoch(place):
+            return
+        for number in PartitionStateNode.decode(path, record.data).isr:
+            broker = world.running.get(number)
+            log = None if broker is None else broker.logs.get(place)
+            # A broker that restarts after a crash leaves the ISR, if it lost records, before it registers.
+            registration = world.tree.find(paths.broker(number))
+            if log is None or registration is None or registration.owner != world.store(number).session_id:
+                continue
+            if log.written_offset < leader.high_watermark:
+                self._too_high.append(
+                    f"broker {number} is in the ISR of {place} with the log end offset {log.written_offset}, and the "
+                    f"leader {leader.replication.broker_id} has the high watermark {leader.high_watermark}"
+                )
+
+    def findings(self) -> list[str]:
+        """Return the high watermarks below the highest one seen, and the replicas that differ from their leaders.
+
+        Also return unclean elections of topics that do not allow them. To be called when every replica is in sync.
+        """
+        unclean = [
+            f"{place} had an unclean election, which its topic does not allow"
+            for place in [each.topic_partition for each in self._led()]
+            if self._elections.last_epoch(place) is not None and not self._allows_unclean(place.topic)
+        ]
+        return unclean + self.lower() + [sentence for each in self._led() for sentence in self._differences(each)]
+
+    def lower(self) -> list[str]:
+        """Return the high watermarks below the highest one seen; a new leader's may be until its followers fetch.
+
+        Those from before an unclean election do not count.
+        """
+        highest: dict[TopicPartition, int] = {}
+        for partition, offset in self._seen.items():
+            place = partition.topic_partition
+            if partition.leader_epoch >= self._least_epoch(place):
+                highest[place] = max(highest.get(place, 0), offset)
+        return [
+            f"{each.topic_partition} has the high watermark {each.high_watermark}, and had {before}"
+            for each in self._led()
+            if each.high_watermark < (before := highest.get(each.topic_partition, 0))
+        ]
+
+    def _least_epoch(self, place: TopicPartition) -> int:
+        """Return the first leader epoch whose committed records no unclean election has removed."""
+        return self._elections.last_epoch(place) or 0
+
+    def _allows_unclean(self, topic: str) -> bool:
+        images = [broker.image for broker in self._world.running.values()]
+        return any(image.topics[topic].config.get(_UNCLEAN) == "true" for image in images)
+
+    def _led(self) -> list[Partition]:
+        return [each for each in self._world.led if each.topic_partition.topic in self._topics]
+
+    def _differences(self, leader: Partition) -> list[str]:
+        place, end = leader.topic_partition, leader.high_watermark
+        if "compact" in leader.log.config.cleanup_policy:
+            return []  # each replica is compacted by itself
+        replicas = {leader.replication.broker_id, *leader.replication.remotes}
+        # The leader may learn later than the replica itself that a reassignment has removed it.
+        logs = {
+            number: broker.logs.get(place)
+            for number, broker in self._world.running.items()
+            if number in replicas and (known := broker.image.partition(place)) and number in known.replicas
+        }
+        # Each replica deletes old segments by itself.
+        start = max([leader.log.log_start_offset, *(log.log_start_offset for log in logs.values() if log is not None)])
+        expected = _batches(leader.log, start, end)
+        return [
+            f"broker {number} has other batches of {place} from {start} to {end} than its leader"
+            for number, log in logs.items()
+            if log is None or _batches(log, start, end) != expected
+        ]
+
+
+def _batches(log: Log, offset: int, end: int) -> list[bytes]:
+    """Return each batch from an offset on and below an end."""
+    found = list[bytes]()
+    while offset < end and (data := log.read(offset, _MOST_BYTES)):
+        for position, header in iterate_batches(memoryview(data)):
+            if header.base_offset < end:
+                found.append(bytes(data[position : position + header.size]))
+            offset = header.next_offset
+    return found

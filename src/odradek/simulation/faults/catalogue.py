@@ -1,0 +1,60 @@
+"""All faults by name."""
+
+from collections.abc import Collection
+from typing import Final
+
+from odradek.simulation.faults import (
+    administration,
+    aimed,
+    disks,
+    network,
+    processes,
+    recovery,
+    retention,
+    security,
+    shortages,
+    time,
+    transactions,
+    tree,
+)
+from odradek.simulation.faults.schedule import Fault
+
+FAULTS: Final[dict[str, Fault]] = {
+    fault.__name__: fault
+    for fault in (
+        processes.kill, processes.cut_power, processes.stop,
+        network.disconnect, network.disconnect_one_way, network.isolate, network.reject, network.disconnect_client,
+        network.lose_responses_to_clients, network.slow_links, network.jitter, network.unplug,
+        tree.disconnect_tree, tree.blink, tree.expire, tree.depose, tree.unregister,
+        disks.flip_bit, disks.fill_disk, disks.slow_disk, disks.take_descriptors,
+        disks.fail_syncs, disks.lose_directory,
+        recovery.kill_in_recovery, recovery.damage_files,
+        retention.shorten_retention, retention.delete_records, retention.force_cleaner,
+        shortages.take_sockets, shortages.crowd, shortages.hoard,
+        time.pause, time.pause_client, time.jump_clock, time.jump_one_clock, time.drift,
+        administration.create, administration.reassign, administration.rolling_restart,
+        aimed.kill_leader_ahead, aimed.strand_leader, aimed.kill_at_isr_change, aimed.restart_in_flight,
+        aimed.kill_in_sync, aimed.restart_all, aimed.kill_at_a_rare_branch,
+        transactions.crash_at_an_end, transactions.abort_while_requests_are_held, transactions.oversleep,
+        security.revoke_acls, security.rotate_password,
+    )
+}  # fmt: skip
+_OF_WORKLOADS: Final = {
+    "crash_at_an_end": "transactions",
+    "abort_while_requests_are_held": "transactions",
+    "oversleep": "transactions",
+    "revoke_acls": "security",
+    "rotate_password": "security",
+    "shorten_retention": "retained",
+    "delete_records": "retained",
+    "force_cleaner": "compacted",
+}
+"""The workload without which a fault has no effect."""
+_OFTEN: Final = [name for name, fault in FAULTS.items() if fault.__module__ == aimed.__name__]
+"""Faults that a seed draws twice as often as others."""
+
+
+def names_for(workloads: Collection[str]) -> list[str]:
+    """Return the faults that have an effect on these workloads; one that is drawn more often is there repeatedly."""
+    names = [name for name in [*FAULTS, *_OFTEN] if _OF_WORKLOADS.get(name) in (None, *workloads)]
+    return names + ["kill_in_sync"] * (len(names) // 4 if "unclean" in workloads else 0)

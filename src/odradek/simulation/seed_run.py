@@ -1,0 +1,178 @@
+"""One seed: its cluster, its clients, its faults, and what the checks find.
+
+```python
+result = run_seed(SeedPlan(seed=7))
+assert not result.findings, result.findings
+```
+The same plan gives the same result, byte for byte. A plan and a result are values that processes exchange as JSON.
+"""
+
+import asyncio
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from odradek.model.probes import collecting
+from odradek.simulation.checks.agreement import agreed
+from odradek.simulation.checks.bounds import bounded
+from odradek.simulation.checks.replicas import HighWatermarks
+from odradek.simulation.faults.catalogue import FAULTS, names_for
+from odradek.simulation.faults.schedule import Schedule
+from odradek.simulation.promises import BROKERS, PATIENCE_S
+from odradek.simulation.setup import draw_setup
+from odradek.simulation.virtual.loop import LivelockError
+from odradek.simulation.workloads.catalogue import WORKLOADS, draw_workloads
+from odradek.simulation.world import World, until
+
+
+class SeedPlan(Struct, frozen=True, kw_only=True):
+    """A run: the seed draws everything that is not given here.
+
+    `workloads` and `faults` are names; a fault that is named twice is drawn more often. `count` deeds take about
+    `virtual_s`; `kept` are the numbers of those that are played, and None plays all. `config` overrides broker
+    configuration.
+    """
+
+    seed: int
+    workloads: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+    count: int = 5
+    virtual_s: float = 40.0
+    kept: frozenset[int] | None = None
+    config: dict[str, str] = {}
+
+
+class SeedResult(Struct, frozen=True, kw_only=True):
+    """The outcome of a plan. `findings` are sentences; none means that every promise was kept.
+
+    `deeds` are the played faults, such as `3 12.40 kill 1 0`: number, virtual seconds, name and brokers. `error` has
+    the traceback of an exception that ended the run.
+    """
+
+    plan: SeedPlan
+    digest: str
+    findings: list[str]
+    deeds: list[str]
+    virtual_s: float
+    events: int
+    trace: list[str]
+    error: str = ""
+    probes: dict[str, int] = field(default_factory=dict)
+    transitions: dict[str, int] = field(default_factory=dict)
+
+
+class _Play:
+    """The state of one run, which can still be read after an exception."""
+
+    def __init__(self, plan: SeedPlan, new_world: Callable[..., World]) -> None:
+        names = plan.workloads or draw_workloads(plan.seed)
+        # The workload `security` creates the users of the others.
+        self._kinds = [WORKLOADS[name] for name in sorted(names, key="security".__ne__)]
+        needed = {key: value for kind in self._kinds for key, value in kind.config.items()}
+        self._setup = draw_setup(plan.seed, needed | plan.config)
+        self.world = new_world(
+            plan.seed,
+            self._setup.config,
+            brokers=BROKERS,
+            noticed_at_once=self._setup.noticed_at_once,
+            tree_s=self._setup.tree_s,
+            racks=True,
+        )
+        self.world.simulation.network.cut_share = 0.05
+        self._spread_brokers()
+        self.schedule = Schedule(
+            self.world,
+            FAULTS,
+            plan.faults or names_for(names),
+            count=plan.count,
+            virtual_s=plan.virtual_s,
+            kept=plan.kept,
+            flushes_by_group=self._setup.flushes_by_group,
+        )
+        self.findings: list[str] = []
+        self.error = ""
+
+    def _spread_brokers(self) -> None:
+        """Give one broker a longer way to the others."""
+        hosts, distances_s = self.world.hosts, self.world.simulation.network.distances_s
+        distant = hosts[self._setup.distant]
+        for host in hosts:
+            if host != distant and self._setup.distance_s:
+                distances_s[host, distant] = distances_s[distant, host] = self._setup.distance_s
+
+    async def _scenario(self, world: World) -> None:
+        workloads = [kind(world, self._setup) for kind in self._kinds]
+        self.schedule.workloads = workloads
+        for workload in workloads:
+            await workload.start()
+            self.schedule.topics += workload.topics
+            self.schedule.clients += workload.clients
+        watermarks = HighWatermarks(world, self.schedule.topics)
+        async with asyncio.TaskGroup() as watching:
+            watcher = watching.create_task(watermarks.watch(), name="high watermarks")
+            await self.schedule.play()
+            await agreed(world, within_s=PATIENCE_S)
+            await self.schedule.finish()
+            await self.schedule.until_whole()
+            watcher.cancel()
+        with suppress(TimeoutError):
+            await until(lambda: not watermarks.lower(), within_s=PATIENCE_S, each_s=0.2)
+        self.findings += watermarks.findings()
+        for workload in workloads:
+            self.findings += await workload.finish()
+        self.findings += await bounded(world)
+
+    def run(self) -> None:
+        try:
+            self.world.play(self._scenario)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # every failure of the cluster is a finding
+            self.findings.append(_sentence(error))
+            self.error = "".join(traceback.format_exception(error))
+
+
+def run_seed(plan: SeedPlan, *, new_world: Callable[..., World] = World) -> SeedResult:
+    """Play a plan in a new world, and return the outcome."""
+    play = _Play(plan, new_world)
+    with collecting() as counts:
+        play.run()
+    trace = play.world.simulation.trace
+    return SeedResult(
+        plan=plan,
+        digest=trace.digest,
+        findings=play.findings,
+        deeds=play.schedule.done,
+        virtual_s=round(play.world.now_s, 3),
+        events=trace.count,
+        trace=trace.last_notes(),
+        error=play.error,
+        probes=dict(sorted(counts.probes.items())),
+        transitions=dict(sorted(counts.transitions.items())),
+    )
+
+
+def _sentence(error: BaseException) -> str:
+    """Return an exception in one sentence."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, AssertionError) and str(error):
+        return str(error)
+    text = f"{type(error).__name__} {str(error).partition(chr(10))[0]}".rstrip()
+    if isinstance(error, TimeoutError | LivelockError):
+        return f"something never ends: {_waiting(error) or text}"
+    return text
+
+
+def _waiting(error: BaseException) -> str:
+    """Return the name and the line of the fault, workload or check that waited when `error` was raised."""
+    root = f"{Path(__file__).parent}/"
+    frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    found = [(code, line) for code, line in frames if code.co_filename.startswith(root)]
+    if not found:
+        return ""
+    code, line = found[-1]
+    return f"{code.co_qualname}, {code.co_filename.removeprefix(root)} line {line}"

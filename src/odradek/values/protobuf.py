@@ -1,0 +1,187 @@
+"""Decodes Protobuf values by the package protobuf, with a message of a descriptor file.
+
+    protoc --include_imports --descriptor_set_out=orders.desc orders.proto
+
+    bool, string, bytes, float, double      the same        uint32, fixed32 → bigint     uint64, fixed64 → decimal(20,0)
+    other integers → int, bigint            enum → its name as a string, or its number where it has none
+    repeated, map → array, map              message → struct         google.protobuf.Timestamp → timestamp
+
+A field with presence (`optional`, a message, one of a `oneof`) is null if it is not set; other fields have their
+default. Fields that the descriptor does not have are ignored, as Protobuf demands.
+"""
+
+import datetime
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+from msgspec import Struct
+
+from odradek.model import ConfigurationError, packages_of
+from odradek.values.decoding import without_framing
+
+_Reader = Callable[[Any], Any]
+_TIMESTAMP: Final = "google.protobuf.Timestamp"
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+class ProtobufDecoder(Struct, frozen=True, kw_only=True):
+    """Decodes messages of the full name `message`, by a descriptor file's content. `framing` is None or `confluent`."""
+
+    descriptors: bytes
+    message: str
+    framing: str | None = None
+
+    @property
+    def fields(self) -> pa.StructType:
+        """The message's fields. Raise `ConfigurationError` if the message is missing or Spark lacks a field's type."""
+        return _struct(_compiled(self.descriptors, self.message)[1], ())
+
+    def __call__(self, value: bytes) -> dict[str, Any]:
+        """Return the fields of one message. Raise `ValueError` if `value` is not such a message."""
+        from google.protobuf.message import DecodeError
+
+        kind, _, read = _compiled(self.descriptors, self.message)
+        body = without_framing(value, self.framing)
+        if self.framing is not None:
+            body = _without_indexes(body)
+        try:
+            message = kind.FromString(body)
+        except DecodeError:
+            raise ValueError(f"the value is not a Protobuf message {self.message}") from None
+        if not message.IsInitialized():
+            raise ValueError(f"the value lacks a required field of {self.message}")
+        found: dict[str, Any] = read(message)
+        return found
+
+
+@lru_cache(maxsize=16)
+def _compiled(descriptors: bytes, name: str) -> tuple[Any, Any, _Reader]:
+    """Return the class of a message, its descriptor, and a function from a message to its fields."""
+    with packages_of("protobuf", "Protobuf values"):
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+        from google.protobuf.message import DecodeError
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        files = descriptor_pb2.FileDescriptorSet.FromString(descriptors).file
+        for file in files:
+            pool.Add(file)
+        descriptor = pool.FindMessageTypeByName(name)
+    except (DecodeError, TypeError) as error:
+        raise ConfigurationError(
+            "the descriptor file is wrong: make it by protoc --include_imports --descriptor_set_out=FILE "
+            f"({type(error).__name__})"
+        ) from None
+    except KeyError:
+        known = ", ".join(f"{file.package}.{each.name}".lstrip(".") for file in files for each in file.message_type)
+        raise ConfigurationError(f"the descriptor file has no message {name}; there are {known or 'none'}") from None
+    return message_factory.GetMessageClass(descriptor), descriptor, _reader(descriptor, {})
+
+
+def _struct(descriptor: Any, inside: tuple[str, ...]) -> pa.StructType:
+    name = descriptor.full_name
+    if name in inside:
+        raise ConfigurationError(f"message {name} is inside of itself, which Spark cannot have")
+    if not descriptor.fields:
+        raise ConfigurationError(f"message {name} has no fields, which Spark cannot have")
+    return pa.struct([(field.name, _type(field, (*inside, name))) for field in descriptor.fields])
+
+
+def _type(field: Any, inside: tuple[str, ...]) -> pa.DataType:
+    if _is_map(field):
+        entry = field.message_type.fields_by_name
+        return pa.map_(_single(entry["key"], inside), _single(entry["value"], inside))
+    kind = _single(field, inside)
+    return pa.list_(kind) if field.is_repeated else kind
+
+
+def _single(field: Any, inside: tuple[str, ...]) -> pa.DataType:
+    if field.message_type is not None:
+        is_time = field.message_type.full_name == _TIMESTAMP
+        return pa.timestamp("us", "UTC") if is_time else _struct(field.message_type, inside)
+    return {
+        field.CPPTYPE_BOOL: pa.bool_(),
+        field.CPPTYPE_INT32: pa.int32(),
+        field.CPPTYPE_UINT32: pa.int64(),
+        field.CPPTYPE_INT64: pa.int64(),
+        field.CPPTYPE_UINT64: pa.decimal128(20),
+        field.CPPTYPE_FLOAT: pa.float32(),
+        field.CPPTYPE_DOUBLE: pa.float64(),
+        field.CPPTYPE_ENUM: pa.string(),
+        field.CPPTYPE_STRING: pa.binary() if field.type == field.TYPE_BYTES else pa.string(),
+    }[field.cpp_type]
+
+
+def _is_map(field: Any) -> bool:
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def _reader(descriptor: Any, known: dict[str, _Reader]) -> _Reader:
+    """Return a function from a message to a dict of its fields. The descriptor is read here, not for each message.
+
+    `known` has the functions of messages by name, also of those around this one.
+    """
+    fields: list[tuple[str, bool, _Reader]] = []
+
+    def read(message: Any) -> dict[str, Any]:
+        return {
+            name: convert(getattr(message, name))
+            for name, may_be_absent, convert in fields
+            if not may_be_absent or message.HasField(name)
+        }
+
+    if descriptor.full_name not in known:
+        known[descriptor.full_name] = read
+        fields += [
+            (field.name, field.has_presence and not field.is_repeated, _field_reader(field, known))
+            for field in descriptor.fields
+        ]
+    return known[descriptor.full_name]
+
+
+def _field_reader(field: Any, known: dict[str, _Reader]) -> _Reader:
+    if _is_map(field):
+        value_of = _single_reader(field.message_type.fields_by_name["value"], known)
+        return lambda found: [(key, value_of(each)) for key, each in found.items()]
+    one = _single_reader(field, known)
+    return (lambda found: [one(each) for each in found]) if field.is_repeated else one
+
+
+def _single_reader(field: Any, known: dict[str, _Reader]) -> _Reader:
+    if field.enum_type is not None:
+        names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+        return lambda number: names.get(number) or str(number)
+    if field.message_type is None:
+        return lambda value: value
+    if field.message_type.full_name != _TIMESTAMP:
+        return _reader(field.message_type, known)
+
+    def moment(value: Any) -> datetime.datetime:
+        try:
+            return _EPOCH + datetime.timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
+        except OverflowError:
+            raise ValueError(f"field {field.name} is not a moment between the years 1 and 9999") from None
+
+    return moment
+
+
+def _without_indexes(body: bytes) -> bytes:
+    """Return a message without Confluent's message indexes before it: a count and that many indexes, zigzag varints."""
+    count, at = _varint(body, 0)
+    for _ in range(count):
+        _, at = _varint(body, at)
+    return body[at:]
+
+
+def _varint(body: bytes, at: int) -> tuple[int, int]:
+    found = 0
+    for shift in range(0, 35, 7):
+        if at >= len(body):
+            break
+        found |= (body[at] & 0x7F) << shift
+        at += 1
+        if not body[at - 1] & 0x80:
+            # Zigzag.
+            return (found >> 1) ^ -(found & 1), at
+    raise ValueError("the value does not have Confluent's list of message indexes")

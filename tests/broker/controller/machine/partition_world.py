@@ -1,0 +1,105 @@
+"""Topics as a tree has them, for decisions that are written: small, and versions are checked as a store does."""
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from odradek.broker.controller.machine import elections
+from odradek.config import BrokerConfig, ListenerAddress
+from odradek.metadata import paths
+from odradek.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from odradek.metadata.nodes import PartitionStateNode, TopicNode
+from odradek.metadata.store import Operation, SetData
+from odradek.model import TopicPartition
+
+CONTROLLER_EPOCH = 9
+ENDPOINTS = (ListenerAddress("PLAINTEXT", "host", 1),)
+TOPIC_ID = UUID(int=77)
+
+
+def partition(
+    *replicas: int, isr: tuple[int, ...] | None = None, leader: int | None = None, **more: Any
+) -> PartitionImage:
+    in_sync = replicas if isr is None else isr
+    return PartitionImage(
+        leader=in_sync[0] if leader is None else leader,
+        leader_epoch=5,
+        replicas=replicas,
+        isr=in_sync,
+        state_version=8,
+        **more,
+    )
+
+
+def topic(*partitions: PartitionImage, name: str = "t") -> TopicImage:
+    return TopicImage(name=name, topic_id=TOPIC_ID, partitions=dict(enumerate(partitions)), version=3)
+
+
+def image(live: Iterable[int], *topics: TopicImage, deleting: Iterable[str] = ()) -> ClusterImage:
+    brokers = {each: BrokerImage(broker_id=each, endpoints=ENDPOINTS, epoch=100 + each) for each in live}
+    cluster = ClusterImage(brokers=brokers, deleting=frozenset(deleting))
+    return cluster.with_topics({each.name: each for each in topics})
+
+
+def written(cluster: ClusterImage, operations: tuple[Operation, ...] | list[Operation]) -> ClusterImage:
+    """The cluster after a transaction; every version must be the present one."""
+    for operation in operations:
+        assert isinstance(operation, SetData)
+        name = operation.path.removeprefix("/brokers/topics/").split("/")[0]
+        before = cluster.topics[name]
+        if operation.path == paths.topic(name):
+            assert operation.version == before.version
+            after = _with_node(before, TopicNode.decode(operation.path, operation.data))
+        else:
+            number = int(operation.path.split("/")[-2])
+            assert operation.path == paths.partition_state(TopicPartition(name, number))
+            assert operation.version == before.partitions[number].state_version
+            state = PartitionStateNode.decode(operation.path, operation.data)
+            after = _with_state(before, number, state)
+        cluster = cluster.with_topics({name: after})
+    return cluster
+
+
+def _with_node(before: TopicImage, node: TopicNode) -> TopicImage:
+    assert node.topic_id == before.topic_id
+    assert node.replicas.keys() == before.partitions.keys()
+    partitions = {
+        number: replace(
+            before.partitions[number],
+            replicas=replicas,
+            adding_replicas=node.adding_replicas.get(number, ()),
+            removing_replicas=node.removing_replicas.get(number, ()),
+        )
+        for number, replicas in node.replicas.items()
+    }
+    return replace(before, partitions=partitions, version=before.version + 1)
+
+
+def _with_state(before: TopicImage, number: int, state: PartitionStateNode) -> TopicImage:
+    assert state.controller_epoch == CONTROLLER_EPOCH
+    after = replace(
+        before.partitions[number],
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=state.isr,
+        leader_recovery_state=state.leader_recovery_state,
+        state_version=before.partitions[number].state_version + 1,
+    )
+    return replace(before, partitions={**before.partitions, number: after})
+
+
+def with_isr(cluster: ClusterImage, isr: tuple[int, ...], number: int = 0, leader: int | None = None) -> ClusterImage:
+    """The cluster after a leader's ISR was written."""
+    before = cluster.topics["t"]
+    now = before.partitions[number]
+    after = replace(now, isr=isr, leader=now.leader if leader is None else leader, state_version=now.state_version + 1)
+    return cluster.with_topics({"t": replace(before, partitions={**before.partitions, number: after})})
+
+
+def with_live(cluster: ClusterImage, live: Iterable[int]) -> ClusterImage:
+    """The cluster after brokers came or went, and elections were held."""
+    cluster = replace(cluster, brokers=image(live).brokers)
+    held = elections(cluster, cluster.topics.values(), CONTROLLER_EPOCH, BrokerConfig())
+    return written(cluster, [each.operation() for each in held])

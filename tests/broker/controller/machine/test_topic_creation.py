@@ -1,0 +1,144 @@
+"""Whether a topic that somebody wants can be had, and what is written then."""
+
+import json
+from uuid import UUID
+
+import pytest
+
+from odradek.broker.controller.machine import MAX_PARTITIONS, ExistingTopicNames, PartitionLimit, plan_topic
+from odradek.broker.turns import at_once
+from odradek.config import BrokerConfig, ListenerAddress
+from odradek.metadata.cluster_load import ClusterLoad
+from odradek.metadata.image import BrokerImage
+from odradek.metadata.new_topic import NewTopic
+from odradek.metadata.store import Create, SetData
+from odradek.model import ErrorCode, KafkaError
+
+ENDPOINTS = (ListenerAddress("PLAINTEXT", "host", 1),)
+BROKERS = {broker_id: BrokerImage(broker_id=broker_id, endpoints=ENDPOINTS) for broker_id in (1, 2, 3)}
+
+
+def plan(wanted: NewTopic, *, existing=(), brokers=BROKERS, away=(), config=None, load=None, room=None):
+    steps = plan_topic(
+        wanted,
+        topic_id=UUID(int=7),
+        existing=ExistingTopicNames(existing),
+        brokers=brokers,
+        away=away,
+        load=load or ClusterLoad(),
+        config=config or BrokerConfig(num_partitions=4, default_replication_factor=2),
+        room=room or PartitionLimit(),
+    )
+    return at_once(steps)
+
+
+def test_partitions_beyond_the_limit_of_a_request_are_not_placed() -> None:
+    room, load = PartitionLimit(), ClusterLoad()
+    room.take(MAX_PARTITIONS - 1)
+    with pytest.raises(KafkaError, match="at most 10,000") as failed:
+        plan(NewTopic(name="t", num_partitions=2, replication_factor=1), load=load, room=room)
+    assert failed.value.code is ErrorCode.policy_violation
+    assert not load.replicas
+
+
+@pytest.mark.parametrize(
+    ("wanted", "existing", "code", "said"),
+    [
+        (NewTopic(name=""), (), ErrorCode.invalid_topic_exception, "empty"),
+        (NewTopic(name="a/b"), (), ErrorCode.invalid_topic_exception, "only ASCII"),
+        (NewTopic(name=".."), (), ErrorCode.invalid_topic_exception, "can't be"),
+        (NewTopic(name="x" * 250), (), ErrorCode.invalid_topic_exception, "249"),
+        (NewTopic(name="a"), ("a",), ErrorCode.topic_already_exists, "exists"),
+        (NewTopic(name="a.b"), ("c", "a_b"), ErrorCode.invalid_topic_exception, "collides with a_b"),
+        (NewTopic(name="a_b"), ("a.b", "a_b"), ErrorCode.topic_already_exists, "exists"),
+        (NewTopic(name="a", num_partitions=0), (), ErrorCode.invalid_partitions, "at least 1"),
+        (NewTopic(name="a", num_partitions=-2), (), ErrorCode.invalid_partitions, "at least 1"),
+        (NewTopic(name="a", num_partitions=MAX_PARTITIONS + 1), (), ErrorCode.policy_violation, "10,000"),
+        (NewTopic(name="a", replication_factor=0), (), ErrorCode.invalid_replication_factor, "at least 1"),
+        (
+            NewTopic(name="a", replication_factor=4),
+            (),
+            ErrorCode.invalid_replication_factor,
+            "the 3 that are registered",
+        ),
+        (NewTopic(name="a", assignment={0: (1,)}, num_partitions=1), (), ErrorCode.invalid_request, "not both"),
+        (NewTopic(name="a", assignment={1: (1,)}), (), ErrorCode.invalid_replica_assignment, "from 0 without a gap"),
+        (NewTopic(name="a", assignment={0: ()}), (), ErrorCode.invalid_replica_assignment, "no replicas"),
+        (NewTopic(name="a", assignment={0: (1, 1)}), (), ErrorCode.invalid_replica_assignment, "twice"),
+        (
+            NewTopic(name="a", assignment={0: (1, 2), 1: (1,)}),
+            (),
+            ErrorCode.invalid_replica_assignment,
+            "another number",
+        ),
+        (
+            NewTopic(name="a", assignment={0: (1, 9)}),
+            (),
+            ErrorCode.invalid_replica_assignment,
+            r"not registered: \[9\]",
+        ),
+        (
+            NewTopic(name="a", assignment=dict.fromkeys(range(MAX_PARTITIONS + 1), (1,))),
+            (),
+            ErrorCode.policy_violation,
+            "10,000",
+        ),
+        (NewTopic(name="a", config={"retention": "1"}), (), ErrorCode.invalid_config, "no configuration key"),
+        (NewTopic(name="a", config={"retention.ms": "soon"}), (), ErrorCode.invalid_config, "whole number"),
+        (NewTopic(name="a", config={"retention.ms": None}), (), ErrorCode.invalid_config, "null"),
+    ],
+)
+def test_invalid_topics_are_refused_with_kafka_s_code(wanted, existing, code, said) -> None:
+    with pytest.raises(KafkaError, match=said) as error:
+        plan(wanted, existing=existing)
+    assert error.value.code is code
+
+
+def test_without_brokers_there_are_no_topics() -> None:
+    with pytest.raises(KafkaError) as error:
+        plan(NewTopic(name="a", replication_factor=1), brokers={})
+    assert error.value.code is ErrorCode.invalid_replication_factor
+
+
+def test_numbers_that_are_not_given_are_the_broker_s() -> None:
+    planned = plan(NewTopic(name="a"))
+    assert [len(replicas) for replicas in planned.replicas.values()] == [2, 2, 2, 2]
+    assert len(plan(NewTopic(name="a", num_partitions=6, replication_factor=3)).replicas[5]) == 3
+
+
+def test_replicas_given_by_hand_are_taken_in_their_order() -> None:
+    planned = plan(NewTopic(name="a", assignment={1: (3, 1), 0: (2, 3)}))
+    assert planned.replicas == {0: (2, 3), 1: (3, 1)}
+
+
+def test_a_topic_and_its_configuration_are_written_together() -> None:
+    """M9: the nodes of a topic."""
+    planned = plan(NewTopic(name="a", assignment={0: (1,)}, config={"retention.ms": "5"}))
+    config, topic = planned.operations(config_exists=False)
+    assert isinstance(config, Create)
+    assert config.path == "/config/topics/a"
+    assert json.loads(config.data) == {"version": 1, "config": {"retention.ms": "5"}}
+    assert isinstance(topic, Create)
+    assert topic.path == "/brokers/topics/a"
+    assert json.loads(topic.data)["partitions"] == {"0": [1]}
+    left_behind, _ = planned.operations(config_exists=True)
+    assert isinstance(left_behind, SetData)
+
+
+def test_a_topic_is_placed_on_brokers_that_are_away_where_the_live_ones_are_too_few() -> None:
+    """M10. As in KRaft: a refusal is fatal to Kafka Streams, which creates topics when a broker has just failed."""
+    planned = plan(NewTopic(name="a", num_partitions=4, replication_factor=3), away={2})
+    assert all(sorted(replicas) == [1, 2, 3] and replicas[-1] == 2 for replicas in planned.replicas.values())
+    assert {replicas[0] for replicas in planned.replicas.values()} == {1, 3}
+
+
+def test_a_topic_that_the_live_brokers_have_room_for_is_placed_on_no_broker_that_is_away() -> None:
+    planned = plan(NewTopic(name="a", num_partitions=6, replication_factor=2), away={2})
+    assert {broker for replicas in planned.replicas.values() for broker in replicas} == {1, 3}
+
+
+def test_a_hand_made_assignment_may_name_brokers_that_are_away_but_not_only_those() -> None:
+    assert plan(NewTopic(name="a", assignment={0: (2, 1)}), away={2}).replicas == {0: (2, 1)}
+    with pytest.raises(KafkaError, match=r"no broker that could lead it: \[2, 3\] are away") as raised:
+        plan(NewTopic(name="a", assignment={0: (1, 2), 1: (2, 3)}), away={2, 3})
+    assert raised.value.code is ErrorCode.invalid_replica_assignment

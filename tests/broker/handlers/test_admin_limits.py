@@ -1,0 +1,130 @@
+"""Administration with every field at its limits and beyond: each request is answered, and the broker goes on.
+
+The messages are made out of the schemas, with values that mean something here or nothing at all; an exception in a
+handler closes the connection, which is what these tests look for.
+"""
+
+import random
+from dataclasses import fields
+from typing import Any, Final
+
+import pytest
+from kio.serial._introspect import (
+    EntityField,
+    EntityTupleField,
+    classify_field,
+    get_schema_field_type,
+    is_optional,
+)
+
+from odradek.broker.serving.apis import apis
+from odradek.model import ErrorCode
+from odradek.protocol.api import ApiKey
+from odradek.protocol.messages.schemas import load_request_schema
+from odradek.simulation.world import Play, World
+
+ADMIN_APIS: Final = (
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.DELETE_GROUPS,
+    ApiKey.DELETE_RECORDS,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.DESCRIBE_LOG_DIRS,
+    ApiKey.DESCRIBE_PRODUCERS,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.LIST_CONFIG_RESOURCES,
+    ApiKey.OFFSET_DELETE,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+)
+ROUNDS: Final = 60
+_WIDTHS: Final = {"int8": 7, "int16": 15, "int32": 31, "int64": 63, "timedelta_i32": 31}
+_SMALL: Final = (-2, -1, 0, 0, 0, 1, 1, 2, 3, 4, 8, 32)
+_TEXTS: Final = (
+    *("t", "t", "u", "__consumer_offsets", "g", "0", "", "gone", "a/b", "x" * 5000, "\0", "ä", "\U0001f600"),
+    *("retention.ms", "cleanup.policy", "log.retention.ms", "min.insync.replicas", "no.such.key"),
+    *("1", "-1", "compact", "delete,compact", "9" * 30, "1e9", "true", " "),
+)
+
+
+def sample(entity_type: Any, chance: random.Random) -> dict[str, Any]:
+    """A message, as our encoder takes it."""
+    return {field.name: _sample_field(field, chance) for field in fields(entity_type)}
+
+
+def _sample_field(field: Any, chance: random.Random) -> Any:
+    kind = classify_field(field)
+    if is_optional(field) and chance.random() < 0.2:
+        return None
+    if isinstance(kind, EntityField | EntityTupleField):
+        if not kind.is_array:
+            return sample(kind.type_, chance)
+        return [sample(kind.type_, chance) for _ in range(chance.randrange(4))]
+    name = get_schema_field_type(field)
+    if kind.is_array:
+        return [_sample_value(name, chance) for _ in range(chance.randrange(4))]
+    return _sample_value(name, chance)
+
+
+def _sample_value(name: str, chance: random.Random) -> Any:
+    if name == "bool":
+        return chance.random() < 0.3
+    if name == "string":
+        return chance.choice(_TEXTS)
+    limit = 1 << _WIDTHS[name]
+    return chance.choice((*_SMALL, limit - 1, -limit))
+
+
+@pytest.mark.parametrize("api", ADMIN_APIS, ids=lambda api: api.name)
+def test_a_request_of_any_content_is_answered(play: Play, seed: int, api: ApiKey) -> None:
+    chance = random.Random(f"{seed}/{api.name}")
+
+    async def scene(world: World) -> None:
+        await world.start(offsets_topic_num_partitions=1)
+        client = await world.client()
+        await client.create_topic("t", 2)
+        await client.create_topic("u")
+        await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
+        await client.produce("t", world.batch(b"a", b"b"))
+        for _ in range(ROUNDS):
+            version = chance.choice(apis()[api].served)
+            message = sample(load_request_schema(api, version), chance)
+            answer = await client.ask(api, message, version)
+            assert answer is not None, f"{api.name} {version} closed the connection: {message}"
+            assert not _server_errors(answer), f"{api.name} {version}: {message}"
+        assert await client.produce("t", world.batch(b"c")), "whatever it is by these settings"
+
+    play(scene)
+
+
+def _server_errors(answer: Any) -> bool:
+    return f"{ErrorCode.unknown_server_error!r}" in repr(answer)
+
+
+def test_ten_thousand_of_everything_are_answered(play: Play) -> None:
+    many = range(10_000)
+    names = [f"t{number}" for number in many]
+    config = {"name": "retention.ms", "value": "1", "config_operation": 0}
+    requests: dict[ApiKey, dict[str, Any]] = {
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: {
+            "resources": [{"resource_type": 2, "resource_name": name, "configs": [config]} for name in names],
+            "validate_only": False,
+        },
+        ApiKey.CREATE_PARTITIONS: {
+            "topics": [{"name": name, "count": 2, "assignments": None} for name in names],
+            "timeout": 1000,
+            "validate_only": False,
+        },
+        ApiKey.DELETE_GROUPS: {"groups_names": names},
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": [{"name": name} for name in names], "cursor": None},
+        ApiKey.DESCRIBE_LOG_DIRS: {"topics": [{"topic": name, "partitions": [0]} for name in names]},
+    }
+
+    async def scene(world: World) -> None:
+        await world.start()
+        client = await world.client()
+        for api, message in requests.items():
+            answer = await client.ask(api, message, apis()[api].served[-1])
+            assert answer is not None, api.name
+
+    play(scene)

@@ -1,0 +1,144 @@
+"""Logs of known content, and harm to their files, for the tests of more than one room."""
+
+import random
+import uuid
+from typing import Any
+
+from odradek.broker.log import FilePool, Log, LogConfig, LogManager
+from odradek.broker.log.inspection.findings import Finding
+from odradek.broker.log.inspection.verification import Verification
+from odradek.model import TopicPartition
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches, write_header
+from odradek.protocol.batches.records import encode_batch
+from odradek.runtime import Disk
+from odradek.simulation.virtual.disk import MemoryDisk
+
+NOW = 1_800_000_000_000
+
+
+def new_log(disk: MemoryDisk | FilePool | None = None, **config: object) -> Log:
+    disk = disk or MemoryDisk()
+    if isinstance(disk, MemoryDisk):
+        disk.make_directories("/data")
+        disk.sync_directory("/")
+    return Log.open(disk, "/data/t-0", LogConfig(**config), now_ms=NOW)  # type: ignore[arg-type]
+
+
+def batch(*times: int, size: int = 10, codec: Codec = Codec.NONE) -> bytearray:
+    return encode_batch([(time_ms, None, b"x" * size, ()) for time_ms in times], codec=codec)
+
+
+def append(log: Log, *times: int, size: int = 10, now_ms: int = NOW) -> int:
+    info = log.append_as_leader(batch(*times, size=size), leader_epoch=0, now_ms=now_ms)
+    log.write()
+    return info.first_offset
+
+
+def new_manager(disk: Disk, *directories: str, config: LogConfig | None = None, **options: Any) -> LogManager:
+    """Return a manager that is not open yet, of `/data` or these directories, whose topics have one configuration."""
+    if config is not None:
+        options["config_for"] = lambda topic: config
+    options = {"broker_id": 1, "entropy": random.Random(f"{directories}"), **options}
+    return LogManager(disk, directories or ("/data",), **options)
+
+
+def opened(disk: Disk, *directories: str, **options: Any) -> LogManager:
+    manager = new_manager(disk, *directories, **options)
+    manager.open(NOW)
+    return manager
+
+
+def write_batches(log: Log, count: int = 1) -> None:
+    """Append and write so many batches of one record."""
+    for _ in range(count):
+        log.append_as_leader(batch(NOW, size=50), leader_epoch=0, now_ms=NOW)
+    log.write()
+
+
+def offsets(log: Log) -> list[int]:
+    """Return the base offset of each batch that a log serves, in order."""
+    found: list[int] = []
+    offset = log.log_start_offset
+    while data := log.read(offset, 1 << 20):
+        headers = [header for _, header in iterate_batches(data)]
+        found += [header.base_offset for header in headers]
+        offset = headers[-1].next_offset
+    return found
+
+
+# ---- a data directory ------------------------------------------------------------------------------------------------
+
+CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=100)
+FOLDER = "/data/t-0"
+FIRST = f"{FOLDER}/{0:020d}"
+
+
+def fill(log: Log, *, epochs: tuple[int, ...] = (0, 2)) -> None:
+    """Thirty batches of one to three records, later and later, of two leaders and an idempotent producer."""
+    sequence = 0
+    for number in range(30):
+        count = number % 3 + 1
+        codec = Codec.GZIP if number % 5 == 4 else Codec.NONE
+        records = [(NOW + number * 10 + each, b"k", b"v%d" % number * 10, ()) for each in range(count)]
+        batch = encode_batch(records, codec=codec, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        log.append_as_leader(batch, leader_epoch=epochs[number // 15], now_ms=NOW)
+        log.write()
+        sequence += count
+
+
+def data_directory(*, is_closed: bool = True) -> tuple[MemoryDisk, LogManager]:
+    disk = MemoryDisk()
+    manager = opened(disk, config=CONFIG, cluster_id="c")
+    for number in (0, 1):
+        fill(manager.get_or_create(TopicPartition("t", number), topic_id=uuid.UUID(int=9), now_ms=NOW))
+    manager.get_or_create(TopicPartition("empty", 0), topic_id=None, now_ms=NOW)
+    if is_closed:
+        manager.close()
+    return disk, manager
+
+
+def verify(disk: MemoryDisk, directory: str = "/data", *, records: bool = False) -> list[Finding]:
+    before = disk.operations
+    verification = Verification(disk, records=records)
+    run = verification.data_directory if directory == "/data" else verification.partition_directory
+    findings = list(run(directory))
+    assert disk.operations == before, "nothing may be changed"
+    assert verification.totals.damaged_files == sum(finding.is_damage for finding in findings)
+    return findings
+
+
+def damages(disk: MemoryDisk, directory: str = "/data", *, records: bool = False) -> list[tuple[str, int | None]]:
+    return [(each.path, each.byte) for each in verify(disk, directory, records=records) if each.is_damage]
+
+
+def put(disk: MemoryDisk, path: str, data: bytes | bytearray) -> None:
+    file = disk.open(path, create=True)
+    file.truncate(0)
+    file.append([data])
+
+
+def flip(disk: MemoryDisk, path: str, byte: int, bits: int = 1) -> None:
+    data = bytearray(disk.read_file(path))
+    data[byte] ^= bits
+    put(disk, path, data)
+
+
+def batches(disk: MemoryDisk, path: str) -> list[tuple[int, BatchHeader]]:
+    return list(iterate_batches(disk.read_file(path)))
+
+
+def segments(disk: MemoryDisk) -> list[str]:
+    """The first partition's segments, without their suffix."""
+    return [f"{FOLDER}/{name[:-4]}" for name in disk.list(FOLDER) if name.endswith(".log")]
+
+
+def rewrite(disk: MemoryDisk, path: str, number: int, **changes: int) -> int:
+    """Give a batch other values, and a CRC that fits them; where it begins."""
+    position, header = batches(disk, path)[number]
+    data = bytearray(disk.read_file(path))
+    batch = data[position : position + header.size]
+    write_header(batch, header._replace(**changes))
+    data[position : position + header.size] = batch
+    put(disk, path, data)
+    return position

@@ -1,0 +1,3 @@
+"""The former place of `odradek.simulation.world`."""
+
+from odradek.simulation.world import *  # noqa: F403

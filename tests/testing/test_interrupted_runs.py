@@ -36,7 +36,7 @@ def test_that_never_ends(number, tmp_path):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_brokers_end_with_the_run_that_has_started_them(tmp_path: Path, number: signal.Signals, workers: int):
     (tmp_path / "test_that_never_ends.py").write_text(TESTS)
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", str(ROOT / "pyproject.toml")]
+    command = [sys.executable, "-m", "pytest", "-p", "conftest", "-c", str(ROOT / "pyproject.toml")]
     arguments = [
         "--rootdir",
         str(tmp_path),

@@ -159,7 +159,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _room(nodeid: str) -> str:
-    return nodeid.split("/", 2)[1]
+    return nodeid.partition("/")[2].partition("/")[0]
 
 
 R = TypeVar("R", pytest.TestReport, pytest.CollectReport)

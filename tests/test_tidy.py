@@ -4,13 +4,14 @@ Each exception is named with its reason, and one that is no longer needed is a f
 """
 
 import ast
-import asyncio
 import gc
+import importlib
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 from typing import Final
 
 import pytest
@@ -174,37 +175,50 @@ def test_functions_are_short_enough_to_be_seen_at_once():
 # ---- documentation --------------------------------------------------------------------------------------------------
 
 
+FACES: Final = ("clients", "clients.admin", "testing", "assignors", "partitioners", "lab", "model")
+"""The packages whose `__all__` users read; elsewhere a signature may say enough."""
+
+
 def _undocumented(path: Path) -> Iterator[str]:
-    tree = _tree(path)
-    if not ast.get_docstring(tree):
-        yield f"{_name(path)}: the module"
-    pending: list[tuple[str, ast.AST]] = [("", tree)]
+    """Yield the module and its public classes without a docstring."""
+    pending: list[tuple[str, ast.Module | ast.ClassDef]] = [("the module", _tree(path))]
     while pending:
-        prefix, parent = pending.pop()
-        for node in ast.iter_child_nodes(parent):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                pending.append((f"{prefix}{node.name}.", node))
-            elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("_"):
-                continue
-            decorators = {_dotted(decorator).rpartition(".")[2] for decorator in node.decorator_list}
-            if ast.get_docstring(node) or decorators & {"overload", "setter", "override"}:
-                continue
-            if not (prefix and node.name in _documented_in_protocols()):
-                yield f"{_name(path)}:{node.lineno} {prefix}{node.name}"
+        name, parent = pending.pop()
+        if not ast.get_docstring(parent):
+            yield f"{_name(path)}: {name}"
+        pending += [
+            (each.name, each)
+            for each in ast.iter_child_nodes(parent)
+            if isinstance(each, ast.ClassDef) and not each.name.startswith("_")
+        ]
+
+
+def _undocumented_in(face: str) -> Iterator[str]:
+    """Yield the functions and methods without a docstring, of their own or inherited, that a face exports."""
+    module = importlib.import_module(f"odradek.{face}")
+    for value in (getattr(module, name) for name in module.__all__):
+        if inspect.isfunction(value) and not inspect.getdoc(value):
+            yield f"odradek.{face}: {value.__name__}"
+        if inspect.isclass(value) and value.__module__.startswith("odradek."):
+            for name, member in vars(value).items():
+                is_method = isinstance(member, FunctionType | classmethod | property | staticmethod)
+                is_told = name.startswith("_") or name in _documented_in_protocols()
+                if is_method and not is_told and not inspect.getdoc(getattr(value, name)):
+                    yield f"odradek.{face}: {value.__name__}.{name}"
 
 
 @cache
 def _documented_in_protocols() -> frozenset[str]:
-    """Return the names of methods that a protocol or a base class documents: an implementation needs no docstring."""
-    names = {name for name in vars(asyncio.BufferedProtocol) | vars(asyncio.BaseProtocol) if not name.startswith("_")}
-    for path in SOURCES:
-        classes = [node for node in _nodes(path) if isinstance(node, ast.ClassDef)]
-        bases = {_dotted(base).rpartition(".")[2] for each in classes for base in each.bases}
-        for each in classes:
-            is_protocol = any(_dotted(getattr(base, "value", base)).endswith("Protocol") for base in each.bases)
-            if is_protocol or each.name in bases:
-                names |= {function.name for function in _functions(ast.walk(each)) if ast.get_docstring(function)}
-    return frozenset(names)
+    """Return the names of methods that a protocol documents: an implementation needs no docstring."""
+    return frozenset(
+        function.name
+        for path in SOURCES
+        for each in _nodes(path)
+        if isinstance(each, ast.ClassDef)
+        and any(_dotted(getattr(base, "value", base)).endswith("Protocol") for base in each.bases)
+        for function in _functions(each.body)
+        if ast.get_docstring(function)
+    )
 
 
 HEADLESS: Final = re.compile(
@@ -228,7 +242,8 @@ def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.Expr, str]]:
 
 
 def test_everything_public_says_what_it_is():
-    _report([thing for path in SOURCES for thing in _undocumented(path)], "public things without a docstring")
+    _report([thing for path in SOURCES for thing in _undocumented(path)], "modules and classes without a docstring")
+    _report([thing for face in FACES for thing in _undocumented_in(face)], "public methods without a docstring")
 
 
 def test_nothing_is_left_to_do():

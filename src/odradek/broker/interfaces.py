@@ -119,8 +119,7 @@ class HasProofs(Protocol):
     """A broker's proofs of requests between brokers."""
 
     @property
-    def proofs(self) -> "RequestProofs":
-        """The proofs."""
+    def proofs(self) -> "RequestProofs": ...
 
 
 class HasPurgatory(Protocol):

@@ -256,7 +256,6 @@ class Broker:
 
     @property
     def broker_id(self) -> int:
-        """The broker's id in the cluster."""
         return self.config.broker_id
 
     @property
@@ -271,7 +270,6 @@ class Broker:
 
     @property
     def image(self) -> ClusterImage:
-        """The current cluster image."""
         return self.metadata.image
 
     @property

@@ -56,7 +56,6 @@ class LogDirEvents:
             self._task = None
 
     def stop(self) -> None:
-        """Stop writing notifications."""
         self._has_stopped = True
         if self._task is not None:
             self._task.cancel()

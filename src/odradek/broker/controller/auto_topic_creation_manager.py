@@ -114,6 +114,5 @@ class AutoTopicCreationManager:
                 future.set_result(None)
 
     def kill(self) -> None:
-        """Cancel all creations."""
         for creation in self._creations.values():
             creation.cancel()

@@ -88,7 +88,6 @@ class Controller:
 
     @property
     def shutting_down(self) -> Set[int]:
-        """Brokers that have requested a controlled shutdown."""
         return self.epoch.context.shutting_down
 
     def image_changed(self, delta: MetadataDelta) -> None:

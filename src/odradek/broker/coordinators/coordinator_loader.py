@@ -37,12 +37,10 @@ class ReadableLog(Protocol):
     """The part of a partition's log that a load uses."""
 
     @property
-    def log_start_offset(self) -> int:
-        """Return the offset of the first record."""
+    def log_start_offset(self) -> int: ...
 
     @property
-    def log_end_offset(self) -> int:
-        """Return the offset of the next record."""
+    def log_end_offset(self) -> int: ...
 
     @property
     def written_offset(self) -> int:
@@ -56,12 +54,10 @@ class LedPartition(Protocol):
     """The members of `replication.partition.Partition` that coordinators use."""
 
     @property
-    def topic_partition(self) -> TopicPartition:
-        """Return the partition's topic and number."""
+    def topic_partition(self) -> TopicPartition: ...
 
     @property
-    def log(self) -> ReadableLog:
-        """Return the partition's log."""
+    def log(self) -> ReadableLog: ...
 
     @property
     def has_only_damaged_copy(self) -> bool:

@@ -24,7 +24,6 @@ class _Pending:
         self.timer: asyncio.TimerHandle | None = None
 
     def cancel_timer(self) -> None:
-        """Cancel the time-out of the replies, if any."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None

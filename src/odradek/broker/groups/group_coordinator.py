@@ -204,11 +204,9 @@ class GroupCoordinator:
             yield context.machine
 
     async def find_coordinator(self, group_id: str) -> BrokerImage:
-        """Return the coordinator of a group (`CoordinatorTopic.find_coordinator`)."""
         return await self._topic.find_coordinator(group_id)
 
     async def offsets_partition(self, group_id: str) -> TopicPartition:
-        """Return the partition of `__consumer_offsets` for a group (`CoordinatorTopic.partition`)."""
         return await self._topic.partition(group_id)
 
 

@@ -21,7 +21,6 @@ _FENCED_FROM: Final = 2
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return an error code."""
     try:
         context.check(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id)
         context.check(AclOperation.READ, ResourceType.GROUP, message.group_id)

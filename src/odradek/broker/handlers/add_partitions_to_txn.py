@@ -31,7 +31,6 @@ _TOGETHER: Final = 32
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one error per partition."""
     if context.api_version < _BROKERS_FROM:
         prefix = "v3_and_below_"
         names = ("transactional_id", "producer_id", "producer_epoch", "topics")

@@ -110,7 +110,6 @@ def _new_topic(topic: Any) -> NewTopic:
 
 
 def _partitions(config: BrokerConfig, topic: NewTopic) -> int:
-    """Return how many partitions the topic is to have."""
     count = len(topic.assignment) or topic.num_partitions
     return config.num_partitions if count == -1 else max(count, 0)
 

@@ -49,7 +49,6 @@ class DelayedProduce(PendingReply, ABC):
         """Complete the reply: no append is awaited any more."""
 
     def wait_for(self, info: AppendInfo, partition: Partition, place: Place = FIRST) -> None:
-        """Wait for the acknowledgement of an append."""
         terms = self._terms
         self._awaited[place] = partition
         if terms.acks == ACKS_ALL and not self._is_parked and partition.has_followers:

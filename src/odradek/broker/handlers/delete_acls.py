@@ -66,7 +66,6 @@ def _places(
 
 
 def _first(places: _Places, entry: AclEntry) -> int | None:
-    """Return the place of the first filter that matches an entry, or None."""
     permissions, operations = (entry.permission_type, AclPermissionType.ANY), (entry.operation, AclOperation.ANY)
     keys = product((entry.principal, None), (entry.host, None), operations, permissions)
     return min((places[key] for key in keys if key in places), default=None)

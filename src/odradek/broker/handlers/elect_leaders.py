@@ -35,7 +35,6 @@ async def handle(broker: HasController, context: RequestContext, message: Any) -
 
 
 def refuse(message: Any, error: KafkaError) -> dict[str, Any]:
-    """Return `error` for the request and every partition of it."""
     named = message.topic_partitions or ()
     keys = (TopicPartition(each.topic, number) for each in named for number in each.partitions)
     return at_once(_answer(dict.fromkeys(keys, error), error.code))

@@ -48,7 +48,6 @@ async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any)
 
 
 def refuse(message: Any, error: KafkaError) -> dict[str, Any]:
-    """Return the authorization error."""
     del message
     return {"error_code": error.code, "error_message": str(error), "results": []}
 

@@ -41,7 +41,6 @@ def _partitions(marker: Any) -> list[TopicPartition]:
 
 
 def refuse(message: Any, error: KafkaError) -> dict[str, Any]:
-    """Return `error` for every partition of every marker."""
     results: Results = {}
     for marker in message.markers:
         results.setdefault(marker.producer_id, {}).update(dict.fromkeys(_partitions(marker), error.code))

@@ -53,7 +53,6 @@ class Durability:
 
     @property
     def is_flushing(self) -> bool:
-        """Whether a job is under way."""
         return self._job is not None
 
     def is_untouched(self, end_offset: int) -> bool:

@@ -78,7 +78,6 @@ class FullDisks:
         ]
 
     def stop(self) -> None:
-        """Stop looking for space."""
         self._has_stopped = True
         if self._timer is not None:
             self._timer.cancel()

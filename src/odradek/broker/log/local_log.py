@@ -135,7 +135,6 @@ class LocalLog:
         self.segments.add(segment)
 
     def lower_log_start_offset(self, offset: int) -> None:
-        """Lower the log start offset to `offset` if it is higher."""
         self.log_start_offset = min(self.log_start_offset, offset)
 
     def drop_pending(self, end_offset: int) -> None:

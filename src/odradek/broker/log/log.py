@@ -108,12 +108,10 @@ class Log:
 
     @property
     def directory(self) -> str:
-        """The log's folder."""
         return self._local.directory
 
     @property
     def config(self) -> LogConfig:
-        """The current configuration."""
         return self._local.config
 
     @property
@@ -133,7 +131,6 @@ class Log:
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that can be read."""
         return self._local.log_start_offset
 
     @property
@@ -183,7 +180,6 @@ class Log:
 
     @property
     def segment_base_offsets(self) -> list[int]:
-        """The base offsets of the segments."""
         return list(self._local.segments.bases)
 
     @property
@@ -198,7 +194,6 @@ class Log:
 
     @property
     def damage(self) -> DamagedFileError | None:
-        """The damage found in a segment, or None."""
         return self.suspected.damage
 
     @property
@@ -264,7 +259,6 @@ class Log:
             self.finish_flush(job)
 
     def sync_with_next_flush(self, path: str) -> None:
-        """Sync the file at `path` with the next flush."""
         self._local.durability.unsynced_paths.add(path)
 
     def halt(self, message: str) -> None:
@@ -278,15 +272,12 @@ class Log:
     # ---- truncation and retention -------------------------------------------------------------------------------
 
     def lower_recovery_point(self, offset: int) -> None:
-        """Lower the recovery point to `offset` if it is higher."""
         self._local.durability.recovery_point = min(self._local.durability.recovery_point, offset)
 
     def lower_high_watermark(self, offset: int) -> None:
-        """Lower the high watermark to `offset` if it is higher."""
         self.producers.committed(min(self.high_watermark, offset))
 
     def lower_log_start_offset(self, offset: int) -> None:
-        """Lower the log start offset to `offset` if it is higher."""
         self._local.lower_log_start_offset(offset)
 
     def truncate_to(self, offset: int) -> bool:
@@ -366,7 +357,6 @@ class Log:
         return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     def update_config(self, config: LogConfig) -> None:
-        """Apply another configuration from now on."""
         self._local.config = config
         self._appender.update_config(config)
         self._local.segments.active.update_config(config)

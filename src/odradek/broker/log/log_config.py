@@ -49,7 +49,6 @@ class LogConfig(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, broker: BrokerConfig, topic: TopicConfig) -> "LogConfig":
-        """Return the configuration for the logs of a topic."""
         return cls(
             segment_bytes=topic.segment_bytes,
             segment_ms=topic.segment_ms,

@@ -50,7 +50,6 @@ class LogWriter:
 
     @property
     def is_writing(self) -> bool:
-        """Whether a write job is under way."""
         return self._write is not None
 
     def begin_write(self) -> WriteJob | None:

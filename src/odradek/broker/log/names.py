@@ -77,7 +77,6 @@ def _marked(partition: TopicPartition, mark: str) -> str:
 
 
 def is_deleted_folder(name: str) -> bool:
-    """Return whether `name` is the folder of a deleted log."""
     return _DELETED_FOLDER.fullmatch(name) is not None
 
 
@@ -88,5 +87,4 @@ def parse_stray_folder(name: str) -> TopicPartition | None:
 
 
 def parent_of(path: str) -> str:
-    """Return the folder that contains `path`."""
     return path.rstrip("/").rpartition("/")[0] or ("/" if path.startswith("/") else ".")

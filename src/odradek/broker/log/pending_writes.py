@@ -35,7 +35,6 @@ class PendingWrites:
         self._snapshots[new] = snapshot
 
     def clear(self) -> None:
-        """Drop all batches."""
         self.size = 0
         self.buffers = []
         self.finished = []
@@ -112,7 +111,6 @@ class WriteJob:
         return self.sync or (self.size >= THREAD_BYTES and bool(self.parts))
 
     def run(self) -> None:
-        """Write the parts in order."""
         self.error = None
         try:
             for part in self.parts:

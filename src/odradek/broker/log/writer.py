@@ -37,8 +37,7 @@ class Appender(Protocol):
     """A `Partition` or `Follower` that appends to its log; a log has one at a time."""
 
     @property
-    def log(self) -> Log:
-        """The log that is appended to."""
+    def log(self) -> Log: ...
 
     def written(self, size: int) -> None:
         """Handle a write of `size` bytes, which has advanced the log's `written_offset`."""

@@ -30,7 +30,6 @@ class _Totals:
         self.largest: list[tuple[int, str, ConsumerGroup]] = []
 
     def add(self, group: ConsumerGroup) -> None:
-        """Count a group and its members."""
         self.groups[group.state] += 1
         self.members.update(member.state for member in group.members.values())
         if group.members:
@@ -47,7 +46,6 @@ class _Totals:
         return nsmallest(GROUPS_WITH_EPOCHS, self.largest, key=lambda each: each[:2])
 
     def families(self) -> Iterator[Family]:
-        """Yield the metrics."""
         yield Family(catalog.CONSUMER_GROUPS, [((state.lower(),), self.groups[state]) for state in _STATES])
         yield Family(
             catalog.CONSUMER_GROUP_MEMBERS, [((state.name.lower(),), self.members[state]) for state in MemberState]

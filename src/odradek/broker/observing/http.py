@@ -56,7 +56,6 @@ class HttpService:
         return True
 
     def dismiss(self, connection: "HttpConnection") -> None:
-        """Remove a closed connection."""
         self._open.pop(connection, None)
 
     def close(self) -> None:
@@ -101,7 +100,6 @@ class HttpConnection(asyncio.Protocol):
             self._task = asyncio.get_running_loop().create_task(self._answer(bytes(self._head)))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the response and remove the connection."""
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
@@ -110,7 +108,6 @@ class HttpConnection(asyncio.Protocol):
         self._service.dismiss(self)
 
     def close(self) -> None:
-        """Abort the connection."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -143,7 +140,6 @@ def parse_head(head: bytes) -> tuple[str, str, str]:
 
 
 def encode_answer(answer: Answer, *, with_body: bool) -> bytes:
-    """Return the encoded response."""
     head = (
         f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
         f"Content-Type: {answer.content_type}\r\n"

@@ -35,7 +35,6 @@ class Monitor:
 
     @property
     def port(self) -> int:
-        """The open port."""
         assert self._listener is not None, "the monitor is not open"
         return self._listener.port
 
@@ -49,7 +48,6 @@ class Monitor:
         _log.info("metrics at http://%s/metrics", address_text(host, self.port))
 
     def close(self) -> None:
-        """Stop listening."""
         if self._listener is not None:
             self._listener.close()
         self._service.close()

@@ -73,12 +73,10 @@ class ObservedBroker(
         """The manager of ISR changes, with their counters."""
 
     @property
-    def fetchers(self) -> "ReplicaFetcherManager":
-        """The replica fetchers of the partitions that this broker follows."""
+    def fetchers(self) -> "ReplicaFetcherManager": ...
 
     @property
-    def phase(self) -> Phase:
-        """The phase of the broker's life."""
+    def phase(self) -> Phase: ...
 
     @property
     def rebalance_journal(self) -> "RebalanceJournal":

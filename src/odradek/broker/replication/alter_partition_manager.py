@@ -65,7 +65,6 @@ class AlterPartitionManager:
 
     @property
     def live(self) -> Container[int]:
-        """The ids of the live brokers."""
         return self._metadata.image.brokers
 
     # ---- lagging followers --------------------------------------------------------------------------------------
@@ -92,7 +91,6 @@ class AlterPartitionManager:
     # ---- requests to the controller -----------------------------------------------------------------------------
 
     def submit(self, partition: Partition, change: IsrChange) -> None:
-        """Submit a change of a partition's ISR to the controller."""
         self._pending_isr[partition.topic_partition] = partition, change
         self._begin_to_send()
 

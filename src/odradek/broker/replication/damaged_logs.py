@@ -102,7 +102,6 @@ class DamagedLogs:
             self._look_later(key)
 
     def is_damaged(self, key: TopicPartition) -> bool:
-        """Return whether the partition's log is known to be damaged."""
         log = self._logs.get(key)
         return log is not None and log.damage is not None
 
@@ -157,5 +156,4 @@ class DamagedLogs:
         )
 
     def stop(self) -> None:
-        """Stop checking."""
         self._has_stopped = True

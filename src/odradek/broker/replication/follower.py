@@ -87,7 +87,6 @@ class Follower:
 
     @property
     def position(self) -> PartitionFetchState:
-        """The position of the next fetch."""
         log = self.log
         return PartitionFetchState(
             self.topic_id, log.written_offset, log.epochs.latest, log.log_start_offset, self.leader_epoch
@@ -199,7 +198,6 @@ class Follower:
         return self.log.epochs.end_offset(epoch, self.log.log_end_offset)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Truncate the log to `offset`."""
         log = self.log
         if offset < log.high_watermark:
             probe("replication: a follower truncates below its high watermark")
@@ -264,7 +262,6 @@ class Follower:
         self._readers[fetch] = isolation
 
     def remove_delayed_fetch(self, fetch: DelayedFetch) -> None:
-        """Stop notifying a fetch."""
         self._readers.pop(fetch, None)
 
     def _notify_readers(self, before: int, stable_before: int) -> None:

@@ -474,7 +474,6 @@ class Partition:
         fetches[fetch] = None
 
     def remove_delayed_fetch(self, fetch: DelayedFetch) -> None:
-        """Stop notifying a fetch."""
         self._readers.pop(fetch, None)
         self._stable_readers.pop(fetch, None)
         self._followers.pop(fetch, None)

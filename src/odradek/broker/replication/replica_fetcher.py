@@ -101,7 +101,6 @@ class ReplicaFetcherManager:
         fetcher.add(follower)
 
     def remove_fetcher(self, key: TopicPartition) -> None:
-        """Stop fetching a partition."""
         fetcher_key = self._fetcher_keys.pop(key, None)
         if fetcher_key is None:
             return
@@ -117,7 +116,6 @@ class ReplicaFetcherManager:
         return max((each.lag for fetcher in self._fetchers.values() for each in fetcher.followers.values()), default=0)
 
     def stop(self) -> None:
-        """Stop all fetchers."""
         self._fetcher_keys.clear()
         for fetcher in self._fetchers.values():
             fetcher.stop()

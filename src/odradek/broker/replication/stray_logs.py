@@ -64,7 +64,6 @@ class StrayLogs:
             self._looking = asyncio.get_running_loop().create_task(self._look(), name="looking for stray logs")
 
     def stop(self) -> None:
-        """Cancel the search."""
         if self._looking is not None:
             self._looking.cancel()
 

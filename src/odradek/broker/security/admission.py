@@ -259,7 +259,6 @@ class Admission:
 
 
 def authorization_error(resource_type: ResourceType) -> KafkaError:
-    """Return the authorization error for a resource of this type."""
     return KafkaError(_ERRORS[resource_type])
 
 

@@ -58,7 +58,6 @@ class RequestContext(NamedTuple):
 
     @property
     def api_key(self) -> int:
-        """The number of the API."""
         return self.header.api_key
 
     @property
@@ -73,17 +72,14 @@ class RequestContext(NamedTuple):
 
     @property
     def client_host(self) -> str:
-        """The client's address."""
         return self.session.client_host
 
     @property
     def listener(self) -> str:
-        """The name of the listener that the request came through."""
         return self.session.listener
 
     @property
     def principal(self) -> Principal:
-        """The principal of the connection."""
         return self.session.principal
 
     # ---- what the principal may do; see `Admission` -------------------------------------------------------------

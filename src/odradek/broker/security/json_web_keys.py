@@ -75,7 +75,6 @@ class JsonWebKeys:
             self._reading.add_done_callback(self._finish)
 
     def close(self) -> None:
-        """Read the keys no more."""
         self._stop_timer()
         if self._reading is not None:
             self._reading.remove_done_callback(self._finish)

@@ -75,7 +75,6 @@ class ListenerSecurity:
             await self._json_web_keys.open()
 
     def close(self) -> None:
-        """Stop what runs in the background."""
         if self._json_web_keys is not None:
             self._json_web_keys.close()
 

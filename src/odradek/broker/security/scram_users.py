@@ -23,7 +23,6 @@ class ScramUsers:
         self._shapes: dict[str, list[tuple[int, int]]] = {}
 
     def credential(self, mechanism: str, user: str) -> ScramCredential | None:
-        """Return the user's credential of the mechanism, or None."""
         text = self._image().user_configs.get(user, {}).get(mechanism)
         return None if text is None else decode_credential(text)
 

@@ -79,7 +79,6 @@ class SessionAuthentication:
 
     @property
     def mechanisms(self) -> list[str]:
-        """The enabled mechanisms."""
         return list(self._servers)
 
     def handshake(self, mechanism: str) -> None:
@@ -118,7 +117,6 @@ class SessionAuthentication:
         return response, self._limit_session(exchange.expires_ms)
 
     def close(self) -> None:
-        """Forget the session: its connection is closed."""
         self._timer.cancel()
 
     def _restart_timer(self, delay_s: float, callback: Callable[..., object], *args: str) -> None:

@@ -79,7 +79,6 @@ class FetchSession(Struct):
     """The session's fetch that is not answered yet."""
 
     def update(self, wanted: Iterable[FetchTarget], forgotten: Iterable[PartitionKey]) -> None:
-        """Add or change the `wanted` partitions, and remove the `forgotten` ones."""
         for target in wanted:
             known = self.targets.get(target.key)
             if known is None:
@@ -199,7 +198,6 @@ class FetchSessions:
                 return session_id
 
     def forget(self, session_id: int) -> None:
-        """Close a session, if it exists."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.partition_count -= len(session.targets)

@@ -44,7 +44,6 @@ def error_codes(api_key: int, version: int, message: Mapping[str, Any]) -> Itera
 
 
 def count_errors(counters: BrokerCounters, header: RequestHeader, message: Mapping[str, Any]) -> None:
-    """Count each error code in `message`, the response to the request with this header."""
     for code in error_codes(header.api_key, header.api_version, message):
         counters.erred(header.api_key, code)
 

@@ -104,7 +104,6 @@ class Server:
 
     @property
     def connections_by_listener(self) -> Mapping[str, int]:
-        """The number of connections of each listener."""
         counts = dict.fromkeys(self.counters, 0)
         for session in self._connections.values():
             counts[session.listener] += 1
@@ -117,7 +116,6 @@ class Server:
 
     @property
     def sessions(self) -> Collection[Session]:
-        """The sessions of the open connections."""
         return self._connections.values()
 
     @property
@@ -132,7 +130,6 @@ class Server:
 
     @property
     def unanswered_bytes(self) -> int:
-        """The bytes of unanswered requests."""
         return self._group.budget.used_bytes
 
     def measure_requests(self) -> RequestMeter:
@@ -256,7 +253,6 @@ class Server:
             connection.release()
 
     def close_listeners(self) -> None:
-        """Accept no more connections."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
@@ -342,7 +338,6 @@ class Server:
         self._pending[session.listener].remove(session.connection, session.client_host)
 
     def connection_closed(self, connection: Connection) -> None:
-        """Remove a closed connection."""
         session = self._connections.pop(connection, None)
         if session is not None:
             if session.authentication is not None:

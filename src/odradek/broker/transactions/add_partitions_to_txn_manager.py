@@ -92,7 +92,6 @@ class AddPartitionsToTxnManager:
         return await transaction.answer
 
     def stop(self) -> None:
-        """Send nothing more."""
         for sender in tuple(self._senders.values()):
             sender.cancel()
 

@@ -92,7 +92,6 @@ class _Writes:
     def acknowledged(
         self, errors: dict[TopicPartition, ErrorCode], topic_partition: TopicPartition, error: KafkaError | None
     ) -> None:
-        """Note that a marker is committed or has failed."""
         if error is not None:
             errors[topic_partition] = error.code
         self.waiting -= 1

@@ -211,5 +211,4 @@ class TransactionCoordinator:
             yield from context.machine.transactions.values()
 
     async def find_coordinator(self, transactional_id: str) -> BrokerImage:
-        """Return the coordinator of a transactional id (`CoordinatorTopic.find_coordinator`)."""
         return await self._topic.find_coordinator(transactional_id)

@@ -44,7 +44,6 @@ class ClusterView:
 
     @property
     def watcher(self) -> ControllerTreeWatcher:
-        """The watcher of the whole tree. Only the controller has one."""
         assert self._tree is not None, "only the controller watches the whole tree"
         return self._tree
 
@@ -53,7 +52,6 @@ class ClusterView:
         self.broker_watcher.start()
 
     def stop(self) -> None:
-        """Stop watching."""
         self.watch_tree(enabled=False)
         self.broker_watcher.stop()
 

@@ -59,14 +59,12 @@ class JobQueue:
                 raise
 
     def fail_all(self, error: KafkaError) -> None:
-        """Fail all waiting jobs with `error`."""
         while self._jobs:
             _, fail = self._jobs.popleft()
             fail(error)
 
 
 def as_kafka_error(error: OdradekError) -> KafkaError:
-    """Return the `KafkaError` for a failed operation on the tree."""
     if isinstance(error, KafkaError):
         return error
     if isinstance(error, ControllerMovedError | SessionExpired):

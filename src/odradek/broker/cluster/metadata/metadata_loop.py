@@ -94,7 +94,6 @@ class MetadataLoop(Generic[ControllerT]):
 
     @property
     def image(self) -> ClusterImage:
-        """The current cluster image of this broker."""
         return self.view.image
 
     @property
@@ -104,12 +103,10 @@ class MetadataLoop(Generic[ControllerT]):
 
     @property
     def broker_epoch(self) -> int:
-        """The broker epoch of this broker's registration."""
         return self._broker_session.epoch
 
     @property
     def elected_controller(self) -> ControllerT | None:
-        """The controller if this broker is elected, else None."""
         return self._controller
 
     def controller(self) -> ControllerT:

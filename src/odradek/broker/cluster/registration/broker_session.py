@@ -154,7 +154,6 @@ class BrokerSession:
             _log.warning("Failed to delete the registration; it expires with the session: %s", reason)
 
     def stop(self) -> None:
-        """Stop watching the registration."""
         if self._watch is not None:
             self._watch.cancel()
 

@@ -39,7 +39,6 @@ async def connect(
 
 
 def encode(api_key: ApiKey, message: Message) -> bytes:
-    """Return the encoded body of a request."""
     return encode_request(api_key, CONTROLLER_VERSIONS[api_key], message)
 
 

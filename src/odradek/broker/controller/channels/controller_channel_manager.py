@@ -49,7 +49,6 @@ class ControllerChannelManager:
 
     @property
     def image(self) -> ClusterImage:
-        """The present image of the cluster."""
         return self._view.image
 
     def image_changed(self, delta: MetadataDelta) -> None:
@@ -115,7 +114,6 @@ class ControllerChannelManager:
             await sender.acknowledged.wait()
 
     def close(self) -> None:
-        """Close all channels."""
         for sender in self._senders.values():
             sender.close()
         self._senders.clear()

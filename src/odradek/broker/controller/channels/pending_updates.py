@@ -63,14 +63,12 @@ class PendingUpdates(Struct):
         return self.everything or self.brokers or bool(self.partitions) or bool(self.deleted) or bool(self.stops)
 
     def add(self, change: Change) -> None:
-        """Add a change to the pending updates."""
         self.brokers |= change.brokers
         for name, numbers in change.partitions.items():
             self.partitions.setdefault(name, set()).update(numbers)
         self.deleted.update(change.deleted)
 
     def take(self) -> "PendingUpdates":
-        """Remove and return all updates."""
         taken = PendingUpdates(self.everything, self.brokers, self.partitions, self.deleted, self.stops)
         self.everything = self.brokers = False
         self.partitions, self.deleted, self.stops = {}, {}, {}

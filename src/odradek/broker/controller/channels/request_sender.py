@@ -61,7 +61,6 @@ class RequestSender:
         self._wakeup.set()
 
     def close(self) -> None:
-        """Stop sending, and close the connection."""
         self.acknowledged.set()
         self._task.cancel()
         if self._connection is not None:

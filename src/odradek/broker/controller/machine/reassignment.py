@@ -59,7 +59,6 @@ class Assignment(Struct, frozen=True, kw_only=True):
 
     @property
     def in_progress(self) -> bool:
-        """Whether the partition is being reassigned."""
         return bool(self.adding or self.removing)
 
     def towards(self, target: Replicas) -> "Assignment":
@@ -69,7 +68,6 @@ class Assignment(Struct, frozen=True, kw_only=True):
         return Assignment(replicas=replicas, adding=_without(replicas, origin), removing=_without(replicas, target))
 
     def without(self, replicas: Replicas) -> "Assignment":
-        """Return the assignment after the removal of these replicas."""
         return Assignment(
             replicas=_without(self.replicas, replicas),
             adding=_without(self.adding, replicas),
@@ -101,7 +99,6 @@ class ReassignmentPlan(Struct, frozen=True, kw_only=True):
 
 
 def assignment_of(partition: PartitionImage) -> Assignment:
-    """Return a partition's assignment."""
     return Assignment(
         replicas=partition.replicas, adding=partition.adding_replicas, removing=partition.removing_replicas
     )

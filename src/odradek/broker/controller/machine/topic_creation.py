@@ -93,7 +93,6 @@ class ExistingTopicNames:
             self.add(name)
 
     def add(self, name: str) -> None:
-        """Add a name."""
         if name not in self._names:
             self._names.add(name)
             self._flat.setdefault(name.replace(".", "_"), []).append(name)

@@ -51,7 +51,6 @@ class RequestNode(Generic[T]):
                 raise
 
     def close(self) -> None:
-        """Stop watching the node."""
         self._watch.cancel()
 
     def _node_changed(self) -> None:

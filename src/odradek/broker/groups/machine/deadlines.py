@@ -25,18 +25,15 @@ class Deadlines(Generic[K]):
         self._order = count()
 
     def set(self, key: K, at_ms: int) -> None:
-        """Set or replace the deadline of `key`."""
         self._at_ms[key] = at_ms
         queued = self._queued_ms.get(key)
         if queued is None or at_ms < queued:
             self._queue(key, at_ms)
 
     def clear(self, key: K) -> None:
-        """Remove the deadline of `key`, if it has one."""
         self._at_ms.pop(key, None)
 
     def at_ms(self, key: K) -> int | None:
-        """Return the deadline of `key`, None if it has none."""
         return self._at_ms.get(key)
 
     def __contains__(self, key: K) -> bool:

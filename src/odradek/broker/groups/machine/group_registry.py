@@ -34,8 +34,7 @@ class Group(Protocol):
         """Return the approximate memory of a member; 0 if it is unknown."""
 
     @property
-    def is_empty(self) -> bool:
-        """Return whether the group has no member."""
+    def is_empty(self) -> bool: ...
 
     @property
     def is_deletable(self) -> bool:
@@ -73,7 +72,6 @@ class GroupRegistry:
         self._sizes: dict[str, int] = {}
 
     def of_type(self, kind: type[_G]) -> list[_G]:
-        """Return the groups of this type."""
         return [group for group in self.by_id.values() if isinstance(group, kind)]
 
     def put(self, group: Group) -> None:
@@ -82,7 +80,6 @@ class GroupRegistry:
         self._account(group.group_id, group.size_bytes)
 
     def remove(self, group_id: str) -> None:
-        """Drop the group with this id, if there is one."""
         self.by_id.pop(group_id, None)
         self._account(group_id, 0)
 

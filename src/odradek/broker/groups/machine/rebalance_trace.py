@@ -201,7 +201,6 @@ class RebalanceTrace:
         self._revoked_ms: dict[str, int] = {}
 
     def not_awaited(self, member_id: str) -> None:
-        """Record that the rebalance does not wait for a member."""
         self._joined_ms.setdefault(member_id, 0)
 
     def joined(self, member_id: str, now_ms: int) -> None:
@@ -217,7 +216,6 @@ class RebalanceTrace:
         self._timed_out.append(member_id)
 
     def join_phase_completed(self, now_ms: int) -> None:
-        """Record the end of the join phase."""
         self._join_ms = now_ms - self._started.ms
 
     def assigned(self, now_ms: int) -> None:
@@ -230,7 +228,6 @@ class RebalanceTrace:
         self._unowned_ms.update(unowned_ms)
 
     def revoked(self, member_id: str, took_ms: int) -> None:
-        """Record how many ms a member took to revoke partitions."""
         self._revoked_ms[member_id] = max(took_ms, self._revoked_ms.get(member_id, 0))
 
     def completed(

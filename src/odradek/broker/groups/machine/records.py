@@ -40,7 +40,6 @@ class ConsumerGroupRecord(NamedTuple):
 
     @property
     def group_id(self) -> str:
-        """Return the id of the group."""
         group_id: str = self.key.group_id
         return group_id
 

@@ -22,7 +22,6 @@ class ResultBuilder:
         self.replies.append(Reply(to=to, value=value))
 
     def build(self) -> CoordinatorResult[GroupRecord]:
-        """Return the result."""
         return CoordinatorResult(key=self.key, records=self.records, replies=self.replies, events=self.events)
 
 

@@ -37,7 +37,6 @@ class Line(NamedTuple):
 
 
 def encode_lines(lines: list[str]) -> bytes:
-    """Return the content of a checkpoint file with `lines`."""
     return "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode()
 
 
@@ -78,7 +77,6 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def decode_offsets(data: bytes, path: str) -> dict[TopicPartition, int]:
-    """Return the offsets by partition."""
     return {partition: offset for _, partition, offset in decode_offset_lines(data, path)}
 
 

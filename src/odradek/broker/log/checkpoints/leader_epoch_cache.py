@@ -95,7 +95,6 @@ class LeaderEpochs:
             self.is_dirty = True
 
     def encode(self) -> bytes:
-        """Return the content of the checkpoint file."""
         return encode_lines([f"{epoch} {offset}" for epoch, offset in self.entries])
 
     @classmethod

@@ -48,7 +48,6 @@ def is_data_directory(disk: Disk, path: str) -> bool:
 
 
 def encode_meta_properties(broker_id: int, cluster_id: str, directory_id: str) -> bytes:
-    """Return the content of `meta.properties`."""
     return f"version=1\nnode.id={broker_id}\ncluster.id={cluster_id}\ndirectory.id={directory_id}\n".encode()
 
 

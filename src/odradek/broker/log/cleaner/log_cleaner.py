@@ -56,7 +56,6 @@ class CleanerSettings(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, config: BrokerConfig) -> "CleanerSettings":
-        """Return the settings of a broker."""
         return cls(
             threads=config.log_cleaner_threads,
             dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,

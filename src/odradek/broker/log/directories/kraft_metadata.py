@@ -47,7 +47,6 @@ class KraftMetadata(Struct, kw_only=True):
 
     @property
     def topic_ids(self) -> dict[str, uuid.UUID]:
-        """The topic ids by topic name."""
         return {name: topic_id for topic_id, name in self._topics.items() if topic_id is not None}
 
     def apply(self, value: memoryview) -> None:

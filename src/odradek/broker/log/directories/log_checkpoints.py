@@ -95,7 +95,6 @@ class LogCheckpoints:
             self._on_disk_failure(error.directory, error.error)
 
     def write_directory(self, directory: str) -> None:
-        """Write the files of one data directory."""
         self._writer.write(self._writer.plan(self._contents(directory), is_whole=False))
 
     def _contents(self, directory: str) -> dict[str, Mapping[TopicPartition, int]]:

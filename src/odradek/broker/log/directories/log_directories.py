@@ -56,7 +56,6 @@ class LogDirectories:
 
     @property
     def usable(self) -> list[str]:
-        """The directories that are not offline."""
         return [path for path in self.paths if path not in self.offline]
 
     @property
@@ -214,7 +213,6 @@ class LogDirectories:
             raise OSError(errno.ESTALE, reason)
 
     def unlock(self) -> None:
-        """Unlock the directories."""
         while self._locks:
             self._locks.pop().release()
 

@@ -278,7 +278,6 @@ class LogManager:
                     self._add_opened(opened)
 
     def get(self, partition: TopicPartition) -> Log | None:
-        """Return the partition's open log, or None."""
         return self._logs.get(partition)
 
     def __iter__(self) -> Iterator[TopicPartition]:

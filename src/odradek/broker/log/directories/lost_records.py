@@ -54,7 +54,6 @@ class LogsWithLostRecords:
         self._advice: dict[TopicPartition, str] = {}
 
     def clear(self) -> None:
-        """Remove all."""
         self._found.clear()
         self._advice.clear()
 
@@ -87,5 +86,4 @@ class LogsWithLostRecords:
             raise LogStorageError(f"{found}{f'; {advice}' if advice else ''}")
 
     def in_directory(self, directory: str) -> list[LostRecords]:
-        """Return the lost records of logs in one data directory."""
         return [each for each in self._found.values() if parent_of(each.folder) == directory]

@@ -31,7 +31,6 @@ class MaintenanceJob:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to do."""
         return not (self.flushes or self.files or self.folders)
 
     def run(self, monotonic: Callable[[], float] = lambda: 0.0) -> None:

@@ -21,7 +21,6 @@ class UnopenedLogs:
         self.offline = dict(refuse_duplicates(self._found.values()))
 
     def clear(self) -> None:
-        """Remove all logs and partitions."""
         self._found.clear()
         self.offline = {}
 
@@ -30,11 +29,9 @@ class UnopenedLogs:
         self._found.pop(folder, None)
 
     def of(self, partition: TopicPartition) -> list[FoundLog]:
-        """Return the unopened logs of a partition."""
         return [found for found in self._found.values() if found.partition == partition]
 
     def in_directory(self, directory: str) -> list[FoundLog]:
-        """Return the unopened logs in a data directory."""
         return [found for found in self._found.values() if parent_of(found.folder) == directory]
 
     @property

@@ -191,7 +191,6 @@ def is_partition_directory(disk: Disk, directory: str) -> bool:
 
 
 def partition_directories(disk: Disk, directory: str) -> list[str]:
-    """Return the partitions' folders in a data directory."""
     folders = [f"{directory}/{name}" for name in disk.list(directory) if parse_folder(name) is not None]
     return [each for each in folders if disk.is_directory(each) and not meta_properties.is_data_directory(disk, each)]
 

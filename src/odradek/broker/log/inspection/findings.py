@@ -62,7 +62,6 @@ class LogContext(Struct, frozen=True, kw_only=True):
 
 
 def directory_state(disk: Disk, directory: str) -> DirectoryState:
-    """Return the state of a data directory."""
     holder = lock_error = None
     try:
         holder = disk.lock_holder(f"{directory}/{meta_properties.LOCK}")
@@ -85,7 +84,6 @@ class Report(Struct):
         return found
 
     def note(self, path: str, reason: str, byte: int | None = None) -> None:
-        """Add a note."""
         self._found.append(Finding(path=path, byte=byte, reason=reason, is_damage=False))
 
     def damage(self, path: str, reason: str, byte: int | None = None) -> None:

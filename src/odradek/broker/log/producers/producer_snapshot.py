@@ -32,7 +32,6 @@ _NO_OFFSET: Final = -1
 
 
 def encode_snapshot(state: ProducerState) -> bytes:
-    """Return the content of a snapshot file."""
     body = bytearray(_COUNT.pack(len(state.entries)))
     for producer_id, entry in state.entries.items():
         last = entry.batches[-1] if entry.batches else AppendedBatch(0, NO_SEQUENCE, _NO_OFFSET, _NO_OFFSET, -1)

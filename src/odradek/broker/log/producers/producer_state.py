@@ -140,7 +140,6 @@ class ProducerState:
             self._ended.popleft()
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Return whether a transaction of the producer in this epoch is open."""
         entry = self.entries.get(producer_id)
         return entry is not None and entry.transaction_start >= 0 and entry.epoch == epoch
 

@@ -83,11 +83,9 @@ class RefusedBatches:
         return True
 
     def note(self, producer_id: int, epoch: int, sequence: int, error: KafkaError, now_ms: int) -> None:
-        """Record that the batch with first sequence number `sequence` was refused with `error`."""
         self._merge(producer_id, _Refusals(epoch, error.code, str(error), now_ms + _KEPT_MS, {sequence: None}))
 
     def add_all(self, other: "RefusedBatches") -> None:
-        """Add the refusals of `other`."""
         for producer_id, refusals in other._refusals.items():
             self._merge(producer_id, refusals)
 

@@ -57,7 +57,6 @@ def _read(file: File, path: str, position: int, length: int) -> memoryview:
 
 
 def _damaged(header: BatchHeader, chunk: memoryview, path: str, position: int) -> DamagedFileError:
-    """Return the error for the invalid batch header at the start of `chunk`."""
     if not any(chunk[:HEADER_SIZE]):
         return DamagedFileError(path, position, "has zeros where a batch should begin")
     if header.magic in (0, 1):

@@ -46,7 +46,6 @@ class IndexFile(Generic[Row]):
 
     @property
     def last(self) -> Row | None:
-        """The last row, or None."""
         if self._last is None and len(self):
             self._last = self[len(self) - 1]
         return self._last

@@ -31,7 +31,6 @@ class FilePool:
 
     @property
     def open_files(self) -> int:
-        """The number of open files."""
         return len(self._open)
 
     def give_back(self) -> bool:

@@ -142,7 +142,6 @@ class Segment:
     # ---- batches and index entries --------------------------------------------------------------------------------
 
     def must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        """Return whether a batch of `size` bytes with `last_offset` needs a new segment."""
         if not self.size:
             return False
         first, newest = self.first_timestamp(), max_timestamp

@@ -59,7 +59,6 @@ class TimeIndex:
         return found, self._base_offset + relative
 
     def truncate(self, end_offset: int) -> None:
-        """Remove entries from `end_offset` on."""
         self.entries.truncate(self.entries.find(end_offset - 1 - self._base_offset, 1) + 1)
 
     def is_valid(self, stored_bytes: int, end_offset: int) -> bool:

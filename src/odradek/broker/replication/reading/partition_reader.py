@@ -35,7 +35,6 @@ class FetchParams(NamedTuple):
 
     @property
     def is_from_follower(self) -> bool:
-        """Whether the reader is a replica."""
         return self.replica_id >= 0
 
 

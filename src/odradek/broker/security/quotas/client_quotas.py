@@ -67,7 +67,6 @@ class _Limit(Struct, kw_only=True):
     """When the last throttle time of this client ends."""
 
     def charge(self, value: float, now_s: float) -> float:
-        """Record a value and return the throttle time."""
         self.rate.record(value, now_s)
         return self.throttled(min(self.rate.throttle_time_s(self.limit, now_s), self.longest_s), now_s)
 
@@ -230,11 +229,9 @@ class ClientQuotas:
 
     @property
     def muted_count(self) -> int:
-        """How many connections are muted."""
         return len(self._muted)
 
     def is_muted(self, connection: Connection) -> bool:
-        """Return whether the connection's requests have to wait."""
         return connection in self._muted
 
     def mute(self, connection: Connection, throttle_ms: int) -> None:
@@ -249,7 +246,6 @@ class ClientQuotas:
             connection.hold()
 
     def forget(self, connection: Connection) -> None:
-        """Forget a closed connection."""
         timer = self._muted.pop(connection, None)
         if timer is not None:
             timer.cancel()

@@ -43,7 +43,6 @@ class ConnectionQuotas:
         return None
 
     def dismiss(self, ip: str) -> None:
-        """Remove an admitted connection from the counts."""
         self._open -= 1
         self._by_ip[ip] -= 1
         if not self._by_ip[ip]:

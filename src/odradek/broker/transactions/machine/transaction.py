@@ -73,7 +73,6 @@ class TransactionMetadata(Struct, frozen=True, kw_only=True):
 
     @property
     def has_timeout(self) -> bool:
-        """Whether the transaction may time out."""
         return self.timeout_ms != NO_TIMEOUT_MS
 
     # -- transitions ---------------------------------------------------------------------------------------------------

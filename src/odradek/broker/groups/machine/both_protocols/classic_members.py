@@ -141,7 +141,6 @@ class ClassicMembers:
     # -- SyncGroup, Heartbeat, LeaveGroup ------------------------------------------------------------------------------
 
     def _sync(self, group: ConsumerGroup, request: SyncRequest, to: object, image: ClusterImage, now: Now) -> _Result:
-        """Handle a SyncGroup request."""
         try:
             member = _validate(group, request.member_id, request.instance_id, request.generation)
             _validate_protocol(member, request)

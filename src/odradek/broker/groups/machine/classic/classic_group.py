@@ -284,7 +284,6 @@ class ClassicGroup:
     def new_record(
         self, generation: int, protocol_name: str | None, assignments: Mapping[str, bytes], wall_ms: int
     ) -> GroupMetadataValue:
-        """Return the group's record with its current members."""
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=generation,
@@ -328,15 +327,12 @@ class ClassicGroup:
         out.events.append(completed)
 
     def set_deadline(self, kind: str, at_ms: int, member_id: str = "") -> None:
-        """Set or replace a deadline."""
         self._deadlines.set((self.group_id, kind, member_id), at_ms)
 
     def clear_deadline(self, kind: str, member_id: str = "") -> None:
-        """Remove a deadline, if it is set."""
         self._deadlines.clear((self.group_id, kind, member_id))
 
     def clear_deadlines(self) -> None:
-        """Remove every deadline."""
         for kind in (JOIN_PHASE, SYNC_PHASE, PENDING_MEMBERS):
             self.clear_deadline(kind)
         for member in self.members:
@@ -345,7 +341,6 @@ class ClassicGroup:
             self.clear_deadline(PENDING_MEMBER, member_id)
 
     def has_deadline(self, kind: str) -> bool:
-        """Return whether the group has a deadline of this kind."""
         return (self.group_id, kind, "") in self._deadlines
 
     def reschedule_heartbeat(self, member: Member, now_ms: int) -> None:
@@ -378,13 +373,11 @@ class ClassicGroup:
     # -- replies -------------------------------------------------------------------------------------------------------
 
     def fail_join(self, member: Member, error: ErrorCode, member_id: str, out: ResultBuilder) -> None:
-        """Answer the member's waiting join, if any, with an error."""
         waiting = self.members.remove_awaiting_join(member)
         if waiting is not None:
             out.reply(waiting.to, JoinReply(error=error, member_id=member_id))
 
     def fail_sync(self, member: Member, error: ErrorCode, out: ResultBuilder) -> None:
-        """Answer the member's waiting sync, if any, with an error."""
         if member.awaiting_sync is not None:
             out.reply(member.awaiting_sync, SyncReply(error=error))
             member.awaiting_sync = None
@@ -412,7 +405,6 @@ class ClassicGroup:
         )
 
     def sync_reply(self, assignment: bytes) -> SyncReply:
-        """Return the SyncGroup response with an assignment."""
         return SyncReply(protocol_type=self.protocol_type, protocol_name=self.protocol_name, assignment=assignment)
 
     def await_join(self, member: Member, join: AwaitingJoin, now_ms: int, out: ResultBuilder) -> None:

@@ -47,7 +47,6 @@ class ClassicGroups:
         self._deadlines = deadlines
 
     def new(self, group_id: str) -> ClassicGroup:
-        """Return a new group."""
         return ClassicGroup(group_id, self.settings(), self._deadlines)
 
     def rebuild(self, group: ClassicGroup, partition_counts: Mapping[str, int], now: Now) -> ResultBuilder:
@@ -67,7 +66,6 @@ class ClassicGroups:
         return out
 
     def expire(self, group: ClassicGroup, place: DeadlineKey, now: Now) -> ResultBuilder:
-        """Handle a group's deadline that has passed."""
         group_id, kind, member_id = place
         out = ResultBuilder(group_id)
         if kind == JOIN_PHASE:
@@ -100,7 +98,6 @@ _HANDLERS: Final[dict[type, Callable[[ClassicGroup, Any, object, Now, ResultBuil
 
 
 def describe(group: ClassicGroup) -> GroupDescription:
-    """Return the description of a group."""
     protocol_name = group.protocol_name if group.state is State.STABLE else None
     is_joining = group.state is State.PREPARING_REBALANCE
     members = tuple(

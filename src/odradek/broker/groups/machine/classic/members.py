@@ -85,12 +85,10 @@ class GroupMembers:
         return self._members.get(member_id)
 
     def static_member_id(self, instance_id: str) -> str | None:
-        """Return the id of the member with this instance id, if any."""
         return self._static.get(instance_id)
 
     @property
     def instance_ids(self) -> Collection[str]:
-        """Return the instance ids of static members."""
         return self._static.keys()
 
     @property
@@ -137,7 +135,6 @@ class GroupMembers:
             self.leader = new.member_id
 
     def update(self, member: Member, request: JoinRequest) -> None:
-        """Update a member's protocols and timeouts from `request`."""
         self._remove_protocols(member)
         member.protocols = request.protocols
         self._add_protocols(member)
@@ -165,7 +162,6 @@ class GroupMembers:
         return before
 
     def remove_awaiting_join(self, member: Member) -> AwaitingJoin | None:
-        """Remove and return a member's waiting join, if any."""
         join, member.awaiting_join = member.awaiting_join, None
         self._num_awaiting_join -= join is not None
         return join

@@ -249,7 +249,6 @@ class ConsumerGroup:
 
     @property
     def subscribed_regexes(self) -> set[str]:
-        """Return the regular expressions of members."""
         return {regex for _, regex in self.subscriptions if regex}
 
     def owner(self, topic_id: uuid.UUID, number: int) -> str | None:
@@ -257,7 +256,6 @@ class ConsumerGroup:
         return self._owners.get((topic_id, number))
 
     def static_member(self, instance_id: str) -> ConsumerGroupMember | None:
-        """Return the member with this instance id, if any."""
         member_id = self._static.get(instance_id)
         return None if member_id is None else self.members[member_id]
 

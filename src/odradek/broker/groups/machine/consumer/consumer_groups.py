@@ -110,7 +110,6 @@ class ConsumerGroups:
         return 0 if until_ms is None else max(0, now.ms - (until_ms - timeout_ms))
 
     def clear_deadlines(self, group_id: str, member_id: str) -> None:
-        """Remove the deadlines of a member."""
         for kind in _OF_MEMBERS:
             self._deadlines.clear((group_id, kind, member_id))
 
@@ -361,7 +360,6 @@ class ConsumerGroups:
     # -- other requests ------------------------------------------------------------------------------------------------
 
     def describe(self, group: ConsumerGroup) -> ConsumerGroupDescription:
-        """Return the description of a group."""
         return ConsumerGroupDescription(
             group_id=group.group_id,
             state=group.state,

@@ -20,7 +20,6 @@ from odradek.protocol.internal_records.group_records import (
 
 
 def tombstones(group: ConsumerGroup, member_id: str) -> list[ConsumerGroupRecord]:
-    """Return the tombstones of a member's records."""
     keys = (
         ConsumerGroupCurrentMemberAssignmentKey(group_id=group.group_id, member_id=member_id),
         ConsumerGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=member_id),
@@ -36,13 +35,11 @@ def epoch_record(group: ConsumerGroup, topics_hash: int, *, after: int = 0) -> C
 
 
 def member_record(group: ConsumerGroup, member: ConsumerGroupMember) -> ConsumerGroupRecord:
-    """Return the record of a member's subscription."""
     key = ConsumerGroupMemberMetadataKey(group_id=group.group_id, member_id=member.member_id)
     return ConsumerGroupRecord(key, member.subscription)
 
 
 def target_record(group: ConsumerGroup, member_id: str, target: Assignment) -> ConsumerGroupRecord:
-    """Return the record of a member's target assignment."""
     key = ConsumerGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=member_id)
     value = ConsumerGroupTargetAssignmentMemberValue(topic_partitions=to_record(target, TopicPartitions))
     return ConsumerGroupRecord(key, value)

@@ -67,7 +67,6 @@ class ConsumerGroupMember(Struct, frozen=True, kw_only=True):
 
     @property
     def is_classic(self) -> bool:
-        """Return whether the member uses the classic protocol."""
         return self.subscription.classic_member_metadata is not None
 
     @property
@@ -83,7 +82,6 @@ class ConsumerGroupMember(Struct, frozen=True, kw_only=True):
 
     @property
     def has_left_temporarily(self) -> bool:
-        """Return whether this static member left temporarily."""
         return self.epoch == LEAVING_STATIC_EPOCH
 
     def current_assignment(self) -> ConsumerGroupCurrentMemberAssignmentValue:
@@ -109,12 +107,10 @@ def subscription_size(topic_names: Collection[str], regex: str | None) -> int:
 
 
 def to_record(assignment: Assignment, kind: type[_Partitions]) -> tuple[_Partitions, ...]:
-    """Convert an assignment to the format of records."""
     return tuple(kind(topic_id=topic_id, partitions=tuple(sorted(numbers))) for topic_id, numbers in assignment.items())
 
 
 def from_record(partitions: Iterable[TopicPartitions]) -> Assignment:
-    """Convert the partitions of a record to an assignment."""
     return {each.topic_id: frozenset(each.partitions) for each in partitions if each.topic_id and each.partitions}
 
 

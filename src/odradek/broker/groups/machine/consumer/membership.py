@@ -118,7 +118,6 @@ def _is_subset(owned: Assignment, assigned: Assignment) -> bool:
 
 
 def unknown_member(group: ConsumerGroup, member_id: str) -> KafkaError:
-    """Return the error for an id that no member of the group has."""
     return KafkaError(ErrorCode.unknown_member_id, f"member {member_id} is not a member of group {group.group_id}")
 
 

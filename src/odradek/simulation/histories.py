@@ -132,7 +132,6 @@ class History:
 
 
 def anomalies(history: History) -> list[Anomaly]:
-    """Return all anomalies of the audited partitions."""
     found: list[Anomaly] = []
     for partition, log in history.logs.items():
         sends = [send for send in history.sends if send.partition == partition]

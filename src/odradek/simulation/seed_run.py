@@ -156,7 +156,6 @@ def run_seed(plan: SeedPlan, *, new_world: Callable[..., World] = World) -> Seed
 
 
 def _sentence(error: BaseException) -> str:
-    """Return an exception in one sentence."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, AssertionError) and str(error):

@@ -117,7 +117,6 @@ class RecordedTransaction(Struct, eq=False, kw_only=True):
     offsets: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
 
     def write(self, partition: TopicPartition, value: bytes) -> None:
-        """Record that the transaction sends a record."""
         self.writes[value] = partition
 
     def acknowledge(self, value: bytes, offset: int) -> None:
@@ -125,7 +124,6 @@ class RecordedTransaction(Struct, eq=False, kw_only=True):
         self.acknowledged[value] = offset
 
     def read(self, partition: TopicPartition, offset: int, value: bytes, *, now: float) -> None:
-        """Record that the transaction consumes a record."""
         self.reads.append((RecordRead(partition, offset, value), now))
 
     def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -180,7 +178,6 @@ class TransactionHistory:
         self.logs[partition] = log
 
     def audit_offset(self, group: str, partition: TopicPartition, offset: int) -> None:
-        """Record a group's final offset of a partition; 0 if it has none."""
         self.final_offsets[group, partition] = offset
 
 

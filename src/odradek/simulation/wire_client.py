@@ -51,7 +51,6 @@ def produce_body(
     timeout_ms: int = 1000,
     transactional_id: str | None = None,
 ) -> bytes:
-    """Return the body of a Produce request for one partition."""
     name, topic_id = (topic, None) if isinstance(topic, str) else (None, topic)
     pieces = encode_produce_request(
         version,
@@ -102,7 +101,6 @@ def fetch_message(
 def create_topic_message(
     name: str, partitions: int = 1, replication_factor: int = 1, config: Mapping[str, str] | None = None
 ) -> Message:
-    """Return a CreateTopics request for one topic."""
     topic = {
         "name": name,
         "num_partitions": partitions,
@@ -142,7 +140,6 @@ class _Requests:
         return api, version, offset
 
     def decode(self, response: bytes) -> Any:
-        """Decode a whole response."""
         api, version, offset = self.start(response)
         return decode_response(api, version, response, offset)
 
@@ -154,7 +151,6 @@ def _supported(api: int, version: int | None) -> int:
 
 
 def correlation_id(response: bytes) -> int:
-    """Return the correlation id of a response without its length."""
     return int.from_bytes(response[:4], "big", signed=True)
 
 

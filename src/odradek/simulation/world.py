@@ -309,17 +309,14 @@ class Member:
 
     @property
     def owned(self) -> set[int]:
-        """Numbers of the assigned partitions."""
         return {place.partition for place in self.consumer.assignment()}
 
     async def start(self) -> Self:
-        """Join the group."""
         await self._closing.enter_async_context(self.consumer)
         self._polling = asyncio.create_task(self._poll(), name=f"member {self.host}")
         return self
 
     async def stop(self) -> None:
-        """Leave the group."""
         await self.fall_silent()
         await self._closing.aclose()
 
@@ -344,7 +341,6 @@ async def cancel(*tasks: asyncio.Task[Any]) -> None:
 
 
 def raise_failures(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Raise the exception of a task that has failed."""
     for task in tasks:
         if task.done():
             task.result()

@@ -37,7 +37,6 @@ def _excess(world: World) -> list[str]:
 
 
 def sizes(world: World) -> Iterator[tuple[str, int, int]]:
-    """Yield the name, the size and the bound of each container."""
     others = len(world.hosts) - 1
     for number, broker in world.running.items():
         fetchers = others * broker.config.num_replica_fetchers

@@ -179,7 +179,6 @@ async def kill_at_a_rare_branch(schedule: Schedule, one: int, other: int) -> Non
 
 
 def _cut_off(schedule: Schedule, number: int) -> None:
-    """Disconnect a broker from all others."""
     hosts = schedule.world.hosts
     schedule.world.simulation.network.partition([hosts[number]], [host for host in hosts if host != hosts[number]])
 

@@ -119,7 +119,6 @@ def _end_with_the_last_directory(schedule: Schedule, one: int, repair: Callable[
 
 
 async def slow_disk(schedule: Schedule, one: int, other: int) -> None:
-    """Delay all that a broker submits to its disk."""
     del other
     disk = schedule.world.simulation.disk(schedule.world.hosts[one])
     disk.delay_s = (0.0, schedule.chance.choice((0.05, 0.5)))

@@ -30,7 +30,6 @@ async def reject(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def disconnect_client(schedule: Schedule, one: int, other: int) -> None:
-    """Disconnect a client and a broker in both directions."""
     del other
     client = schedule.chance.choice(schedule.clients)
     schedule.world.simulation.network.partition([schedule.world.hosts[one]], [client])

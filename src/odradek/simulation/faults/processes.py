@@ -13,7 +13,6 @@ def _start_later(schedule: Schedule, one: int) -> None:
 
 
 async def kill(schedule: Schedule, one: int, other: int) -> None:
-    """Kill a broker as `kill -9` does."""
     del other
     await schedule.world.kill(one)
     _start_later(schedule, one)
@@ -27,7 +26,6 @@ async def cut_power(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def stop(schedule: Schedule, one: int, other: int) -> None:
-    """Stop a broker as an operator does."""
     del other
     await schedule.world.stop(one)
     _start_later(schedule, one)

@@ -227,5 +227,4 @@ def leaders(world: World, topic: str) -> list[int]:
 
 
 def is_in_tree(world: World, topic: str) -> bool:
-    """Return whether the tree has partitions of the topic."""
     return world.tree.find(paths.partitions(topic)) is not None

@@ -23,7 +23,6 @@ async def revoke_acls(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def rotate_password(schedule: Schedule, one: int, other: int) -> None:
-    """Change the password of a user."""
     del one, other
     for workload in _secured(schedule):
         workload.rotate()

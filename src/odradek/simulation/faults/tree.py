@@ -10,7 +10,6 @@ from odradek.stores import MemoryStore
 
 
 async def disconnect_tree(schedule: Schedule, one: int, other: int) -> None:
-    """Disconnect a broker from the tree, but from nothing else."""
     del other
     store = schedule.world.store(one)
     store.disconnect()
@@ -32,7 +31,6 @@ async def blink(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def expire(schedule: Schedule, one: int, other: int) -> None:
-    """Expire a broker's session."""
     del other
     schedule.world.tree.expire(schedule.world.store(one).session_id)
 

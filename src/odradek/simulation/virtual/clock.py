@@ -43,7 +43,6 @@ class VirtualClock:
 
     @property
     def elapsed_s(self) -> float:
-        """Return the seconds since the clock was made."""
         return self._elapsed_s
 
     def advance(self, seconds: float) -> None:

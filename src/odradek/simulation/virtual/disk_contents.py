@@ -35,7 +35,6 @@ class Content:
         self.modified_at = 0.0
 
     def truncate(self, size: int) -> None:
-        """Truncate the file, or extend it with zeros."""
         if size < self.stable:
             self.old_tail = bytes(self.data[size : self.stable]) + self.old_tail
             self.stable = size
@@ -65,7 +64,6 @@ class Content:
         self.sync()
 
     def used_bytes(self) -> int:
-        """Return the file's size."""
         return len(self.data)
 
 
@@ -78,15 +76,12 @@ class Directory:
         self._journal: list[Callable[[dict[str, Any]], object]] = []
 
     def put(self, name: str, node: "Directory | Content") -> None:
-        """Create a name."""
         self._log(lambda entries: entries.__setitem__(name, node))
 
     def drop(self, name: str) -> None:
-        """Remove a name."""
         self._log(lambda entries: entries.pop(name, None))
 
     def move(self, name: str, target: str) -> None:
-        """Move the content of one name to another."""
         self._log(lambda entries: entries.__setitem__(target, entries.pop(name)))
 
     def _log(self, change: Callable[[dict[str, Any]], object]) -> None:
@@ -114,7 +109,6 @@ class Directory:
             node.survive(survival, entropy)
 
     def used_bytes(self) -> int:
-        """Return the bytes of all files in it."""
         return sum(node.used_bytes() for node in self.entries.values())
 
 

@@ -304,7 +304,6 @@ class _Handle(asyncio.TimerHandle):
 
     @property
     def host(self) -> str:
-        """The host whose process has registered it."""
         return self._context.get(HOST, "")
 
     def run(self) -> None:

@@ -45,7 +45,6 @@ class MessageTap:
         """Requests that a broker cannot serve yet, and will be given again."""
 
     def attach(self, broker: Broker) -> None:
-        """Show the messages of `broker`."""
         serve = broker.server.serve
 
         def tapped(connection: Connection, frame: memoryview, *, alone: bool) -> Reply:

@@ -98,7 +98,6 @@ class SlowStore(MemoryStore):
         super().disconnect()
 
     def reconnect(self) -> None:
-        """Connect again."""
         super().reconnect()
         self._beat()
 

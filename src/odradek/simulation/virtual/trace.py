@@ -44,7 +44,6 @@ class Trace:
 
     @property
     def count(self) -> int:
-        """The number of events."""
         return self._count
 
     @property

@@ -199,7 +199,6 @@ class MemoryTransport(asyncio.Transport):
             sender.acknowledge(len(taken))  # its time makes no difference
 
     def pause_reading(self) -> None:
-        """Stop reading, as asyncio's transports do."""
         self._reading = False
 
     def resume_reading(self) -> None:
@@ -209,7 +208,6 @@ class MemoryTransport(asyncio.Transport):
             self._loop.call_soon(self._read, context=self.context)
 
     def is_reading(self) -> bool:
-        """Return whether the transport reads."""
         return self._reading and not self._closing
 
     # ---- writing ------------------------------------------------------------------------------------------------
@@ -230,7 +228,6 @@ class MemoryTransport(asyncio.Transport):
         self._pause_writer()
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Write all buffers of a list."""
         for data in list_of_data:
             self.write(data)
 
@@ -278,11 +275,9 @@ class MemoryTransport(asyncio.Transport):
         return max(0, self._outstanding_bytes - _SOCKET_BYTES)
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """Return `(low, high)` in bytes."""
         return self._low_bytes, self._high_bytes
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the limits; the defaults are asyncio's."""
         if high is None:
             high = _HIGH_WATER if low is None else 4 * low
         low = high // 4 if low is None else low
@@ -299,15 +294,12 @@ class MemoryTransport(asyncio.Transport):
     # ---- closing ------------------------------------------------------------------------------------------------
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Set the protocol."""
         self._protocol = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Return the protocol."""
         return self._protocol
 
     def is_closing(self) -> bool:
-        """Return whether the transport is closed, or about to be."""
         return self._closing
 
     def close(self) -> None:
@@ -341,7 +333,6 @@ class MemoryTransport(asyncio.Transport):
         self._drop(error)
 
     def _drop(self, error: Exception | None) -> None:
-        """Stop reading and writing."""
         self._closing = True
         self._unread.clear()
         self._unsent.clear()

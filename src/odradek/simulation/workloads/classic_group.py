@@ -52,7 +52,6 @@ class GroupHistory:
         """The group instance ids of static members, whose member ids change."""
 
     def joined(self, generation: int, leader: str, members: frozenset[str]) -> None:
-        """Note an answer to JoinGroup; only the leader gets the members."""
         leader, members = self._identity(leader), frozenset(map(self._identity, members))
         known_leader, known_members = self.generations.setdefault(generation, (leader, members))
         if known_leader != leader:

@@ -51,7 +51,6 @@ class CommitHistory:
         self.committed: dict[TopicPartition, int] = defaultdict(int)
 
     def least(self) -> dict[TopicPartition, int]:
-        """Return the offsets that are committed now."""
         return dict(self.committed)
 
     def commit(self, offsets: Mapping[TopicPartition, int], least: Mapping[TopicPartition, int], host: str) -> None:

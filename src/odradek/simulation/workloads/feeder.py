@@ -22,7 +22,6 @@ class Feeder:
         self._feeding: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to send."""
         with self._world.simulation.on(self._host):
             await self._producer.start()
             self._feeding = asyncio.create_task(self._feed(), name=self._host)

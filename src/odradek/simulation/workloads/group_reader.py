@@ -249,7 +249,6 @@ class GroupReader(Workload):
         self._lives: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Start the clients, and return when a batch is finished."""
         await create_topic(self.world, TOPIC, PARTITIONS)
         await self._feeder.start()
         self._lives = [self.world.spawn(each.host, each.live()) for each in self._queries]

@@ -110,7 +110,6 @@ def _requests(topic: str) -> list[tuple[ApiKey, Any, int]]:
 
 
 def _errors(message: Any) -> Iterator[int]:
-    """Yield each error code in a response."""
     if isinstance(message, tuple | list):
         for each in message:
             yield from _errors(each)

@@ -44,7 +44,6 @@ class RecordingProducer:
         self.errors: list[str] = []
 
     async def start(self) -> None:
-        """Begin to send."""
         with self._world.simulation.on(self._host):
             await self._producer.start()
             self._sending = asyncio.create_task(self._send(), name=self._host)
@@ -100,13 +99,11 @@ class RecordingConsumer:
         self.next_offset: dict[TopicPartition, int] = {}
 
     async def start(self) -> None:
-        """Begin to read."""
         with self._world.simulation.on(self._host):
             await self._consumer.start()
             self._polling = asyncio.create_task(self._poll(), name=self._host)
 
     async def stop(self) -> None:
-        """Read no more."""
         assert self._polling is not None
         await cancel(self._polling)
         await self._consumer.close()
@@ -186,7 +183,6 @@ class Records(Workload):
         return RecordingConsumer(self.world, self.history, host, self._places, client_rack=self.setup.rack)
 
     async def start(self) -> None:
-        """Start the clients, and return when records are acknowledged."""
         setup = self.setup
         config = {"max.message.bytes": str(setup.message_bytes), **self.topic_config}
         await create_topic(self.world, self._places[0].topic, setup.partitions, replicas=setup.replicas, **config)

@@ -122,7 +122,6 @@ class Numberer:
         return ErrorCode(response.error_code), response.base_offset
 
     def close(self) -> None:
-        """Close all connections."""
         for client in self._clients.values():
             client.close()
 
@@ -139,7 +138,6 @@ class Sequences(Workload):
         self._running: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start the producer, and return when batches are acknowledged."""
         await create_topic(self.world, TOPIC, 1, replicas=self.setup.replicas)
         self._running = self.world.spawn(HOST, self.numberer.run())
         await self._send_more()

@@ -162,7 +162,6 @@ class Actor:
         return await self._commit(producer, transaction)
 
     async def _oversleep(self) -> None:
-        """Let the transaction time out."""
         await asyncio.sleep(_TIMEOUT_MS / 1000 + 3)
 
     async def _commit(self, producer: Producer, transaction: RecordedTransaction) -> bool:
@@ -225,7 +224,6 @@ class Reader:
         self._settings = {"isolation_level": isolation_level, **READERS}
 
     async def live(self) -> None:
-        """Read until cancelled."""
         async with self._world.consumer(self.host, **self._settings) as consumer:
             consumer.assign([*INPUTS, *OUTPUTS])
             while True:
@@ -262,7 +260,6 @@ async def repeated(call: Callable[[], Any]) -> None:
 
 
 async def finalize(world: World, level: int) -> None:
-    """Set `transaction.version`."""
     client = await world.client("admin", broker=min(world.running))
     update = {"feature": "transaction.version", "max_version_level": level, "upgrade_type": 2, "allow_downgrade": True}
     answer = await client.ask(ApiKey.UPDATE_FEATURES, {"feature_updates": [update], "timeout_ms": 10_000}, 1)
@@ -298,11 +295,9 @@ class Transactions(Workload):
 
     @property
     def actors(self) -> list["Actor"]:
-        """The transactional producers."""
         return [*self._writers, *self._processors]
 
     async def start(self) -> None:
-        """Start the clients, and return when transactions are committed."""
         await finalize(self.world, self.setup.transaction_version)
         for topic in self.topics:
             await create_topic(self.world, topic, PARTITIONS)

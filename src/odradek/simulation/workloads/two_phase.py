@@ -170,7 +170,6 @@ class TwoPhase(Workload):
         return Counter(row for each in self._applications for row in each.database.rows[place])
 
     def _differences(self, place: TopicPartition) -> list[str]:
-        """Return how a partition differs from the databases."""
         found = []
         for each in self._applications:
             decided = each.database.rows[place]

@@ -91,7 +91,6 @@ class Unclean(Records):
         )  # fmt: skip
 
     async def start(self) -> None:
-        """Start the clients, and return when records are acknowledged."""
         self._elections.watch(self._places)
         await super().start()
 

@@ -187,3 +187,20 @@ def test_readers_get_on_all_the_time_while_segments_are_replaced(play: Play) -> 
 
     play(scene)
     assert passes > 5
+
+
+@played
+async def test_a_fetch_that_waits_while_segments_are_replaced_is_answered_after_the_next_record(world: World) -> None:
+    broker, client, reader = await world.start(**QUICK), await world.client(), await world.client()
+    await client.create_topic("t", config=COMPACT)
+    await fill(world, client, 100)
+    size = len(batch(world, b"4", b"99" * 30))
+    reader.send_fetch([("t", 0, 99)], max_wait_ms=600_000, min_bytes=size + 1)
+    await world.pass_time(5)
+    assert (len(broker.purgatory), broker.logs.cleaner.offsets[T0] > 0) == (1, True)
+    await client.produce("t", batch(world, b"k", b"next"))
+    async with asyncio.timeout(60):
+        answer = await reader.fetch_response()
+    assert world.values(answer.topics[0].partitions[0].records) == [b"99" * 30, b"next"]
+    assert len(broker.purgatory) == 0
+    await broker.stop()

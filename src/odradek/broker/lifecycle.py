@@ -265,7 +265,6 @@ class Broker:
 
     @property
     def config(self) -> BrokerConfig:
-        """The configuration in force: the static one and the dynamic changes."""
         return self.metadata.config
 
     @property
@@ -289,7 +288,6 @@ class Broker:
 
     @property
     def controller(self) -> Controller:
-        """The controller. Raises `KafkaError` NOT_CONTROLLER while this broker is not elected."""
         return self.metadata_loop.controller()
 
     # ---- start and stop -----------------------------------------------------------------------------------------

@@ -217,7 +217,6 @@ class Partition:
         return info
 
     def append_error(self) -> KafkaError | None:
-        """Return the error that any append with acks=all would raise now, or None."""
         try:
             self._check_may_append(ACKS_ALL)
         except KafkaError as error:
@@ -456,7 +455,6 @@ class Partition:
 
     @property
     def has_only_damaged_copy(self) -> bool:
-        """Whether the log is known to be damaged, and no other replica is in sync to take over."""
         return self.log.damage is not None and len(self.isr) == 1
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> Divergence | None:

@@ -137,7 +137,6 @@ class ReplicaManager:
             yield from partitions.values()
 
     def on_leadership(self, callback: LeadershipCallback) -> None:
-        """Call `callback` for every partition that this broker leads now or later, and with None when it resigns."""
         self._callbacks.append(callback)
         for partition in tuple(self):
             callback(partition.topic_partition, partition)
@@ -386,7 +385,6 @@ class ReplicaManager:
                 _log.error("Failed to delete the log of %s: %s", topic_partition, error)
 
     async def sync_deleted(self) -> None:
-        """Return when the deletions of logs are on the disk."""
         await self._runtime.disk.submit(self._logs.deleted.sync, background=True)
 
     def replica_error(self, topic_partition: TopicPartition) -> ErrorCode:

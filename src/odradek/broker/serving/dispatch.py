@@ -251,7 +251,6 @@ class _MessageHandler:
         response_encoder(api.key, version)
 
     def __call__(self, broker: object, context: RequestContext, frame: memoryview) -> Reply:
-        """Serve one request."""
         dispatcher = self._dispatcher
         body = bytes(frame[context.header.body_offset :])
         is_large = len(body) > LARGE_BYTES

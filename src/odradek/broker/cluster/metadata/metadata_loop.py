@@ -110,7 +110,6 @@ class MetadataLoop(Generic[ControllerT]):
         return self._controller
 
     def controller(self) -> ControllerT:
-        """Return the controller. Raises `KafkaError` NOT_CONTROLLER while this broker is not elected."""
         if self._controller is None:
             raise KafkaError(ErrorCode.not_controller, "this broker is not the controller")
         return self._controller

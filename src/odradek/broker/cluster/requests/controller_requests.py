@@ -39,7 +39,6 @@ class ControllerRequests(Generic[ControllerT_co]):
         """An ordered set of the purposes of connections to the controller."""
 
     def local_controller(self) -> ControllerT_co | None:
-        """Return the controller if this broker is elected, else None."""
         return self._local_controller()
 
     async def send(self, api_key: ApiKey, message: Message) -> Any:

@@ -50,7 +50,6 @@ class JoinRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def size_bytes(self) -> int:
-        """Return the approximate memory of the member."""
         return member_size(self.protocols, self.member_id or self.new_member_id, self.client_id, self.instance_id)
 
 

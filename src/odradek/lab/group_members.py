@@ -49,7 +49,6 @@ class TreeRequest(NamedTuple):
 
     @property
     def is_claim(self) -> bool:
-        """Whether it claims partitions."""
         return any(isinstance(each, Create) and each.ephemeral and "/owners/" in each.path for each in self.operations)
 
 
@@ -65,8 +64,7 @@ class GroupMember(Protocol):
     async def start(self) -> object:
         """Join the group and read."""
 
-    async def leave(self) -> None:
-        """Leave the group."""
+    async def leave(self) -> None: ...
 
     def die(self) -> None:
         """Stop sending to brokers and to the tree, without leaving."""

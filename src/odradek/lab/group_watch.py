@@ -28,7 +28,6 @@ Owners = Mapping[TopicPartition, str]
 
 
 def is_moving(group: GroupDescription) -> bool:
-    """Return whether a group rebalances."""
     behind = group.assignment_epoch is not None and any(m.epoch != group.assignment_epoch for m in group.members)
     return behind or group.group_state in _MOVING
 
@@ -82,7 +81,6 @@ class GroupWatch:
 
     @property
     def goes_on(self) -> bool:
-        """Whether a rebalance goes on."""
         return self.rebalance is not None and self.rebalance.to_ms is None
 
     def look(self, group: GroupDescription, at_ms: int) -> None:

@@ -69,7 +69,6 @@ def case_of_texts(
 
 
 def topic_and_count(text: str) -> tuple[str, int]:
-    """Parse `t=12`. Raises `LabError`."""
     topic, count = _pair(text, "a topic", "TOPIC=PARTITIONS, such as t=12")
     if not _NUMBER.fullmatch(count):
         raise LabError(f"{count!r} is not a number of partitions: write TOPIC=PARTITIONS, such as t=12")

@@ -95,7 +95,6 @@ def create(strategy: str) -> Assignor:
 
 
 def protocol_of(assignor: Assignor) -> Protocol:
-    """Return the protocol of the groups that use an assignor."""
     if assignor.name in _THREADED:
         return Protocol.TREE
     if assignor.name == "uniform":

@@ -80,7 +80,6 @@ class TimelineBuilder:
         self._spans: list[Span] = []
 
     def owner(self, partition: TopicPartition) -> str | None:
-        """Return the present owner of a partition."""
         return self._open.get(partition, (None, 0))[0]
 
     def note(self, partition: TopicPartition, member: str | None, at_ms: int) -> None:

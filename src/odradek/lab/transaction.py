@@ -92,7 +92,6 @@ class Played(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The title of a picture."""
         plan = self.plan
         end = "that is committed" if plan.is_commit else "that is aborted"
         kind = "a prepared transaction" if plan.two_phase else "a transaction"

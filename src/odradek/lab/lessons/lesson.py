@@ -40,7 +40,6 @@ class Assigned(Struct, frozen=True, kw_only=True):
 
     @property
     def case(self) -> Case:
-        """The case."""
         case = case_of_texts(
             topics=self.topics,
             members=self.members,
@@ -54,7 +53,6 @@ class Assigned(Struct, frozen=True, kw_only=True):
         return replace(case, members={**case.members, **aged})
 
     def run(self) -> Run:
-        """Compute the assignment."""
         return run_strategy(self.case, self.strategy)
 
     def computed(self) -> tuple[dict[str, str], dict[str, str]]:
@@ -67,7 +65,6 @@ class Assigned(Struct, frozen=True, kw_only=True):
         return settled, first
 
     def chart(self) -> Chart:
-        """Return the drawing."""
         return assignment_chart(self.run(), self.case.owners())
 
     @property

@@ -15,7 +15,6 @@ def check_file(name: str) -> None:
 
 
 def picture(chart: Chart) -> bytes:
-    """Return a chart as an SVG file."""
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{draw(chart)}\n'.encode()
 
 

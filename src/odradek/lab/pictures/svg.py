@@ -41,7 +41,6 @@ class Canvas:
         self.width = WIDTH
 
     def box(self, x: float, y: float, width: float, height: float, fill: str, *, opacity: float = 1) -> None:
-        """Add a filled rectangle."""
         faint = f' fill-opacity="{opacity:g}"' if opacity < 1 else ""
         self._elements.append(
             f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}" fill="{fill}"{faint}/>'
@@ -55,12 +54,10 @@ class Canvas:
         )
 
     def polygon(self, *points: tuple[float, float], fill: str) -> None:
-        """Add a filled shape."""
         path = " ".join(f"{_n(x)},{_n(y)}" for x, y in points)
         self._elements.append(f'<polygon points="{path}" fill="{fill}"/>')
 
     def dot(self, x: float, y: float, radius: float, fill: str) -> None:
-        """Add a disc."""
         self._elements.append(f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{_n(radius)}" fill="{fill}"/>')
 
     def text(

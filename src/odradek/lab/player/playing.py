@@ -523,17 +523,13 @@ class _Gone:
         self.name = name
         self.owned: set[int] = set()
 
-    async def start(self) -> None:
-        """Do nothing."""
+    async def start(self) -> None: ...
 
-    async def leave(self) -> None:
-        """Do nothing."""
+    async def leave(self) -> None: ...
 
-    def die(self) -> None:
-        """Do nothing."""
+    def die(self) -> None: ...
 
-    def reach_tree(self, *, is_reachable: bool) -> None:
-        """Do nothing."""
+    def reach_tree(self, *, is_reachable: bool) -> None: ...
 
 
 def _is_of_the_group(request: TappedRequest) -> bool:

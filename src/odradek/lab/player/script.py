@@ -100,7 +100,6 @@ class Click(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The click in words."""
         return _TEXTS[self.action].format(self.number)
 
 
@@ -111,7 +110,6 @@ class Script(Struct, frozen=True, kw_only=True):
     name: str = ""
 
     def __str__(self) -> str:
-        """Return the script in its notation."""
         return self.name or ",".join(map(str, self.clicks))
 
     @property

@@ -32,7 +32,6 @@ class Message(Struct, frozen=True, kw_only=True):
     is_response: bool = False
 
     def __str__(self) -> str:
-        """Return the message on one line."""
         shown = ", ".join(f"{name}={value}" for name, value in self.fields)
         kind = " response" if self.is_response else ""
         return (

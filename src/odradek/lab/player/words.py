@@ -69,7 +69,6 @@ class Words:
         return text
 
     def request(self, request: TappedRequest, host: str) -> Said:
-        """Return a request in words."""
         member, message = request.client_id, request.message
         if request.api is ApiKey.CONSUMER_GROUP_HEARTBEAT:
             self._names[message.member_id] = member

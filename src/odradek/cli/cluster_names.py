@@ -50,7 +50,6 @@ async def _topics(client: Admin) -> list[str]:
 
 
 async def group_ids(client: Admin) -> list[str]:
-    """Return the ids of all groups."""
     return [group.group_id for group in await client.list_groups()]
 
 

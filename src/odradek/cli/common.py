@@ -169,7 +169,6 @@ def _chosen(key: str) -> Any:
 
 
 def chosen_address() -> str | None:
-    """Return the value of `--bootstrap-server`."""
     address: str | None = _chosen(_BOOTSTRAP_SERVER)
     return address
 

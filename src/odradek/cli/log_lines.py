@@ -57,7 +57,6 @@ class TextLines(logging.Formatter):
     """Formats an entry for people."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the entry on one line."""
         return one_line(super().format(record))
 
 

@@ -52,7 +52,6 @@ class TreeChanges:
             continue
 
     def stop(self) -> None:
-        """Cancel all watches."""
         for known in self._known.values():
             for watch in known.watches:
                 watch.cancel()

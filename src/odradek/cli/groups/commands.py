@@ -188,8 +188,6 @@ def delete_offsets(*, group: str, topics: Sequence[str]) -> None:
 
 
 def _descriptions(selection: GroupSelection) -> tuple[list[GroupDescription], dict[str, KafkaError]]:
-    """Return the descriptions of groups, and the errors of groups that cannot be described."""
-
     async def work(client: Admin) -> dict[str, GroupDescription | KafkaError]:
         return await client.describe_groups(await selection.group_ids(client))
 

@@ -35,13 +35,11 @@ def member_rows(group: GroupDescription, *, verbose: bool) -> list[tuple[object,
 
 
 def state_row(group: GroupDescription) -> tuple[object, ...]:
-    """Return a group's row in the table of states."""
     protocol, state = group.protocol or None, group.group_state or None
     return group.group_id, coordinator_text(group), protocol, state, len(group.members)
 
 
 def described(group: GroupDescription) -> dict[str, Any]:
-    """Return the JSON object of a group."""
     return {
         "group_id": group.group_id,
         "group_state": group.group_state,

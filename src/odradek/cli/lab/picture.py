@@ -15,12 +15,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def picture_option(function: F) -> F:
-    """Add `--picture`."""
     return _file_option("--picture", "Also draw a picture.")(function)
 
 
 def timeline_option(function: F) -> F:
-    """Add `--timeline`."""
     return _file_option("--timeline", "Also draw who owned what over time, in each generation.")(function)
 
 

@@ -20,7 +20,6 @@ MEASURE_COLUMNS: Final = ("STRATEGY", "PROTOCOL", "FEWEST", "MOST", "IDLE", "MOV
 
 
 def measures_row(row: Measures) -> tuple[object, ...]:
-    """Return a row under `MEASURE_COLUMNS`."""
     return (
         row.strategy, row.protocol, row.fewest, row.most, row.idle, row.moved, row.stopped, row.local, row.generations,
     )  # fmt: skip
@@ -100,7 +99,6 @@ def print_transition(made: Transition, limit: int) -> None:
 
 
 def transition_object(made: Transition) -> dict[str, Any]:
-    """Return the JSON object of a change."""
     return {
         "strategy": made.run.strategy,
         "protocol": made.protocol.value,

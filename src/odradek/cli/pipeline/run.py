@@ -152,7 +152,6 @@ def line(status: "Status") -> str:
 
 
 def fields(status: "Status") -> dict[str, Any]:
-    """Return a status as the object of `--json`."""
     found = msgspec.to_builtins(status)
     found |= found.pop("figures")
     return {name: round(value, 3) if isinstance(value, float) else value for name, value in found.items()}

@@ -28,7 +28,6 @@ def print_failure(result: SeedResult) -> None:
 
 
 def print_faults(result: SeedResult) -> None:
-    """Print the faults that were played."""
     _print("faults (number, virtual s, name, brokers)", result.deeds)
 
 

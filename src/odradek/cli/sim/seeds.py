@@ -39,7 +39,6 @@ class Totals(Struct, kw_only=True):
     counts: ProbeCounts = field(default_factory=ProbeCounts)
 
     def add(self, result: SeedResult) -> None:
-        """Count a seed."""
         self.seeds += 1
         self.virtual_s += result.virtual_s
         self._add(result.plan.seed, result.findings, result.probes, result.transitions)
@@ -56,7 +55,6 @@ class Totals(Struct, kw_only=True):
         self.counts.transitions += Counter(transitions)
 
     def line(self, took_s: float) -> str:
-        """Return the totals in one line."""
         earlier = f" and {self.earlier:,} before" if self.earlier else ""
         return (
             f"{self.seeds:,} seed{'s' * (self.seeds != 1)}{earlier}, {len(self.failed)} failed, "

@@ -114,7 +114,6 @@ class PageApp:
     def _values(
         self, view: View | None, page: Page | None, asked: PageRequest | None, *, message: str = "", problem: str = ""
     ) -> dict[str, Any]:
-        """Return the variables of every template."""
         return {
             "views": [] if asked is None else [each for each in self._views if each.title],
             "view": view,

@@ -41,6 +41,5 @@ class ClusterPages:
         await page({**scope, "path": f"/{rest}"}, receive, prefixed)
 
     async def close(self) -> None:
-        """Close all pages."""
         for page in self._pages.values():
             await page.close()

@@ -26,11 +26,9 @@ class Listing(Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def without_filter(self) -> str:
-        """The address of the whole list."""
         return "?" + urlencode({name: value for name, value in self.query.items() if name not in ("page", "q")})
 
     def at(self, page: int) -> str:
-        """Return the address of another page of the list."""
         return "?" + urlencode({**self.query, "page": page})
 
     def sorted_by(self, key: str) -> str:

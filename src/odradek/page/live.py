@@ -55,13 +55,11 @@ class LiveParts:
                 await poller.close()
 
     async def end(self, session_key: str) -> None:
-        """End the streams of a session."""
         for key, poller in list(self._pollers.items()):
             if key[0] == session_key:
                 await poller.close()
 
     async def close(self) -> None:
-        """End all streams."""
         for poller in list(self._pollers.values()):
             await poller.close()
 

@@ -82,7 +82,6 @@ class Readings:
         self._by_key.clear()
 
     async def close(self) -> None:
-        """Cancel the running readings."""
         tasks = list(self._running)
         self.forget()
         for task in tasks:

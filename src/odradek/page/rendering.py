@@ -59,11 +59,9 @@ class Renderer:
         self._environment.globals["ui"] = self._environment.get_template("ui.html").module
 
     def page(self, template: str, values: Mapping[str, Any]) -> str:
-        """Render a whole page."""
         return self._addressed(self._environment.get_template(template).render(values))
 
     def block(self, template: str, name: str, values: Mapping[str, Any]) -> str:
-        """Render one block of a template."""
         found = self._environment.get_template(template)
         return self._addressed("".join(found.blocks[name](found.new_context(dict(values)))))
 

@@ -74,7 +74,6 @@ class PageServer:
 
     @property
     def port(self) -> int:
-        """The open port."""
         assert self._listener is not None, "the page is not open"
         return self._listener.port
 

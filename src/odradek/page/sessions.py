@@ -49,7 +49,6 @@ class Session:
         return await self._started(SimpleConsumer, fetch_max_bytes=_FETCH_BYTES)
 
     async def close(self) -> None:
-        """Close the clients' connections."""
         self._is_closed = True
         starting, self._starting = list(self._starting.values()), {}
         for task in starting:
@@ -91,7 +90,6 @@ class Sessions:
 
     @property
     def login_token(self) -> str:
-        """The token in the form of the login."""
         return self._login_token
 
     def find(self, cookies: str, port: str) -> Session | None:
@@ -132,7 +130,6 @@ class Sessions:
         return session
 
     async def remove(self, session: Session) -> None:
-        """End a session."""
         self._by_key.pop(session.key, None)
         await session.close()
 

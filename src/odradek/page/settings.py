@@ -48,7 +48,6 @@ class PageSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def bootstrap_servers(self) -> str:
-        """The brokers' addresses as one text."""
         servers = self.client.get("bootstrap_servers", _LOCAL)
         return servers if isinstance(servers, str) else ",".join(servers)
 

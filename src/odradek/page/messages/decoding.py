@@ -50,7 +50,6 @@ class Decoded(Struct, frozen=True, kw_only=True):
 
     @property
     def has_tree(self) -> bool:
-        """Whether `tree` is shown."""
         return self.tree is not None
 
 

@@ -55,7 +55,6 @@ class Marker(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """The marker's offset."""
         return self.marker.offset
 
     @property
@@ -434,7 +433,6 @@ def shown(
 
 
 def text_of(decoded: Decoded) -> str:
-    """Return a key or value as one text."""
     if not decoded.has_tree:
         return decoded.text
     return msgspec.json.encode(decoded.tree).decode()
@@ -449,7 +447,6 @@ def line_of(decoded: Decoded) -> str:
 
 
 def header_text(value: bytes | None) -> str:
-    """Return a header's value as text; bytes that are not UTF-8 are replaced."""
     return "" if value is None else several_lines(value.decode(errors="replace"))
 
 

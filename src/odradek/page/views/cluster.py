@@ -55,7 +55,6 @@ class BrokerRow(Struct, frozen=True, kw_only=True):
 
     @property
     def disk_used(self) -> float | None:
-        """The used share of its volumes."""
         if not self.disk_bytes or self.free_bytes is None:
             return None
         return 1 - self.free_bytes / self.disk_bytes
@@ -87,7 +86,6 @@ class ClusterPage(Struct, frozen=True, kw_only=True):
 
 
 async def cluster(asked: PageRequest) -> ClusterPage:
-    """Return the state of the cluster now."""
     state = (await overview(asked)).state
     alive = [each.broker_id for each in state.cluster.brokers if not each.is_fenced]
     (waiting, more), versions, epoch = await asyncio.gather(
@@ -147,7 +145,6 @@ def _group_problem(group: GroupDescription) -> GroupProblem:
 
 
 def cluster_page(state: ClusterState, versions: Versions = _UNKNOWN) -> ClusterPage:
-    """Return what the view shows of a state."""
     partitions = [each for topic in state.topics for each in topic.partitions.values()]
     leaders = Counter(each.leader for each in partitions)
     replicas = Counter(broker_id for each in partitions for broker_id in each.replicas)

@@ -60,12 +60,10 @@ class ResetLine(Struct, frozen=True, kw_only=True):
 
     @property
     def again(self) -> int:
-        """The records that the group reads again."""
         return max((self.committed or 0) - self.offset, 0)
 
     @property
     def skipped(self) -> int:
-        """The records that the group does not read."""
         return 0 if self.committed is None else max(self.offset - self.committed, 0)
 
 
@@ -130,7 +128,6 @@ def _goal(query: Mapping[str, str]) -> Goal:
 
 
 async def reset(asked: PageRequest) -> Done:
-    """Commit the offsets of a preview."""
     group_id, admin = _confirmed(asked), await asked.admin()
     wanted = _planned(asked.form.get("plan", ""))
     before = (await admin.list_group_offsets([group_id]))[group_id]
@@ -193,7 +190,6 @@ async def name_page(asked: PageRequest) -> Mapping[str, Any]:
 
 
 async def delete(asked: PageRequest) -> Done:
-    """Delete a group with its offsets."""
     group_id = _confirmed(asked)
     await (await asked.admin()).delete_groups([group_id])
     return Done(address="/groups", message=f"Group {group_id} is deleted.")

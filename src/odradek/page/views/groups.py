@@ -93,7 +93,6 @@ class GroupRow(Struct, frozen=True, kw_only=True):
 
     @property
     def lag(self) -> int | None:
-        """The group's lag."""
         return None if self.group is None else self.group.lag
 
 
@@ -155,7 +154,6 @@ async def named_group(asked: PageRequest) -> Response:
 
 
 async def group(asked: PageRequest) -> Mapping[str, Any]:
-    """Look at the group once."""
     admin, group_id = await asked.admin(), group_id_of(asked)
     watched = _watched(asked.session, group_id)
     if watched.watch.has_gap(asked.runtime.clock.now_ms()):
@@ -332,7 +330,6 @@ def _named(timeline: Timeline, names: MemberNames) -> Timeline:
 
 
 async def members(asked: PageRequest) -> Mapping[str, Any]:
-    """Return the members that the address asks for."""
     described = await read_group(asked, group_id_of(asked))
     names = names_of(described)
     lags: dict[str, int] = {}

@@ -47,7 +47,6 @@ class Lane(Struct, frozen=True, kw_only=True):
 
 
 async def lessons(asked: PageRequest) -> Mapping[str, Any]:
-    """Return all lessons."""
     await asked.plays.prepare()
     return {
         "sections": [

@@ -84,7 +84,6 @@ class MessagesPage(Struct, frozen=True, kw_only=True):
         return sum(end - self.progress.starts[number] for number, end in self.progress.ends.items())
 
     def export_address(self, name: str) -> str:
-        """Return the address of a file with these messages."""
         return f"/topics/{quote(self.topic, safe='')}/export?" + _encoded({**self.fields, "as": name})
 
 
@@ -97,7 +96,6 @@ async def messages(asked: PageRequest) -> MessagesPage | Response:
 
 
 async def search(asked: PageRequest) -> MessagesPage:
-    """Return the beginning of a search."""
     query = _query(asked, most_read=_FIRST_READ)
     if not query.is_search:
         raise ConfigurationError("a search needs a key or a text")
@@ -105,7 +103,6 @@ async def search(asked: PageRequest) -> MessagesPage:
 
 
 async def searched(asked: PageRequest) -> AsyncIterator[MessagesPage]:
-    """Yield a search's results as it reads on."""
     query = _query(asked, most_read=_MOST_SEARCHED)
     async for progress in _scan(asked, query, partial(_row, asked)):
         yield _page(asked, query, progress)
@@ -175,7 +172,6 @@ async def produce_form(asked: PageRequest) -> Mapping[str, Any]:
 
 
 async def produce(asked: PageRequest) -> Done:
-    """Write one message."""
     from odradek.clients import Producer  # imported here: most pages send nothing
 
     topic, form = asked.path["topic"], asked.form

@@ -55,7 +55,6 @@ class AclRow(Struct, frozen=True, kw_only=True):
 
     @property
     def query(self) -> str:
-        """The query of the address that removes the ACL."""
         fields = {"principal": self.principal, "operation": self.operation, "resource": self.resource}
         flags = {"prefixed": "1" if self.is_prefix else "", "deny": "" if self.allows else "1", "host": self.host}
         return urlencode({**fields, **flags})
@@ -148,7 +147,6 @@ def _acl_row(binding: AclBinding) -> AclRow:
 
 
 async def users(asked: PageRequest) -> SecurityList:
-    """Return the users that authenticate by SCRAM."""
     found = await (await asked.admin()).describe_user_scram_credentials()
     rows = [UserRow(name=name, credentials=credentials) for name, credentials in found.items()]
     name = lambda row: row.name  # noqa: E731
@@ -156,7 +154,6 @@ async def users(asked: PageRequest) -> SecurityList:
 
 
 async def quotas(asked: PageRequest) -> SecurityList:
-    """Return all quotas."""
     found = await (await asked.admin()).describe_client_quotas()
     rows = [
         QuotaRow(entity=str(entity), key=key, value=f"{value:,.15g}", query=_quota_query(entity, key))
@@ -187,18 +184,15 @@ async def explained(asked: PageRequest) -> ExplainPage:
 
 
 async def choices(_asked: PageRequest) -> Choices:
-    """Return the choices of a form."""
     return Choices()
 
 
 async def chosen_acl(asked: PageRequest) -> Removal:
-    """Return the form that removes the ACL of the address."""
     binding = _binding(asked.query)
     return Removal(title="Remove an ACL", notice=str(binding), typed=binding.entry.principal)
 
 
 async def chosen_quota(asked: PageRequest) -> Removal:
-    """Return the form that removes the quota of the address."""
     entity = _entity(asked.query)
     notice = f"{asked.query.get('key', '')} of {entity}"
     return Removal(title="Remove a quota", notice=notice, typed=_names(entity))
@@ -232,7 +226,6 @@ def _binding(fields: Mapping[str, str]) -> AclBinding:
 
 
 async def add_acl(asked: PageRequest) -> Done:
-    """Add the ACL of the form."""
     binding = _binding(asked.form)
     await (await asked.admin()).create_acls([binding])
     return Done(address="/security", message=f"Added: {binding}.")
@@ -301,7 +294,6 @@ def _entity(fields: Mapping[str, str]) -> QuotaEntity:
 
 
 async def set_quota(asked: PageRequest) -> Done:
-    """Set the quota of the form."""
     entity, key, text = _entity(asked.form), asked.form.get("key", ""), asked.form.get("value", "").strip()
     try:
         value = float(text)

@@ -190,8 +190,7 @@ async def _configs(admin: Admin, name: str, *, with_texts: bool = False) -> list
 # ---- changes ----------------------------------------------------------------------------------------------------
 
 
-async def nothing(_asked: PageRequest) -> None:
-    """Return no data, for a form that shows none."""
+async def nothing(_asked: PageRequest) -> None: ...
 
 
 async def described(asked: PageRequest) -> TopicDescription:
@@ -230,7 +229,6 @@ def _lines(text: str) -> Iterable[tuple[str, str]]:
 
 
 async def add_partitions(asked: PageRequest) -> Done:
-    """Increase the number of partitions."""
     name, total = asked.path["topic"], asked.number("total", 0, least=1, most=2**31 - 1)
     await (await asked.admin()).create_partitions(name, total)
     return Done(address=f"/topics/{name}", message=f"Topic {name} has {total} partitions.")

@@ -22,7 +22,6 @@ class ChildRow(Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> str:
-        """The owner in words."""
         return "deleted" if self.node is None else node_texts.owner(self.node.owner)
 
 

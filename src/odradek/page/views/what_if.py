@@ -45,7 +45,6 @@ class Wish(Struct, frozen=True, kw_only=True):
     """New partitions by topic."""
 
     def address(self, **changes: Any) -> str:
-        """Return the address of this change, itself changed."""
         wish = replace(self, **changes)
         fields = {
             "id": wish.group_id,
@@ -68,7 +67,6 @@ class Wish(Struct, frozen=True, kw_only=True):
 
 
 async def choose(asked: PageRequest) -> Listing[GroupListing]:
-    """Return the groups to choose from."""
     known = await (await asked.admin()).list_groups()
     keys = {"name": lambda each: each.group_id, "state": lambda each: each.group_state}
     return listing(asked, known, keys, text=lambda each: each.group_id, default="name")

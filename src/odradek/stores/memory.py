@@ -60,7 +60,6 @@ class MemoryTree:
         return sorted(self._names[path])
 
     def begin_session(self, store: "MemoryStore") -> int:
-        """Return the number of a new session of `store`."""
         self._last_session += 1
         self._sessions[self._last_session] = store
         return self._last_session
@@ -136,7 +135,6 @@ class MemoryStore(SingleOperations):
 
     @property
     def is_connected(self) -> bool:
-        """Whether the tree is reachable."""
         return self._last_contact is None
 
     def disconnect(self) -> None:

@@ -49,17 +49,14 @@ class Change(NamedTuple):
 class Tree(Protocol):
     """Nodes by path, inside a transaction."""
 
-    def find(self, path: str) -> Record | None:
-        """Return the node, or None."""
+    def find(self, path: str) -> Record | None: ...
 
     def save(self, path: str, record: Record) -> None:
         """Write a node, replacing an existing one."""
 
-    def remove(self, path: str) -> None:
-        """Remove the node."""
+    def remove(self, path: str) -> None: ...
 
-    def has_children(self, path: str) -> bool:
-        """Return whether the node has children."""
+    def has_children(self, path: str) -> bool: ...
 
 
 def check_path(path: str) -> str:

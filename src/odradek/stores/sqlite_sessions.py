@@ -116,7 +116,6 @@ class SqliteSession:
         return bool(expired)
 
     def end(self) -> None:
-        """Delete this session and its nodes."""
         self._tree.write(lambda: self._delete(self.session_id))
 
     def release(self) -> None:

@@ -121,7 +121,6 @@ class SqliteTree:
         self._connection.execute("PRAGMA busy_timeout = 0")
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
     def check_identity(self) -> None:
@@ -220,12 +219,10 @@ class SqliteTree:
         return [Session._make(row) for row in rows]
 
     def session(self, session_id: int) -> Session | None:
-        """Return a session's row, or None."""
         row = self._connection.execute("SELECT id, holder FROM sessions WHERE id = ?", (session_id,)).fetchone()
         return None if row is None else Session._make(row)
 
     def save_session(self, session: Session) -> None:
-        """Write the row of a new session."""
         self._connection.execute("INSERT INTO sessions VALUES (?, 0, ?)", session)
 
     def reserve_space(self) -> None:

@@ -50,11 +50,9 @@ class Watches:
         self._children: dict[str, list[_Watch]] = {}
 
     def add_data(self, path: str, callback: Callable[[], None]) -> _Watch:
-        """Add a callback for `Store.watch_data`."""
         return _Watch(self._data, path, callback)
 
     def add_children(self, path: str, callback: Callable[[], None]) -> _Watch:
-        """Add a callback for `Store.watch_children`."""
         return _Watch(self._children, path, callback)
 
     def fire(self, changes: Iterable[Change]) -> None:
@@ -67,24 +65,19 @@ class Watches:
                     watch.fire()
 
     def fire_children(self, path: str) -> None:
-        """Fire the child watches of `path`."""
         for watch in self._children.get(path, ()):
             watch.fire()
 
     def has_data(self, path: str) -> bool:
-        """Return whether `path` has a data watch."""
         return path in self._data
 
     def has_children(self, path: str) -> bool:
-        """Return whether `path` has a child watch."""
         return path in self._children
 
     def data_paths(self) -> list[str]:
-        """Return the paths with data watches."""
         return list(self._data)
 
     def children_paths(self) -> list[str]:
-        """Return the paths with child watches."""
         return list(self._children)
 
     def most_of_a_node(self) -> int:
@@ -99,7 +92,6 @@ class Watches:
                     watch.fire()
 
     def clear(self) -> None:
-        """Cancel all watches."""
         for table in (self._data, self._children):
             for watch in [watch for watches in table.values() for watch in watches]:
                 watch.cancel()

@@ -59,7 +59,6 @@ class Heartbeat:
         self._confirmed = session, max(self.alive_until(session), sent + self._timeout_s)
 
     def stop(self) -> None:
-        """Stop sending heartbeats."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -55,7 +55,6 @@ class BufferPool:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the limit is reached."""
         return self._used_bytes >= self._limit_bytes
 
     @property
@@ -106,7 +105,6 @@ class BufferPool:
         return next(iter(self._waiting), None)
 
     def forget(self, waiter: "Waiter") -> None:
-        """Remove `waiter` from the waiting connections."""
         self._waiting.pop(waiter, None)
 
     def give(self, buffer: bytearray) -> None:

@@ -12,7 +12,6 @@ from odradek.wire.client_authentication import Login
 
 
 def tls_settings(keys: ConnectionSecurity) -> TlsSettings:
-    """Return the settings of TLS in the keys `ssl.*`."""
     return TlsSettings(
         trusted_file=keys.ssl_truststore_location,
         trusted=keys.ssl_truststore_certificates,

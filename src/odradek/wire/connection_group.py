@@ -64,11 +64,9 @@ class RequestBudget:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of unanswered requests."""
         return self._used
 
     def take(self, size: int) -> None:
-        """Count `size` bytes of requests as in flight."""
         self._used += size
         self.is_exhausted = 0 <= self._limit <= self._used
 
@@ -136,7 +134,6 @@ class ConnectionGroup(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def memory_pressure(self) -> MemoryPressure:
-        """The memory check of the group's connections."""
         return MemoryPressure(self.pool, self.response_bytes)
 
 

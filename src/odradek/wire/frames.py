@@ -43,7 +43,6 @@ class FrameBuffer:
         self._missing = 0  # bytes until the next frame is complete, as far as is known
 
     def limit(self, largest_frame_bytes: int) -> None:
-        """Change the limit of a frame's size."""
         self._largest_frame_bytes = largest_frame_bytes
 
     @property

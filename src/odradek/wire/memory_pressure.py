@@ -66,11 +66,9 @@ class MemoryPressure:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, connection: MonitoredConnection) -> None:
-        """Check `connection` from now on."""
         self._connections[connection] = None
 
     def remove(self, connection: MonitoredConnection) -> None:
-        """Stop checking `connection`."""
         self._connections.pop(connection, None)
         self._seen.pop(connection, None)
 

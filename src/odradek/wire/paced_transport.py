@@ -35,7 +35,6 @@ class PacedTransport(asyncio.Transport):
         self.write_more()
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Write all of them."""
         for data in list_of_data:
             self.write(data)
 
@@ -63,11 +62,9 @@ class PacedTransport(asyncio.Transport):
         self._tls.set_write_buffer_limits(high, low)
 
     def pause_reading(self) -> None:
-        """Stop reading."""
         self._tls.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read again."""
         self._tls.resume_reading()
 
     def close(self) -> None:
@@ -79,7 +76,6 @@ class PacedTransport(asyncio.Transport):
             self._tls.close()
 
     def abort(self) -> None:
-        """Close at once."""
         self._waiting.clear()
         self._waiting_bytes = 0
         self._tls.abort()

@@ -14,7 +14,6 @@ def system_entropy() -> Entropy:
 
 
 def uuid4(entropy: Entropy) -> uuid.UUID:
-    """Return a version 4 UUID."""
     return uuid.UUID(bytes=entropy.randbytes(16), version=4)
 
 

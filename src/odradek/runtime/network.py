@@ -40,8 +40,7 @@ class Network(Protocol):
     """Connections to other processes. Protocols may be asyncio's buffered or streaming ones."""
 
     @property
-    def host_name(self) -> str:
-        """The name of this machine."""
+    def host_name(self) -> str: ...
 
     async def listen(
         self,

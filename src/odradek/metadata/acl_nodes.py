@@ -73,7 +73,6 @@ def _entry(fields: Fields) -> AclEntry:
 
 
 def encode_change(pattern: ResourcePattern) -> bytes:
-    """Encode the notification that a pattern's ACLs have changed."""
     kind, name, pattern_type = pattern
     if pattern_type is PatternType.LITERAL:
         return f"{kind.name}:{name}".encode()
@@ -81,7 +80,6 @@ def encode_change(pattern: ResourcePattern) -> bytes:
 
 
 def decode_change(path: str, data: bytes) -> ResourcePattern:
-    """Decode the notification that a pattern's ACLs have changed."""
     if path.startswith(f"{paths.ACL_CHANGES}/"):
         pattern_type = PatternType.LITERAL
         type_name, _, name = data.decode(errors="replace").partition(":")
@@ -108,11 +106,9 @@ class AclNodes:
         """The number of the last notification below each node; None if everything has to be read."""
 
     def start(self) -> None:
-        """Watch the notifications."""
         self._watches = [self._store.watch_children(root, self._mark_changed) for root in paths.ACL_CHANGE_ROOTS]
 
     def stop(self) -> None:
-        """Cancel all watches."""
         for watch in self._watches:
             watch.cancel()
         self._watches.clear()

@@ -15,17 +15,14 @@ class ClusterLoad(Struct, kw_only=True):
     replicas: Counter[int] = field(default_factory=Counter)
 
     def add(self, assignment: Iterable[Replicas]) -> None:
-        """Add the replicas of partitions to the counts."""
         for replicas in assignment:
             self.replicas.update(replicas)
             self.leaders.update(replicas[:1])
 
     def remove(self, assignment: Iterable[Replicas]) -> None:
-        """Subtract the replicas of partitions from the counts."""
         for replicas in assignment:
             self.replicas.subtract(replicas)
             self.leaders.subtract(replicas[:1])
 
     def copy(self) -> "ClusterLoad":
-        """Return an independent copy."""
         return ClusterLoad(leaders=self.leaders.copy(), replicas=self.replicas.copy())

@@ -42,11 +42,9 @@ class ConfigNodes(Generic[K]):
         return self._watches.keys()
 
     def start(self) -> None:
-        """Watch the children of `root`."""
         self._parent = self._store.watch_children(self._root, self._notice)
 
     def stop(self) -> None:
-        """Cancel all watches."""
         for watch in (self._parent, *self._watches.values()):
             if watch is not None:
                 watch.cancel()
@@ -109,12 +107,10 @@ class QuotaNodes:
             nodes.mark_changed()
 
     def start(self) -> None:
-        """Watch the children of all roots."""
         for nodes in self._roots:
             nodes.start()
 
     def stop(self) -> None:
-        """Cancel all watches."""
         for nodes in (*self._roots, *self._clients.values()):
             nodes.stop()
         self._clients.clear()

@@ -30,7 +30,6 @@ class FinalizedFeatures(Struct, frozen=True, kw_only=True):
 
     @property
     def transaction_version(self) -> int:
-        """The level of `transaction.version`."""
         return self.levels.get(TRANSACTION_VERSION, 0)
 
     def encode(self) -> bytes:

@@ -32,7 +32,6 @@ class BrokerImage(Struct, frozen=True, kw_only=True):
     epoch: int = -1
 
     def endpoint(self, listener: str) -> ListenerAddress | None:
-        """Return the broker's endpoint of the listener, if any."""
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener), None)
 
 
@@ -52,7 +51,6 @@ class PartitionImage(Struct, frozen=True, kw_only=True):
 
     @property
     def has_leader(self) -> bool:
-        """Whether the partition has a leader."""
         return self.leader != NO_LEADER
 
     @property
@@ -75,11 +73,9 @@ class TopicImage(Struct, frozen=True, kw_only=True):
 
     @property
     def is_internal(self) -> bool:
-        """Whether the topic is internal."""
         return self.name in INTERNAL_TOPICS
 
     def has_same_config(self, other: "TopicImage") -> bool:
-        """Return whether both topics have the same configuration."""
         return self.config == other.config and self.is_config_known == other.is_config_known
 
     def reusing(self, before: "TopicImage") -> "TopicImage":
@@ -119,12 +115,10 @@ class ClusterImage(Struct, frozen=True, kw_only=True):
     """The finalized levels of features."""
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
-        """Return the topic with this id, if known."""
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics[name]
 
     def partition(self, topic_partition: TopicPartition) -> PartitionImage | None:
-        """Return the partition, if known."""
         topic = self.topics.get(topic_partition.topic)
         return None if topic is None else topic.partitions.get(topic_partition.partition)
 
@@ -163,7 +157,6 @@ class MetadataDelta(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def between(cls, old: ClusterImage, new: ClusterImage) -> "MetadataDelta":
-        """Compare two images."""
         topics = () if old.topics is new.topics else tuple(new.changed_topics(old))
         return cls(old=old, new=new, topics=topics, brokers_changed=new.brokers != old.brokers)
 

@@ -45,7 +45,6 @@ class Fields:
 
     @property
     def names(self) -> Iterable[str]:
-        """The names of all fields."""
         return self._fields.keys()
 
     def has(self, name: str) -> bool:
@@ -62,14 +61,12 @@ class Fields:
         return value
 
     def text(self, name: str) -> str:
-        """Return the string field `name`."""
         value = self._fields.get(name)
         if not isinstance(value, str):
             raise self.broken(name, "a string")
         return value
 
     def texts(self, name: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
-        """Return the field `name`, a list of strings."""
         value = self._fields.get(name, default)
         if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
             raise self.broken(name, "a list of strings")
@@ -98,7 +95,6 @@ class Fields:
         return {int(key): mapping.integers(key) for key in keys}
 
     def objects(self, name: str) -> list["Fields"]:
-        """Return the objects of the list `name`."""
         value = self._fields.get(name)
         if not isinstance(value, list):
             raise self.broken(name, "a list")
@@ -109,5 +105,4 @@ class Fields:
         return TopicPartition(self.text("topic"), self.integer("partition"))
 
     def broken(self, name: str, kind: str) -> BrokenNodeError:
-        """Return the error of a field that is not of this kind."""
         return BrokenNodeError(self._path, f"{name} is not {kind}")

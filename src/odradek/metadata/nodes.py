@@ -274,7 +274,6 @@ class ClusterSecretNode(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "ClusterSecretNode":
-        """Decode version 1."""
         fields = Fields(path, data)
         try:
             return cls(

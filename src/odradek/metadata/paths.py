@@ -119,7 +119,6 @@ def partition_state(topic_partition: TopicPartition) -> str:
 
 
 def topic_config(name: str) -> str:
-    """Return the path of a topic's own configuration."""
     return f"{TOPIC_CONFIGS}/{name}"
 
 
@@ -149,7 +148,6 @@ def user_clients(name: str) -> str:
 
 
 def quota_config(entity: QuotaEntity) -> str:
-    """Return the path of an entity's quotas."""
     if entity.ip is not None:
         return f"{IP_CONFIGS}/{entity.ip or DEFAULT_ENTITY}"
     client = None if entity.client_id is None else _entity_node(entity.client_id)
@@ -201,13 +199,11 @@ def _unquoted(text: str) -> str | None:
 
 
 def acls(resource_type: ResourceType, pattern_type: PatternType) -> str:
-    """Return the path of the parent of these patterns' ACLs."""
     root = ACLS if pattern_type is PatternType.LITERAL else PREFIXED_ACLS
     return f"{root}/{kafka_name(resource_type)}"
 
 
 def acl(pattern: ResourcePattern) -> str:
-    """Return the path of the ACLs of a resource pattern."""
     return f"{acls(pattern.resource_type, pattern.pattern_type)}/{pattern.name}"
 
 
@@ -264,7 +260,6 @@ def consumer_offset(group: str, topic_partition: TopicPartition) -> str:
 
 
 def child(path: str, name: str) -> str:
-    """Return the path of a node's child."""
     return f"{path.rstrip('/')}/{name}"
 
 
@@ -274,5 +269,4 @@ def parent(path: str) -> str:
 
 
 def name_of(path: str) -> str:
-    """Return the last part of a path."""
     return path.rpartition("/")[2]

@@ -136,8 +136,7 @@ class Watch(Protocol):
 class Reader(Protocol):
     """Read access to the tree. Every call may raise `UnavailableError` or `StorageError`."""
 
-    async def get(self, path: str) -> Node | None:
-        """Return the node, if it exists."""
+    async def get(self, path: str) -> Node | None: ...
 
     async def get_many(self, paths: Iterable[str]) -> list[Node | None]:
         """Return the nodes in the order of `paths`, in few round trips; not atomically."""

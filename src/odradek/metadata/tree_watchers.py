@@ -79,7 +79,6 @@ class _BaseTreeWatcher:
         ]
 
     def stop(self) -> None:
-        """Cancel all watches."""
         for watch in self._roots:
             watch.cancel()
         self._roots.clear()
@@ -169,7 +168,6 @@ class ControllerTreeWatcher(_BaseTreeWatcher):
         self._changed: set[str] = set()
 
     def start(self) -> None:
-        """Set the permanent watches; the first `refresh` reads everything."""
         super().start()
         store = self._store
         self._roots += [
@@ -180,7 +178,6 @@ class ControllerTreeWatcher(_BaseTreeWatcher):
         ]
 
     def stop(self) -> None:
-        """Cancel all watches."""
         super().stop()
         for name in list(self._topics):
             self._forget(name)
@@ -311,7 +308,6 @@ class BrokerTreeWatcher(_BaseTreeWatcher):
         """Serializes reads, which the controller's requests also cause."""
 
     def stop(self) -> None:
-        """Cancel all watches."""
         super().stop()
         self.follow_only(())
 

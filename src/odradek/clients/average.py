@@ -12,7 +12,6 @@ class Average:
         self.maximum = 0.0
 
     def add(self, value: float) -> None:
-        """Add one value."""
         self.total += value
         self.count += 1
         self.maximum = max(self.maximum, value)

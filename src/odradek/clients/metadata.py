@@ -59,12 +59,10 @@ class ClusterMetadata(Struct, frozen=True, kw_only=True):
         return topic.partitions.get(partition.partition) if topic else None
 
     def leader(self, partition: TopicPartition) -> int | None:
-        """Return the live leader of `partition`, or None."""
         found = self.partition(partition)
         return found.leader if found is not None and found.leader in self.nodes else None
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
-        """Return the name of the topic with this id."""
         return next((topic.name for topic in self.topics.values() if topic.topic_id == topic_id), None)
 
     def partitions_for_topic(self, topic: str) -> tuple[int, ...]:
@@ -133,7 +131,6 @@ def partition_metadata(partition: Any) -> PartitionMetadata:
 
 
 def topic_error(name: str, code: ErrorCode) -> str:
-    """Return the text of a topic's error."""
     if code in TOPIC_NOT_READY:
         return f"there is no topic {name!r}, or none of its partitions has a leader"
     return f"topic {name!r}: {explained(code)}"

@@ -18,8 +18,6 @@ class RefusedAclsError(RefusedError[AclBinding]):
 
 
 async def create_acls(cluster: Cluster, bindings: Iterable[AclBinding]) -> None:
-    """Implement `Admin.create_acls`."""
-
     async def ask(some: list[AclBinding]) -> dict[AclBinding, KafkaError | None]:
         creations = [{**pattern_fields(each.pattern), **entry_fields(each.entry)} for each in some]
         connection = await cluster.connections.least_loaded()
@@ -32,8 +30,6 @@ async def create_acls(cluster: Cluster, bindings: Iterable[AclBinding]) -> None:
 
 
 async def describe_acls(cluster: Cluster, wanted: AclFilter) -> list[AclBinding]:
-    """Implement `Admin.describe_acls`."""
-
     async def attempt() -> list[AclBinding]:
         connection = await cluster.connections.least_loaded()
         response = await connection.request(ApiKey.DESCRIBE_ACLS, filter_fields(wanted))
@@ -45,7 +41,6 @@ async def describe_acls(cluster: Cluster, wanted: AclFilter) -> list[AclBinding]
 
 
 async def delete_acls(cluster: Cluster, filters: Iterable[AclFilter]) -> list[AclBinding]:
-    """Implement `Admin.delete_acls`."""
     message = {"filters": [filter_fields(each) for each in filters]}
     deleted: set[AclBinding] = set()
 

@@ -20,8 +20,6 @@ _TYPES_FROM = 1
 async def describe_configs(
     cluster: Cluster, resources: Iterable[ConfigResource], *, include_synonyms: bool, include_documentation: bool
 ) -> dict[ConfigResource, list[ConfigEntry]]:
-    """Implement `Admin.describe_configs`."""
-
     async def request(some: list[ConfigResource]) -> dict[ConfigResource, list[ConfigEntry] | KafkaError]:
         requested = [
             {"resource_type": each.type.value, "resource_name": each.name, "configuration_keys": None} for each in some
@@ -63,7 +61,6 @@ async def describe_configs(
 async def alter_configs(
     cluster: Cluster, resource: ConfigResource, alterations: Iterable[Alteration], *, validate_only: bool
 ) -> None:
-    """Implement `Admin.alter_configs`."""
     configs = [
         {"name": each.name, "config_operation": int(each.operation), "value": _text(each)} for each in alterations
     ]
@@ -81,7 +78,6 @@ async def alter_configs(
 
 
 async def list_config_resources(cluster: Cluster, types: Iterable[ConfigResourceType]) -> list[ConfigResource]:
-    """Implement `Admin.list_config_resources`."""
     message = {"resource_types": [kind.value for kind in types]}
 
     async def attempt() -> list[ConfigResource]:

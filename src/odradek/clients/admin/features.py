@@ -32,8 +32,6 @@ class BrokerVersions(Struct, frozen=True, kw_only=True):
 
 
 async def describe_broker_versions(cluster: Cluster, broker_id: int | None) -> BrokerVersions:
-    """Implement `Admin.describe_broker_versions`."""
-
     async def attempt() -> Any:
         connections = cluster.connections
         connection = await (connections.least_loaded() if broker_id is None else connections.to_broker(broker_id))
@@ -55,7 +53,6 @@ async def describe_broker_versions(cluster: Cluster, broker_id: int | None) -> B
 
 
 async def update_features(cluster: Cluster, upgrades: Mapping[str, int], downgrades: Mapping[str, int]) -> None:
-    """Implement `Admin.update_features`."""
     updates = [
         {"feature": name, "max_version_level": level, "allow_downgrade": kind != _UPGRADE, "upgrade_type": kind}
         for kind, levels in ((_UPGRADE, upgrades), (_SAFE_DOWNGRADE, downgrades))

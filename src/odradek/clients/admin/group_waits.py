@@ -64,7 +64,6 @@ class GroupWaits(Struct, frozen=True, kw_only=True):
 
 
 async def group_waits(cluster: Cluster, group_id: str) -> GroupWaits:
-    """Implement `Admin.group_waits`."""
     group = (await describe_groups(cluster, [group_id]))[group_id]
     if isinstance(group, KafkaError):
         raise group

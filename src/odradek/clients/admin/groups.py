@@ -61,7 +61,6 @@ _PARTITION_REASONS: Final = {
 
 
 def no_such_group(group_id: str) -> KafkaError:
-    """Return the error for an unknown group."""
     return _error(ErrorCode.group_id_not_found, group_id)
 
 
@@ -69,7 +68,6 @@ def no_such_group(group_id: str) -> KafkaError:
 
 
 async def list_groups(cluster: Cluster, *, states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
-    """Implement `Admin.list_groups`."""
     message = {"states_filter": list(states), "types_filter": list(types)}
 
     async def ask(node_id: int) -> list[GroupListing]:
@@ -102,8 +100,6 @@ async def list_groups(cluster: Cluster, *, states: Iterable[str], types: Iterabl
 
 
 async def describe_groups(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
-    """Implement `Admin.describe_groups`."""
-
     async def ask(
         connection: ClientConnection, node_id: int, some: list[str]
     ) -> dict[str, GroupDescription | KafkaError]:
@@ -164,8 +160,6 @@ def _coordinator(cluster: Cluster, node_id: int) -> BrokerDescription | None:
 async def list_group_offsets(
     cluster: Cluster, group_ids: Iterable[str], *, require_stable: bool = False
 ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
-    """Implement `Admin.list_group_offsets`."""
-
     async def ask(
         connection: ClientConnection, _: int, some: list[str]
     ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
@@ -198,8 +192,6 @@ async def end_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) ->
 async def alter_group_offsets(
     cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> None:
-    """Implement `Admin.alter_group_offsets`."""
-
     async def attempt() -> None:
         connection = await cluster.connections.to_broker(await find_coordinator(cluster, group_id))
         codes = await commit_each(connection, group_id, NO_MEMBER, offsets)
@@ -210,8 +202,6 @@ async def alter_group_offsets(
 
 
 async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> None:
-    """Implement `Admin.delete_groups`."""
-
     async def ask(connection: ClientConnection, _: int, some: list[str]) -> dict[str, KafkaError | None]:
         response = await connection.request(ApiKey.DELETE_GROUPS, {"groups_names": some})
         return {
@@ -227,7 +217,6 @@ async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> None:
 async def remove_group_members(
     cluster: Cluster, group_id: str, *, member_ids: Iterable[str], group_instance_ids: Iterable[str], reason: str
 ) -> None:
-    """Implement `Admin.remove_group_members`."""
     wanted: dict[str, dict[str, str | None]] = {
         each: {"member_id": "", "group_instance_id": each, "reason": reason} for each in group_instance_ids
     }
@@ -263,7 +252,6 @@ def _member_error(code: ErrorCode, group_id: str, member: str) -> KafkaError | N
 
 
 async def delete_group_offsets(cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-    """Implement `Admin.delete_group_offsets`."""
     wanted = list(partitions)
     topics = [
         {"name": topic, "partitions": [{"partition_index": each.partition} for each in some]}

@@ -29,7 +29,6 @@ class LogDirDescription(Struct, frozen=True, kw_only=True):
 async def describe_log_dirs(
     cluster: Cluster, broker_id: int, partitions: Iterable[TopicPartition] | None = None
 ) -> list[LogDirDescription]:
-    """Implement `Admin.describe_log_dirs`."""
     topics = (
         None
         if partitions is None

@@ -11,8 +11,6 @@ from odradek.security.quotas import DEFAULT, QuotaEntity
 
 
 async def describe_client_quotas(cluster: Cluster) -> dict[QuotaEntity, dict[str, float]]:
-    """Implement `Admin.describe_client_quotas`."""
-
     async def attempt() -> Any:
         connection = await cluster.connections.least_loaded()
         response = await connection.request(ApiKey.DESCRIBE_CLIENT_QUOTAS, {"components": [], "strict": False})
@@ -28,7 +26,6 @@ async def describe_client_quotas(cluster: Cluster) -> dict[QuotaEntity, dict[str
 async def alter_client_quotas(
     cluster: Cluster, entity: QuotaEntity, quotas: Mapping[str, float | None], *, validate_only: bool
 ) -> None:
-    """Implement `Admin.alter_client_quotas`."""
     entry = {
         "entity": [{"entity_type": kind, "entity_name": name or None} for kind, name in entity.parts.items()],
         "ops": [

@@ -45,7 +45,6 @@ async def alter_partition_reassignments(
     *,
     allow_replication_factor_change: bool = True,
 ) -> None:
-    """Implement `Admin.alter_partition_reassignments`."""
     message = {
         "topics": [
             {
@@ -83,7 +82,6 @@ async def alter_partition_reassignments(
 async def list_partition_reassignments(
     cluster: Cluster, partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, PartitionReassignment]:
-    """Implement `Admin.list_partition_reassignments`."""
     topics = None
     if partitions is not None:
         topics = [
@@ -113,7 +111,6 @@ async def list_partition_reassignments(
 async def elect_leaders(
     cluster: Cluster, election_type: ElectionType, partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Implement `Admin.elect_leaders`."""
     wanted = None
     if partitions is not None:
         wanted = [

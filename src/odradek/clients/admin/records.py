@@ -21,7 +21,6 @@ _REASONS: Final = {
 
 
 async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Implement `Admin.delete_records`."""
     # With half of the timeout, a broker that waits for replicas answers before this client's request times out.
     limit_ms = min(cluster.timeout_ms, cluster.settings.request_timeout_ms) // 2
 

@@ -11,7 +11,6 @@ from odradek.protocol.messages.message_codec import optional
 
 
 async def describe_cluster(cluster: Cluster, *, include_fenced_brokers: bool) -> ClusterDescription:
-    """Implement `Admin.describe_cluster`."""
     await cluster.refresh(timeout_ms=cluster.timeout_ms)
     metadata = cluster.metadata
     brokers = {
@@ -49,8 +48,6 @@ async def _fenced_brokers(cluster: Cluster) -> list[BrokerDescription]:
 
 
 async def unregister_broker(cluster: Cluster, broker_id: int) -> None:
-    """Implement `Admin.unregister_broker`."""
-
     async def attempt() -> None:
         connection = await cluster.connections.least_loaded()
         _raise(await connection.request(ApiKey.UNREGISTER_BROKER, {"broker_id": broker_id}))

@@ -28,7 +28,6 @@ class UnknownTopicError(KafkaError):
 
 
 async def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool) -> None:
-    """Implement `Admin.create_topics`."""
     listed = list(topics)
     wanted = {topic.name: topic for topic in listed}
     for name, times in Counter(topic.name for topic in listed).items():
@@ -49,8 +48,6 @@ async def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validat
 
 
 async def delete_topics(cluster: Cluster, names: Iterable[str]) -> None:
-    """Implement `Admin.delete_topics`."""
-
     async def ask(some: list[str]) -> dict[str, KafkaError | None]:
         message = {
             "topics": [{"name": name, "topic_id": None} for name in some],
@@ -67,7 +64,6 @@ async def delete_topics(cluster: Cluster, names: Iterable[str]) -> None:
 async def create_partitions(
     cluster: Cluster, name: str, total: int, *, assignments: Iterable[Iterable[int]] | None, validate_only: bool
 ) -> None:
-    """Implement `Admin.create_partitions`."""
     placed = None if assignments is None else [{"broker_ids": broker_ids(each)} for each in assignments]
     message = {
         "topics": [{"name": name, "count": whole_number("total", total, bits=32), "assignments": placed}],
@@ -92,7 +88,6 @@ async def _change(cluster: Cluster, names: Iterable[str], ask: Any) -> None:
 
 
 async def describe_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicDescription]:
-    """Implement `Admin.describe_topics`."""
     wanted = list(dict.fromkeys(names))
 
     async def attempt() -> dict[str, TopicDescription]:
@@ -155,7 +150,6 @@ async def _describe_in_pages(cluster: Cluster, names: list[str]) -> dict[str, To
 
 
 async def list_topics(cluster: Cluster, *, include_internal: bool) -> list[TopicDescription]:
-    """Implement `Admin.list_topics`."""
     metadata = await current_metadata(cluster, None)
     return [
         topic_description(topic)

@@ -114,8 +114,6 @@ async def list_transactions(
 async def describe_transactions(
     cluster: Cluster, transactional_ids: Iterable[str]
 ) -> dict[str, TransactionDescription | KafkaError]:
-    """Implement `Admin.describe_transactions`."""
-
     async def ask(connection: Any, node_id: int, some: list[str]) -> dict[str, TransactionDescription | KafkaError]:
         response = await connection.request(ApiKey.DESCRIBE_TRANSACTIONS, {"transactional_ids": some})
         return {each.transactional_id: _transaction(each, node_id) for each in response.transaction_states}
@@ -177,7 +175,6 @@ async def end_prepared_transactions(
 
 
 async def find_hanging_transactions(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[HangingTransaction]:
-    """Implement `Admin.find_hanging_transactions`."""
     wanted = list(partitions)
     described = await asyncio.gather(*(describe_producers(cluster, each) for each in wanted))
     suspects = [

@@ -50,7 +50,6 @@ UserScramCredentialAlteration = UserScramCredentialUpsertion | UserScramCredenti
 async def describe_user_scram_credentials(
     cluster: Cluster, users: Iterable[str]
 ) -> dict[str, list[ScramCredentialInfo]]:
-    """Implement `Admin.describe_user_scram_credentials`."""
     wanted = [{"name": user} for user in dict.fromkeys(users)]
 
     async def attempt() -> dict[str, list[ScramCredentialInfo]]:

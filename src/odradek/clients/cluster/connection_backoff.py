@@ -38,7 +38,6 @@ class ConnectionBackoff:
         return 0.0 if failures is None else failures.retry_at - self._runtime.clock.monotonic()
 
     def connection_failed(self, address: str) -> None:
-        """Record a failed attempt to connect."""
         settings = self._settings
         failures = self._failed_addresses.get(address)
         if failures is None:
@@ -47,7 +46,6 @@ class ConnectionBackoff:
         failures.retry_at = self._runtime.clock.monotonic() + failures.backoff.failed()
 
     def connected(self, address: str) -> None:
-        """Clear the failures of an address."""
         self._failed_addresses.pop(address, None)
         self._late_connections.pop(address, None)
 

@@ -39,7 +39,6 @@ class Interceptors:
         return bool(self._interceptors)
 
     def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """Pass `records` through all interceptors."""
         for each in self._interceptors:
             try:
                 returned = each.on_consume(list(records))
@@ -52,7 +51,6 @@ class Interceptors:
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Call all interceptors."""
         for each in self._interceptors:
             try:
                 each.on_commit(offsets)

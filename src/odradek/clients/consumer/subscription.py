@@ -47,7 +47,6 @@ class Subscription(Struct, frozen=True, kw_only=True):
         )
 
     async def on_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Call the application's callback."""
         await _call(self.on_partitions_assigned, partitions)
 
     async def on_revoked(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:

@@ -71,7 +71,6 @@ class RawBatch(NamedTuple):
 
     @property
     def buffer(self) -> memoryview:
-        """Return the batches' bytes."""
         return self.fetched[self.start : self.end]
 
 
@@ -428,6 +427,5 @@ class SubscriptionState:
         }
 
     def move_to_end(self, state: TopicPartitionState) -> None:
-        """Move a partition to the end of the order."""
         if self._states.pop(state.partition, None) is not None:
             self._states[state.partition] = state

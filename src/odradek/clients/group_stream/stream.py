@@ -51,14 +51,11 @@ class Member(Protocol):
     async def commit(self, offsets: Offsets) -> None:
         """Commit the next offsets to read. Raise `OdradekError`, also if the member lost its partitions."""
 
-    async def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the log start offsets."""
+    async def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]: ...
 
-    async def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the log end offsets."""
+    async def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]: ...
 
-    async def close(self) -> None:
-        """Leave the group."""
+    async def close(self) -> None: ...
 
 
 class GroupStream:
@@ -120,7 +117,6 @@ class GroupStream:
         return batch
 
     async def close(self) -> None:
-        """Leave the group."""
         await self._member.close()
 
     async def _plan(

@@ -51,7 +51,6 @@ class Interceptors:
         self._interceptors = tuple(interceptors)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Pass `record` through all interceptors."""
         for each in self._interceptors:
             try:
                 returned = each.on_send(record)
@@ -64,7 +63,6 @@ class Interceptors:
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
-        """Call all interceptors."""
         for each in self._interceptors:
             try:
                 each.on_acknowledgement(metadata, error)

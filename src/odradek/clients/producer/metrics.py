@@ -38,7 +38,6 @@ class ProducerMetrics:
         self._records_per_request.add(records)
 
     def response_received(self, latency_s: float, throttle_time_ms: int) -> None:
-        """Count a Produce response."""
         self._latencies_ms.add(latency_s * 1000)
         self._throttle_times_ms.add(throttle_time_ms)
 

@@ -28,8 +28,7 @@ class EncodedRows(Protocol):
     def delivered(self, start: int, count: int, base_offset: int) -> None:
         """Set the offsets of `count` rows from the row `start`; `base_offset` is -1 if unknown."""
 
-    def failed(self, error: OdradekError) -> None:
-        """Fail all rows."""
+    def failed(self, error: OdradekError) -> None: ...
 
 
 class ProducerBatch(Struct, eq=False):
@@ -159,7 +158,6 @@ class ProducerBatch(Struct, eq=False):
         self._finish()
 
     def complete_exceptionally(self, error: OdradekError) -> None:
-        """Fail all futures."""
         for index, future in enumerate(self.futures):
             if self.on_acknowledgement is not None:
                 self.on_acknowledgement(RecordMetadata(*self.partition, -1, self.timestamps[index]), error)

@@ -112,7 +112,6 @@ class ProducerSettings(ClientSettings):
 
     @property
     def codec(self) -> Codec:
-        """Return the codec of `compression_type`."""
         return Codec[self.compression_type.upper()]
 
     @property

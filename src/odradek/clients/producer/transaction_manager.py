@@ -41,7 +41,6 @@ class TransactionManager:
         self._sequences: dict[TopicPartition, _PartitionSequence] = {}
 
     def set_producer_id_and_epoch(self, producer_id_and_epoch: ProducerIdAndEpoch) -> None:
-        """Set the producer id after InitProducerId."""
         self.producer_id_and_epoch = producer_id_and_epoch
 
     def needs_new_sequences(self, partition: TopicPartition) -> bool:

@@ -119,7 +119,6 @@ class Rebalancer:
             raise
 
     async def close(self) -> None:
-        """Implement `ZookeeperConsumer.close`."""
         self.membership.close()
         self._happened.set()
         try:
@@ -298,7 +297,6 @@ class Rebalancer:
     # ---- offsets ----------------------------------------------------------------------------------------------------
 
     async def commit_returned(self) -> None:
-        """Implement `ZookeeperConsumer.commit_offsets`."""
         for stream in self.streams.values():
             stream.mark_consumed()
         async with self._committing:

@@ -229,7 +229,6 @@ class ClassicMembershipManager:
         )
 
     def join_group_answered(self, answer: JoinGroupResponse, now: float) -> list[Action]:
-        """Handle a JoinGroup response."""
         if answer.leave_count != self._leave_count:
             return self._leave_after_late_join(answer)
         if self.state is not MemberState.JOINING:
@@ -284,7 +283,6 @@ class ClassicMembershipManager:
         return error
 
     def sync_group_answered(self, answer: SyncGroupResponse, now: float) -> list[Action]:
-        """Handle a SyncGroup response."""
         if self.state is not MemberState.SYNCING:
             return []
         self._last_response_at = now

@@ -64,8 +64,7 @@ class Membership(Protocol):
     def poll_finished(self, now: float) -> None:
         """Start the poll timer when the application leaves `poll`."""
 
-    def leave(self, reason: str) -> list[Action]:
-        """Leave the group."""
+    def leave(self, reason: str) -> list[Action]: ...
 
     def coordinator_found(self, now: float) -> list[Action]:
         """Join, or resume heartbeats, after the coordinator connection was opened."""
@@ -93,8 +92,7 @@ class GroupRequests(Protocol):
     """Sends the requests of one member and passes the responses to its state machine."""
 
     @property
-    def member(self) -> Membership:
-        """Return the member's state machine."""
+    def member(self) -> Membership: ...
 
     @property
     def metadata_topics(self) -> set[str]:

@@ -112,7 +112,6 @@ class CoordinatorRequests:
 
     @property
     def identity(self) -> ProducerIdAndEpoch:
-        """Return the producer id and epoch of the open transaction."""
         assert self._sequences.producer_id_and_epoch is not None
         return self._sequences.producer_id_and_epoch
 

@@ -138,7 +138,6 @@ class TransactionMachine(Struct):
         return self.state in {TransactionState.ABORTABLE_ERROR, TransactionState.ABORTING}
 
     def begin(self, now: float, *, uses_version_2: bool) -> None:
-        """Begin a transaction."""
         self.step(TransactionEvent.BEGIN)
         self.begun_at, self.uses_version_2 = now, uses_version_2
 

@@ -95,7 +95,6 @@ class Transactions:
         return is_same
 
     async def commit(self) -> None:
-        """Flush and commit."""
         async with self._one_call:
             self.machine.step(TransactionEvent.COMMIT)
             await self._flush()

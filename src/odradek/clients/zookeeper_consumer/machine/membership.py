@@ -130,7 +130,6 @@ class Membership:
         self._has_lost_session = True
 
     def close(self) -> None:
-        """Record a request to leave."""
         self._is_closing = True
 
     @property

@@ -95,7 +95,6 @@ class ThreadCounts(Struct, frozen=True, kw_only=True):
         return dict.fromkeys(self.filter.topics(names, exclude_internal=exclude_internal), self.threads)
 
     def node(self, timestamp_ms: int) -> ConsumerNode:
-        """Return the registration node."""
         if self.filter is None:
             return ConsumerNode(subscription=self.topics, pattern=Pattern.STATIC, timestamp_ms=timestamp_ms)
         counts = {self.filter.expression: self.threads}

@@ -44,7 +44,6 @@ _SINK: Final = {
 
 
 def source_schema(*, include_headers: bool) -> Any:
-    """Return the `StructType` of a read."""
     return StructType(
         [StructField(name, kind) for name, kind in _SOURCE.items() if include_headers or name != "headers"]
     )

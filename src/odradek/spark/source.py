@@ -24,7 +24,6 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """Return the format's name."""
         return "odradek"
 
     @brief_errors()
@@ -36,7 +35,6 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
 
     @brief_errors()
     def reader(self, schema: Any) -> Any:
-        """Return a batch reader."""
         from odradek.spark.reading.batch_reader import BatchReader
         from odradek.spark.schema import check_source_schema
 
@@ -46,7 +44,6 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
 
     @brief_errors()
     def streamReader(self, schema: Any) -> Any:  # noqa: N802
-        """Return a micro-batch stream reader."""
         from odradek.runtime.parent_process import end_with_parent
         from odradek.spark.reading.stream_reader import StreamReader
         from odradek.spark.schema import check_source_schema

@@ -40,12 +40,10 @@ class BlockingCluster:
         return tuple(sorted(address_text(node.host, node.port) for node in nodes))
 
     def topic_ids(self) -> dict[str, uuid.UUID]:
-        """Return the id of every topic in the last metadata, without topics that have no id."""
         topics = () if self._cluster is None else self._cluster.metadata.topics.values()
         return {each.name: each.topic_id for each in topics if each.topic_id is not None}
 
     def close(self) -> None:
-        """Close the connections."""
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             loop_thread().on_exit(id(cluster), None)

@@ -134,6 +134,5 @@ def exit_once(number: int, frame: object) -> None:
 
 
 async def open_member(settings: Mapping[str, Any]) -> Member:
-    """Return a member with a new consumer."""
     consumer = Consumer(**settings, enable_auto_commit=False)
     return ConsumerMember(await consumer.start(), SystemClock())

@@ -39,8 +39,7 @@ class Lookup(Protocol):
     def topic_ids(self) -> dict[str, uuid.UUID]:
         """Return the id of every topic in the last metadata, without topics that have no id."""
 
-    def close(self) -> None:
-        """Close the connections."""
+    def close(self) -> None: ...
 
 
 class ClusterLookup:

@@ -137,7 +137,6 @@ def recreation_losses(topics: Iterable[str]) -> tuple[str, ...]:
 
 
 def without_topics(offsets: Offsets, topics: Collection[str]) -> Offsets:
-    """Return the offsets of the other topics."""
     return {partition: offset for partition, offset in offsets.items() if partition.topic not in topics}
 
 

@@ -141,7 +141,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return scan(partition.value) if partition.value is not None else iter(())
 
     def stop(self) -> None:
-        """Close the connections."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None

@@ -18,8 +18,7 @@ MOST_CLIENTS: Final = 8
 class Client(Protocol):
     """A client of `odradek.clients`."""
 
-    async def close(self) -> None:
-        """Close the connections."""
+    async def close(self) -> None: ...
 
 
 C = TypeVar("C", bound=Client)

@@ -85,17 +85,14 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
     @brief_errors()
     def write(self, iterator: Iterator[Any]) -> TaskCommitMessage:
-        """Write the rows of a task."""
         if self._options.transactional_id_prefix is None:
             return TaskCommitMessage(write(iterator, self._options))
         return write_task(iterator, self._options, self._write_id, _task(TaskContext.get()), None)
 
     def commit(self, messages: Messages) -> None:
-        """Commit the transactions of all tasks."""
         end_write(self._options, messages, self._write_id, committed=True)
 
     def abort(self, messages: Messages) -> None:
-        """Abort the transactions of all tasks."""
         end_write(self._options, messages, self._write_id, committed=False)
 
 
@@ -108,7 +105,6 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
     @brief_errors()
     def write(self, iterator: Iterator[Any]) -> TaskCommitMessage:
-        """Write the rows of a task."""
         if self._options.transactional_id_prefix is None:
             return TaskCommitMessage(write(iterator, self._options))
         context = TaskContext.get()
@@ -121,12 +117,10 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         return write_task(iterator, self._options, write_id, _task(context), self._decided)
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
-        """Commit the transactions of all tasks of a micro-batch."""
         del batchId
         end_write(self._options, messages, None, committed=True)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
-        """Abort the transactions of all tasks of a micro-batch."""
         del batchId
         end_write(self._options, messages, None, committed=False)
 

@@ -86,7 +86,6 @@ class ProduceRows:
         return key_partitions(self._batch.column("key"), partition_count).astype(np.int64)
 
     def keys_and_values(self) -> list[tuple[bytes | None, bytes | None]]:
-        """Return each row's key and value."""
         nulls: list[bytes | None] = [None] * self.count
         names = self._batch.schema.names
         keys, values = (self._batch.column(name).to_pylist() if name in names else nulls for name in ("key", "value"))

@@ -48,7 +48,6 @@ class TomlTable:
         return value.strip()
 
     def optional_text(self, key: str) -> str | None:
-        """Return a text, or None if the key is missing."""
         return self.text(key) if self.has(key) else None
 
     def number(self, key: str, *, at_least: int) -> int | None:
@@ -61,7 +60,6 @@ class TomlTable:
         return value
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """Return a boolean."""
         return self._value(key, bool, default)
 
     def moment_ms(self, key: str) -> int | None:
@@ -107,7 +105,6 @@ class TomlTable:
         return TomlTable(self._value(key, dict, {}), self._name(key))
 
     def has(self, key: str) -> bool:
-        """Return whether the key is present."""
         self._known.append(key)
         return key in self._values
 

@@ -281,7 +281,6 @@ class UnimplementedKey(Struct, frozen=True, kw_only=True):
 
 @cache
 def unimplemented_keys() -> Mapping[str, UnimplementedKey]:
-    """Return every key of the table, by name."""
     return MappingProxyType({key.definition.name: key for key in map(_key, _TABLE.strip().split("\n"))})
 
 

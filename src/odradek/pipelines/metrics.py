@@ -31,7 +31,6 @@ class StatusCollector:
         self._statuses = statuses
 
     def collect(self) -> Iterator[Any]:
-        """Yield a family per metric."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         statuses = tuple(self._statuses)

@@ -155,5 +155,4 @@ class GroupProgress:
             self._committed.update(changed)
 
     def close(self) -> None:
-        """Close the connections."""
         self._cluster.close()

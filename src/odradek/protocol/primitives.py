@@ -160,7 +160,6 @@ def tag_ended(offset: int, end: int) -> None:
 
 
 def encode_string(value: str | None, *, flexible: bool) -> bytes:
-    """Encode a nullable string."""
     if value is None:
         return b"\x00" if flexible else b"\xff\xff"
     data = value.encode()

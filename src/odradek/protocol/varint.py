@@ -43,7 +43,6 @@ def varint(value: int) -> bytes:
 
 
 def write_unsigned_varint(buffer: bytearray, value: int) -> None:
-    """Append `encode_unsigned_varint(value)`."""
     while value > 0x7F:
         buffer.append(value & 0x7F | 0x80)
         value >>= 7

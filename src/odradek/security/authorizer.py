@@ -60,16 +60,13 @@ class AuthorizableRequestContext(Protocol):
     """The part of a request that an authorizer may use, apart from the actions."""
 
     @property
-    def principal(self) -> Principal:
-        """The principal of the connection."""
+    def principal(self) -> Principal: ...
 
     @property
-    def client_host(self) -> str:
-        """The client's address."""
+    def client_host(self) -> str: ...
 
     @property
-    def listener(self) -> str:
-        """The name of the listener."""
+    def listener(self) -> str: ...
 
 
 class Authorizer(Protocol):

@@ -147,7 +147,6 @@ def only_quotas(entity: QuotaEntity, config: Mapping[str, str]) -> dict[str, flo
 def limits_by_key(
     configs: Mapping[QuotaEntity, Mapping[str, str]],
 ) -> dict[str, dict[QuotaEntity, float]]:
-    """Return the limits of each key by entity."""
     limits: dict[str, dict[QuotaEntity, float]] = {key: {} for key in (*USER_KEYS, *IP_KEYS)}
     for entity, config in configs.items():
         for key, value in only_quotas(entity, config).items():

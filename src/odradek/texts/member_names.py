@@ -21,7 +21,6 @@ class MemberNames:
                 break
 
     def text(self, text: str) -> str:
-        """Return a text with the names in place of the member ids."""
         return self._names.get(text) or _WORD.sub(lambda word: self._name(word[0]), text)
 
     def _name(self, word: str) -> str:

@@ -81,7 +81,6 @@ def sentence(path: str, data: bytes) -> str:
 
 
 def owner(session: int) -> str:
-    """Return the owner of a node in words."""
     return "persistent" if session == PERSISTENT else f"ephemeral, of session 0x{session:x}"
 
 

@@ -102,7 +102,6 @@ class MirrorTopics:
                 self._carried[topic] = config
 
     def close(self) -> None:
-        """Close the connection to the source."""
         self._lookup.close()
 
     async def _make(self, counts: Mapping[str, int]) -> None:

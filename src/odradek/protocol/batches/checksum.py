@@ -14,8 +14,7 @@ from odradek.model import Buffer
 class Checksum(Protocol):
     """A function that returns the checksum of `data`, or continues `value`, the checksum of the bytes before it."""
 
-    def __call__(self, data: Buffer, value: int = 0, /) -> int:
-        """Return the checksum."""
+    def __call__(self, data: Buffer, value: int = 0, /) -> int: ...
 
 
 def _load() -> Any:

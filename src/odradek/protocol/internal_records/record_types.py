@@ -71,7 +71,6 @@ class RecordTypes:
         return self.encode_key(key), None if value is None else self.encode_value(type(key), value, version)
 
     def encode_key(self, key: object) -> bytes:
-        """Encode a key."""
         encode = self._key_encoders.get(type(key)) or self._compile_key_encoder(type(key))
         return encode(key)
 
@@ -109,7 +108,6 @@ class RecordTypes:
             raise malformed(f"{part} of a record", error) from error
 
     def type_of(self, key: object) -> RecordType:
-        """Return the type of a decoded key."""
         return self._type_of[type(key)]
 
     def _compile_key_encoder(self, key_type: type) -> RecordEncoder:

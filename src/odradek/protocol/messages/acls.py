@@ -28,7 +28,6 @@ def pattern_fields(pattern: ResourcePattern) -> dict[str, Any]:
 
 
 def entry_fields(entry: AclEntry) -> dict[str, Any]:
-    """Return an ACL as fields."""
     return {
         "principal": entry.principal,
         "host": entry.host,
@@ -38,7 +37,6 @@ def entry_fields(entry: AclEntry) -> dict[str, Any]:
 
 
 def filter_fields(wanted: AclFilter) -> dict[str, Any]:
-    """Return a filter as fields."""
     return {
         "resource_type_filter": wanted.resource_type,
         "resource_name_filter": wanted.name,

@@ -63,12 +63,10 @@ def response_decoder(api_key: int, version: int) -> Decoder:
 
 
 def encode_request(api_key: int, version: int, message: Message) -> bytes:
-    """Return the body of a request, without its header."""
     return request_encoder(api_key, version)(message)
 
 
 def encode_response(api_key: int, version: int, message: Message) -> bytes:
-    """Return the body of a response, without its header."""
     return response_encoder(api_key, version)(message)
 
 

@@ -66,7 +66,6 @@ def decode_credential(text: str) -> ScramCredential | None:
 
 
 def scram_credential(mechanism: str, password: str, *, salt: bytes, iterations: int) -> ScramCredential:
-    """Return the credential of a password."""
     salted = salted_password(mechanism, password, salt=salt, iterations=iterations)
     return credential_of_salted(mechanism, salted, salt=salt, iterations=iterations)
 

@@ -69,7 +69,6 @@ class BrokerThread:
             return self._too_late("start")
 
     def stop(self) -> None:
-        """Stop the broker cleanly."""
         self.resume()
         self.run(self._stop(), "stop")
         self._thread.join(LIMIT_S)

@@ -111,8 +111,7 @@ class ServerProcess(ABC):
             self.stop()
 
     @abstractmethod
-    def _command(self) -> Sequence[str]:
-        """Return the command line."""
+    def _command(self) -> Sequence[str]: ...
 
     def _environment(self) -> Mapping[str, str]:
         """Return variables to add to this process's environment."""

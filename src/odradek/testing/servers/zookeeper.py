@@ -158,7 +158,6 @@ class ZookeeperEnsemble:
         return ",".join(server.address for server in self.servers)
 
     def leader(self) -> ZookeeperServer | None:
-        """Return the leader, None without one."""
         return next((server for server in self.servers if server.runs and server.mode() == "leader"), None)
 
     def __enter__(self) -> Self:
@@ -177,6 +176,5 @@ class ZookeeperEnsemble:
         self.kill()
 
     def kill(self) -> None:
-        """Kill all servers."""
         for server in self.servers:
             server.kill()

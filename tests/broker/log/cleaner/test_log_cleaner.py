@@ -237,6 +237,24 @@ def test_truncation_ends_a_compaction_and_lowers_the_checkpoint() -> None:
     assert not room.manager.cleaner.is_busy_with(T0)
 
 
+def test_segments_that_have_changed_since_they_were_read_are_not_replaced() -> None:
+    room = Room()
+    for value in range(4):
+        room.append(("a", f"{value}"))
+        room.roll()
+    job = room.manager.cleaner.begin(NOW, room.settings, stable_offsets={T0: 4})
+    assert job is not None
+    job.run()
+    assert job.cleaned is not None
+    room.log.truncate_to(3)
+    for value in range(3, 6):
+        room.append(("b", f"{value}"), ("c", f"{value}"))
+        room.roll()
+    before = room.texts()
+    assert not room.log.replace_segments(job.cleaned, NOW)
+    assert room.texts() == before
+
+
 def test_the_log_is_measured_again_before_it_is_compacted() -> None:
     room = Room()
     other = TopicPartition("u", 0)

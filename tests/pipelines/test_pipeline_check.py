@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from odradek.cli import main
-from odradek.pipelines.config.lines import key_lines, line_in_value
+from odradek.pipelines.config.parsing import key_lines, line_in_value
 from odradek.testing.servers.odradek_process import ServedBroker
 
 pytestmark = [pytest.mark.timeout(300)]

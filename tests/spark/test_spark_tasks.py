@@ -21,7 +21,6 @@ from odradek.spark.reading.planning import DataLossError, OffsetRange
 from odradek.spark.reading.scan import ScanTask, scan
 from odradek.spark.reading.worker_clients import close_idle_clients
 from odradek.spark.settings import ScanSettings, client_settings
-from odradek.spark.writing import retention
 from odradek.spark.writing.sink import WriteResult, write
 from odradek.testing.servers.odradek_process import ServedBroker
 
@@ -287,7 +286,7 @@ def test_records_beyond_the_retention_are_warned_of_once(
         asked.append(settings)
         return Admin(**settings)
 
-    monkeypatch.setattr(retention, "Admin", counted)
+    monkeypatch.setattr("odradek.spark.writing.sink.Admin", counted)
     for _ in range(3):
         sink(bootstrap, [times(OLD)], topic=topic, includeTimestamp="true")
     assert len(asked) == 1, "of each process, not of each task"

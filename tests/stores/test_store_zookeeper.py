@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from odradek.metadata.store import STUCK_SESSIONS, Create, SessionExpired, SetData
 from odradek.model import ConfigurationError, StorageError, UnavailableError
 from odradek.runtime import system_runtime
-from odradek.stores import open_store, zookeeper_connecting
+from odradek.stores import open_store, zookeeper
 from odradek.stores.opening import parse_zookeeper_url
 from odradek.stores.zookeeper import ZookeeperStore
 from odradek.testing import eventually
@@ -118,7 +118,7 @@ async def test_closing_does_not_wait_for_a_server_that_does_not_respond() -> Non
 
 
 async def test_a_server_that_does_not_respond_is_connected_to_again(monkeypatch) -> None:
-    monkeypatch.setattr(zookeeper_connecting, "_MAX_CONNECT_S", 0.1)
+    monkeypatch.setattr(zookeeper, "_MAX_CONNECT_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         store = ZookeeperStore(
             f"127.0.0.1:{silent.getsockname()[1]}", "", system_runtime(), session_timeout_ms=1_000_000

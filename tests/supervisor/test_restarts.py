@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.supervisor import Restarts
-from odradek.supervisor.restarts import FIRST_DELAY_S, GOOD_WHILE_S, LONGEST_DELAY_S
+from odradek.supervisor.supervisor import FIRST_DELAY_S, GOOD_WHILE_S, LONGEST_DELAY_S
 
 pytestmark = pytest.mark.long
 

@@ -7,7 +7,7 @@
 
 `SimpleConsumer` is for applications that keep their own offsets; `blocking` has the same clients without asyncio.
 `group_stream` plans and commits the batches of a stream in a group, for Spark.
-All clients share the modules `cluster` (metadata and connections; `connection_backoff` delays reconnecting), `retry`
+All clients share the modules `cluster` (metadata and connections), `retry`
 (repeats failed requests after a `backoff`), and the requests in `fetch`, `offsets` and `group_offsets`.
 Names are imported at their first use, because importing the protocol's modules is slow.
 """

@@ -15,12 +15,14 @@ from msgspec import Struct, field
 
 from odradek.config import ListenerAddress, parse_listener
 from odradek.metadata.node_fields import BrokenNodeError, Fields, fits
-from odradek.model import ConfigurationError, TopicPartition
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition
 from odradek.model.names import numbers_by_topic
 
 NO_LEADER: Final = -1
 RECOVERED: Final = 0
 RECOVERING: Final = 1
+PRODUCER_ID_BLOCK_SIZE: Final = 1_000
+_LAST_PRODUCER_ID: Final = 2**63 - 1
 
 
 def encode_topic_id(topic_id: UUID) -> str:
@@ -418,3 +420,11 @@ def decode_integer(path: str, data: bytes) -> int:
 
 def _encode(fields: Mapping[str, Any]) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def next_producer_id_block(latest: ProducerIdBlockNode | None, broker_id: int) -> ProducerIdBlockNode:
+    """Return the block after `latest`, for this broker. Raises `KafkaError` when all 2**63 ids are used up."""
+    first = 0 if latest is None else latest.last + 1
+    if first > _LAST_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
+        raise KafkaError(ErrorCode.unknown_server_error, "there are no producer ids left in this cluster")
+    return ProducerIdBlockNode(broker_id=broker_id, first=first, last=first + PRODUCER_ID_BLOCK_SIZE - 1)

@@ -3,7 +3,6 @@
 The supervisor reads only the line `ready: HOST:PORT` from a broker's standard output, and is not part of the cluster.
 """
 
-from odradek.supervisor.restarts import Restarts
-from odradek.supervisor.supervisor import BrokerCommand, Supervisor
+from odradek.supervisor.supervisor import BrokerCommand, Restarts, Supervisor
 
 __all__ = ["BrokerCommand", "Restarts", "Supervisor"]

@@ -6,7 +6,6 @@
 `connection_group` holds what the connections of one server share: the limits of each (`ConnectionLimits`), memory
 (`memory_pressure`), time (`connection_scheduler`). The number of connections is limited in
 `broker.security.quotas.connection_quotas`.
-`protocol_detection` is for log lines about misbehaving clients.
 """
 
 from odradek.wire.buffers import BufferPool, ResponseBuffers

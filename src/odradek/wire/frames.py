@@ -12,7 +12,6 @@ import struct
 from typing import Final
 
 from odradek.wire.buffers import SMALLEST_BUFFER_BYTES, BufferPool
-from odradek.wire.protocol_detection import describe_protocol
 
 _SIZE: Final = struct.Struct(">i")
 _EAGER_BYTES: Final = 2 * 1024 * 1024
@@ -22,6 +21,12 @@ _KEPT_BYTES: Final = 4096
 """A partial frame up to this size is copied out and its buffer given back, so that a slow sender holds no more than
 this."""
 _NOTHING: Final = memoryview(b"")
+_BEGINNINGS: Final = {
+    b"\x16\x03": "TLS, which this listener does not accept",
+    b"SSH-": "SSH",
+    **dict.fromkeys((b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI "), "HTTP"),
+    **dict.fromkeys((b"ruok", b"stat", b"srvr", b"mntr", b"conf", b"envi", b"isro", b"dump"), "a ZooKeeper command"),
+}
 
 
 class FrameSizeError(Exception):
@@ -158,3 +163,11 @@ class FrameBuffer:
         self._buffer, self._view = moved, memoryview(moved)
         self._start, self._end = 0, have
         self._pool.give(buffer)
+
+
+def describe_protocol(first: bytes) -> str:
+    """Return ` (it looks like …)` if the first bytes of a connection are another protocol's, else an empty string."""
+    for beginning, protocol in _BEGINNINGS.items():
+        if first.startswith(beginning):
+            return f" (it looks like {protocol})"
+    return ""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.lifecycle import Broker
-from odradek.broker.observing import catalog, quota_figures
+from odradek.broker.observing import catalog, observation
 from odradek.broker.observing.catalog import Kind, Metric
 from odradek.broker.observing.monitor import Monitor
 from odradek.config import BrokerConfig
@@ -226,7 +226,7 @@ async def test_the_time_of_a_request_is_split_where_it_was_spent(world: World) -
 def test_the_rates_and_throttle_times_of_clients_with_a_quota_are_shown(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quota_figures, "SERIES_SHOWN", 2)
+    monkeypatch.setattr(observation, "SERIES_SHOWN", 2)
 
     def quotas(found: dict[str, float]) -> dict[str, float]:
         return {name: value for name, value in found.items() if 'client_id="' in name or 'ip="' in name}

@@ -7,10 +7,9 @@ of the same turn of the event loop (`writer`).
 
 `validation` checks batches and their CRC, those of producers and those fetched from a leader, `continuity` whether one
 continues a log, `batch_contents` their records. `pending_writes` has appended batches and the job that writes them,
-`durability` the synced offsets and the job that syncs, which also writes the leader epoch cache. `retention` selects
-segments to delete, `time_lookup` finds offsets by timestamp. `log_config` is the configuration, `names` has the names
-of files and folders, `errors` the exceptions. `full_disks` reports directories without space, `topic_log_configs` has
-the configuration of a topic's logs.
+`durability` the synced offsets and the job that syncs, which also writes the leader epoch cache. `time_lookup` finds
+offsets by timestamp. `log_config` is the configuration, `names` has the names of files and folders, `errors` the
+exceptions. `full_disks` reports directories without space, `topic_log_configs` has the configuration of a topic's logs.
 
 `directories` has `LogManager`, all logs of a broker; `recovery` opens a log, `segments` has its segment files,
 `checkpoints` the text files beside them, `producers` the idempotent producers. `cleaner` compacts logs, `inspection`

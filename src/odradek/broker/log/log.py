@@ -326,7 +326,7 @@ class Log:
             local.epochs.truncate_from_start(offset)
 
     def delete_old_segments(self, now_ms: int, *, high_watermark: int | None = None) -> int:
-        """Delete the segments selected by `retention`; return their number."""
+        """Delete the segments beyond the retention; return their number."""
         return self._deletion.delete_old_segments(now_ms, high_watermark=high_watermark)
 
     def replace_segments(self, cleaned: CleanedSegment, now_ms: int) -> bool:

@@ -9,12 +9,13 @@ from contextlib import closing
 
 from odradek.broker.log.errors import is_passing
 from odradek.broker.log.local_log import LocalLog
+from odradek.broker.log.log_config import LogConfig
 from odradek.broker.log.log_writer import LogWriter
 from odradek.broker.log.names import CLEANED, DELETED, SNAPSHOT, offset_file
 from odradek.broker.log.recovery.log_loader import remove_snapshots
-from odradek.broker.log.retention import count_expired
 from odradek.broker.log.segments.segment import Segment
 from odradek.broker.log.segments.segment_swap import CleanedSegment, swap
+from odradek.broker.log.segments.segments import Segments
 from odradek.runtime import Disk
 from odradek.runtime.shortages import is_out_of_descriptors
 
@@ -32,7 +33,7 @@ class SegmentDeletion:
         self._files = DeletedFiles()
 
     def delete_old_segments(self, now_ms: int, *, high_watermark: int | None = None) -> int:
-        """Delete the segments selected by `retention`; return their number."""
+        """Delete the segments selected by `count_expired`; return their number."""
         local = self._local
         if not self._writer.is_whole or local.config.discard_writes:
             return 0
@@ -150,3 +151,33 @@ class DeletedFiles:
         due = [path for due_ms, path in self._files if due_ms <= now_ms]
         self._files = [(due_ms, path) for due_ms, path in self._files if due_ms > now_ms]
         return due
+
+
+def count_expired(
+    segments: Segments, config: LogConfig, *, now_ms: int, committed_offset: int, log_start_offset: int
+) -> int:
+    """Return the number of segments to delete; the next segment, if any, has a file, which keeps the log end offset."""
+    by_policy = "delete" in config.cleanup_policy
+    excess = segments.size - config.retention_bytes
+    count = 0
+    for segment in segments:
+        is_empty_end = segment is segments.active and not segment.size
+        if is_empty_end or segment.next_offset > committed_offset or segment.written_size < segment.size:
+            break
+        too_large = by_policy and config.retention_bytes >= 0 and excess >= segment.size
+        too_old = by_policy and _is_too_old(segment, config.retention_ms, now_ms)
+        if not (too_large or too_old or segment.next_offset <= log_start_offset):
+            break
+        excess -= segment.size
+        count += 1
+    while 0 < count < len(segments) and not segments[count].is_created:
+        count -= 1
+    return count
+
+
+def _is_too_old(segment: Segment, retention_ms: int, now_ms: int) -> bool:
+    """Return whether the latest record is too old, after confirming its indexed timestamp."""
+    if retention_ms < 0 or now_ms - segment.largest_timestamp <= retention_ms:
+        return False
+    segment.confirm_times()
+    return now_ms - segment.largest_timestamp > retention_ms

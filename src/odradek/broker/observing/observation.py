@@ -6,6 +6,7 @@ A broker that has not started has fewer metrics.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from heapq import nlargest
 from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
@@ -31,7 +32,7 @@ from odradek.broker.log import Log
 from odradek.broker.observing import catalog
 from odradek.broker.observing.consumer_group_figures import consumer_groups
 from odradek.broker.observing.exposition import Family, Sample
-from odradek.broker.observing.quota_figures import quotas
+from odradek.broker.security.quotas.client_quotas import QuotaKind
 from odradek.broker.serving.request_metrics import api_name
 from odradek.model import ErrorCode, TopicPartition
 
@@ -49,6 +50,14 @@ _OFFSETS_SHOWN: Final = 20_000
 """Limit of committed offsets that are shown: clients can create any number of groups."""
 _LATENESS_MS: Final = 300_000
 """Kafka adds this to `transaction.max.timeout.ms` before a transaction counts as late."""
+SERIES_SHOWN: Final = 200
+"""Limit of series of each metric: clients can invent any number of client ids."""
+_TYPES: Final[Sequence[tuple[QuotaKind, str, tuple[catalog.Metric, catalog.Metric]]]] = (
+    ("produce", "Produce", catalog.PRODUCE_QUOTA),
+    ("fetch", "Fetch", catalog.FETCH_QUOTA),
+    ("request", "Request", catalog.REQUEST_QUOTA),
+    ("mutation", "ControllerMutation", catalog.MUTATION_QUOTA),
+)
 
 
 class ObservedBroker(
@@ -352,3 +361,24 @@ def _committed_offsets(broker: ObservedBroker) -> Iterator[Family | None]:
         samples += some
         yield None
     yield Family(catalog.COMMITTED_OFFSET, samples)
+
+
+class _Broker(HasQuotas, HasServer, Protocol):
+    """The parts that have quotas."""
+
+
+def quotas(broker: _Broker) -> Iterator[Family | None]:
+    """Yield the metrics of quotas: of clients that are throttled for longest, then of the fastest."""
+    left_out: list[Sample] = []
+    for kind, name, metrics in _TYPES:
+        usage = broker.quotas.usage(kind)
+        shown = nlargest(SERIES_SHOWN, usage.items(), key=lambda each: each[1][::-1])
+        left_out.append(((name,), len(usage) - len(shown)))
+        for number, metric in enumerate(metrics):
+            yield Family(metric, [((user or "", client or ""), values[number]) for (user, client), values in shown])
+        yield None
+    rates = broker.server.ip_rates()
+    fastest = nlargest(SERIES_SHOWN, rates.items(), key=lambda each: each[1])
+    yield Family(catalog.IP_CONNECTION_RATE, [((ip,), rate) for ip, rate in fastest])
+    left_out.append((("ip",), len(rates) - len(fastest)))
+    yield Family(catalog.QUOTA_SERIES_LEFT_OUT, left_out)

@@ -28,11 +28,11 @@ from odradek.clients.consumer.fetching.fetch_collector import FetchCollector
 from odradek.clients.consumer.fetching.fetcher import Fetcher
 from odradek.clients.consumer.fetching.offset_fetcher import OffsetFetcher
 from odradek.clients.consumer.interceptors import ConsumerInterceptor, Interceptors
-from odradek.clients.consumer.membership.classic_requests import create_assignors
-from odradek.clients.consumer.membership.creation import create_group_requests
-from odradek.clients.consumer.membership.interface import ConsumerState
+from odradek.clients.consumer.membership.classic_requests import ClassicGroupRequests, create_assignors
+from odradek.clients.consumer.membership.consumer_requests import ConsumerGroupRequests
+from odradek.clients.consumer.membership.interface import ConsumerState, GroupRequests
 from odradek.clients.consumer.metrics import ConsumerMetrics
-from odradek.clients.consumer.settings import consumer_settings
+from odradek.clients.consumer.settings import ConsumerSettings, consumer_settings
 from odradek.clients.consumer.subscription import Callback, Subscription, SubscriptionType, create_subscription
 from odradek.clients.consumer.subscription_state import ConsumerRecord, SubscriptionState
 from odradek.clients.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata, offsets_by_partition
@@ -50,6 +50,7 @@ _ADDRESS = re.compile(r":\d+(,|$)")
 _NOT_STARTED = "the consumer is not started: use it in an `async with` block (`with`, if it is a blocking one)"
 _CLOSED = "the consumer was closed: create another one"
 _NO_GROUP = "offsets are kept in a group: start the consumer with a group_id"
+_DEFAULT_STRATEGIES = ("range", "cooperative-sticky")
 
 
 class Consumer:
@@ -480,3 +481,25 @@ class Consumer:
 
     def _wake(self) -> None:
         self._changed.set()
+
+
+def create_group_requests(
+    cluster: Cluster,
+    settings: ConsumerSettings,
+    group_id: str,
+    strategy: str | Assignor | Iterable[str | Assignor] | None,
+    on_change: Callable[[], None],
+) -> GroupRequests:
+    """Create the `GroupRequests` for `group.protocol`.
+
+    Raises `ConfigurationError` for an unknown assignor, and for any `strategy` with protocol `consumer`.
+    """
+    if settings.group_protocol == "classic":
+        assignors = create_assignors(_DEFAULT_STRATEGIES if strategy is None else strategy)
+        return ClassicGroupRequests(cluster, settings, group_id, assignors, on_change)
+    if strategy is not None:
+        raise ConfigurationError(
+            "partition_assignment_strategy is for group_protocol classic; the coordinator assigns, by "
+            "group_remote_assignor or its own choice"
+        )
+    return ConsumerGroupRequests(cluster, settings, group_id)

@@ -8,23 +8,24 @@ connector. With a transactional id, a task leaves its rows in a prepared transac
 (`odradek.spark.writing.committer`).
 """
 
+import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from odradek.clients import Producer
+from odradek.clients import Admin, Producer
+from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType
 from odradek.clients.blocking.loop_thread import loop_thread
 from odradek.clients.producer import ProducerSettings
 from odradek.clients.producer.transactions.prepared_transaction import PreparedTransaction
 from odradek.config.definition import INT_MAX, definitions
-from odradek.model import ConfigurationError, ErrorCode, KafkaError
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError
 from odradek.runtime import system_runtime
 from odradek.spark.options import WriteOptions
 from odradek.spark.settings import SinkSettings, client_settings, shared_keywords
-from odradek.spark.writing.retention import check_retention
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 
 _NO_TWO_PHASE_COMMIT: Final = {ErrorCode.unsupported_version, ErrorCode.transactional_id_authorization_failed}
 """The answers of brokers without it, or to users without the right to it."""
+RECENT_MS: Final = 3_600_000
+"""Records that are not older than this are not compared: a retention below one hour is rare, and a request costs."""
+_log = logging.getLogger("odradek.spark")
+_retention_ms: dict[tuple[str, str], int] = {}
+"""By bootstrap servers and topic, requested once in a process; -1 also after the warning."""
 
 
 class WriteResult(NamedTuple):
@@ -199,3 +205,41 @@ def _by_topic(batch: "pa.RecordBatch", topic: str | None) -> Iterator[tuple[str,
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     for code, name in enumerate(encoded.dictionary.to_pylist()):
         yield name, np.flatnonzero(codes == code)
+
+
+async def check_retention(settings: Mapping[str, Any], topic: str, oldest_ms: int, now_ms: int) -> None:
+    """Log a warning, once per topic and process, if records of that timestamp are beyond the topic's retention.
+
+    `settings` are the keyword arguments of an `Admin`.
+    """
+    if now_ms - oldest_ms <= RECENT_MS:
+        return
+    key = settings["bootstrap_servers"], topic
+    if key not in _retention_ms:
+        _retention_ms[key] = await _requested(settings, topic)
+    if 0 <= _retention_ms[key] < now_ms - oldest_ms:
+        _log.warning(
+            "Topic %s gets records with timestamps older than its retention.ms=%d, which its brokers soon delete: set "
+            "its retention.ms to -1, or write without includeTimestamp",
+            topic,
+            _retention_ms[key],
+        )
+        _retention_ms[key] = -1
+
+
+async def _requested(settings: Mapping[str, Any], topic: str) -> int:
+    resource = ConfigResource(type=ConfigResourceType.TOPIC, name=topic)
+    try:
+        async with Admin(**settings) as admin:
+            entries = (await admin.describe_configs([resource]))[resource]
+    except OdradekError as error:
+        _log.debug("The retention of topic %s is unknown: %s", topic, error)
+        return -1
+    return deleting_after_ms({entry.name: entry.value for entry in entries})
+
+
+def deleting_after_ms(configs: Mapping[str, str | None]) -> int:
+    """Return the age in ms at which a topic's records are deleted; -1 if none are by the timestamp of their writer."""
+    if "delete" not in str(configs.get("cleanup.policy")) or configs.get("message.timestamp.type") == "LogAppendTime":
+        return -1
+    return int(configs.get("retention.ms") or -1)

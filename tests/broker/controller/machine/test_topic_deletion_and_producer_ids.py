@@ -6,8 +6,7 @@ import pytest
 
 from odradek.broker.controller.machine import deletion_operations
 from odradek.metadata import paths
-from odradek.metadata.nodes import ProducerIdBlockNode
-from odradek.metadata.producer_ids import PRODUCER_ID_BLOCK_SIZE, next_producer_id_block
+from odradek.metadata.nodes import PRODUCER_ID_BLOCK_SIZE, ProducerIdBlockNode, next_producer_id_block
 from odradek.metadata.store import Create, Delete
 from odradek.model import KafkaError
 

@@ -34,8 +34,7 @@ from odradek.config import BrokerConfig
 from odradek.metadata import paths
 from odradek.metadata.image import NO_CONTROLLER, BrokerImage, ClusterImage
 from odradek.metadata.node_fields import BrokenNodeError
-from odradek.metadata.nodes import ProducerIdBlockNode
-from odradek.metadata.producer_ids import next_producer_id_block
+from odradek.metadata.nodes import ProducerIdBlockNode, next_producer_id_block
 from odradek.metadata.reading import BrokenNodes, read_registrations
 from odradek.metadata.store import BadVersion, NoNode, SessionExpired, Store
 from odradek.model import ErrorCode, KafkaError, OdradekError

@@ -9,6 +9,6 @@ stray logs, `removal` removes a folder.
 
 `maintenance` is one pass of retention, flushes, removals and checkpoints, run periodically by
 `broker.replication.replica_manager`. `log_checkpoints` plans the checkpoint files (formats: `broker.log.checkpoints`),
-`checkpoint_contents` is their content, `checkpoint_writer` writes them on any thread. `kraft_metadata` reads the topics
+`checkpoint_writer` writes them on any thread. `kraft_metadata` reads the topics
 of a Kafka controller, for `broker.cluster.registration.kafka_directories`.
 """

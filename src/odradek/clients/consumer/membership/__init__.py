@@ -2,5 +2,5 @@
 
 `interface` is what `ConsumerCoordinator` uses: a pure state machine, and the requests that its actions become.
 `classic_membership_manager` and `classic_requests` implement the classic protocol, `consumer_membership_manager` and
-`consumer_requests` the consumer protocol (KIP-848), in which the coordinator assigns. `creation` chooses one of them.
+`consumer_requests` the consumer protocol (KIP-848), in which the coordinator assigns.
 """

@@ -145,6 +145,7 @@ class Readers:
                 assert least <= len(data) <= max(size, least), where
             assert log.reader.aborted_transactions(offset, end) == [t for t in model.transactions if t[2] >= offset]
         assert rows(batches) == model.records
+        assert {entry.batches[-1].last_offset for entry in log.producers.entries.values()} <= set(lasts)
         times = [(each.timestamp, each.offset) for _, data in batches for each in decode_records(data)]
         for time_ms, _ in times:
             found = at_once(log.reader.find_offset(time_ms))

@@ -351,7 +351,7 @@ class GroupCoordinatorMachine:
         if error is not ErrorCode.none:
             return answer(key, to, FetchedOffsets(values={}, unstable=frozenset(), error=error))
         known, gone = self.offsets.of(key), self._gone.get(key, ())
-        wanted = tuple(known) if request.partitions is None else request.partitions
+        wanted = tuple(map(TopicPartition._make, known)) if request.partitions is None else request.partitions
         pending = self.offsets.pending(key) if request.require_stable else ()
         unstable = frozenset(each for each in wanted if each in pending)
         values = {

@@ -10,6 +10,7 @@ from odradek.broker.groups.machine.consumer.messages import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
 )
+from odradek.broker.groups.machine.offsets import CommittedOffset
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.internal_records.group_records import OffsetCommitValue
 
@@ -149,7 +150,7 @@ class FetchedOffsets(Struct, frozen=True, kw_only=True):
     `unstable` is empty unless the request has `require_stable`.
     """
 
-    values: Mapping[TopicPartition, OffsetCommitValue]
+    values: Mapping[TopicPartition, CommittedOffset]
     unstable: frozenset[TopicPartition]
     error: ErrorCode = ErrorCode.none
 

@@ -1,7 +1,8 @@
 """The committed offsets of all groups of one `__consumer_offsets` partition.
 
 A committed offset is the next offset to read (SPEC 7). Offsets of an open transaction are pending until its marker.
-Times are in ms since 1970. Callers validate requests.
+Times are in ms since 1970. Callers validate requests. There may be very many offsets: keys are exact tuples, values
+structs without gc, and sets dicts, so Python's garbage collector does not go over them.
 """
 
 from collections import Counter
@@ -13,13 +14,26 @@ from msgspec import Struct
 from odradek.model import TopicPartition
 from odradek.protocol.internal_records.group_records import OffsetCommitValue
 
-_NOTHING: Mapping[TopicPartition, OffsetCommitValue] = MappingProxyType({})
+_Key = tuple[str, int]
 
 
-class _Commit(Struct, frozen=True, kw_only=True):
+class CommittedOffset(Struct, frozen=True, gc=False):
+    """The fields of an `OffsetCommitValue` that are needed later."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp: int
+    expire_timestamp: int
+
+
+_NOTHING: Mapping[_Key, CommittedOffset] = MappingProxyType({})
+
+
+class _Commit(Struct, frozen=True, gc=False):
     """A pending commit and the offset of its record; the commit with the latest record wins."""
 
-    value: OffsetCommitValue
+    value: CommittedOffset
     record_offset: int
 
 
@@ -27,30 +41,33 @@ class Offsets:
     """Committed offsets by group and partition."""
 
     def __init__(self) -> None:
-        self._values: dict[str, dict[TopicPartition, OffsetCommitValue]] = {}
-        self._record_offsets: dict[str, dict[TopicPartition, int]] = {}
+        self._values: dict[str, dict[_Key, CommittedOffset]] = {}
+        self._record_offsets: dict[str, dict[_Key, int]] = {}
         """Record offsets of commits outside transactions; only of groups with offsets in an open transaction."""
         self._count_by_topic: Counter[str] = Counter()
-        self._transactions: dict[int, dict[str, dict[TopicPartition, _Commit]]] = {}
+        self._transactions: dict[int, dict[str, dict[_Key, _Commit]]] = {}
         """The pending offsets of open transactions, by producer and group."""
-        self._pending: dict[str, dict[TopicPartition, set[int]]] = {}
+        self._pending: dict[str, dict[_Key, dict[int, None]]] = {}
         """By group and partition, the producers whose open transactions have an offset of it."""
 
     def __len__(self) -> int:
         return sum(map(len, self._values.values()))
 
-    def of(self, group_id: str) -> Mapping[TopicPartition, OffsetCommitValue]:
+    def of(self, group_id: str) -> Mapping[_Key, CommittedOffset]:
         """Return a group's committed offsets, without pending ones, in the order of first commits."""
         return self._values.get(group_id, _NOTHING)
 
     def put(self, group_id: str, partition: TopicPartition, value: OffsetCommitValue, record_offset: int) -> None:
         """Apply a commit outside transactions, whose record is at `record_offset`."""
+        self._put(group_id, (*partition,), _kept(value), record_offset)
+
+    def _put(self, group_id: str, key: _Key, value: CommittedOffset, record_offset: int) -> None:
         values = self._values.setdefault(group_id, {})
-        if partition not in values:
-            self._count_by_topic[partition.topic] += 1
-        values[partition] = value
+        if key not in values:
+            self._count_by_topic[key[0]] += 1
+        values[key] = value
         if group_id in self._pending:
-            self._record_offsets.setdefault(group_id, {})[partition] = record_offset
+            self._record_offsets.setdefault(group_id, {})[key] = record_offset
 
     def remove(self, group_id: str, partition: TopicPartition) -> None:
         """Apply a tombstone: remove the offset, also from open transactions."""
@@ -75,8 +92,9 @@ class Offsets:
     ) -> None:
         """Apply a commit of an open transaction, whose record is at `record_offset`."""
         commits = self._transactions.setdefault(producer_id, {}).setdefault(group_id, {})
-        commits[partition] = _Commit(value=value, record_offset=record_offset)
-        self._pending.setdefault(group_id, {}).setdefault(partition, set()).add(producer_id)
+        key = (*partition,)
+        commits[key] = _Commit(_kept(value), record_offset)
+        self._pending.setdefault(group_id, {}).setdefault(key, {})[producer_id] = None
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> Collection[str]:
         """Commit or drop a transaction's offsets, and return the ids of their groups.
@@ -86,29 +104,29 @@ class Offsets:
         transaction = dict(self._transactions.get(producer_id, ()))
         for group_id, commits in transaction.items():
             later = self._record_offsets.get(group_id, {})
-            for partition, commit in commits.items() if committed else ():
-                if commit.record_offset > later.get(partition, -1):
-                    self.put(group_id, partition, commit.value, commit.record_offset)
+            for key, commit in commits.items() if committed else ():
+                if commit.record_offset > later.get(key, -1):
+                    self._put(group_id, key, commit.value, commit.record_offset)
             self._drop_pending(producer_id, group_id)
         return transaction.keys()
 
     def _drop_pending(self, producer_id: int, group_id: str) -> None:
         transaction = self._transactions[producer_id]
-        for partition in transaction.pop(group_id):
-            self._forget_pending(producer_id, group_id, partition)
+        for key in transaction.pop(group_id):
+            self._forget_pending(producer_id, group_id, key)
         if not transaction:
             del self._transactions[producer_id]
         if not self._pending[group_id]:
             del self._pending[group_id]
             self._record_offsets.pop(group_id, None)
 
-    def _forget_pending(self, producer_id: int, group_id: str, partition: TopicPartition) -> None:
+    def _forget_pending(self, producer_id: int, group_id: str, key: _Key) -> None:
         partitions = self._pending[group_id]
-        partitions[partition].remove(producer_id)
-        if not partitions[partition]:
-            del partitions[partition]
+        del partitions[key][producer_id]
+        if not partitions[key]:
+            del partitions[key]
 
-    def pending(self, group_id: str) -> Collection[TopicPartition]:
+    def pending(self, group_id: str) -> Collection[_Key]:
         """Return the partitions whose offsets an open transaction may still change (KIP-447)."""
         return self._pending.get(group_id, {}).keys()
 
@@ -120,12 +138,12 @@ class Offsets:
 
     def partitions(self, group_id: str) -> list[TopicPartition]:
         """Return the partitions that have an offset of the group, pending ones included."""
-        return list(dict.fromkeys((*self.of(group_id), *self.pending(group_id))))
+        return [TopicPartition(*key) for key in dict.fromkeys((*self.of(group_id), *self.pending(group_id)))]
 
     @property
     def topics(self) -> Collection[str]:
         """Return the topics that have an offset of any group, pending ones included."""
-        pending = (partition.topic for partitions in self._pending.values() for partition in partitions)
+        pending = (topic for partitions in self._pending.values() for topic, _ in partitions)
         return self._count_by_topic.keys() | set(pending)
 
     @property
@@ -146,12 +164,18 @@ class Offsets:
         `subscribed` topics and pending ones do not expire. Commits of old clients may have their own expiry time.
         """
         expired, pending = [], self.pending(group_id)
-        for partition, value in self.of(group_id).items():
-            if partition.topic in subscribed or partition in pending:
+        for key, value in self.of(group_id).items():
+            if key[0] in subscribed or key in pending:
                 continue
             expires_ms = value.expire_timestamp
             if expires_ms < 0:
                 expires_ms = max(value.commit_timestamp, idle_since_ms) + retention_ms
             if now_ms >= expires_ms:
-                expired.append(partition)
+                expired.append(TopicPartition(*key))
         return expired
+
+
+def _kept(value: OffsetCommitValue) -> CommittedOffset:
+    return CommittedOffset(
+        value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp
+    )

@@ -1,5 +1,6 @@
 """Pending offsets of open transactions: deletion, deleted topics, markers, and what each of them costs (M8)."""
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -125,7 +126,7 @@ def test_pending_offsets_of_a_deleted_topic_do_not_become_valid(later: dict[str,
     for result in at.machine.on_image(image(t=1, u=2), image(**later), NOW):
         at.take(result)
     at.machine.end_transaction(PRODUCER, committed=True)
-    assert {partition.topic for partition in at.machine.offsets.of("g")} == {"u"}
+    assert {topic for topic, _ in at.machine.offsets.of("g")} == {"u"}
 
 
 def test_between_the_results_of_an_image_a_topic_that_was_created_again_has_no_offsets_and_takes_none() -> None:
@@ -205,3 +206,15 @@ def test_partitions_without_pending_offsets_cost_the_same_with_many_transactions
         ages: dict[str, Any] = {"idle_since_ms": 0, "subscribed": (), "now_ms": 2, "retention_ms": 1}
         assert at.machine.offsets.expired("g", **ages) == list(partitions)
     assert CountedId.uses == 0
+
+
+def test_the_garbage_collector_does_not_go_over_offsets_and_their_groups() -> None:
+    at = Scene()
+    gc.collect()
+    before = len(gc.get_objects())
+    for number in range(1000):
+        at.commit("g", number, 1)
+        at.commit("g", number, 2, PRODUCER)
+        at.commit(f"g{number}", 0, 1)
+    gc.collect()
+    assert len(gc.get_objects()) - before < 100

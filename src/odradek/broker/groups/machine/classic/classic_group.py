@@ -11,9 +11,9 @@ assignment is rebalanced.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from odradek.broker.coordinators.machine import Now
 from odradek.broker.groups.machine.classic.members import AwaitingJoin, GroupMembers, Member
@@ -65,31 +65,35 @@ class GroupSettings(Struct, frozen=True, kw_only=True):
     """Whether each rebalance is reported with its cause and durations (`rebalance_trace`)."""
 
 
-class ClassicGroup:
-    """One classic group; `deadlines` is the queue of all groups of the coordinator."""
+class ClassicGroup(Struct, eq=False, gc=False):
+    """One classic group; `deadlines` is the queue of all groups of the coordinator.
 
-    kind: Final = "classic"
+    Each id with a committed offset has one, so Python's garbage collector does not go over them.
+    """
 
-    def __init__(self, group_id: str, settings: GroupSettings, deadlines: Deadlines[DeadlineKey]) -> None:
-        self.group_id = group_id
-        self.settings = settings
-        self.record: GroupMetadataValue | None = None
-        self._assignments = _NO_ASSIGNMENTS
-        self._deadlines = deadlines
-        self.state = State.EMPTY
-        self.protocol_type: str | None = None
-        self.members = GroupMembers()
-        self.pending_members: dict[str, bool] = {}
-        """Member ids given out but not used yet (KIP-394), and whether the current rebalance waits for each."""
-        self.pending_syncs: set[str] = set()
-        """Members of the generation that have not sent SyncGroup."""
-        self.remaining_initial_delay_ms: int | None = None
-        """How much longer an empty group's first rebalance may be delayed; None in other rebalances."""
-        self.trace: RebalanceTrace | None = None
-        """The current rebalance, if it is traced."""
-        self.ownership: Ownership | None = Ownership({}) if settings.traces_rebalances else None
-        self.new_member_added = False
-        """Whether a member joined during the current delay of the first rebalance."""
+    kind: ClassVar[str] = "classic"
+    group_id: str
+    settings: GroupSettings
+    _deadlines: Deadlines[DeadlineKey]
+    record: GroupMetadataValue | None = None
+    _assignments: Mapping[str, bytes] = _NO_ASSIGNMENTS
+    state: State = State.EMPTY
+    protocol_type: str | None = None
+    members: GroupMembers = field(default_factory=GroupMembers)
+    pending_members: dict[str, bool] = {}
+    """Member ids given out but not used yet (KIP-394), and whether the current rebalance waits for each."""
+    pending_syncs: dict[str, None] = {}
+    """Members of the generation that have not sent SyncGroup."""
+    remaining_initial_delay_ms: int | None = None
+    """How much longer an empty group's first rebalance may be delayed; None in other rebalances."""
+    trace: RebalanceTrace | None = None
+    """The current rebalance, if it is traced."""
+    ownership: Ownership | None = None
+    new_member_added: bool = False
+    """Whether a member joined during the current delay of the first rebalance."""
+
+    def __post_init__(self) -> None:
+        self.ownership = Ownership({}) if self.settings.traces_rebalances else None
 
     # -- durable state -------------------------------------------------------------------------------------------------
 
@@ -128,7 +132,7 @@ class ClassicGroup:
         """Discard the state that is not durable, and rebuild it from the record."""
         self.clear_deadlines()
         self.members = GroupMembers()
-        self.pending_members, self.pending_syncs = {}, set()
+        self.pending_members, self.pending_syncs = {}, {}
         self.remaining_initial_delay_ms, self.new_member_added = None, False
         self.state, self.protocol_type, self.trace = State.EMPTY, None, None
         if self.ownership is not None:
@@ -366,7 +370,7 @@ class ClassicGroup:
             self.waited_until(member_id, now_ms)
         self.members.remove(member_id)
         self.pending_members.pop(member_id, None)
-        self.pending_syncs.discard(member_id)
+        self.pending_syncs.pop(member_id, None)
         self.cancel_heartbeat(member_id)
         self.clear_deadline(PENDING_MEMBER, member_id)
 

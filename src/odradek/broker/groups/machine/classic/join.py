@@ -160,7 +160,7 @@ def _replace_static_member(
     group.waited_until(member.member_id, now.ms)
     if group.ownership is not None:
         group.ownership.replaced(old.member_id, member.member_id, now.ms)
-    group.pending_syncs.discard(old.member_id)
+    group.pending_syncs.pop(old.member_id, None)
     group.cancel_heartbeat(old.member_id)
     if group.state is not State.STABLE or group.members.select_protocol() != group.protocol_name:
         reason = f"static member {request.instance_id} was replaced by {member.member_id}"

@@ -57,17 +57,16 @@ class Member(Struct, kw_only=True, eq=False):
         return protocols == self.protocols
 
 
-class GroupMembers:
+class GroupMembers(Struct, eq=False, gc=False):
     """The members in the order of joining, with counters that make a join take constant time."""
 
-    def __init__(self) -> None:
-        self.leader: str | None = None
-        self.size_bytes = 0
-        """Approximate memory of the members."""
-        self._members: dict[str, Member] = {}
-        self._static: dict[str, str] = {}
-        self._supported_protocols: Counter[str] = Counter()
-        self._num_awaiting_join = 0
+    leader: str | None = None
+    size_bytes: int = 0
+    """Approximate memory of the members."""
+    _members: dict[str, Member] = {}
+    _static: dict[str, str] = {}
+    _supported_protocols: dict[str, int] = {}
+    _num_awaiting_join: int = 0
 
     def __len__(self) -> int:
         return len(self._members)
@@ -145,7 +144,8 @@ class GroupMembers:
 
     def _add_protocols(self, member: Member) -> None:
         self.size_bytes += member.size_bytes
-        self._supported_protocols.update(dict.fromkeys(name for name, _ in member.protocols).keys())
+        for name in dict.fromkeys(name for name, _ in member.protocols):
+            self._supported_protocols[name] = self._supported_protocols.get(name, 0) + 1
 
     def _remove_protocols(self, member: Member) -> None:
         """Subtract the member from the counters; delete zero counters, since each join may have new names."""
@@ -178,7 +178,7 @@ class GroupMembers:
 
     def supports_protocols(self, protocols: tuple[tuple[str, bytes], ...]) -> bool:
         """Return whether at least one of `protocols` is supported by every member."""
-        return any(self._supported_protocols[name] == len(self._members) for name, _ in protocols)
+        return any(self._supported_protocols.get(name, 0) == len(self._members) for name, _ in protocols)
 
     @property
     def has_common_protocol(self) -> bool:

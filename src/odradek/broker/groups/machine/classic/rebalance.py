@@ -147,7 +147,7 @@ def complete_join_phase(group: ClassicGroup, now: Now, out: ResultBuilder) -> No
         if waiting is not None:
             member.is_new = False
             out.reply(waiting.to, group.join_reply(member, generation, protocol_name))
-            group.pending_syncs.add(member.member_id)
+            group.pending_syncs[member.member_id] = None
             group.reschedule_heartbeat(member, now.ms)
     group.set_deadline(SYNC_PHASE, now.ms + members.rebalance_timeout_ms)
 

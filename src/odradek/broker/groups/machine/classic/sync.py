@@ -24,7 +24,7 @@ def sync(group: ClassicGroup, request: SyncRequest, to: object, now: Now, out: R
         out.reply(to, SyncReply(error=error))
         return
     member = group.members[request.member_id]
-    group.pending_syncs.discard(member.member_id)
+    group.pending_syncs.pop(member.member_id, None)
     if not group.pending_syncs:
         group.clear_deadline(SYNC_PHASE)
     if group.state is State.STABLE:

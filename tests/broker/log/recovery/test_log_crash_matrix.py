@@ -76,6 +76,7 @@ class Life:
         self.maintain(manager)
         self.promises[DELETED] = Promise(may_be_gone=True, allowed=self.promises[DELETED].allowed)
         manager.delete(DELETED, self.now_ms)
+        manager.deleted.sync()
         self.promises[DELETED].allowed = {}
         manager.get_or_create(DELETED, topic_id=uuid.UUID(int=6), now_ms=self.now_ms)
         self.append(manager, DELETED, 8, leader_epoch=0)

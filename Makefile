@@ -16,7 +16,7 @@ help:
 	@echo "make demo      three brokers, a year of real flights, three pipelines on Spark, a broker killed, results"
 	@echo "make test      whether it works here: tests that need Python alone, three at a time (ARGS='-k words')"
 	@echo "make test-all  every test: also long ones, Spark, Kafka, ZooKeeper, kcat and the fuzzers, where they are installed"
-	@echo "make conformance  other people's programs: existing clients, Apache Kafka itself, long runs, the fuzzers' findings"
+	@echo "make conformance  existing clients, Apache Kafka itself, long runs, and the fuzzers' findings"
 	@echo "make test-alone  tests that share a fixture, each alone and any two in both orders (ARGS=tests/cli)"
 	@echo "make check     format, lint, types, floors, tidiness: under a minute"
 	@echo "make fuzz      one of the fuzzers for longer (TARGET=columns RUNS=1000000)"
@@ -71,7 +71,7 @@ sim: .venv/installed
 soak: .venv/installed
 	PYTHONPATH=. $(BIN)/python conformance/soak/soak.py $(ARGS)
 
-# Each stamp has its locks, all packages of a run. The locks are complete: pip resolves nothing.
+# Each stamp's locks have all packages that it needs: pip resolves nothing.
 .venv/demo: requirements-demo.lock
 .venv/test: requirements-test.lock
 .venv/installed: requirements-demo.lock requirements-test.lock requirements-tools.lock

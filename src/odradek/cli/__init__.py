@@ -182,7 +182,7 @@ def _odradek_error() -> type[Exception]:
 
 
 def exit_code(error: Exception) -> int:
-    """Return 2 if what the user gave is wrong, and 1 for every other error."""
+    """Return 2 if the user's arguments or files are wrong, and 1 for every other error."""
     from odradek.model import is_mistake
 
     return 2 if is_mistake(error) else 1

@@ -224,7 +224,7 @@ def _renderer(template: str | None, key_delimiter: str | None, delimiter: str, *
 
 
 def _for_terminal(render: Formatter) -> Formatter:
-    """Return a formatter whose text does nothing to a terminal: control characters are symbols."""
+    """Return a formatter that writes control characters as symbols, safe for terminals."""
     return lambda record: several_lines(render(record).decode(errors="backslashreplace")).encode()
 
 

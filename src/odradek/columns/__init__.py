@@ -6,8 +6,8 @@ call and caches on disk; `memory` accesses memory for them. `check_kernel` valid
 `broker.log.batch_contents`, `compaction_kernel` compacts logs for `broker.log.cleaner`. `compaction_code` compiles
 `compaction_kernel` in another process and loads it without numba; `compaction_rows` declares its arguments.
 
-Only this package imports numba; only this package and `spark` import pyarrow. `import odradek.columns` loads neither:
-the first use of a name does, and raises `ConfigurationError` without the extra `arrow`.
+Only this package imports numba. `import odradek.columns` loads neither numba nor pyarrow: the first use of a name does,
+and raises `ConfigurationError` without the extra `arrow`.
 """
 
 from importlib import import_module

@@ -43,7 +43,7 @@ class InvalidTopicError(KafkaError):
 
 
 def is_mistake(error: Exception) -> bool:
-    """Return whether what the user gave is wrong, on the command line or in a file, so that a retry fails."""
+    """Return whether the user's arguments or files are wrong, so that a retry fails."""
     return isinstance(error, ConfigurationError | InvalidTopicError) and not isinstance(error, PreconditionError)
 
 

@@ -1,7 +1,8 @@
 """Interfaces to time, randomness, disk and network, and their implementations by the operating system.
 
-Other packages take a `Runtime` instead of calling `time`, `random`, `os` or `socket`. `odradek.testing` implements the
-same interfaces with virtual time and with a disk and a network in memory, where a seed decides every order.
+Other packages take a `Runtime` instead of calling `time`, `random`, `os` or `socket`. `odradek.simulation.virtual`
+implements the same interfaces with virtual time and with a disk and a network in memory, where a seed decides every
+order.
 """
 
 from odradek.runtime.clock import Clock, SystemClock

@@ -1,1 +1,1 @@
-"""Sentences and notations that the command line and the page share: of groups, ACLs, nodes and offsets."""
+"""Texts that the command line and the page share: about groups, their members, ACLs, nodes of the tree, and offsets."""

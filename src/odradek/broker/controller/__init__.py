@@ -4,5 +4,5 @@
 writes the tree through its `controller_epoch` and runs `tasks`. Requests become jobs of the metadata loop
 (`broker.cluster`): `topic_jobs`, `partition_jobs` (reassignments, ElectLeaders), `alter_partition_jobs`.
 `controller_context` has the state of brokers that is not in the tree. `channels` send changes to the other brokers.
-`auto_topic_creation_manager`, on any broker, has topics created that requests need.
+`auto_topic_creation_manager`, on any broker, requests the creation of topics.
 """

@@ -139,7 +139,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         self._new_image: ClusterImage | None = None
         """The image of `_image_results`."""
         self._image_ends: dict[str, int] = {}
-        """By key, the log's end after each of its results that was taken: unless it is lost, it is not taken again."""
+        """By key, the log's end after its result: the key is handled again only if these records are lost."""
         self._active_since_s = 0.0
         self._reloads = 0
         """Number of loads since the machine was last active for `_CALM_S`."""

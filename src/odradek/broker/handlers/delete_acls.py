@@ -17,9 +17,9 @@ from odradek.protocol.messages.acls import decoded_filter, entry_fields, pattern
 from odradek.security import AclEntry, AclFilter, AclOperation, AclPermissionType, ResourcePattern
 
 _MOST_MATCHES: Final = 262_144
-"""Limit of patterns that the filters of one request match, summed over the filters: about 50 MB."""
+"""Limit of the patterns that a request's filters match, equal filters counted once: about 50 MB."""
 _Places: TypeAlias = dict[tuple[str | None, str | None, AclOperation, AclPermissionType], int]
-"""The places of the filters for one pattern in the request, by what they say of its entries."""
+"""The index of the first filter that matches a pattern, by its principal, host, operation and permission."""
 
 
 class _Broker(HasImage, HasMetadataLoop, Protocol):
@@ -60,7 +60,7 @@ def _places(
             found[pattern] = places
             matches += len(places)
         if matches > _MOST_MATCHES:
-            text = f"the filters match more than {_MOST_MATCHES:,} patterns together: send fewer in a request"
+            text = f"the filters match more than {_MOST_MATCHES:,} patterns together: send fewer filters"
             raise KafkaError(ErrorCode.invalid_request, text)
     return found
 

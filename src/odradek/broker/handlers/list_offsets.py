@@ -60,7 +60,7 @@ def handle(broker: HasPartitions, context: RequestContext, message: Any) -> Step
         partitions: list[dict[str, Any]] = []
         weight += 1
         for wanted in topic.partitions:
-            if weight >= _STEP:  # the work before; the last piece needs no step of its own
+            if weight >= _STEP:  # the work so far; the rest needs no step
                 yield weight
                 weight = 0
             weight += TURN if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP else 1

@@ -19,13 +19,12 @@ _NO_TIMESTAMP: Final = -1
 _MOST_WRONG_TIMES: Final = 64
 MOST_RECORDS: Final = 1 << 16
 _MOST_BYTES: Final = 16 << 20
-"""In batches with more records or headers, or more bytes once decompressed, the first offset is found for the largest
-timestamp.
+"""The records of larger batches are not read: a search returns their largest timestamp and their first offset.
 
 Looking at so many records takes 0.15 s of the event loop. Kafka's clients write fewer with default settings.
 """
 TURN_BATCHES: Final = 4096
-"""How many headers are read, or a batch's records, before other tasks run; reading them takes 4 ms."""
+"""Limit of headers read before other tasks run, which takes 4 ms; a batch's records count as much."""
 _BATCH: Final = 4
 
 

@@ -3,8 +3,7 @@
 The rules of replication are in `broker.replication.machine`. `replica_manager` creates and removes partitions by the
 cluster's image, and runs the maintenance of their logs (`broker.log.directories.maintenance`). `partition` is a
 partition that this broker leads, `follower` one that it follows; `reading` reads both for consumers and followers.
-`replica_fetcher` sends the Fetch requests of all followers, in sessions (`protocol.messages.fetch_session`). `writer`
-writes the appended records to the logs; `full_disks` reports directories without space.
+`replica_fetcher` sends the Fetch requests of all followers, in sessions (`protocol.messages.fetch_session`).
 
 ISR changes: `broker.replication.machine.leader` finds the followers that lag or have caught up, and proposes the
 change. `alter_partition_manager` starts the checks for lag, submits proposals to the controller by

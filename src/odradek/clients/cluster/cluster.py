@@ -272,7 +272,7 @@ class Cluster:
         except NoBrokerError:
             raise  # all addresses have failed: the caller decides about another attempt
         except (UnavailableError, TimeoutError):
-            # The connection is closed now, or a controller that hangs opens none: send the request to another broker.
+            # The connection is closed, or the controller hangs: send the request to another broker.
             return await self._request_twice_if_late(await self.connections.least_loaded(), api, message)
 
     async def _request_twice_if_late(self, connection: ClientConnection, api: ApiKey, message: dict[str, Any]) -> Any:

@@ -197,7 +197,7 @@ class BrokerConnections:
             if ways:
                 self._tasks.check_usable()
                 opening.add(self._tasks.spawn(ways.pop(0)(), "connect to any broker"))
-            # A hung broker accepts connections: the next one is tried beside it.
+            # A hung broker accepts connections: the next broker is tried meanwhile.
             limit_s = LATE_MS / 1000 if ways or opened else None
             done, opening = await asyncio.wait(opening, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
             for each in done:

@@ -2,7 +2,7 @@
 
 `consumer` has the public class, `streams` the iterators from which the application reads, `settings` the configuration.
 `rebalancer` performs rebalances and commits, `group_tree` reads and writes the group's nodes, `offset_storage` keeps
-offsets in the tree, in Kafka, or in both. `tree_groups` describes groups for tools.
+offsets in the tree, in Kafka, or in both. `tree_groups` describes groups for tools. `machine` has the decisions.
 """
 
 from odradek.clients.zookeeper_consumer.consumer import ZookeeperConsumer

@@ -63,8 +63,7 @@ class BatchCopier:
 def batch_ranges(disk: Disk, checkpoint: str, batch_id: int) -> dict[TopicPartition, tuple[int, int]]:
     """Return the (start, end) offsets that a batch reads, from Spark's checkpoint. Raise `StorageError` if unreadable.
 
-    The start is 0 for a partition that the previous batch did not have, also if its log begins later, or that is of a
-    topic which was created again.
+    The start is 0 for partitions of recreated topics, and for those new in this batch, even if their logs begin later.
     """
     end = _offset(disk, checkpoint, batch_id)
     start: _Offsets = end.start if end.start is not None else {}

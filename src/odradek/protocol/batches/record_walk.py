@@ -111,12 +111,12 @@ def _read_raw(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _skip_headers(data: bytes, position: int, most: int) -> tuple[int, int]:
-    """Return the position after a record's headers, whose keys must not be null, and how many more there may be."""
+    """Return the position after a record's headers, whose keys must not be null, and the number of headers left."""
     count, position = _read_int(data, position)
     if not 0 <= count <= (len(data) - position) // 2:  # a header takes two bytes at least
         raise CorruptBatchError(f"a record can't have {count} headers")
     if count > most:
-        raise CorruptBatchError(f"the records have too many headers: {count} in one of them, and {most} may follow")
+        raise CorruptBatchError(f"the records have too many headers: one has {count}, and {most} are left")
     for _ in range(count):
         length, position = _read_int(data, position)
         if length < 0:

@@ -124,7 +124,7 @@ async def _fetched(cluster: Cluster, task: ScanTask) -> AsyncGenerator[list[tupl
     options, settings = task.options, _settings(task.options)
     known = cluster.metadata.topics
     if any(name in known and known[name].topic_id != topic_id for name, topic_id in task.topic_ids.items()):
-        # This client may be older than the topic.
+        # The client's metadata may be older than the topic.
         await cluster.refresh(timeout_ms=settings.default_api_timeout_ms)
     groups: list[Sequence[OffsetRange]] = [task.ranges]
     while groups:

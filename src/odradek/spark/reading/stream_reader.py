@@ -171,7 +171,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return False
 
     def _recreated(self, offset: StreamOffset) -> set[str]:
-        """Return the topics that were created again, to be read from their beginning: the next batch logs them.
+        """Return the topics that were created again; they are read from their beginning.
 
         Raise `DataLossError` for them if `failOnDataLoss` is on.
         """

@@ -1,1 +1,1 @@
-"""The former place of `odradek.simulation`."""
+"""The former place of `odradek.simulation.seed_run`."""

@@ -27,7 +27,7 @@ def place_in_steps(
 ) -> Generator[int, None, dict[int, Replicas]]:
     """Return the replicas of `partitions` new partitions, numbered from 0, and add them to `load`.
 
-    Yields the weight of each partition, as `broker.turns` counts it: very many brokers make it a costly one.
+    Yields each partition's weight for `broker.turns`, which grows with the number of brokers.
     `racks` maps all brokers to their racks. `existing` has the replicas of the topic's other partitions, `away` the
     brokers that cannot lead now. The caller has checked that at least `replication_factor` brokers exist, one not away.
     """
@@ -70,7 +70,7 @@ def place_in_steps(
 
 
 def place(racks: Mapping[int, str | None], load: ClusterLoad, **options: Any) -> dict[int, Replicas]:
-    """Return what `place_in_steps` does, at once."""
+    """Return the result of `place_in_steps`."""
     steps = place_in_steps(racks, load, **options)
     while True:
         try:

@@ -2,8 +2,8 @@
 
 `leader_election` writes the initial states of partitions, and elects leaders when brokers or logs fail or return.
 `preferred_replica_election` holds the elections that old tools request in the tree, `preferred_leader_balancer` those
-of `auto.leader.rebalance.enable`; those of ElectLeaders are in `controller.partition_jobs`. `reassignment` moves
-replicas step by step, and `topic_deletion` deletes topics. `log_dir_events` processes the notifications of
+of `auto.leader.rebalance.enable`; those of ElectLeaders are in `controller.partition_jobs`. `reassignment_task`
+moves replicas step by step, and `topic_deletion` deletes topics. `log_dir_event_task` processes the notifications of
 `broker.cluster.log_dir_events`. `request_node` reads a node in which old tools write requests.
 
 A task's inputs are the image and the `controller.controller_context`. It writes the tree through the

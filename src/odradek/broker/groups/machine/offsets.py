@@ -1,8 +1,8 @@
 """The committed offsets of all groups of one `__consumer_offsets` partition.
 
 A committed offset is the next offset to read (SPEC 7). Offsets of an open transaction are pending until its marker.
-Times are in ms since 1970. Callers validate requests. There may be very many offsets: keys are exact tuples, values
-structs without gc, and sets dicts, so Python's garbage collector does not go over them.
+Times are in ms since 1970. Callers validate requests. There may be very many offsets, so the garbage collector must
+skip them: keys are plain tuples, values structs without gc, and dicts replace sets.
 """
 
 from collections import Counter

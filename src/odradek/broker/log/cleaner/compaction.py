@@ -49,7 +49,7 @@ from odradek.runtime import Disk
 
 _OPEN_FILES: Final = 4
 _SYNC_BYTES: Final = 1 << 20
-"""New segments are synced together up to this size, because the syncs of a tiny one take longest."""
+"""New segments are synced together up to this size: most of a tiny one's time is its syncs."""
 _NO_TIMESTAMP: Final = -1
 _LONGEST_RETENTION_MS: Final = 1 << 61
 """The limit of `delete.retention.ms`, so that differences of times have 64 bits."""

@@ -45,7 +45,7 @@ from odradek.protocol.batches.record_batch import BatchHeader
 REMEMBERED_BATCHES: Final = 5
 """The number of batches that a producer may have in flight."""
 MOST_PRODUCERS: Final = 65_536
-"""Beyond this number, those that were idle for longest are forgotten: each roll of a log writes all of them."""
+"""Limit beyond which the producers that were idle for longest are forgotten: each roll of a log writes all."""
 NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 EPOCH_PER_TRANSACTION: Final = 2

@@ -1,7 +1,7 @@
 """The state machines of replication: a leader's high watermark and ISR, a follower's truncation by leader epoch.
 
 `leader` has the followers' offsets, advances the high watermark and proposes ISR changes, on which the controller
-decides (`broker.controller.machine.alter_partition`). `follower` finds where two logs diverge, and what the follower
+decides (`broker.controller.machine.alter_partition`). `divergence` finds where two logs diverge, and what the follower
 truncates. Both are pure logic: logs, requests and timers are in `broker.replication`.
 """
 

@@ -68,7 +68,7 @@ class GroupSettings(Struct, frozen=True, kw_only=True):
 class ClassicGroup(Struct, eq=False, gc=False):
     """One classic group; `deadlines` is the queue of all groups of the coordinator.
 
-    Each id with a committed offset has one, so Python's garbage collector does not go over them.
+    Untracked by the garbage collector: every id that has only offsets is one.
     """
 
     kind: ClassVar[str] = "classic"

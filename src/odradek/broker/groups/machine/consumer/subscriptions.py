@@ -11,7 +11,7 @@ from odradek.model import ErrorCode, KafkaError
 _HASH_BYTES: Final = 8
 _LONGEST_REGEX: Final = 4096
 _MOST_UNICODE_CLASSES: Final = 16
-"""As `\\pL`: RE2 parses each for up to 0.2 ms before it finds the expression too large, and topic names are ASCII."""
+"""Limit of classes such as `\\pL`: RE2 parses each for up to 0.2 ms, and topic names are ASCII."""
 _REGEX_BYTES: Final = 200 << 10
 """Memory limit of RE2 for one expression."""
 

@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import struct
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -14,6 +15,7 @@ from odradek.broker.log.cleaner.log_cleaner import CleanerSettings, Throttle
 from odradek.broker.log.segments.time_index import TimeIndex
 from odradek.columns import compaction_code
 from odradek.model import TopicPartition
+from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk
 from tests.broker.log.compacting import COMPACT, NOW, T0, Room
@@ -405,3 +407,52 @@ def test_gaps_between_segments_from_kafkas_compaction_are_valid(cleaned_offset: 
     room.restart(clean=False)
     assert [text[0] for text in room.texts()] == ([0, 1, 3] if cleaned_offset else [0, 1])
     assert room.log.log_end_offset == (4 if cleaned_offset else 2)
+
+
+def compacted_by_kafka() -> Room:
+    """A room with two compacted segments, whose ends are gaps, and a dirty one; no checkpoint names the compaction."""
+    room = Room()
+    for first in ("a", "b"):
+        for key in (first, "x", "x", first, "x"):
+            room.append((key, key))
+        room.roll()
+    room.append(("x", "last"))
+    room.log.flush()
+    room.manager.checkpoints.write_all()
+    room.manager.kill()
+    for base in (0, 5):
+        path = f"/data/t-0/{base:020d}.log"
+        data = room.disk.read_file(path)
+        batches = [data[position : position + header.size] for position, header in iterate_batches(data)]
+        room.disk.replace_file(path, batches[0] + batches[3])
+        room.disk.replace_file(path.replace(".log", ".index"), b"")
+    room.disk.remove("/data/recovery-point-offset-checkpoint")
+    return room
+
+
+def test_records_after_a_gap_that_compaction_explains_are_kept_without_its_checkpoint() -> None:
+    room = compacted_by_kafka()
+    room.restart(clean=False)
+    assert [text[0] for text in room.texts()] == [0, 3, 5, 8, 10]
+    room.restart(clean=False)
+    assert [text[0] for text in room.texts()] == [0, 3, 5, 8, 10], "the next crash changes nothing"
+
+
+@pytest.mark.parametrize("lost", ["topic is not compacted", "indexes", "end"])
+def test_a_gap_after_a_segment_that_may_have_lost_its_end_ends_the_log(lost: str) -> None:
+    """A power cut may lose the end of a segment that was copied with its gaps."""
+    room = compacted_by_kafka()
+    if lost == "indexes":
+        room.disk.remove(f"/data/t-0/{0:020d}.timeindex")
+    elif lost == "end":
+        overwrite_last_time(room.disk, f"/data/t-0/{0:020d}.timeindex")
+    else:
+        room.config = replace(COMPACT, cleanup_policy=("delete",))
+    room.restart(clean=False)
+    assert [text[0] for text in room.texts()] == [0, 3]
+    assert room.log.log_end_offset == 4
+
+
+def overwrite_last_time(disk: MemoryDisk, path: str) -> None:
+    """Let the index know a later record than the segment has."""
+    disk.replace_file(path, struct.pack(">qI", NOW + 1, 4))

@@ -375,12 +375,17 @@ def _recover(
 ) -> TruncatedBytes:
     """Recover the segments from number `first` on; truncate at the first error. Updates `epochs`, `producers`."""
     epochs.truncate_from_end(segments[first].base_offset)
-    expected = segments[first].base_offset
+    expected, was_finished = segments[first].base_offset, False
     for number in range(first, len(segments)):
         segment = segments[number]
         # Kafka's compaction leaves gaps between segments; Odradek's does not.
         is_wrong = not expected <= segment.base_offset <= max(expected, cleaned_offset)
+        if is_wrong and segment.base_offset > expected and was_finished and _are_compacted(segments[number - 1 :]):
+            probe("log recovery: compaction explains a gap between segments")
+            is_wrong = False
+        indexed = _indexed_time(segment, segments[number + 1 : number + 2])
         removed = 0 if is_wrong else recover_segment(segment, epochs, producers, now_ms=now_ms, watch=watch)
+        was_finished = indexed is not None and indexed == segment.max_timestamp
         segment.close()
         expected = segment.next_offset
         if is_wrong or removed:
@@ -396,6 +401,30 @@ def _recover(
             del segments[len(segments) - len(rest) :]
             return TruncatedBytes(lost, len(rest))
     return NOTHING_TRUNCATED
+
+
+def _indexed_time(segment: Segment, following: Sequence[Segment]) -> int | None:
+    """Return the largest timestamp in the index files of a compacted topic's segment, None if they are not valid.
+
+    Compaction syncs a segment with its indexes, so its true largest timestamp shows that its end is not lost.
+    """
+    if not following or "compact" not in segment.config.cleanup_policy:
+        return None
+    is_valid = segment.size > 0 and segment.has_valid_indexes(following[0].base_offset)
+    return segment.time_index.last_timestamp if is_valid else None
+
+
+def _are_compacted(segments: Sequence[Segment]) -> bool:
+    """Return whether any of `segments` lacks records between its batches or inside them."""
+    for segment in segments:
+        expected = segment.base_offset
+        with suppress(CorruptBatchError):  # the batches before it decide
+            for _, header in segment.scan():
+                if header.base_offset > expected or header.record_count <= header.last_offset_delta:
+                    return True
+                expected = header.next_offset
+        segment.close()
+    return False
 
 
 def _remove(segments: list[Segment]) -> None:

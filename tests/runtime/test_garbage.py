@@ -29,9 +29,14 @@ def _looked_at(items: list[list[int]]) -> int:
 
 
 @pytest.fixture
-def now() -> Iterator[list[float]]:
+def most_objects() -> int:
+    return 10**9
+
+
+@pytest.fixture
+def now(most_objects: int) -> Iterator[list[float]]:
     time, callbacks, threshold = [0.0], tuple(gc.callbacks), gc.get_threshold()
-    FrozenSurvivors(lambda: time[0], fewest_objects=0).start()
+    FrozenSurvivors(lambda: time[0], fewest_objects=0, most_objects=most_objects).start()
     yield time
     gc.callbacks[:] = callbacks
     gc.set_threshold(*threshold)
@@ -74,3 +79,17 @@ def test_frozen_garbage_is_collected_when_the_frozen_objects_have_doubled(now: l
     gc.collect()
     assert watched() is None
     assert kept
+
+
+@pytest.mark.parametrize("most_objects", [1_000])
+def test_no_collection_goes_over_more_objects_than_the_limit(now: list[float]) -> None:
+    kept = [[number] for number in range(2 * gc.get_freeze_count())]
+    gc.collect()
+    for _ in range(2):
+        now[0] += 3600.0
+        young = _cycle()
+        watched = weakref.ref(young)
+        del young
+        gc.collect()
+        assert _looked_at(kept) == 0
+        assert watched() is None

@@ -188,7 +188,12 @@ class Broker:
             self.metadata, runtime.clock, self.partitions, self.journal_connections, create_topic=create_topic
         )
         self.groups = GroupCoordinator(
-            self.metadata, runtime.clock, self.partitions, self.rebalance_journal, create_topic=create_topic
+            self.metadata,
+            runtime.clock,
+            self.partitions,
+            self.rebalance_journal,
+            runtime.worker,
+            create_topic=create_topic,
         )
         self.transactions = TransactionCoordinator(
             self.metadata,

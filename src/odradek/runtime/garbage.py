@@ -12,21 +12,31 @@ from typing import Any, Final
 
 _THAW_S: Final = 3600.0
 """After this time, and when the frozen objects have doubled, a full collection goes over them, too: some have become
-garbage, for example closed connections."""
+garbage, for example a failed request with its traceback."""
 _YOUNG_OBJECTS: Final = 5_000
 """How many new objects begin a collection; Python's 700 would call `_collecting` too often."""
-_FEWEST_OBJECTS: Final = 1_000_000
-"""Limit of the frozen objects until then, if there are few: about 100 MB."""
+_FULL_AFTER: Final = 3
+"""How many collections of the middle generation begin a full one: about 200,000 new objects, 0.06 s."""
+_FEWEST_OBJECTS: Final = 400_000
+"""Limit of the frozen objects until then, if there are few: about 40 MB."""
+_MOST_OBJECTS: Final = 400_000
+"""Limit of the objects that a collection goes over: about 0.12 s. If there are more, those that are frozen stay so, and
+their cycles are never found: what comes and goes with clients must be free of cycles when it is closed."""
 
 
 class FrozenSurvivors:
     """Freezes the survivors of full collections."""
 
     def __init__(
-        self, monotonic: Callable[[], float] = time.monotonic, *, fewest_objects: int = _FEWEST_OBJECTS
+        self,
+        monotonic: Callable[[], float] = time.monotonic,
+        *,
+        fewest_objects: int = _FEWEST_OBJECTS,
+        most_objects: int = _MOST_OBJECTS,
     ) -> None:
         self._monotonic = monotonic
         self._fewest_objects = fewest_objects
+        self._most_objects = most_objects
         self._frozen = self._most = 0
         self._is_whole = True
         """Whether the collection goes over all objects."""
@@ -34,7 +44,7 @@ class FrozenSurvivors:
 
     def start(self) -> None:
         """Freeze all objects now, and survivors from now on."""
-        gc.set_threshold(_YOUNG_OBJECTS)
+        gc.set_threshold(_YOUNG_OBJECTS, 10, _FULL_AFTER)
         gc.freeze()
         self._begin(gc.get_freeze_count())
         gc.callbacks.append(self._collecting)
@@ -47,11 +57,14 @@ class FrozenSurvivors:
         if info["generation"] < 2:
             return
         if phase == "start":
-            if self._frozen > self._most:
+            self._is_whole = False
+            if self._frozen > self._most or self._monotonic() >= self._thaw_at:
                 self._frozen = gc.get_freeze_count()  # without those that were freed
-            self._is_whole = self._frozen > self._most or self._monotonic() >= self._thaw_at
-            if self._is_whole:
-                gc.unfreeze()
+                if self._frozen > self._most_objects:
+                    self._begin(self._frozen)
+                elif self._frozen > self._most or self._monotonic() >= self._thaw_at:
+                    self._is_whole = True
+                    gc.unfreeze()
             return
         if self._is_whole:
             gc.freeze()

@@ -1,5 +1,8 @@
 """The fast path of Produce answers as the full path does, and leaves to it what it does not know."""
 
+import asyncio
+import gc
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -51,6 +54,29 @@ async def test_the_fast_path_and_the_full_path_answer_with_the_same_bytes(
         expected = bytearray(long)
         expected[place] = 1
         assert bytes(expected[4:]) == short_answer[4:]
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Stop the garbage collector."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("uncollected")
+@played
+async def test_the_fast_path_of_a_closed_connection_leaves_nothing_to_the_garbage_collector(world: World) -> None:
+    broker = await world.start()
+    client = await world.client()
+    await client.create_topic("t")
+    for _ in range(2):
+        assert (await client.produce("t", world.batch(b"a"))).error_code == 0
+    assert fast_path(broker)
+    client.close()
+    await asyncio.sleep(1)
+    assert not any(type(each) is ProduceFastPath for each in gc.get_objects())
 
 
 @played

@@ -1,7 +1,7 @@
 """Requests of the consumer protocol to a broker: authorization, memory, configuration (M7)."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from odradek.security import (
     AuthorizationResult,
     ResourceType,
 )
+from odradek.simulation.virtual.simulation import InlineWorker
 from odradek.simulation.wire_client import WireClient
 from odradek.simulation.world import World
 from tests.world.scenes import played
@@ -143,6 +144,29 @@ async def test_a_heartbeat_that_fails_while_the_broker_ends_leaves_no_exception_
     await world.kill()
     with pytest.raises(ConnectionError):
         await asking
+
+
+@played
+async def test_the_first_heartbeat_imports_the_assignors_in_the_worker(world: World) -> None:
+    """Numpy takes 0.2 s, in which the loop would serve nobody."""
+    client = await begin(world, HidesTheSecret())
+    submitted: list[Callable[[], Any]] = []
+    worker, loading = InlineWorker(), asyncio.get_running_loop().create_future()
+
+    def submit(work: Callable[[], Any]) -> "asyncio.Future[Any]":
+        submitted.append(work)
+        return loading
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InlineWorker, "submit", lambda _, work: submit(work))
+        joining = asyncio.create_task(heartbeat(client, subscribed_topic_names=[OPEN]))
+        await asyncio.sleep(10)
+    (work,) = submitted
+    assert not joining.done()
+    assert set((await worker.submit(work)).keys()) == {"uniform", "range"}
+    loading.set_result(None)
+    assert (await joining).error_code == ErrorCode.none
+    assert (await heartbeat(client, "n", subscribed_topic_names=[OPEN])).error_code == ErrorCode.none
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ group. `broker.groups.machine` has the state machine, `broker.coordinators` the 
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from odradek.broker.groups.machine import (
     GroupSettings,
     RebalanceCompleted,
 )
-from odradek.broker.groups.machine.consumer.messages import MemberFenced
+from odradek.broker.groups.machine.consumer.messages import ConsumerGroupHeartbeatRequest, MemberFenced
 from odradek.broker.groups.machine.consumer.settings import ConsumerGroupSettings, ServerAssignor
 from odradek.broker.groups.machine.group_coordinator_machine import OffsetSettings
 from odradek.broker.groups.machine.messages import (
@@ -45,6 +45,7 @@ from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartit
 from odradek.model.names import OFFSETS_TOPIC
 from odradek.model.texts import one_line
 from odradek.runtime import Clock
+from odradek.runtime.threads import Worker
 
 _MINUTE_MS: Final = 60_000
 _MAX_LOGGED_MEMBERS: Final = 10
@@ -69,12 +70,15 @@ class GroupCoordinator:
         clock: Clock,
         partitions: LeaderPartitions,
         journal: RebalanceJournal,
+        worker: Worker,
         *,
         create_topic: CreateTopic,
     ) -> None:
         self._metadata = metadata
         self._partitions = partitions
         self._journal = journal
+        self._worker = worker
+        self._loading_assignors: asyncio.Future[object] | None = None
         self._topic = CoordinatorTopic(_TOPIC, metadata, create_topic)
         self._settings_of = metadata.config
         self._known_settings: dict[str, tuple[Mapping[str, str], ConsumerGroupSettings]] = {}
@@ -156,9 +160,20 @@ class GroupCoordinator:
         The future fails with `KafkaError`: INVALID_GROUP_ID for an empty id where Kafka refuses it, NOT_COORDINATOR,
         COORDINATOR_LOAD_IN_PROGRESS, or an error of the request.
         """
-        if group_id or isinstance(request, _MAY_HAVE_NO_GROUP_ID):
-            return self.runtime.submit(group_id, request)
-        return _failed(KafkaError(ErrorCode.invalid_group_id))
+        if not group_id and not isinstance(request, _MAY_HAVE_NO_GROUP_ID):
+            return _failed(KafkaError(ErrorCode.invalid_group_id))
+        if isinstance(request, ConsumerGroupHeartbeatRequest):
+            if self._loading_assignors is None:
+                names = self._metadata.config.group_consumer_assignors
+                self._loading_assignors = self._worker.submit(partial(_server_assignors, names))
+            if not self._loading_assignors.done():
+                return asyncio.ensure_future(self._submit_after(self._loading_assignors, group_id, request))
+        return self.runtime.submit(group_id, request)
+
+    async def _submit_after(self, loading: "asyncio.Future[object]", group_id: str, request: Request) -> object:
+        """Submit a first heartbeat when the assignors are imported: with numpy, that takes 0.2 s."""
+        await asyncio.wait((loading,))
+        return await self.runtime.submit(group_id, request)
 
     async def submit_all(self, requests: Iterable[tuple[str, Request | KafkaError]]) -> list[Any]:
         """Handle `(group id, request)` pairs concurrently, and return their replies or exceptions, in order.

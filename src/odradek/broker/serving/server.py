@@ -344,7 +344,7 @@ class Server:
                 session.authentication.close()
                 self._forget_pending(session)
             # Without cycles, many short connections leave no work to the garbage collector, which would stop the loop.
-            connection.session = session.authentication = None
+            connection.session = session.authentication = session.fast_path = None
             self.counters[session.listener].closed += 1
             self._quotas.dismiss(connection.peer_host)
             self._client_quotas.forget(connection)

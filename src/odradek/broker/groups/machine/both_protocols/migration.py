@@ -28,7 +28,7 @@ from odradek.broker.groups.machine.consumer.coordinator_records import (
 )
 from odradek.broker.groups.machine.consumer.member import ConsumerGroupMember
 from odradek.broker.groups.machine.consumer.settings import ConsumerGroupSettings
-from odradek.broker.groups.machine.rebalance_trace import Cause, Ownership, assigned_partitions
+from odradek.broker.groups.machine.rebalance_trace import Cause
 from odradek.broker.groups.machine.records import ConsumerGroupRecord, GroupMetadataRecord, GroupRecord
 from odradek.broker.groups.machine.result_builder import ResultBuilder
 from odradek.metadata.image import ClusterImage
@@ -136,8 +136,6 @@ class Migration:
         value = classic.new_record(group.epoch, classic.members.select_protocol(), assignments, now.wall_ms)
         out.records.append(GroupMetadataRecord(group_id, value))
         classic.apply(value)
-        if classic.ownership is not None:
-            classic.ownership = Ownership({each: assigned_partitions(data) for each, data in assignments.items()})
         for loaded in classic.members:
             classic.reschedule_heartbeat(loaded, now.ms)
         prepare_rebalance(classic, cause, now, out)

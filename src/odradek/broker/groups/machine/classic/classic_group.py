@@ -89,11 +89,9 @@ class ClassicGroup(Struct, eq=False, gc=False):
     trace: RebalanceTrace | None = None
     """The current rebalance, if it is traced."""
     ownership: Ownership | None = None
+    """The owners of partitions since the first traced rebalance, or since the group was loaded with members."""
     new_member_added: bool = False
     """Whether a member joined during the current delay of the first rebalance."""
-
-    def __post_init__(self) -> None:
-        self.ownership = Ownership({}) if self.settings.traces_rebalances else None
 
     # -- durable state -------------------------------------------------------------------------------------------------
 
@@ -134,9 +132,9 @@ class ClassicGroup(Struct, eq=False, gc=False):
         self.members = GroupMembers()
         self.pending_members, self.pending_syncs = {}, {}
         self.remaining_initial_delay_ms, self.new_member_added = None, False
-        self.state, self.protocol_type, self.trace = State.EMPTY, None, None
-        if self.ownership is not None:
-            self.ownership = Ownership({each: assigned_partitions(data) for each, data in self._assignments.items()})
+        self.state, self.protocol_type, self.trace, self.ownership = State.EMPTY, None, None, None
+        if self._assignments and self.settings.traces_rebalances:
+            self.trace_owners()
         record = self.record
         if record is None:
             return
@@ -296,6 +294,10 @@ class ClassicGroup(Struct, eq=False, gc=False):
             current_state_timestamp=wall_ms,
             members=self.members.metadata(protocol_name, assignments),
         )
+
+    def trace_owners(self) -> None:
+        """Begin the rebalance journal with the owners in the recorded generation."""
+        self.ownership = Ownership({each: assigned_partitions(data) for each, data in self._assignments.items()})
 
     def trace_assignment(self, member: Member, assignment: bytes, now_ms: int) -> None:
         """Record for the rebalance journal that a member gets `assignment`."""

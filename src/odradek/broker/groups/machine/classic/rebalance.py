@@ -42,6 +42,8 @@ def prepare_rebalance(group: ClassicGroup, cause: Cause, now: Now, out: ResultBu
     group.end_trace(RebalanceOutcome.OVERTAKEN, now.ms, out)
     out.events.append(RebalanceStarted(group_id=group.group_id, generation=group.generation, reason=cause.text))
     if group.settings.traces_rebalances:
+        if group.ownership is None:
+            group.trace_owners()
         waiting = [member.member_id for member in group.members if member.awaiting_join is not None]
         group.trace = RebalanceTrace(cause, now, waiting)
     first = group.state is State.EMPTY

@@ -8,8 +8,10 @@ The node names only the broker; the UpdateMetadata response names the logs.
 
 import asyncio
 import logging
+from collections import deque
 from typing import Final
 
+from odradek.broker.channel import Channel
 from odradek.metadata import paths
 from odradek.metadata.nodes import LogDirEventNode
 from odradek.metadata.store import Store
@@ -27,35 +29,27 @@ class LogDirEvents:
     def __init__(self, store: Store, broker_id: int) -> None:
         self._store = store
         self._node = LogDirEventNode(broker_id=broker_id)
-        self._is_pending = False
-        self._has_stopped = False
-        self._task: asyncio.Task[None] | None = None
+        name = f"log directory events of broker {broker_id}"
+        self._channel = Channel[deque[LogDirEventNode]](
+            name, deque(maxlen=1), self._notify, first_backoff_s=2 * _PAUSE_S, longest_backoff_s=_LONGEST_PAUSE_S
+        )
 
     def notify(self) -> None:
         """Notify the controller that a log went offline or came back. Call it on the event loop."""
-        self._is_pending = True
-        if self._task is None and not self._has_stopped:
-            name = f"log directory events of broker {self._node.broker_id}"
-            self._task = asyncio.get_running_loop().create_task(self._notify(), name=name)
+        self._channel.waiting.append(self._node)
+        self._channel.wake()
 
-    async def _notify(self) -> None:
+    async def _notify(self, waiting: deque[LogDirEventNode]) -> bool:
         """Write a node for all notifications since the last one; after a failure, try again until a write succeeds."""
-        pause_s = _PAUSE_S
+        node = waiting.popleft()
         try:
-            while self._is_pending:
-                self._is_pending = False
-                try:
-                    await self._store.create(paths.log_dir_event(), self._node.encode(), sequence=True)
-                    pause_s = _PAUSE_S
-                except OdradekError as error:
-                    _log.warning("Failed to notify the controller of a log directory event, retrying: %s", error)
-                    self._is_pending = True
-                    pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-                await asyncio.sleep(pause_s)
-        finally:
-            self._task = None
+            await self._store.create(paths.log_dir_event(), node.encode(), sequence=True)
+        except OdradekError as error:
+            _log.warning("Failed to notify the controller of a log directory event, retrying: %s", error)
+            waiting.append(node)
+            return False
+        await asyncio.sleep(_PAUSE_S)
+        return True
 
     def stop(self) -> None:
-        self._has_stopped = True
-        if self._task is not None:
-            self._task.cancel()
+        self._channel.close()

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from odradek.broker.cluster.metadata.controller_commands import LocalReplicas
 from odradek.broker.cluster.metadata.controller_election import Election
 from odradek.broker.controller import alter_partition_jobs, topic_jobs
-from odradek.broker.controller.channels.controller_channel_manager import ControllerChannelManager
+from odradek.broker.controller.controller_channel_manager import ControllerChannelManager
 from odradek.broker.controller.controller_context import ControllerContext
 from odradek.broker.controller.controller_epoch import ControllerEpoch
 from odradek.broker.controller.machine import (

@@ -12,7 +12,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from odradek.broker.cluster.metadata.controller_election import ControllerMovedError, Election
-from odradek.broker.controller.channels.controller_channel_manager import ControllerChannelManager
+from odradek.broker.controller.controller_channel_manager import ControllerChannelManager
 from odradek.broker.controller.controller_context import ControllerContext
 from odradek.broker.controller.machine import (
     StopReplicas,

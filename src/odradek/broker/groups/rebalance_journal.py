@@ -5,15 +5,15 @@ retention of seven days. The journal is best effort: `dropped` counts records th
 attempts, or were still waiting when the broker stopped.
 """
 
-import asyncio
 import json
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from heapq import nlargest, nsmallest
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
+from odradek.broker.channel import Channel
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.coordinators.coordinator_topic import replication_factor
 from odradek.broker.groups.machine import CauseKind, RebalanceCompleted
@@ -36,9 +36,12 @@ _SEGMENT_BYTES: Final = 16 << 20
 _MOST_WAITING: Final = 1_000
 """Limit of records that wait to be written; beyond it the oldest are dropped."""
 _MOST_ATTEMPTS: Final = 5
-_BACKOFF_S: Final = 1.0
+_FIRST_BACKOFF_S: Final = 1.0
+_LONGEST_BACKOFF_S: Final = 4.0
 _PRODUCE_VERSION: Final = 9
 _TIMEOUT_MS: Final = 5_000
+_Waiting: TypeAlias = deque[tuple[RebalanceCompleted, int]]
+"""The rebalances without a record, each with the number of its next attempt."""
 _log = logging.getLogger("odradek.groups")
 
 
@@ -74,57 +77,47 @@ class RebalanceJournal:
         self._partitions = partitions
         self._connections = connections
         self._create = create_topic
-        self._waiting: deque[RebalanceCompleted] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self._channel = Channel[_Waiting](
+            "rebalance journal",
+            deque(),
+            self._write_next,
+            first_backoff_s=_FIRST_BACKOFF_S,
+            longest_backoff_s=_LONGEST_BACKOFF_S,
+        )
 
     def write(self, rebalance: RebalanceCompleted) -> None:
         """Count a rebalance, and append its record in the background."""
         self.rebalances[rebalance.cause.kind] += 1
         self.duration_ms += rebalance.duration_ms
         self.unowned_partition_ms += sum(rebalance.unowned_ms.values())
-        self._waiting.append(rebalance)
-        if len(self._waiting) > _MOST_WAITING:
-            self._waiting.popleft()
+        waiting = self._channel.waiting
+        waiting.append((rebalance, 1))
+        if len(waiting) > _MOST_WAITING:
+            waiting.popleft()
             self.dropped += 1
-        if self._task is None:
-            self._start_writing()
+        self._channel.wake()
 
     def stop(self) -> None:
         """Stop writing, and drop the waiting records."""
-        self.dropped += len(self._waiting)
-        self._waiting.clear()
-        if self._task is not None:
-            self._task.cancel()
+        self.dropped += len(self._channel.waiting)
+        self._channel.waiting.clear()
+        self._channel.close()
 
-    def _start_writing(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._write_all(), name="rebalance journal")
-        self._task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._task = None
-        if task.cancelled():
-            return
-        if task.exception() is not None:
+    async def _write_next(self, waiting: _Waiting) -> bool:
+        rebalance, attempt = waiting.popleft()
+        record = (rebalance.started_ms, rebalance.group_id.encode(), to_json(rebalance), ())
+        try:
+            await self._write(rebalance.group_id, encode_batch([record]))
+        except OdradekError as error:
+            if attempt < _MOST_ATTEMPTS:
+                waiting.appendleft((rebalance, attempt + 1))
+                return False
             self.dropped += 1
-            _log.error("Dropped a record of the rebalance journal", exc_info=task.exception())
-        if self._waiting:
-            self._start_writing()
-
-    async def _write_all(self) -> None:
-        while self._waiting:
-            rebalance = self._waiting.popleft()
-            record = (rebalance.started_ms, rebalance.group_id.encode(), to_json(rebalance), ())
-            for attempt in range(1, _MOST_ATTEMPTS + 1):
-                try:
-                    await self._write(rebalance.group_id, encode_batch([record]))
-                    break
-                except OdradekError as error:
-                    if attempt == _MOST_ATTEMPTS:
-                        self.dropped += 1
-                        _log.warning("Dropped a record of the rebalance journal: %s", error)
-                    else:
-                        await asyncio.sleep(_BACKOFF_S * attempt)
-            await asyncio.sleep(0)  # the records of wide groups take milliseconds each
+            _log.warning("Dropped a record of the rebalance journal: %s", error)
+        except Exception:
+            self.dropped += 1
+            raise
+        return True
 
     async def _write(self, group_id: str, batch: Buffer) -> None:
         topics = self._metadata.image.topics

@@ -7,8 +7,9 @@ controller accepts or refuses it, or the partition has another leader.
 import asyncio
 import logging
 from collections.abc import Callable, Container, Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
+from odradek.broker.channel import Channel
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.alter_partition_requests import AlterPartitionRequests, ControllerChannel, WrittenIsr
 from odradek.broker.replication.machine import IsrChange
@@ -17,8 +18,6 @@ from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, f
 from odradek.runtime import Clock
 
 _log = logging.getLogger("odradek.broker")
-_FIRST_RETRY_S: Final = 0.05
-_LONGEST_RETRY_S: Final = 1.0
 _AWAITS_METADATA: Final = frozenset(
     {
         ErrorCode.fenced_leader_epoch,
@@ -32,6 +31,7 @@ the metadata, because the controller may have written it."""
 _REFUSED: Final = frozenset({ErrorCode.ineligible_replica, ErrorCode.invalid_request})
 _INELIGIBLE_MS: Final = 2_000
 """The time after which a follower that was ineligible is proposed again: its disk may be full for hours."""
+_Changes: TypeAlias = dict[TopicPartition, tuple[Partition, IsrChange]]
 
 
 class AlterPartitionManager:
@@ -47,7 +47,6 @@ class AlterPartitionManager:
     ) -> None:
         self.broker_id = metadata.broker_id
         self._metadata = metadata
-        self._controller = controller
         self._check_fence = check_fence
         self.max_lag_ms = metadata.config.replica_lag_time_max_ms
         self.expansions = 0
@@ -55,8 +54,9 @@ class AlterPartitionManager:
         self.failed_updates = 0
         self._clock = clock
         self._requests = AlterPartitionRequests(metadata, controller)
-        self._pending_isr: dict[TopicPartition, tuple[Partition, IsrChange]] = {}
-        self._sending: asyncio.Task[None] | None = None
+        self._channel = Channel[_Changes](
+            "AlterPartition requests", {}, self._send, pause=lambda backoff_s: controller.back_off(backoff_s)
+        )
         self._timer: asyncio.TimerHandle | None = None
 
     def now_ms(self) -> int:
@@ -84,56 +84,47 @@ class AlterPartitionManager:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._sending is not None:
-            self._sending.cancel()
-        self._pending_isr.clear()
+        self._channel.close()
+        self._channel.waiting.clear()
+
+    @property
+    def pending(self) -> int:
+        """The number of partitions whose change is not in flight yet."""
+        return len(self._channel.waiting)
 
     # ---- requests to the controller -----------------------------------------------------------------------------
 
     def submit(self, partition: Partition, change: IsrChange) -> None:
-        self._pending_isr[partition.topic_partition] = partition, change
-        self._begin_to_send()
+        self._channel.waiting[partition.topic_partition] = partition, change
+        self._channel.wake()
 
-    def _begin_to_send(self) -> None:
-        if self._pending_isr and self._sending is None:
-            self._sending = asyncio.get_running_loop().create_task(self._send(), name="AlterPartition requests")
-            self._sending.add_done_callback(self._sent)
-
-    def _sent(self, sending: "asyncio.Task[None]") -> None:
-        self._sending = None
-        if not sending.cancelled() and (error := sending.exception()) is not None:
-            _log.error("AlterPartition requests failed", exc_info=error)
-        self._begin_to_send()  # a change may have been submitted after the task ended and before this callback
-
-    async def _send(self) -> None:
-        """Send requests until no change is pending. After an error, retry with backoff, or at an election."""
-        delay_s = 0.0
-        while self._pending_isr:
-            await (self._controller.back_off(delay_s) if delay_s else asyncio.sleep(0))
-            pending, self._pending_isr = self._pending_isr, {}
-            # Drop the changes of partitions that have another leader, or that the controller has updated meanwhile.
-            pending = {key: (each, change) for key, (each, change) in pending.items() if each.is_pending_isr(change)}
-            growing = {key for key, (each, change) in pending.items() if len(change.isr) > len(each.isr)}
-            try:
-                results = await self._requests.send({key: change for key, (_, change) in pending.items()})
-            except OdradekError as error:
-                _log.info("Failed to update the ISR of %d partitions, retrying: %s", len(pending), error)
-                results = {}
-            except Exception:
-                # Changes that are not sent again would be pending forever.
-                _log.exception("Failed to update the ISR of %d partitions", len(pending))
-                results = {}
-            self._check_fence()  # a smaller ISR may commit records, which are then acknowledged
-            written = {key for key, result in results.items() if isinstance(result, WrittenIsr)}
-            self.expansions += len(written & growing)
-            self.shrinks += len(written - growing)
-            if written:
-                text = [f"{key} {list(each.isr)}" for key, each in results.items() if isinstance(each, WrittenIsr)]
-                _log.info("ISR of %d partitions updated: %s", len(text), first_names(text))
-            unsettled = [each for each in pending.items() if not self._settle(*each[1], results.get(each[0]))]
-            for key, each in unsettled:
-                self._pending_isr.setdefault(key, each)
-            delay_s = min(max(delay_s * 2, _FIRST_RETRY_S), _LONGEST_RETRY_S) if unsettled else 0.0
+    async def _send(self, waiting: _Changes) -> bool:
+        """Send one request; return False if changes have to be sent again."""
+        pending = dict(waiting)
+        waiting.clear()
+        # Drop the changes of partitions that have another leader, or that the controller has updated meanwhile.
+        pending = {key: (each, change) for key, (each, change) in pending.items() if each.is_pending_isr(change)}
+        growing = {key for key, (each, change) in pending.items() if len(change.isr) > len(each.isr)}
+        try:
+            results = await self._requests.send({key: change for key, (_, change) in pending.items()})
+        except OdradekError as error:
+            _log.info("Failed to update the ISR of %d partitions, retrying: %s", len(pending), error)
+            results = {}
+        except Exception:
+            # Changes that are not sent again would be pending forever.
+            _log.exception("Failed to update the ISR of %d partitions", len(pending))
+            results = {}
+        self._check_fence()  # a smaller ISR may commit records, which are then acknowledged
+        written = {key for key, result in results.items() if isinstance(result, WrittenIsr)}
+        self.expansions += len(written & growing)
+        self.shrinks += len(written - growing)
+        if written:
+            text = [f"{key} {list(each.isr)}" for key, each in results.items() if isinstance(each, WrittenIsr)]
+            _log.info("ISR of %d partitions updated: %s", len(text), first_names(text))
+        unsettled = [each for each in pending.items() if not self._settle(*each[1], results.get(each[0]))]
+        for key, each in unsettled:
+            waiting.setdefault(key, each)
+        return not unsettled
 
     def _settle(self, partition: Partition, change: IsrChange, result: "WrittenIsr | KafkaError | None") -> bool:
         """Handle the result of a change; return False if it has to be sent again."""

@@ -7,11 +7,14 @@ add_or_verify ─▶ this broker coordinates the transaction: its state machine,
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
 
+from odradek.broker.channel import Channel
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.coordinators.machine import Producer
 from odradek.broker.metadata_cache import MetadataCache
@@ -64,8 +67,8 @@ class AddPartitionsToTxnManager:
         self._metadata = metadata
         self._connections = connections
         self._submit = submit
-        self._waiting: dict[int, list[_Transaction]] = {}
-        self._senders: dict[int, asyncio.Task[None]] = {}
+        self._channels: dict[int, Channel[deque[_Transaction]]] = {}
+        """The transactions that wait for their coordinators, by broker."""
 
     async def add_or_verify(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition], *, adds: bool
@@ -86,14 +89,20 @@ class AddPartitionsToTxnManager:
             adds=adds,
             answer=asyncio.get_running_loop().create_future(),
         )
-        self._waiting.setdefault(partition.leader, []).append(transaction)
-        if partition.leader not in self._senders:
-            self._senders[partition.leader] = asyncio.get_running_loop().create_task(self._send(partition.leader))
+        channel = self._channels.get(partition.leader)
+        if channel is None:
+            name, send = f"AddPartitionsToTxn to broker {partition.leader}", partial(self._send, partition.leader)
+            channel = self._channels[partition.leader] = Channel[deque[_Transaction]](name, deque(), send)
+        channel.waiting.append(transaction)
+        channel.wake()
         return await transaction.answer
 
     def stop(self) -> None:
-        for sender in tuple(self._senders.values()):
-            sender.cancel()
+        for channel in self._channels.values():
+            channel.close()
+            for each in channel.waiting:
+                each.fail(ErrorCode.network_exception)
+        self._channels.clear()
 
     async def _submit_here(
         self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition], *, adds: bool
@@ -113,23 +122,23 @@ class AddPartitionsToTxnManager:
             return dict.fromkeys(partitions, error.code)
         return {each: ErrorCode.none if each in known else ErrorCode.transaction_abortable for each in partitions}
 
-    async def _send(self, broker_id: int) -> None:
-        """Send the transactions that wait for a broker, until there are none."""
+    async def _send(self, broker_id: int, waiting: deque[_Transaction]) -> bool:
+        """Send a request with transactions that wait for a broker; one that cannot be sent fails."""
         sent: dict[str, _Transaction] = {}
+        count = 0
+        for _ in range(len(waiting)):
+            each = waiting.popleft()
+            if each.transactional_id in sent or count >= _MOST_PARTITIONS:  # a request names each id once
+                waiting.append(each)
+            else:
+                sent[each.transactional_id] = each
+                count += len(each.partitions)
         try:
-            while waiting := self._waiting.pop(broker_id, None):
-                sent, count = {}, 0
-                for each in waiting:  # a request names each transactional id once
-                    if each.transactional_id in sent or count >= _MOST_PARTITIONS:
-                        self._waiting.setdefault(broker_id, []).append(each)
-                    else:
-                        sent[each.transactional_id] = each
-                        count += len(each.partitions)
-                await self._exchange(broker_id, sent)
+            await self._exchange(broker_id, sent)
         finally:
-            del self._senders[broker_id]
-            for each in (*sent.values(), *self._waiting.pop(broker_id, ())):
+            for each in sent.values():
                 each.fail(ErrorCode.network_exception)
+        return True
 
     async def _exchange(self, broker_id: int, sent: Mapping[str, _Transaction]) -> None:
         message = {"transactions": [each.message() for each in sent.values()]}
@@ -138,8 +147,6 @@ class AddPartitionsToTxnManager:
                 self._metadata.image.brokers, broker_id, ApiKey.ADD_PARTITIONS_TO_TXN, message, purpose=_PURPOSE
             )
         except (KafkaError, UnavailableError):
-            for each in sent.values():
-                each.fail(ErrorCode.network_exception)
             return
         for result in response.results_by_transaction:
             transaction = sent.get(result.transactional_id)

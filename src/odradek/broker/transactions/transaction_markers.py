@@ -15,10 +15,12 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import suppress
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct, field
 
+from odradek.broker.channel import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, Channel
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.transactions.machine.messages import SendMarkers
@@ -28,8 +30,6 @@ from odradek.model.names import numbers_by_topic
 from odradek.protocol.api import ApiKey
 from odradek.runtime.rate_limited_log import RateLimitedLog
 
-_FIRST_BACKOFF_S: Final = 0.05
-_MAX_BACKOFF_S: Final = 1.0
 _PURPOSE: Final = "transaction markers"
 _MOST_PARTITIONS: Final = 1000
 """A request that has this many partitions gets no more markers, as brokers limit the entries of a request."""
@@ -57,8 +57,11 @@ class _Ending(Struct, eq=False, kw_only=True):
     coordinator: object
     coordinator_epoch: int
     waiting: set[TopicPartition]
-    backoff_s: float = _FIRST_BACKOFF_S
+    backoff_s: float = FIRST_BACKOFF_S
     is_completed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+_Queue: TypeAlias = deque[tuple[_Ending, list[TopicPartition]]]
 
 
 class TransactionMarkers:
@@ -84,8 +87,8 @@ class TransactionMarkers:
         self._coordinator = coordinator
         self._completed = completed
         self._endings: dict[str, _Ending] = {}
-        self._queues: dict[int, deque[tuple[_Ending, list[TopicPartition]]]] = {}
-        """Markers to send by broker; a broker that has an entry has a task that sends them."""
+        self._channels: dict[int, Channel[_Queue]] = {}
+        """The markers to send, by broker."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._has_stopped = False
         self._error_log = RateLimitedLog(_log)
@@ -119,7 +122,8 @@ class TransactionMarkers:
         """Cancel all tasks; the next coordinators send the markers again."""
         self._has_stopped = True
         self._endings.clear()
-        self._queues.clear()
+        for channel in self._channels.values():
+            channel.close()
         for task in tuple(self._tasks):
             task.cancel()
 
@@ -151,42 +155,42 @@ class TransactionMarkers:
                 homeless.append(partition)
         for broker_id, led in by_leader.items():
             markers = [(ending, led[at : at + _MOST_PARTITIONS]) for at in range(0, len(led), _MOST_PARTITIONS)]
-            if broker_id in self._queues:
-                self._queues[broker_id].extend(markers)
-            else:
-                self._queues[broker_id] = deque(markers)
-                self._run(self._send_to(broker_id), f"transaction markers to broker {broker_id}")
+            channel = self._channels.get(broker_id)
+            if channel is None:
+                name, send = f"transaction markers to broker {broker_id}", partial(self._send_to, broker_id)
+                channel = self._channels[broker_id] = Channel[_Queue](name, deque(), send)
+            channel.waiting.extend(markers)
+            channel.wake()
         if homeless:
             self._try_again(ending, homeless)
         self._complete_if_written(ending)
 
     def _try_again(self, ending: _Ending, partitions: Collection[TopicPartition]) -> None:
         backoff_s = ending.backoff_s
-        ending.backoff_s = min(backoff_s * 2, _MAX_BACKOFF_S)
+        ending.backoff_s = min(backoff_s * 2, LONGEST_BACKOFF_S)
         asyncio.get_running_loop().call_later(backoff_s, self._route, ending, partitions)
 
-    async def _send_to(self, broker_id: int) -> None:
-        """Send the queued markers of a broker, one request after the other, until there are none."""
-        while queue := self._queues[broker_id]:
-            current: list[tuple[_Ending, list[TopicPartition]]] = []
-            count = 0
-            while queue and count < _MOST_PARTITIONS:
-                ending, some = queue.popleft()
-                if self._is_current(ending):
-                    current.append((ending, some))
-                    count += len(some)
-            if not current:
-                continue
-            results: Results = {}
-            try:
-                results = await self._write(broker_id, [_marker(ending, some) for ending, some in current])
-            except (KafkaError, UnavailableError) as error:
-                self._error_log.log(str(broker_id), logging.INFO, "Markers for broker %d: %s", broker_id, error)
-            except Exception:  # the queue of this broker must not stop
-                _log.exception("Failed to write transaction markers on broker %d; trying again", broker_id)
-            for ending, some in current:
-                self._settle(ending, some, results.get(ending.end.producer.producer_id, {}))
-        del self._queues[broker_id]
+    async def _send_to(self, broker_id: int, queue: _Queue) -> bool:
+        """Send one request with queued markers of a broker. Those that fail are queued again after a back-off."""
+        current: list[tuple[_Ending, list[TopicPartition]]] = []
+        count = 0
+        while queue and count < _MOST_PARTITIONS:
+            ending, some = queue.popleft()
+            if self._is_current(ending):
+                current.append((ending, some))
+                count += len(some)
+        if not current:
+            return True
+        results: Results = {}
+        try:
+            results = await self._write(broker_id, [_marker(ending, some) for ending, some in current])
+        except (KafkaError, UnavailableError) as error:
+            self._error_log.log(str(broker_id), logging.INFO, "Markers for broker %d: %s", broker_id, error)
+        except Exception:  # the markers are still due
+            _log.exception("Failed to write transaction markers on broker %d; trying again", broker_id)
+        for ending, some in current:
+            self._settle(ending, some, results.get(ending.end.producer.producer_id, {}))
+        return True
 
     async def _write(self, broker_id: int, markers: list[Marker]) -> Results:
         if broker_id == self._metadata.broker_id:
@@ -250,7 +254,7 @@ class TransactionMarkers:
             except KafkaError as error:  # also while the coordinator loads
                 self._error_log.log("completion", logging.INFO, "A completed transaction is not recorded: %s", error)
                 await asyncio.sleep(ending.backoff_s)
-                ending.backoff_s = min(ending.backoff_s * 2, _MAX_BACKOFF_S)
+                ending.backoff_s = min(ending.backoff_s * 2, LONGEST_BACKOFF_S)
             else:
                 break
         if self._endings.get(ending.end.transactional_id) is ending:

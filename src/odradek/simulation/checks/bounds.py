@@ -44,7 +44,7 @@ def sizes(world: World) -> Iterator[tuple[str, int, int]]:
             ("connections", len(broker.server.sessions), fetchers + others * _CONNECTIONS),
             ("parked requests", len(broker.purgatory), fetchers),
             ("fetch sessions", len(broker.fetch_sessions), broker.config.max_incremental_fetch_session_cache_slots),
-            ("changes of an ISR", len(broker.alter_partition_manager._pending_isr), 0),
+            ("changes of an ISR", broker.alter_partition_manager.pending, 0),
             ("transactions without markers", broker.transactions.markers.pending, 0),
             ("members of groups", _members(broker), 0),
             ("waiting requests of coordinators", _waiting(broker), 0),

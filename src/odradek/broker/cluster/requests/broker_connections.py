@@ -24,10 +24,13 @@ _MOST_RESPONSE_BYTES: Final = 128 << 20
 
 
 class BrokerConnections:
-    """One broker's connections to the other brokers."""
+    """One broker's connections to the other brokers. Without `negotiate`, only `exchange` can be used."""
 
-    def __init__(self, runtime: Runtime, client_id: str, security: ClientSecurity = NO_SECURITY) -> None:
+    def __init__(
+        self, runtime: Runtime, client_id: str, security: ClientSecurity = NO_SECURITY, *, negotiate: bool = True
+    ) -> None:
         self._runtime = runtime
+        self._negotiate = negotiate
         self._security = security
         self._client_id = client_id
         self._open: dict[tuple[int, str], tuple[ListenerAddress, asyncio.Task[ClientConnection]]] = {}
@@ -81,6 +84,7 @@ class BrokerConnections:
             request_timeout_ms=_REQUEST_TIMEOUT_MS,
             setup_timeout_ms=_SETUP_TIMEOUT_MS,
             max_response_bytes=_MOST_RESPONSE_BYTES,
+            negotiate=self._negotiate,
             unlisted=BETWEEN_BROKERS,
             security=self._security,
         )

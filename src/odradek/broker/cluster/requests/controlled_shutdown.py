@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from odradek.broker.cluster.requests.controller_requests import ControllerRequests
-from odradek.broker.cluster.requests.inter_broker_requests import encode, send
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
@@ -104,7 +103,7 @@ class ControlledShutdown:
         api_key = ApiKey.CONTROLLED_SHUTDOWN
         connection = await self._requests.connection(api_key)
         message = {"broker_id": broker_id, "broker_epoch": broker_epoch}
-        answer = await send(connection, api_key, encode(api_key, message), timeout_ms=_REQUEST_TIMEOUT_MS)
+        answer = await connection.request(api_key, message, timeout_ms=_REQUEST_TIMEOUT_MS)
         if answer.error_code is not ErrorCode.none:
             code: ErrorCode = answer.error_code
             raise KafkaError(code, f"the controller answered {code.name.upper()}")

@@ -5,20 +5,88 @@ gets the latest state, as long as it is registered.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
+from odradek.broker.channel import Channel
 from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.cluster.metadata.controller_commands import LocalReplicas
-from odradek.broker.controller.channels.pending_updates import Change, Stop, compute_changes
-from odradek.broker.controller.channels.request_sender import RequestSender
-from odradek.broker.controller.channels.requests import ControllerIdentity
+from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.controller.machine import StopReplicas
+from odradek.broker.controller.update_metadata import (
+    Change,
+    ControllerIdentity,
+    PendingUpdates,
+    Stop,
+    compute_changes,
+    replicas_in,
+    update_metadata,
+)
 from odradek.broker.turns import cooperatively
 from odradek.metadata.image import BrokerImage, ClusterImage, MetadataDelta
-from odradek.model import ErrorCode, TopicPartition
+from odradek.model import AuthenticationError, ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey
+from odradek.protocol.messages.message_codec import encode_request
 from odradek.runtime import Runtime
+from odradek.runtime.rate_limited_log import RateLimitedLog
 from odradek.wire.client_authentication import ClientSecurity
+
+_FIRST_BACKOFF_S: Final = 0.02
+_log = logging.getLogger("odradek.broker")
+
+
+class _BrokerState:
+    """The updates that one registration of a broker has not received; they are repeated until it answers."""
+
+    def __init__(self, manager: "ControllerChannelManager", broker: BrokerImage) -> None:
+        self.broker = broker
+        self._manager = manager
+        self._stops_in_flight: Mapping[TopicPartition, Stop] = {}
+        self._retry_log = RateLimitedLog(_log)
+        name = f"UpdateMetadata to broker {broker.broker_id}"
+        pending = PendingUpdates(everything=True)
+        self.channel = Channel(name, pending, self._send, first_backoff_s=_FIRST_BACKOFF_S)
+        self.channel.wake()
+
+    def stop(self, topic_partition: TopicPartition, stop: Stop) -> None:
+        """Stop a replica, unless the same request is in flight."""
+        if self._stops_in_flight.get(topic_partition) != stop:
+            self.channel.waiting.stops[topic_partition] = stop
+            self.channel.wake()
+
+    async def _send(self, pending: PendingUpdates) -> bool:
+        batch = pending.take()
+        self._stops_in_flight = batch.stops
+        is_sent = False
+        try:
+            await self._exchange(batch)
+            is_sent = True
+        except (AuthenticationError, KafkaError, UnavailableError) as error:
+            if self.channel.has_longest_backoff:
+                text = "Broker %d is unreachable from the controller, which retries each second: %s"
+                self._retry_log.log("unreachable", logging.WARNING, text, self.broker.broker_id, error)
+        finally:
+            self._stops_in_flight = {}
+            if not is_sent:
+                pending.restore(batch)
+        return is_sent
+
+    async def _exchange(self, batch: PendingUpdates) -> None:
+        """Send all updates in their present state. Raises `KafkaError` if refused, `UnavailableError` if unanswered."""
+        manager, broker, api_key = self._manager, self.broker, ApiKey.UPDATE_METADATA
+        version = CONTROLLER_VERSIONS[api_key]
+        message = update_metadata(manager.identity, broker, manager.image, batch)
+        connection = await manager.connections.connection({broker.broker_id: broker}, broker.broker_id)
+        # Building and encoding 10,000 partitions takes 20 ms each; other tasks run in between.
+        await asyncio.sleep(0)
+        body = encode_request(api_key, version, message)
+        await asyncio.sleep(0)
+        answer = connection.decode(api_key, await connection.exchange(api_key, version, (body,)))
+        if answer.error_code is not ErrorCode.none:
+            manager.on_refused(answer.error_code)
+            raise KafkaError(answer.error_code, f"it refused UpdateMetadata with {answer.error_code.name.upper()}")
+        manager.on_response(broker, replicas_in(message, broker.broker_id), batch.stops, answer.partition_errors)
 
 
 class ControllerChannelManager:
@@ -37,10 +105,10 @@ class ControllerChannelManager:
         self.identity = ControllerIdentity(broker_id=view.broker_id, epoch=epoch)
         self._view = view
         self._replicas = replicas
-        self._runtime = runtime
-        self._security = security
+        self.connections = BrokerConnections(runtime, f"controller-{view.broker_id}", security, negotiate=False)
+        """Not those of others: a broker handles the requests of a connection one after the other."""
         self._update_replicas = update_replicas
-        self._senders: dict[int, RequestSender] = {}
+        self._brokers: dict[int, _BrokerState] = {}
         self._check_task: asyncio.Task[None] | None = None
         self._unchecked_topics: set[str] = set()
         """Topics whose logs on this broker have to be checked."""
@@ -54,14 +122,15 @@ class ControllerChannelManager:
     def image_changed(self, delta: MetadataDelta) -> None:
         """Send the differences to all brokers. Called with every image of the controller epoch."""
         new, change = delta.new, compute_changes(delta)
-        for broker_id in [each for each in self._senders if not self._is_current(each, new)]:
-            self._senders.pop(broker_id).close()
-        for sender in self._senders.values():
+        for broker_id in [each for each in self._brokers if not self._is_current(each, new)]:
+            self._brokers.pop(broker_id).channel.close()
+            self.connections.close_purpose(broker_id, "")
+        for state in self._brokers.values():
             if change:
-                self._send(sender, change)
+                self._send(state, change)
         for broker_id, broker in new.brokers.items():
-            if broker_id != self.identity.broker_id and broker_id not in self._senders:
-                self._senders[broker_id] = RequestSender(self, broker, self._runtime, self._security)
+            if broker_id != self.identity.broker_id and broker_id not in self._brokers:
+                self._brokers[broker_id] = _BrokerState(self, broker)
         self._check_local_logs_later(change.partitions)
 
     async def request_log_states(self, broker_id: int) -> None:
@@ -73,14 +142,14 @@ class ControllerChannelManager:
                 replicas[topic.name] = own
         if broker_id == self.identity.broker_id:
             self._check_local_logs_later(replicas)
-        elif (sender := self._senders.get(broker_id)) is not None:
-            self._send(sender, Change(brokers=False, partitions=replicas, deleted={}))
+        elif (state := self._brokers.get(broker_id)) is not None:
+            self._send(state, Change(brokers=False, partitions=replicas, deleted={}))
 
-    def _send(self, sender: RequestSender, change: Change) -> None:
+    def _send(self, state: _BrokerState, change: Change) -> None:
         """Send a change, and forget which of its partitions the broker has stopped, which the broker starts again."""
-        sender.pending.add(change)
-        sender.wake()
-        answers = self._stopped_by(sender.broker)
+        state.channel.waiting.add(change)
+        state.channel.wake()
+        answers = self._stopped_by(state.broker)
         for key in [key for key in answers if key.partition in change.partitions.get(key.topic, ())]:
             del answers[key]
 
@@ -105,18 +174,19 @@ class ControllerChannelManager:
         self._check_task = None
 
     def _is_current(self, broker_id: int, image: ClusterImage) -> bool:
-        """Return whether the broker's registration in `image` is the one that its sender was created for."""
-        return image.brokers.get(broker_id) == self._senders[broker_id].broker
+        """Return whether the broker's registration in `image` is the one that gets the requests."""
+        return image.brokers.get(broker_id) == self._brokers[broker_id].broker
 
     async def all_acknowledged(self) -> None:
         """Wait, without a time-out, until all brokers have acknowledged all pending changes."""
-        for sender in tuple(self._senders.values()):
-            await sender.acknowledged.wait()
+        for state in tuple(self._brokers.values()):
+            await state.channel.idle.wait()
 
     def close(self) -> None:
-        for sender in self._senders.values():
-            sender.close()
-        self._senders.clear()
+        for state in self._brokers.values():
+            state.channel.close()
+        self._brokers.clear()
+        self.connections.close()
         if self._check_task is not None:
             self._check_task.cancel()
 
@@ -140,34 +210,34 @@ class ControllerChannelManager:
         wanted = [(broker_id, each) for each in stops for broker_id in each.brokers]
         missing = [(broker_id, each) for broker_id, each in wanted if not self._has_stopped(broker_id, each)]
         for broker_id, each in missing:
-            self._senders[broker_id].stop(each.partition, Stop(leader_epoch=each.leader_epoch, delete=True))
+            self._brokers[broker_id].stop(each.partition, Stop(leader_epoch=each.leader_epoch, delete=True))
         if missing:
             return False
         for broker_id, each in wanted:
             if broker_id == self.identity.broker_id:
                 self._replicas.stop_replica(each.partition, delete=True)
-            elif broker_id in self._senders:
-                self._stopped_by(self._senders[broker_id].broker).pop(each.partition, None)
+            elif broker_id in self._brokers:
+                self._stopped_by(self._brokers[broker_id].broker).pop(each.partition, None)
         return True
 
     def unregistered(self, brokers: Iterable[int]) -> list[int]:
         """Return those of `brokers` that are not registered, and so get no requests."""
-        return sorted(each for each in brokers if each != self.identity.broker_id and each not in self._senders)
+        return sorted(each for each in brokers if each != self.identity.broker_id and each not in self._brokers)
 
     def stop_following(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
         """Request that a broker that shuts down stops following `partitions`, without deleting them."""
-        sender = self._senders.get(broker_id)
-        if sender is not None:
+        state = self._brokers.get(broker_id)
+        if state is not None:
             for key in partitions:
                 partition = self.image.partition(key)
                 epoch = -1 if partition is None else partition.leader_epoch
-                sender.stop(key, Stop(leader_epoch=epoch, delete=False))
+                state.stop(key, Stop(leader_epoch=epoch, delete=False))
 
     def _has_stopped(self, broker_id: int, wanted: StopReplicas) -> bool:
-        sender = self._senders.get(broker_id)
-        if sender is None:
+        state = self._brokers.get(broker_id)
+        if state is None:
             return True
-        done = self._stopped_by(sender.broker).get(wanted.partition)
+        done = self._stopped_by(state.broker).get(wanted.partition)
         return done is not None and done.delete and done.leader_epoch == wanted.leader_epoch
 
     def _stopped_by(self, broker: BrokerImage) -> dict[TopicPartition, Stop]:
@@ -194,8 +264,8 @@ class ControllerChannelManager:
         errors = dict.fromkeys(replicas, ErrorCode.none)
         errors |= {TopicPartition(each.topic_name, each.partition_index): each.error_code for each in partition_errors}
         self._update_replicas(broker, errors)
-        sender = self._senders.get(broker.broker_id)
-        updated_again = {} if sender is None else sender.pending.partitions
+        state = self._brokers.get(broker.broker_id)
+        updated_again = {} if state is None else state.channel.waiting.partitions
         self._stopped_by(broker).update(
             {key: each for key, each in stops.items() if key.partition not in updated_again.get(key.topic, ())}
         )

@@ -1,0 +1,177 @@
+"""The changes that one broker has not received, and the UpdateMetadata request with their latest state.
+
+everything      the broker has registered, or the controller is new: send the full state
+brokers         the set of live brokers has changed
+partitions      the changed partitions, by topic
+deleted         the deleted topics, with their last state
+stops           the replicas that the broker has to stop
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct, field
+
+from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, MetadataDelta, PartitionImage, TopicImage
+from odradek.model import TopicPartition
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """The differences between two images that have to be sent to brokers."""
+
+    brokers: bool
+    partitions: Mapping[str, frozenset[int]]
+    deleted: Mapping[str, TopicImage]
+
+    def __bool__(self) -> bool:
+        return self.brokers or bool(self.partitions) or bool(self.deleted)
+
+
+def compute_changes(delta: MetadataDelta) -> Change:
+    """Return the differences between two images, without configurations, which brokers watch in the tree."""
+    partitions: dict[str, frozenset[int]] = {}
+    deleted: dict[str, TopicImage] = {}
+    for name in delta.topics:
+        before, after = delta.old.topics.get(name), delta.new.topics.get(name)
+        if before is not None and (after is None or after.topic_id != before.topic_id):
+            deleted[name] = before
+            before = None
+        if after is not None:
+            known = {} if before is None else before.partitions
+            changed = frozenset(number for number, each in after.partitions.items() if known.get(number) != each)
+            if changed:
+                partitions[name] = changed
+    return Change(brokers=delta.brokers_changed, partitions=partitions, deleted=deleted)
+
+
+class Stop(Struct, frozen=True, kw_only=True):
+    """A request to stop one replica; a broker that knows a newer leader epoch refuses it."""
+
+    leader_epoch: int
+    delete: bool
+
+
+class PendingUpdates(Struct):
+    """One broker's pending updates."""
+
+    everything: bool = False
+    brokers: bool = False
+    partitions: dict[str, set[int]] = field(default_factory=dict)
+    deleted: dict[str, TopicImage] = field(default_factory=dict)
+    stops: dict[TopicPartition, Stop] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.everything or self.brokers or bool(self.partitions) or bool(self.deleted) or bool(self.stops)
+
+    def add(self, change: Change) -> None:
+        self.brokers |= change.brokers
+        for name, numbers in change.partitions.items():
+            self.partitions.setdefault(name, set()).update(numbers)
+        self.deleted.update(change.deleted)
+
+    def take(self) -> "PendingUpdates":
+        taken = PendingUpdates(self.everything, self.brokers, self.partitions, self.deleted, self.stops)
+        self.everything = self.brokers = False
+        self.partitions, self.deleted, self.stops = {}, {}, {}
+        return taken
+
+    def restore(self, taken: "PendingUpdates") -> None:
+        """Add back updates that could not be sent; newer stops of the same replicas stay."""
+        self.everything |= taken.everything
+        self.brokers |= taken.brokers
+        for name, numbers in taken.partitions.items():
+            self.partitions.setdefault(name, set()).update(numbers)
+        self.deleted = taken.deleted | self.deleted
+        self.stops = taken.stops | self.stops
+
+
+class ControllerIdentity(Struct, frozen=True, kw_only=True):
+    """The controller's broker id and epoch."""
+
+    broker_id: int
+    epoch: int
+
+
+def update_metadata(
+    identity: ControllerIdentity, to: BrokerImage, image: ClusterImage, batch: PendingUpdates
+) -> dict[str, Any]:
+    """Return the request that brings the broker to `image`."""
+    return {
+        "controller_id": identity.broker_id,
+        "controller_epoch": identity.epoch,
+        "broker_epoch": to.epoch,
+        "is_full": batch.everything,
+        "topic_states": [
+            *(
+                {"topic_name": name, "topic_id": _id(topic), "is_deleted": True, "partition_states": ()}
+                for name, topic in batch.deleted.items()
+                if name not in image.topics
+            ),
+            *(
+                {
+                    "topic_name": topic.name,
+                    "topic_id": _id(topic),
+                    "partition_states": [_partition(number, topic.partitions[number]) for number in sorted(numbers)],
+                }
+                for topic, numbers in _topics(image, batch)
+            ),
+        ],
+        "live_brokers": [_broker(broker) for broker in image.brokers.values()],
+        "stops": [
+            {
+                "topic_name": key.topic,
+                "partition_index": key.partition,
+                "leader_epoch": stop.leader_epoch,
+                "delete_partition": stop.delete,
+            }
+            for key, stop in batch.stops.items()
+        ],
+    }
+
+
+def replicas_in(message: Any, broker_id: int) -> set[TopicPartition]:
+    """Return the broker's replicas in an UpdateMetadata, given as a dict."""
+    return {
+        TopicPartition(topic["topic_name"], state["partition_index"])
+        for topic in message["topic_states"]
+        for state in topic["partition_states"]
+        if broker_id in state["replicas"]
+    }
+
+
+def _topics(image: ClusterImage, batch: PendingUpdates) -> Iterator[tuple[TopicImage, Iterable[int]]]:
+    if batch.everything:
+        yield from ((topic, topic.partitions) for topic in image.topics.values())
+        return
+    for name, numbers in batch.partitions.items():
+        topic = image.topics.get(name)
+        if topic is not None:
+            yield topic, [number for number in numbers if number in topic.partitions]
+
+
+def _id(topic: TopicImage) -> Any:
+    return None if topic.topic_id == UNNAMED else topic.topic_id
+
+
+def _partition(number: int, partition: PartitionImage) -> dict[str, Any]:
+    return {
+        "partition_index": number,
+        "controller_epoch": partition.controller_epoch,
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "isr": partition.isr,
+        "partition_epoch": partition.state_version,
+        "replicas": partition.replicas,
+        "adding_replicas": partition.adding_replicas,
+        "removing_replicas": partition.removing_replicas,
+        "leader_recovery_state": partition.leader_recovery_state,
+    }
+
+
+def _broker(broker: BrokerImage) -> dict[str, Any]:
+    return {
+        "id": broker.broker_id,
+        "epoch": broker.epoch,
+        "rack": broker.rack,
+        "endpoints": [{"port": each.port, "host": each.host, "listener": each.name} for each in broker.endpoints],
+    }

@@ -56,8 +56,9 @@ async def test_an_unexpected_error_of_a_write_stops_its_partition_and_no_other(w
     assert await produced(other, world, partition=1) == ErrorCode.none
 
 
-def test_an_error_before_a_write_stops_its_partition_and_no_other_of_that_turn(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+@played
+async def test_an_error_before_a_write_stops_its_partition_and_no_other_of_that_turn(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = LogWriter._new_write
 
@@ -66,20 +67,18 @@ def test_an_error_before_a_write_stops_its_partition_and_no_other_of_that_turn(
             raise KeyError("oh")
         return original(writer)
 
-    async def scene(world: World) -> None:
-        await world.start()
-        client, other = await world.client(), await world.client()
-        await client.create_topic("t", partitions=2)
-        monkeypatch.setattr(LogWriter, "_new_write", fail)
-        codes = await asyncio.gather(produced(client, world), produced(other, world, partition=1))
-        assert codes == [ErrorCode.kafka_storage_error, ErrorCode.none]
-
-    play(scene)
+    await world.start()
+    client, other = await world.client(), await world.client()
+    await client.create_topic("t", partitions=2)
+    monkeypatch.setattr(LogWriter, "_new_write", fail)
+    codes = await asyncio.gather(produced(client, world), produced(other, world, partition=1))
+    assert codes == [ErrorCode.kafka_storage_error, ErrorCode.none]
 
 
 @pytest.mark.parametrize("size", [10, LARGE], ids=["on the loop", "on the writer thread"])
-def test_an_appender_whose_notification_failed_is_notified_later(
-    play: Play, monkeypatch: pytest.MonkeyPatch, size: int, caplog: pytest.LogCaptureFixture
+@played
+async def test_an_appender_whose_notification_failed_is_notified_later(
+    world: World, monkeypatch: pytest.MonkeyPatch, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     original, errors = Partition.written, [MemoryError()]
 
@@ -88,17 +87,14 @@ def test_an_appender_whose_notification_failed_is_notified_later(
             raise errors.pop()
         original(partition, size)
 
-    async def scene(world: World) -> None:
-        await world.start()
-        client, other = await world.client(), await world.client()
-        await client.create_topic("t", partitions=2)
-        monkeypatch.setattr(Partition, "written", fail_once)
-        codes = await asyncio.gather(produced(client, world, size=size), produced(other, world, partition=1, size=size))
-        assert codes == [ErrorCode.none, ErrorCode.none]
-        assert not errors
-        assert "Failed to notify an appender, retrying" in caplog.text
-
-    play(scene)
+    await world.start()
+    client, other = await world.client(), await world.client()
+    await client.create_topic("t", partitions=2)
+    monkeypatch.setattr(Partition, "written", fail_once)
+    codes = await asyncio.gather(produced(client, world, size=size), produced(other, world, partition=1, size=size))
+    assert codes == [ErrorCode.none, ErrorCode.none]
+    assert not errors
+    assert "Failed to notify an appender, retrying" in caplog.text
 
 
 @pytest.mark.parametrize("size", [10, LARGE], ids=["on the loop", "on the writer thread"])

@@ -18,6 +18,7 @@ from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config import Alteration, AlterOperation
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.runtime import system_runtime
+from tests.world.scenes import awaited
 
 Odradek = Callable[..., Result]
 
@@ -172,20 +173,18 @@ def test_a_group_s_offsets_and_the_group_are_deleted(odradek: Odradek, kafka: An
     odradek("groups", "offsets-delete", topic, "--topic", f"{topic}:one", fails=2)
 
 
-def test_admin_places_new_partitions_and_raises_the_broker_s_errors(kafka: Any, topic: str) -> None:
-    async def work() -> None:
-        async with Admin(kafka.bootstrap_servers) as admin:
-            await admin.create_partitions(topic, 4, assignments=[[0], [0]])
-            assert len((await admin.describe_topics([topic]))[topic].partitions) == 4
-            with pytest.raises(KafkaError) as raised:
-                await admin.create_partitions(topic, 5, assignments=[[7]])
-            assert raised.value.code is ErrorCode.invalid_replica_assignment
-            resource = ConfigResource(type=ConfigResourceType.TOPIC, name=topic)
-            wrong = Alteration(name="retention.ms", operation=AlterOperation.SET, value="soon")
-            with pytest.raises(KafkaError, match="whole number"):
-                await admin.alter_configs(resource, [wrong])
-            with pytest.raises(KafkaError) as raised:
-                await admin.delete_group_offsets("nobody", [TopicPartition(topic, 0)])
-            assert raised.value.code is ErrorCode.group_id_not_found
-
-    asyncio.run(work())
+@awaited
+async def test_admin_places_new_partitions_and_raises_the_broker_s_errors(kafka: Any, topic: str) -> None:
+    async with Admin(kafka.bootstrap_servers) as admin:
+        await admin.create_partitions(topic, 4, assignments=[[0], [0]])
+        assert len((await admin.describe_topics([topic]))[topic].partitions) == 4
+        with pytest.raises(KafkaError) as raised:
+            await admin.create_partitions(topic, 5, assignments=[[7]])
+        assert raised.value.code is ErrorCode.invalid_replica_assignment
+        resource = ConfigResource(type=ConfigResourceType.TOPIC, name=topic)
+        wrong = Alteration(name="retention.ms", operation=AlterOperation.SET, value="soon")
+        with pytest.raises(KafkaError, match="whole number"):
+            await admin.alter_configs(resource, [wrong])
+        with pytest.raises(KafkaError) as raised:
+            await admin.delete_group_offsets("nobody", [TopicPartition(topic, 0)])
+        assert raised.value.code is ErrorCode.group_id_not_found

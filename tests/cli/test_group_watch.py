@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.cli.groups.watch import Sample, View, lag_per_s, render, views
-from odradek.clients import Admin, OffsetAndMetadata
+from odradek.clients import OffsetAndMetadata
 from odradek.clients.admin.descriptions import GroupDescription, GroupPartition, MemberDescription
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.simulation.world import World
+from tests.world.scenes import in_world
 
 
 def group(*lags: int | None, owner: str | None = "m") -> GroupDescription:
@@ -92,41 +93,33 @@ def test_a_view_says_that_the_group_is_gone_or_cannot_be_read() -> None:
 # ---- samples --------------------------------------------------------------------------------------------------------
 
 
-def test_a_coordinator_that_is_away_is_shown_and_the_group_again_when_it_is_back(seed: int) -> None:
-    world = World(seed, {"offsets.topic.num.partitions": "1"})
-
-    async def scenario(_: World) -> None:
-        async with Admin("broker:9092", runtime=world.simulation.runtime("admin")) as admin:
-            await admin.create_topic("t")
-            await admin.alter_group_offsets("g", {TopicPartition("t", 0): OffsetAndMetadata(0)})
-            seen = views(admin, "g", 1.0)
-            assert (await anext(seen)).now.error == ""
-            await world.kill()
-            started = asyncio.get_running_loop().time()
-            away = await anext(seen)
-            assert asyncio.get_running_loop().time() - started < 7
-            assert "trying again" in away.now.error
-            assert away.now.group is away.before.group
-            assert "trying again" in text(away)
-            await world.start()
-            while (back := await anext(seen)).now.error:
-                assert back.now.group is away.now.group
-            assert back.before.error == ""
-            assert lag_per_s(back.lag_changes(), back.now.group.partitions) == 0.0
-            await admin.delete_groups(["g"])
-            assert (await anext(seen)).now.group is None
-            await seen.aclose()
-
-    world.play(scenario)
+@in_world({"offsets.topic.num.partitions": "1"})
+async def test_a_coordinator_that_is_away_is_shown_and_the_group_again_when_it_is_back(world: World) -> None:
+    async with world.admin() as admin:
+        await admin.create_topic("t")
+        await admin.alter_group_offsets("g", {TopicPartition("t", 0): OffsetAndMetadata(0)})
+        seen = views(admin, "g", 1.0)
+        assert (await anext(seen)).now.error == ""
+        await world.kill()
+        started = asyncio.get_running_loop().time()
+        away = await anext(seen)
+        assert asyncio.get_running_loop().time() - started < 7
+        assert "trying again" in away.now.error
+        assert away.now.group is away.before.group
+        assert "trying again" in text(away)
+        await world.start()
+        while (back := await anext(seen)).now.error:
+            assert back.now.group is away.now.group
+        assert back.before.error == ""
+        assert lag_per_s(back.lag_changes(), back.now.group.partitions) == 0.0
+        await admin.delete_groups(["g"])
+        assert (await anext(seen)).now.group is None
+        await seen.aclose()
 
 
-def test_a_group_that_never_was_is_an_error_and_no_view(seed: int) -> None:
-    world = World(seed)
-
-    async def scenario(_: World) -> None:
-        async with Admin("broker:9092", runtime=world.simulation.runtime("admin")) as admin:
-            with pytest.raises(KafkaError, match="there is no group 'g'") as refused:
-                await anext(views(admin, "g", 1.0))
-            assert refused.value.code is ErrorCode.group_id_not_found
-
-    world.play(scenario)
+@in_world()
+async def test_a_group_that_never_was_is_an_error_and_no_view(world: World) -> None:
+    async with world.admin() as admin:
+        with pytest.raises(KafkaError, match="there is no group 'g'") as refused:
+            await anext(views(admin, "g", 1.0))
+        assert refused.value.code is ErrorCode.group_id_not_found

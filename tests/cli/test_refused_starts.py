@@ -23,6 +23,7 @@ from odradek.model import OdradekError, StorageError, parse_host_port
 from odradek.runtime import system_runtime
 from odradek.stores import open_store
 from odradek.testing.servers.ports import HeldPort, free_ports
+from tests.world.scenes import awaited
 
 Start = Callable[[], Coroutine[Any, Any, None]]
 
@@ -131,18 +132,16 @@ def refused_serves(place: Path, address: str) -> dict[str, tuple[Start, str]]:
     }  # fmt: skip
 
 
-def test_a_refused_serve_leaves_every_folder_as_it_was(place: Path) -> None:
-    async def check() -> None:
-        before = listing(place)
-        with taken() as address:
-            for name, (started, words) in refused_serves(place, address).items():
-                with pytest.raises(OdradekError) as refusal:
-                    await started()
-                assert words in str(refusal.value), name
-                assert "forget-directory" not in str(refusal.value), name
-                assert listing(place) == before, name
-
-    asyncio.run(check())
+@awaited
+async def test_a_refused_serve_leaves_every_folder_as_it_was(place: Path) -> None:
+    before = listing(place)
+    with taken() as address:
+        for name, (started, words) in refused_serves(place, address).items():
+            with pytest.raises(OdradekError) as refusal:
+                await started()
+            assert words in str(refusal.value), name
+            assert "forget-directory" not in str(refusal.value), name
+            assert listing(place) == before, name
 
 
 def test_a_tree_of_another_cluster_is_refused_before_a_session_or_a_port(
@@ -156,34 +155,32 @@ def test_a_tree_of_another_cluster_is_refused_before_a_session_or_a_port(
         asyncio.run(start(place / "other", tree=f"{place}/one/metadata.sqlite"))
 
 
-def test_a_serve_beside_a_running_broker_leaves_every_folder_as_it_was(place: Path) -> None:
-    async def check() -> None:
-        one, tree = place / "one", f"{place}/one/metadata.sqlite"
-        async with running(one):
-            await asyncio.to_thread(shutil.rmtree, place / "other")
-            before = listing(place)
-            for started, words in (
-                (partial(start, one), f"the data directory {one} is in use by process"),
-                (partial(start, one, broker_id=1), "is in use by process"),
-                (partial(start, place / "new", tree=tree), "the broker id 0 is taken by the broker at 127.0.0.1:"),
-            ):
-                with pytest.raises(OdradekError, match=words):
-                    await started()
-                assert listing(place) == before
-            with pytest.raises(OdradekError, match="made by `odradek serve`"):
-                await up._check(3, one, 0, None, f"sqlite:///{tree}", ZookeeperKeys())
+@awaited
+async def test_a_serve_beside_a_running_broker_leaves_every_folder_as_it_was(place: Path) -> None:
+    one, tree = place / "one", f"{place}/one/metadata.sqlite"
+    async with running(one):
+        await asyncio.to_thread(shutil.rmtree, place / "other")
+        before = listing(place)
+        for started, words in (
+            (partial(start, one), f"the data directory {one} is in use by process"),
+            (partial(start, one, broker_id=1), "is in use by process"),
+            (partial(start, place / "new", tree=tree), "the broker id 0 is taken by the broker at 127.0.0.1:"),
+        ):
+            with pytest.raises(OdradekError, match=words):
+                await started()
             assert listing(place) == before
-        async with running(place / "several" / "broker-0", tree=place / "several"):
-            before = listing(place)
-            with pytest.raises(StorageError, match="broker-0 is in use by process"):
-                await up._check(
-                    3, place / "several", 0, None, f"sqlite:///{place}/several/metadata.sqlite", ZookeeperKeys()
-                )
-            with pytest.raises(StorageError, match="run `odradek up` with it"):
-                await start(place / "several")
-            assert listing(place) == before
-
-    asyncio.run(check())
+        with pytest.raises(OdradekError, match="made by `odradek serve`"):
+            await up._check(3, one, 0, None, f"sqlite:///{tree}", ZookeeperKeys())
+        assert listing(place) == before
+    async with running(place / "several" / "broker-0", tree=place / "several"):
+        before = listing(place)
+        with pytest.raises(StorageError, match="broker-0 is in use by process"):
+            await up._check(
+                3, place / "several", 0, None, f"sqlite:///{place}/several/metadata.sqlite", ZookeeperKeys()
+            )
+        with pytest.raises(StorageError, match="run `odradek up` with it"):
+            await start(place / "several")
+        assert listing(place) == before
 
 
 def refused_ups(place: Path, address: str) -> dict[str, tuple[list[str], str]]:
@@ -245,19 +242,17 @@ def test_a_client_or_command_with_a_mistyped_address_makes_no_tree(tmp_path: Pat
     assert not listing(tmp_path)
 
 
-def test_a_folder_with_meta_properties_is_never_a_log(tmp_path: Path) -> None:
-    async def check() -> None:
-        await serves(tmp_path)
-        shutil.copytree(tmp_path, tmp_path.parent / "nested-1")
-        nested = Path(shutil.move(tmp_path.parent / "nested-1", tmp_path / "nested-1"))
-        before = listing(nested)
-        async with running(tmp_path) as broker:
-            assert list(broker.logs) == []
-            await broker.create_topics([NewTopic(name="nested", num_partitions=2, replication_factor=1)])
-            assert [str(each) for each in broker.logs] == ["nested-0"]
-        assert listing(nested) == before
-
-    asyncio.run(check())
+@awaited
+async def test_a_folder_with_meta_properties_is_never_a_log(tmp_path: Path) -> None:
+    await serves(tmp_path)
+    shutil.copytree(tmp_path, tmp_path.parent / "nested-1")
+    nested = Path(shutil.move(tmp_path.parent / "nested-1", tmp_path / "nested-1"))
+    before = listing(nested)
+    async with running(tmp_path) as broker:
+        assert list(broker.logs) == []
+        await broker.create_topics([NewTopic(name="nested", num_partitions=2, replication_factor=1)])
+        assert [str(each) for each in broker.logs] == ["nested-0"]
+    assert listing(nested) == before
 
 
 def test_a_directory_that_is_only_left_out_of_log_dirs_is_not_given_up(

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from odradek.clients import Admin, Consumer
+from odradek.clients import Consumer
 from odradek.model import TopicPartition
 from odradek.simulation.virtual.clock import EPOCH_MS
 from odradek.simulation.world import World
@@ -12,7 +12,7 @@ T0, T1, T2, T3 = (TopicPartition("t", number) for number in range(4))
 
 
 async def create(world: World, name: str = "t", partitions: int = 1) -> None:
-    async with Admin("broker:9092", runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topic(name, partitions=partitions)
 
 
@@ -26,11 +26,11 @@ async def fill(world: World, count: int, *, topic: str = "t", first: int = 0, **
             )
 
 
-def play(world: World, scene: Callable[[], Awaitable[None]], *, partitions: int = 1, count: int = 0) -> None:
+def play(world: World, scene: Callable[[World], Awaitable[None]], *, partitions: int = 1, count: int = 0) -> None:
     async def scenario(_: World) -> None:
         await create(world, partitions=partitions)
         await fill(world, count)
-        await scene()
+        await scene(world)
 
     world.play(scenario)
 

@@ -104,12 +104,12 @@ def test_invalid_arguments_are_refused_by_name(seed: int, what: str) -> None:
 
 
 @pytest.mark.parametrize("topic", [b"t", 5])
-def test_a_topic_that_is_no_string_is_refused(seed: int, topic: Any) -> None:
-    async def scene(admin: Any, producer: Any, consumer: Any, reader: Any) -> None:
-        with pytest.raises(OdradekError, match=f"a topic's name is a string, not {topic!r}"):
-            await producer.send(topic, b"v")
-
-    play(seed, scene)
+@played_by(play)
+async def test_a_topic_that_is_no_string_is_refused(
+    admin: Any, producer: Any, consumer: Any, reader: Any, *, topic: Any
+) -> None:
+    with pytest.raises(OdradekError, match=f"a topic's name is a string, not {topic!r}"):
+        await producer.send(topic, b"v")
 
 
 @pytest.mark.parametrize("client", [Admin, Consumer, Producer, SimpleConsumer])

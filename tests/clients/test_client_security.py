@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import pytest
 
-from odradek.clients import Admin
 from odradek.clients.admin import NewTopic
 from odradek.clients.security import client_security
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.model import AuthenticationError, ConfigurationError, UnavailableError
 from odradek.simulation.world import World
+from tests.world.scenes import in_world
 
 MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 KEYS: Final = {
@@ -30,48 +30,40 @@ ALICE: Final = {
 }
 
 
-def test_producers_consumers_and_admins_authenticate(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin"), **ALICE) as admin:  # type: ignore[arg-type]
-            await admin.create_topics([NewTopic(name="t")])
-        async with world.producer("producer", **ALICE) as producer:
-            await producer.send("t", b"hello")
-        login = f'{MODULE} username="alice" password="secret";'
-        async with world.consumer("c", "t", security_protocol="SASL_PLAINTEXT", sasl_jaas_config=login) as consumer:
-            (record,) = await consumer.poll(10_000)
-        assert record.value == b"hello"
-
-    World(seed, KEYS).run(scene)
+@in_world(KEYS, started=False)
+async def test_producers_consumers_and_admins_authenticate(world: World) -> None:
+    await world.start()
+    async with world.admin(**ALICE) as admin:  # type: ignore[arg-type]
+        await admin.create_topics([NewTopic(name="t")])
+    async with world.producer("producer", **ALICE) as producer:
+        await producer.send("t", b"hello")
+    login = f'{MODULE} username="alice" password="secret";'
+    async with world.consumer("c", "t", security_protocol="SASL_PLAINTEXT", sasl_jaas_config=login) as consumer:
+        (record,) = await consumer.poll(10_000)
+    assert record.value == b"hello"
 
 
-def test_a_client_without_sasl_reads_which_key_to_set(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        said = (
-            r"closed the connection at the first request: it may expect SASL \(set security.protocol to SASL_PLAINTEXT"
-        )
-        with pytest.raises(UnavailableError, match=said):
-            async with world.producer("producer", max_block_ms=3_000):
-                pass
-
-    World(seed, KEYS).run(scene)
+@in_world(KEYS, started=False)
+async def test_a_client_without_sasl_reads_which_key_to_set(world: World) -> None:
+    await world.start()
+    said = r"closed the connection at the first request: it may expect SASL \(set security.protocol to SASL_PLAINTEXT"
+    with pytest.raises(UnavailableError, match=said):
+        async with world.producer("producer", max_block_ms=3_000):
+            pass
 
 
-def test_a_wrong_password_fails_at_once(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        wrong: dict[str, Any] = {**ALICE, "sasl_password": "wrong"}
-        began_s = world.now_s
-        with pytest.raises(AuthenticationError, match=r"broker broker:9092: PLAIN: .*invalid credentials"):
-            async with world.producer("producer", **wrong):
-                pass
-        with pytest.raises(AuthenticationError, match=r"broker broker:9092: PLAIN: .*invalid credentials"):
-            async with world.consumer("consumer", "t", group_id="g", **wrong) as consumer:
-                await consumer.poll(10_000)
-        assert world.now_s - began_s < 3
-
-    World(seed, KEYS).run(scene)
+@in_world(KEYS, started=False)
+async def test_a_wrong_password_fails_at_once(world: World) -> None:
+    await world.start()
+    wrong: dict[str, Any] = {**ALICE, "sasl_password": "wrong"}
+    began_s = world.now_s
+    with pytest.raises(AuthenticationError, match=r"broker broker:9092: PLAIN: .*invalid credentials"):
+        async with world.producer("producer", **wrong):
+            pass
+    with pytest.raises(AuthenticationError, match=r"broker broker:9092: PLAIN: .*invalid credentials"):
+        async with world.consumer("consumer", "t", group_id="g", **wrong) as consumer:
+            await consumer.poll(10_000)
+    assert world.now_s - began_s < 3
 
 
 async def token_of(**settings: object) -> bytes:

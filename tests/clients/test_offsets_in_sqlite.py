@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from examples.offsets_in_sqlite import consume, open_database, seek_to_stored, store
-from odradek.clients import Admin, ConsumerRecord, Producer
+from odradek.clients import ConsumerRecord, Producer
 from odradek.model import KafkaError
 from odradek.simulation.world import World, until
 from odradek.testing import eventually
@@ -203,7 +203,7 @@ def test_a_topic_that_was_created_again_is_an_error_and_its_records_are_not_pass
         first = Process(world, "first", path)
         await until(lambda: is_complete(path))
         await first.end()
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        async with world.admin() as admin:
             await admin.delete_topics(["payments"])
             await admin.create_topic("payments")
         async with world.producer("bank") as producer:

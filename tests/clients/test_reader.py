@@ -19,6 +19,7 @@ from odradek.protocol.messages.fetch import FetchedPartition
 from odradek.simulation.virtual.clock import EPOCH_MS
 from odradek.simulation.world import World
 from odradek.testing import Simulation
+from tests.world.scenes import played_by
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -50,62 +51,51 @@ async def read(reader: PartitionReader) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("max_bytes", [1, 500, 1 << 20])
-def test_a_range_is_in_whole_batches_that_cover_it(world: World, max_bytes: int) -> None:
-    async def scene(cluster: Cluster) -> None:
-        reader = PartitionReader(cluster, T0, 37, 83, max_bytes=max_bytes)
-        found = [offset for offsets in await read(reader) for offset in offsets]
-        assert found == list(range(found[0], found[-1] + 1))
-        assert 27 < found[0] <= 37
-        assert 82 <= found[-1] < 93
-        assert reader.position >= 83
-
-    play(world, scene, count=100)
+@played_by(play, count=100)
+async def test_a_range_is_in_whole_batches_that_cover_it(cluster: Cluster, *, max_bytes: int) -> None:
+    reader = PartitionReader(cluster, T0, 37, 83, max_bytes=max_bytes)
+    found = [offset for offsets in await read(reader) for offset in offsets]
+    assert found == list(range(found[0], found[-1] + 1))
+    assert 27 < found[0] <= 37
+    assert 82 <= found[-1] < 93
+    assert reader.position >= 83
 
 
-def test_an_empty_range_sends_no_request(world: World) -> None:
-    async def scene(cluster: Cluster) -> None:
-        assert await read(PartitionReader(cluster, T0, 5, 5)) == []
-
-    play(world, scene)
+@played_by(play)
+async def test_an_empty_range_sends_no_request(cluster: Cluster) -> None:
+    assert await read(PartitionReader(cluster, T0, 5, 5)) == []
 
 
-def test_a_range_beyond_the_log_is_an_error_with_the_logs_offsets(world: World) -> None:
-    async def scene(cluster: Cluster) -> None:
-        with pytest.raises(KafkaError, match=r"t-0: the log does not hold offset 50") as caught:
-            await read(PartitionReader(cluster, T0, 50, 60))
-        assert caught.value.code == ErrorCode.offset_out_of_range
-        with pytest.raises(UnavailableError, match=r"nothing came at offset 20 within 3000 ms; the log ends at 20"):
-            await read(PartitionReader(cluster, T0, 0, 60, timeout_ms=3_000))
-        with pytest.raises(KafkaError, match="there is no topic 'u'"):
-            await read(PartitionReader(cluster, TopicPartition("u", 0), 0, 1, timeout_ms=1_000))
-        with pytest.raises(KafkaError, match="has no partition 7, only 1 of them"):
-            await read(PartitionReader(cluster, TopicPartition("t", 7), 0, 1, timeout_ms=1_000))
-
-    play(world, scene, count=20)
+@played_by(play, count=20)
+async def test_a_range_beyond_the_log_is_an_error_with_the_logs_offsets(cluster: Cluster) -> None:
+    with pytest.raises(KafkaError, match=r"t-0: the log does not hold offset 50") as caught:
+        await read(PartitionReader(cluster, T0, 50, 60))
+    assert caught.value.code == ErrorCode.offset_out_of_range
+    with pytest.raises(UnavailableError, match=r"nothing came at offset 20 within 3000 ms; the log ends at 20"):
+        await read(PartitionReader(cluster, T0, 0, 60, timeout_ms=3_000))
+    with pytest.raises(KafkaError, match="there is no topic 'u'"):
+        await read(PartitionReader(cluster, TopicPartition("u", 0), 0, 1, timeout_ms=1_000))
+    with pytest.raises(KafkaError, match="has no partition 7, only 1 of them"):
+        await read(PartitionReader(cluster, TopicPartition("t", 7), 0, 1, timeout_ms=1_000))
 
 
-def test_a_reader_left_early_cancels_its_fetch(world: World) -> None:
+@played_by(play, count=100)
+async def test_a_reader_left_early_cancels_its_fetch(cluster: Cluster) -> None:
     """The next fetch is under way already; the simulation would say who is left."""
-
-    async def scene(cluster: Cluster) -> None:
-        async for buffer in PartitionReader(cluster, T0, 0, 100, max_bytes=1):
-            assert len(buffer) > 0
-            break
-        await asyncio.sleep(1)
-
-    play(world, scene, count=100)
+    async for buffer in PartitionReader(cluster, T0, 0, 100, max_bytes=1):
+        assert len(buffer) > 0
+        break
+    await asyncio.sleep(1)
 
 
-def test_a_range_may_end_in_records_written_later(world: World) -> None:
-    async def scene(cluster: Cluster) -> None:
-        reading = asyncio.ensure_future(read(PartitionReader(cluster, T0, 0, 11)))
-        await asyncio.sleep(2)
-        assert not reading.done()
-        async with world.producer("late") as producer:
-            await producer.send("t", b"10", partition=0)
-        assert [offset for offsets in await reading for offset in offsets] == list(range(11))
-
-    play(world, scene, count=10)
+@played_by(play, count=10)
+async def test_a_range_may_end_in_records_written_later(cluster: Cluster, *, world: World) -> None:
+    reading = asyncio.ensure_future(read(PartitionReader(cluster, T0, 0, 11)))
+    await asyncio.sleep(2)
+    assert not reading.done()
+    async with world.producer("late") as producer:
+        await producer.send("t", b"10", partition=0)
+    assert [offset for offsets in await reading for offset in offsets] == list(range(11))
 
 
 def scripted(
@@ -174,19 +164,17 @@ def test_a_damaged_batch_is_not_returned(simulation: Simulation, broker: Any, an
     scripted(simulation, broker, [lambda request: answer_fetch(request, [fetched])], scene)
 
 
-def test_offsets_are_found_by_end_and_by_time(world: World) -> None:
-    async def scene(cluster: Cluster) -> None:
-        assert await partitions_of(cluster, ["t"]) == {"t": (0,)}
-        wanted = {T0: LATEST}
-        assert (await list_offsets(cluster, wanted))[T0].offset == 30
-        assert (await list_offsets(cluster, {T0: EARLIEST}))[T0].offset == 0
-        found = (await list_offsets(cluster, {T0: EPOCH_MS + 12}))[T0]
-        assert (found.offset, found.timestamp) == (12, EPOCH_MS + 12)
-        assert (await list_offsets(cluster, {T0: EPOCH_MS + 99}))[T0].offset == -1
-        with pytest.raises(KafkaError, match="has no partition 7, only 1 of them"):
-            await list_offsets(cluster, {TopicPartition("t", 7): LATEST})
-
-    play(world, scene, count=30)
+@played_by(play, count=30)
+async def test_offsets_are_found_by_end_and_by_time(cluster: Cluster) -> None:
+    assert await partitions_of(cluster, ["t"]) == {"t": (0,)}
+    wanted = {T0: LATEST}
+    assert (await list_offsets(cluster, wanted))[T0].offset == 30
+    assert (await list_offsets(cluster, {T0: EARLIEST}))[T0].offset == 0
+    found = (await list_offsets(cluster, {T0: EPOCH_MS + 12}))[T0]
+    assert (found.offset, found.timestamp) == (12, EPOCH_MS + 12)
+    assert (await list_offsets(cluster, {T0: EPOCH_MS + 99}))[T0].offset == -1
+    with pytest.raises(KafkaError, match="has no partition 7, only 1 of them"):
+        await list_offsets(cluster, {TopicPartition("t", 7): LATEST})
 
 
 def test_offsets_are_committed_without_membership(seed: int) -> None:

@@ -60,7 +60,7 @@ async def is_refused_at_once(world: World, work: Awaitable[object]) -> None:
 
 
 def admin(world: World, **settings: Any) -> Admin:
-    return Admin(world.servers, runtime=world.simulation.runtime("admin"), **{**ALICE, **settings})
+    return world.admin(**{**ALICE, **settings})
 
 
 def zookeeper_consumer(world: World, **settings: Any) -> ZookeeperConsumer:

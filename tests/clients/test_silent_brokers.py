@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from odradek.broker.lifecycle import Broker
-from odradek.clients import Admin
 from odradek.clients.admin.reassignments import ElectionType
 from odradek.clients.cluster import ConnectionPurpose, open_cluster
 from odradek.model import TopicPartition
@@ -24,7 +23,7 @@ SOON_S = 4.0
 
 async def create(world: World) -> Broker:
     """Create the topic `t` on all brokers; who leads its partition."""
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topic("t", partitions=1, replication_factor=3)
     await until(lambda: sum(len(list(broker.partitions)) for broker in world.running.values()) == 1)
     return next(broker for broker in world.running.values() if list(broker.partitions))
@@ -83,7 +82,7 @@ async def test_a_client_starts_and_lists_topics_beside_a_broker_that_accepts_no_
 ) -> None:
     await create(world)
     cut_off(world, silent)
-    async with asyncio.timeout(SOON_S), Admin(world.servers, runtime=world.simulation.runtime("looker")) as admin:
+    async with asyncio.timeout(SOON_S), world.admin("looker") as admin:
         assert [each.name for each in await admin.list_topics()] == ["t"]
     world.simulation.network.heal()
 
@@ -134,31 +133,28 @@ async def hand_over(world: World, old: Broker) -> None:
     """Elect another replica, by its position."""
     key = TopicPartition("t", 0)
     replicas = [number for number in world.running if number != old.broker_id]
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.alter_partition_reassignments({key: [*replicas, old.broker_id]})
         await admin.elect_leaders(ElectionType.PREFERRED, [key])
     await until(lambda: not list(old.partitions))
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_batches_wait_for_those_sent_to_the_old_leader_without_response(seed: int) -> None:
+@in_world({"auto.leader.rebalance.enable": "false"}, brokers=3)
+async def test_batches_wait_for_those_sent_to_the_old_leader_without_response(world: World) -> None:
     """The new leader has them, and would not know them for duplicates any more when they are sent again."""
     values = [b"%d" % number for number in range(12)]
-
-    async def scene(world: World) -> None:
-        old = await create(world)
-        async with world.producer("writer", linger_ms=0, request_timeout_ms=10_000) as producer:
-            await (await producer.send("t", b"before"))
-            world.simulation.network.block(world.hosts[old.broker_id], "writer")
-            deliveries = [await producer.send("t", values[0])]
-            await asyncio.sleep(1)
-            await hand_over(world, old)
-            for value in values[1:]:
-                deliveries.append(await producer.send("t", value))
-                await asyncio.sleep(0.1)
-            async with asyncio.timeout(20):
-                await asyncio.gather(*deliveries)
-            world.simulation.network.heal()
-        assert await world.read("t", 1) == {0: [b"before", *values]}
-
-    World(seed, {"auto.leader.rebalance.enable": "false"}, brokers=3).play(scene)
+    old = await create(world)
+    async with world.producer("writer", linger_ms=0, request_timeout_ms=10_000) as producer:
+        await (await producer.send("t", b"before"))
+        world.simulation.network.block(world.hosts[old.broker_id], "writer")
+        deliveries = [await producer.send("t", values[0])]
+        await asyncio.sleep(1)
+        await hand_over(world, old)
+        for value in values[1:]:
+            deliveries.append(await producer.send("t", value))
+            await asyncio.sleep(0.1)
+        async with asyncio.timeout(20):
+            await asyncio.gather(*deliveries)
+        world.simulation.network.heal()
+    assert await world.read("t", 1) == {0: [b"before", *values]}

@@ -9,7 +9,7 @@ from typing import Any
 import crc32c
 import pytest
 
-from odradek.clients import Admin, CorruptRecordsError, SimpleConsumer
+from odradek.clients import CorruptRecordsError, SimpleConsumer
 from odradek.clients.admin.reassignments import ElectionType
 from odradek.clients.leader_fetch import OffsetOutOfRangeError, TopicRecreatedError
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition, UnavailableError
@@ -21,6 +21,7 @@ from odradek.simulation.virtual.clock import EPOCH_MS
 from odradek.simulation.virtual.simulation import InlineWorker
 from odradek.simulation.world import World, until
 from odradek.testing import Simulation
+from tests.world.scenes import in_simulation, played_by
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 Scene = Callable[[SimpleConsumer, World], Awaitable[None]]
@@ -32,7 +33,7 @@ def play(seed: int, scene: Scene, *, brokers: int = 1, count: int = 0, **setting
 
     async def scenario(_: World) -> None:
         await until(lambda: all(len(broker.image.brokers) == brokers for broker in world.running.values()))
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        async with world.admin() as admin:
             await admin.create_topic("t", partitions=2, replication_factor=brokers)
         await write(world, *range(count))
         async with SimpleConsumer(world.servers, runtime=world.simulation.runtime("reader"), **settings) as consumer:
@@ -67,80 +68,73 @@ def numbered(count: int) -> list[tuple[int, bytes]]:
     return [(number, b"%d" % number) for number in range(count)]
 
 
-def test_a_message_is_read_many_times(seed: int) -> None:
+@played_by(play, count=20)
+async def test_a_message_is_read_many_times(consumer: SimpleConsumer, world: World) -> None:
     """M5: it reads a message many times; the consumer keeps no position."""
-
-    async def scene(consumer: SimpleConsumer, _: World) -> None:
-        for _again in range(3):
-            fetched = await consumer.fetch(("t", 0), 7, max_bytes=1)
-            (record,) = fetched.records
-            assert (record.offset, record.value, record.timestamp) == (7, b"7", EPOCH_MS + 7)
-            assert (fetched.next_offset, fetched.high_watermark, fetched.log_start_offset) == (8, 20, 0)
-            assert fetched.leader_epoch == record.leader_epoch == 0
-        whole = await consumer.fetch(T0, 5)
-        assert [each.offset for each in whole.records] == list(range(5, 20))
-        assert whole.next_offset == 20
-
-    play(seed, scene, count=20)
+    for _again in range(3):
+        fetched = await consumer.fetch(("t", 0), 7, max_bytes=1)
+        (record,) = fetched.records
+        assert (record.offset, record.value, record.timestamp) == (7, b"7", EPOCH_MS + 7)
+        assert (fetched.next_offset, fetched.high_watermark, fetched.log_start_offset) == (8, 20, 0)
+        assert fetched.leader_epoch == record.leader_epoch == 0
+    whole = await consumer.fetch(T0, 5)
+    assert [each.offset for each in whole.records] == list(range(5, 20))
+    assert whole.next_offset == 20
 
 
-def test_a_subset_of_partitions_is_fetched_with_a_request_to_each_leader(seed: int) -> None:
+@played_by(play, count=5, brokers=2)
+async def test_a_subset_of_partitions_is_fetched_with_a_request_to_each_leader(
+    consumer: SimpleConsumer, world: World
+) -> None:
     """M5: it reads a subset of partitions, each from an offset of its own."""
-
-    async def scene(consumer: SimpleConsumer, world: World) -> None:
-        await write(world, 50, 51, partition=1)
-        fetched = await consumer.fetch_many({T0: 3, T1: 1})
-        assert {key: [each.value for each in one.records] for key, one in fetched.items()} == {
-            T0: [b"3", b"4"],
-            T1: [b"51"],
-        }
-        assert await consumer.beginning_offsets([T0, T1]) == {T0: 0, T1: 0}
-        assert await consumer.end_offsets([T0, ("t", 1)]) == {T0: 5, T1: 2}
-        found = await consumer.offsets_for_times({T0: EPOCH_MS + 2, T1: EPOCH_MS + 90})
-        assert found[T1] is None
-        assert found[T0] is not None
-        assert found[T0].offset == 2
-        assert await consumer.partitions_for_topic("t") == (0, 1)
-
-    play(seed, scene, count=5, brokers=2)
+    await write(world, 50, 51, partition=1)
+    fetched = await consumer.fetch_many({T0: 3, T1: 1})
+    assert {key: [each.value for each in one.records] for key, one in fetched.items()} == {
+        T0: [b"3", b"4"],
+        T1: [b"51"],
+    }
+    assert await consumer.beginning_offsets([T0, T1]) == {T0: 0, T1: 0}
+    assert await consumer.end_offsets([T0, ("t", 1)]) == {T0: 5, T1: 2}
+    found = await consumer.offsets_for_times({T0: EPOCH_MS + 2, T1: EPOCH_MS + 90})
+    assert found[T1] is None
+    assert found[T0] is not None
+    assert found[T0].offset == 2
+    assert await consumer.partitions_for_topic("t") == (0, 1)
 
 
-def test_at_the_end_of_the_log_a_fetch_waits_for_a_record_or_returns_none(seed: int) -> None:
+@played_by(play, count=3)
+async def test_at_the_end_of_the_log_a_fetch_waits_for_a_record_or_returns_none(
+    consumer: SimpleConsumer, world: World
+) -> None:
     """M5: an empty result has the same offset to go on with."""
-
-    async def scene(consumer: SimpleConsumer, world: World) -> None:
-        before = world.now_s
-        fetched = await consumer.fetch(T0, 3, max_wait_ms=200)
-        assert (fetched.records, fetched.next_offset, fetched.leader_epoch) == ((), 3, -1)
-        assert 0.2 <= world.now_s - before < 0.5
-        waiting = asyncio.ensure_future(consumer.fetch(T0, 3, max_wait_ms=20_000))
-        await asyncio.sleep(1)
-        await write(world, 3)
-        assert [each.value for each in (await waiting).records] == [b"3"]
-        assert world.now_s - before < 10
-
-    play(seed, scene, count=3)
+    before = world.now_s
+    fetched = await consumer.fetch(T0, 3, max_wait_ms=200)
+    assert (fetched.records, fetched.next_offset, fetched.leader_epoch) == ((), 3, -1)
+    assert 0.2 <= world.now_s - before < 0.5
+    waiting = asyncio.ensure_future(consumer.fetch(T0, 3, max_wait_ms=20_000))
+    await asyncio.sleep(1)
+    await write(world, 3)
+    assert [each.value for each in (await waiting).records] == [b"3"]
+    assert world.now_s - before < 10
 
 
-def test_a_leader_may_die_before_any_fetch(seed: int) -> None:
+@played_by(play, count=12, brokers=3)
+async def test_a_leader_may_die_before_any_fetch(consumer: SimpleConsumer, world: World) -> None:
     """M5: it notices a leader change and follows it: each broker dies in turn, and no record is missed or repeated."""
 
-    async def scene(consumer: SimpleConsumer, world: World) -> None:
-        async def change_leader(offset: int) -> None:
-            leader = (await consumer.find_leader(T0)).leader.node_id
-            await world.kill(leader)
-            others = [number for number in range(3) if number not in world.running and number != leader]
-            for number in others:
-                await world.start(number)
-            if offset % 2:
-                # The killed broker is back, and has to catch up, before the fetch.
-                await world.start(leader)
-                await until(lambda: len(isr(world)) == 3)
-            await until(lambda: len(isr(world)) >= 2)
+    async def change_leader(offset: int) -> None:
+        leader = (await consumer.find_leader(T0)).leader.node_id
+        await world.kill(leader)
+        others = [number for number in range(3) if number not in world.running and number != leader]
+        for number in others:
+            await world.start(number)
+        if offset % 2:
+            # The killed broker is back, and has to catch up, before the fetch.
+            await world.start(leader)
+            await until(lambda: len(isr(world)) == 3)
+        await until(lambda: len(isr(world)) >= 2)
 
-        assert await read_all(consumer, 12, change_leader) == numbered(12)
-
-    play(seed, scene, count=12, brokers=3)
+    assert await read_all(consumer, 12, change_leader) == numbered(12)
 
 
 def isr(world: World) -> tuple[int, ...]:
@@ -150,98 +144,83 @@ def isr(world: World) -> tuple[int, ...]:
     return tuple(each for each in newest.isr if each in world.running) if newest.leader in world.running else ()
 
 
-def test_a_leader_may_move_before_any_fetch(seed: int) -> None:
+@played_by(play, count=10, brokers=3)
+async def test_a_leader_may_move_before_any_fetch(consumer: SimpleConsumer, world: World) -> None:
     """M5: preferred elections move the leader away and back while all brokers live."""
+    async with world.admin() as admin:
 
-    async def scene(consumer: SimpleConsumer, world: World) -> None:
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        async def move(offset: int) -> None:
+            found = await consumer.find_leader(T0)
+            order = [*found.replicas[1:], found.replicas[0]]
+            await admin.alter_partition_reassignments({T0: order})
+            await admin.elect_leaders(ElectionType.PREFERRED, [T0])
+            del offset
 
-            async def move(offset: int) -> None:
-                found = await consumer.find_leader(T0)
-                order = [*found.replicas[1:], found.replicas[0]]
-                await admin.alter_partition_reassignments({T0: order})
-                await admin.elect_leaders(ElectionType.PREFERRED, [T0])
-                del offset
-
-            assert await read_all(consumer, 10, move) == numbered(10)
-            assert (await consumer.find_leader(T0)).leader_epoch >= 5
-
-    play(seed, scene, count=10, brokers=3)
+        assert await read_all(consumer, 10, move) == numbered(10)
+        assert (await consumer.find_leader(T0)).leader_epoch >= 5
 
 
-def test_a_fetch_that_waits_survives_a_restart_of_the_only_broker(seed: int) -> None:
+@played_by(play, count=3)
+async def test_a_fetch_that_waits_survives_a_restart_of_the_only_broker(consumer: SimpleConsumer, world: World) -> None:
     """M5: it finds a live broker again."""
-
-    async def scene(consumer: SimpleConsumer, world: World) -> None:
-        waiting = asyncio.ensure_future(consumer.fetch(T0, 3, max_wait_ms=30_000))
-        await asyncio.sleep(1)
-        await world.restart()
-        await write(world, 3)
-        assert [each.value for each in (await waiting).records] == [b"3"]
-
-    play(seed, scene, count=3)
+    waiting = asyncio.ensure_future(consumer.fetch(T0, 3, max_wait_ms=30_000))
+    await asyncio.sleep(1)
+    await world.restart()
+    await write(world, 3)
+    assert [each.value for each in (await waiting).records] == [b"3"]
 
 
 @pytest.mark.parametrize("notices", ["from the fetch", "from metadata"])
-def test_a_topic_that_was_created_again_is_an_error_and_never_other_records(seed: int, notices: str) -> None:
+@played_by(play, count=3)
+async def test_a_topic_that_was_created_again_is_an_error_and_never_other_records(
+    consumer: SimpleConsumer, world: World, *, notices: str
+) -> None:
     """M5: the offsets that the caller keeps belong to the topic with the id that was fetched first."""
-
-    async def scene(consumer: SimpleConsumer, world: World) -> None:
-        fetched = await consumer.fetch(T0, 1)
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            await admin.delete_topics(["t"])
-            await admin.create_topic("t", partitions=2)
-        await write(world, 100, 101, 102)
-        if notices == "from metadata":
-            await consumer.find_leader(T0)
-        for call in (consumer.fetch(T0, 1), consumer.fetch_many({T0: 1, T1: 0}), consumer.end_offsets([T0])):
-            with pytest.raises(TopicRecreatedError, match="'t' was deleted and created again: its id was"):
-                await call
+    fetched = await consumer.fetch(T0, 1)
+    async with world.admin() as admin:
+        await admin.delete_topics(["t"])
+        await admin.create_topic("t", partitions=2)
+    await write(world, 100, 101, 102)
+    if notices == "from metadata":
+        await consumer.find_leader(T0)
+    for call in (consumer.fetch(T0, 1), consumer.fetch_many({T0: 1, T1: 0}), consumer.end_offsets([T0])):
+        with pytest.raises(TopicRecreatedError, match="'t' was deleted and created again: its id was"):
+            await call
+    with pytest.raises(TopicRecreatedError):
+        async for _record in consumer.read(T0, 0, 3):
+            pass
+    async with SimpleConsumer(world.servers, runtime=world.simulation.runtime("other")) as other:
         with pytest.raises(TopicRecreatedError):
-            async for _record in consumer.read(T0, 0, 3):
-                pass
-        async with SimpleConsumer(world.servers, runtime=world.simulation.runtime("other")) as other:
-            with pytest.raises(TopicRecreatedError):
-                await other.fetch(T0, 1, topic_id=fetched.topic_id)
-            assert [each.value for each in (await other.fetch(T0, 1)).records] == [b"101", b"102"]
-
-    play(seed, scene, count=3)
+            await other.fetch(T0, 1, topic_id=fetched.topic_id)
+        assert [each.value for each in (await other.fetch(T0, 1)).records] == [b"101", b"102"]
 
 
-def test_an_offset_out_of_range_is_an_error_with_the_range(seed: int) -> None:
+@played_by(play, count=10)
+async def test_an_offset_out_of_range_is_an_error_with_the_range(consumer: SimpleConsumer, world: World) -> None:
     """M5: the caller decides where to go on."""
-
-    async def scene(consumer: SimpleConsumer, world: World) -> None:
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            await admin.delete_records({T0: 4})
-        for offset in (3, 11):
-            with pytest.raises(
-                OffsetOutOfRangeError, match=f"offset {offset}; it starts at 4 and ends at 10"
-            ) as caught:
-                await consumer.fetch(T0, offset)
-            assert (caught.value.beginning_offset, caught.value.end_offset) == (4, 10)
-            assert caught.value.code is ErrorCode.offset_out_of_range
-        for start in (0, 11):
-            with pytest.raises(OffsetOutOfRangeError):
-                async for _record in consumer.read(T0, start):
-                    pass
-        assert (await consumer.fetch(T0, 4)).records[0].offset == 4
-
-    play(seed, scene, count=10)
+    async with world.admin() as admin:
+        await admin.delete_records({T0: 4})
+    for offset in (3, 11):
+        with pytest.raises(OffsetOutOfRangeError, match=f"offset {offset}; it starts at 4 and ends at 10") as caught:
+            await consumer.fetch(T0, offset)
+        assert (caught.value.beginning_offset, caught.value.end_offset) == (4, 10)
+        assert caught.value.code is ErrorCode.offset_out_of_range
+    for start in (0, 11):
+        with pytest.raises(OffsetOutOfRangeError):
+            async for _record in consumer.read(T0, start):
+                pass
+    assert (await consumer.fetch(T0, 4)).records[0].offset == 4
 
 
-def test_a_range_is_iterated_up_to_its_end_and_may_be_left_early(seed: int) -> None:
+@played_by(play, count=20, max_partition_fetch_bytes=100)
+async def test_a_range_is_iterated_up_to_its_end_and_may_be_left_early(consumer: SimpleConsumer, world: World) -> None:
     """M5: `read` takes exactly the offsets that it is told."""
-
-    async def scene(consumer: SimpleConsumer, _: World) -> None:
-        assert [record.offset async for record in consumer.read(T0, 3, 8)] == [3, 4, 5, 6, 7]
-        assert [record.offset async for record in consumer.read(T0, 15)] == [15, 16, 17, 18, 19]
-        assert [record.offset async for record in consumer.read(T0, 20)] == []
-        async for record in consumer.read(T0, 0):
-            assert record.offset == 0
-            break
-
-    play(seed, scene, count=20, max_partition_fetch_bytes=100)
+    assert [record.offset async for record in consumer.read(T0, 3, 8)] == [3, 4, 5, 6, 7]
+    assert [record.offset async for record in consumer.read(T0, 15)] == [15, 16, 17, 18, 19]
+    assert [record.offset async for record in consumer.read(T0, 20)] == []
+    async for record in consumer.read(T0, 0):
+        assert record.offset == 0
+        break
 
 
 def test_ranges_and_fetches_are_arrow_tables(seed: int) -> None:
@@ -263,36 +242,31 @@ def test_ranges_and_fetches_are_arrow_tables(seed: int) -> None:
     play(seed, scene, count=20, fetch_max_bytes=400)
 
 
-def test_wrong_calls_are_refused_in_one_sentence(seed: int) -> None:
-    async def scene(consumer: SimpleConsumer, world: World) -> None:
-        for call in (consumer.fetch(("t", 9), 0), consumer.find_leader(("t", 9)), consumer.end_offsets([("t", 9)])):
-            with pytest.raises(KafkaError, match="topic 't' has no partition 9, only 2 of them"):
-                await call
-        with pytest.raises(KafkaError, match="there is no topic 'u'"):
-            await consumer.fetch(("u", 0), 0)
-        with pytest.raises(ConfigurationError, match="did you mean fetch_max_wait_ms"):
-            SimpleConsumer("b:9092", fetch_max_wait=5)
-        idle = SimpleConsumer("b:9092", runtime=world.simulation.runtime("idle"))
-        with pytest.raises(UnavailableError, match="not started"):
-            await idle.fetch(T0, 0)
-        await idle.close()
-
-    play(seed, scene, default_api_timeout_ms=3_000)
+@played_by(play, default_api_timeout_ms=3_000)
+async def test_wrong_calls_are_refused_in_one_sentence(consumer: SimpleConsumer, world: World) -> None:
+    for call in (consumer.fetch(("t", 9), 0), consumer.find_leader(("t", 9)), consumer.end_offsets([("t", 9)])):
+        with pytest.raises(KafkaError, match="topic 't' has no partition 9, only 2 of them"):
+            await call
+    with pytest.raises(KafkaError, match="there is no topic 'u'"):
+        await consumer.fetch(("u", 0), 0)
+    with pytest.raises(ConfigurationError, match="did you mean fetch_max_wait_ms"):
+        SimpleConsumer("b:9092", fetch_max_wait=5)
+    idle = SimpleConsumer("b:9092", runtime=world.simulation.runtime("idle"))
+    with pytest.raises(UnavailableError, match="not started"):
+        await idle.fetch(T0, 0)
+    await idle.close()
 
 
-def test_a_cancelled_fetch_leaves_nothing_behind(seed: int) -> None:
+@played_by(play, count=3)
+async def test_a_cancelled_fetch_leaves_nothing_behind(consumer: SimpleConsumer, world: World) -> None:
     """The simulation fails a test that leaves a task or a connection."""
-
-    async def scene(consumer: SimpleConsumer, world: World) -> None:
-        waiting = asyncio.ensure_future(consumer.fetch(T0, 3, max_wait_ms=30_000))
-        await asyncio.sleep(1)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        await write(world, 3)
-        assert [each.value for each in (await consumer.fetch(T0, 3)).records] == [b"3"]
-
-    play(seed, scene, count=3)
+    waiting = asyncio.ensure_future(consumer.fetch(T0, 3, max_wait_ms=30_000))
+    await asyncio.sleep(1)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await write(world, 3)
+    assert [each.value for each in (await consumer.fetch(T0, 3)).records] == [b"3"]
 
 
 def batch(base_offset: int, count: int, **options: Any) -> bytes:
@@ -336,7 +310,8 @@ def unreadable(base_offset: int, count: int) -> bytes:
     return bytes(whole)
 
 
-def test_a_batch_of_rubbish_is_stepped_over(simulation: Simulation, broker: Any, answer_fetch: Any) -> None:
+@in_simulation
+async def test_a_batch_of_rubbish_is_stepped_over(simulation: Simulation, broker: Any, answer_fetch: Any) -> None:
     everything = {0: batch(0, 2), 2: unreadable(2, 3), 5: batch(5, 1)}
 
     def answer(request: Any) -> Any:
@@ -344,79 +319,68 @@ def test_a_batch_of_rubbish_is_stepped_over(simulation: Simulation, broker: Any,
         records = b"".join(some for first, some in everything.items() if first >= offset)
         return answer_fetch(request, [FetchedPartition(0, high_watermark=6, records=records)])
 
-    async def main() -> None:
-        broker.topics["t"] = {0: 0}
-        broker.answers[ApiKey.FETCH] = answer
-        await broker.start()
-        async with SimpleConsumer("broker:9092", runtime=simulation.runtime("client")) as consumer:
-            found = await consumer.fetch(T0, 0)
-            assert (len(found.records), found.next_offset) == (2, 2)
-            with pytest.raises(CorruptRecordsError, match="seek to 5 to skip the batch") as caught:
-                await consumer.fetch(T0, found.next_offset)
-            assert (caught.value.offset, caught.value.next_offset) == (2, 5)
-            assert [each.offset for each in (await consumer.fetch(T0, 5)).records] == [5]
-
-    simulation.run(main())
+    broker.topics["t"] = {0: 0}
+    broker.answers[ApiKey.FETCH] = answer
+    await broker.start()
+    async with SimpleConsumer("broker:9092", runtime=simulation.runtime("client")) as consumer:
+        found = await consumer.fetch(T0, 0)
+        assert (len(found.records), found.next_offset) == (2, 2)
+        with pytest.raises(CorruptRecordsError, match="seek to 5 to skip the batch") as caught:
+            await consumer.fetch(T0, found.next_offset)
+        assert (caught.value.offset, caught.value.next_offset) == (2, 5)
+        assert [each.offset for each in (await consumer.fetch(T0, 5)).records] == [5]
 
 
-def test_a_fetch_unpacks_no_more_batches_than_its_limit_in_memory(
+@in_simulation
+async def test_a_fetch_unpacks_no_more_batches_than_its_limit_in_memory(
     simulation: Simulation, broker: Any, answer_fetch: Any
 ) -> None:
     large = [(0, None, bytes(1 << 20), ())]
     records = b"".join(encode_batch(large, base_offset=offset, codec=Codec.ZSTD) for offset in range(9))
-
-    async def main() -> None:
-        broker.topics["t"] = {0: 0}
-        answers = [FetchedPartition(0, high_watermark=9, records=records)]
-        broker.answers[ApiKey.FETCH] = lambda request: answer_fetch(request, answers)
-        await broker.start()
-        runtime = simulation.runtime("client")
-        async with SimpleConsumer("broker:9092", runtime=runtime, fetch_max_bytes=3 << 20) as consumer:
-            found = await consumer.fetch(T0, 0)
-            assert (len(found.records), found.next_offset) == (3, 3)
-
-    simulation.run(main())
+    broker.topics["t"] = {0: 0}
+    answers = [FetchedPartition(0, high_watermark=9, records=records)]
+    broker.answers[ApiKey.FETCH] = lambda request: answer_fetch(request, answers)
+    await broker.start()
+    runtime = simulation.runtime("client")
+    async with SimpleConsumer("broker:9092", runtime=runtime, fetch_max_bytes=3 << 20) as consumer:
+        found = await consumer.fetch(T0, 0)
+        assert (len(found.records), found.next_offset) == (3, 3)
 
 
-def test_a_corrupt_batch_does_not_hide_the_records_before_it(
+@in_simulation
+async def test_a_corrupt_batch_does_not_hide_the_records_before_it(
     simulation: Simulation, broker: Any, answer_fetch: Any
 ) -> None:
     damaged = bytearray(batch(2, 1))
     damaged[16] = 9  # the magic
     answers = [FetchedPartition(0, high_watermark=3, records=batch(0, 2) + bytes(damaged))]
-
-    async def main() -> None:
-        broker.topics["t"] = {0: 0}
-        broker.answers[ApiKey.FETCH] = lambda request: answer_fetch(request, [answers.pop(0)])
-        await broker.start()
-        async with SimpleConsumer("broker:9092", runtime=simulation.runtime("client")) as consumer:
-            found = await consumer.fetch(T0, 0)
-            assert (len(found.records), found.next_offset) == (2, 2)
-
-    simulation.run(main())
+    broker.topics["t"] = {0: 0}
+    broker.answers[ApiKey.FETCH] = lambda request: answer_fetch(request, [answers.pop(0)])
+    await broker.start()
+    async with SimpleConsumer("broker:9092", runtime=simulation.runtime("client")) as consumer:
+        found = await consumer.fetch(T0, 0)
+        assert (len(found.records), found.next_offset) == (2, 2)
 
 
-def test_a_batch_of_far_too_many_bytes_is_an_error_with_the_offset_after_it(
+@in_simulation
+async def test_a_batch_of_far_too_many_bytes_is_an_error_with_the_offset_after_it(
     simulation: Simulation, broker: Any, answer_fetch: Any
 ) -> None:
     large = encode_batch([(0, None, bytes(17 << 20), ())], codec=Codec.ZSTD)
-
-    async def main() -> None:
-        broker.topics["t"] = {0: 0}
-        answers = [FetchedPartition(0, high_watermark=1, records=large)]
-        broker.answers[ApiKey.FETCH] = lambda request: answer_fetch(request, answers)
-        await broker.start()
-        async with SimpleConsumer("broker:9092", runtime=simulation.runtime("client")) as usual:
-            assert len((await usual.fetch(T0, 0)).records) == 1
-        async with SimpleConsumer("broker:9092", runtime=simulation.runtime("small"), fetch_max_bytes=1 << 20) as small:
-            with pytest.raises(CorruptRecordsError) as caught:
-                await small.fetch(T0, 0)
-            assert (caught.value.offset, caught.value.next_offset) == (0, 1)
-
-    simulation.run(main())
+    broker.topics["t"] = {0: 0}
+    answers = [FetchedPartition(0, high_watermark=1, records=large)]
+    broker.answers[ApiKey.FETCH] = lambda request: answer_fetch(request, answers)
+    await broker.start()
+    async with SimpleConsumer("broker:9092", runtime=simulation.runtime("client")) as usual:
+        assert len((await usual.fetch(T0, 0)).records) == 1
+    async with SimpleConsumer("broker:9092", runtime=simulation.runtime("small"), fetch_max_bytes=1 << 20) as small:
+        with pytest.raises(CorruptRecordsError) as caught:
+            await small.fetch(T0, 0)
+        assert (caught.value.offset, caught.value.next_offset) == (0, 1)
 
 
-def test_compressed_records_are_decoded_where_no_thread_can_be_started(
+@in_simulation
+async def test_compressed_records_are_decoded_where_no_thread_can_be_started(
     simulation: Simulation, broker: Any, answer_fetch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = encode_batch([(0, None, b"a", ())], codec=Codec.ZSTD)
@@ -427,13 +391,10 @@ def test_compressed_records_are_decoded_where_no_thread_can_be_started(
         future.set_exception(OSError(errno.EAGAIN, "the system starts no thread"))
         return future
 
-    async def main() -> None:
-        broker.topics["t"] = {0: 0}
-        answers = [FetchedPartition(0, high_watermark=1, records=records)]
-        broker.answers[ApiKey.FETCH] = lambda request: answer_fetch(request, answers)
-        await broker.start()
-        async with SimpleConsumer("broker:9092", runtime=simulation.runtime("client")) as consumer:
-            monkeypatch.setattr(InlineWorker, "submit", refuse)
-            assert [each.value for each in (await consumer.fetch(T0, 0)).records] == [b"a"]
-
-    simulation.run(main())
+    broker.topics["t"] = {0: 0}
+    answers = [FetchedPartition(0, high_watermark=1, records=records)]
+    broker.answers[ApiKey.FETCH] = lambda request: answer_fetch(request, answers)
+    await broker.start()
+    async with SimpleConsumer("broker:9092", runtime=simulation.runtime("client")) as consumer:
+        monkeypatch.setattr(InlineWorker, "submit", refuse)
+        assert [each.value for each in (await consumer.fetch(T0, 0)).records] == [b"a"]

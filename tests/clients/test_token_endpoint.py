@@ -13,6 +13,7 @@ from odradek.clients.security import client_security
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.model import AuthenticationError, UnavailableError
 from odradek.simulation.world import World
+from tests.world.scenes import in_world
 
 TOKEN: Final = 200, json.dumps({"access_token": "abc", "expires_in": 100}).encode()
 
@@ -77,22 +78,20 @@ def login_of(world: World, endpoint: Endpoint, **more: Any) -> Any:
     return client_security(made, world.simulation.runtime("client")).login
 
 
-def test_a_token_is_requested_with_the_clients_credentials_and_kept_for_most_of_its_lifetime(
-    seed: int, endpoint: Endpoint
+@in_world(started=False)
+async def test_a_token_is_requested_with_the_clients_credentials_and_kept_for_most_of_its_lifetime(
+    world: World, endpoint: Endpoint
 ) -> None:
-    async def scene(world: World) -> None:
-        login = login_of(world, endpoint, sasl_oauthbearer_scope="kafka")
-        assert await token(world, login) == b"abc"
-        await world.pass_time(79)
-        assert await token(world, login) == b"abc"
-        assert endpoint.requests == [
-            (f"Basic {base64.b64encode(b'me:geheim%2F%2B').decode()}", "grant_type=client_credentials&scope=kafka")
-        ]
-        endpoint.answers = [(200, json.dumps({"access_token": "def"}).encode())]
-        await world.pass_time(2)
-        assert await token(world, login) == b"def"
-
-    World(seed).run(scene)
+    login = login_of(world, endpoint, sasl_oauthbearer_scope="kafka")
+    assert await token(world, login) == b"abc"
+    await world.pass_time(79)
+    assert await token(world, login) == b"abc"
+    assert endpoint.requests == [
+        (f"Basic {base64.b64encode(b'me:geheim%2F%2B').decode()}", "grant_type=client_credentials&scope=kafka")
+    ]
+    endpoint.answers = [(200, json.dumps({"access_token": "def"}).encode())]
+    await world.pass_time(2)
+    assert await token(world, login) == b"def"
 
 
 @pytest.mark.parametrize(
@@ -110,16 +109,14 @@ def test_a_token_is_requested_with_the_clients_credentials_and_kept_for_most_of_
         ((200, b'{"access_token": "abc", "expires_in": "soon"}'), AuthenticationError, "has no access_token"),
     ],
 )
-def test_answers_without_a_token_say_whether_to_retry(
-    seed: int, endpoint: Endpoint, answer: tuple[int, bytes], error: type[Exception], said: str
+@in_world(started=False)
+async def test_answers_without_a_token_say_whether_to_retry(
+    world: World, endpoint: Endpoint, answer: tuple[int, bytes], error: type[Exception], said: str
 ) -> None:
-    async def scene(world: World) -> None:
-        endpoint.answers = [answer]
-        with pytest.raises(error, match=said) as raised:
-            await token(world, login_of(world, endpoint))
-        assert "geheim" not in str(raised.value)
-
-    World(seed).run(scene)
+    endpoint.answers = [answer]
+    with pytest.raises(error, match=said) as raised:
+        await token(world, login_of(world, endpoint))
+    assert "geheim" not in str(raised.value)
 
 
 def test_an_endpoint_that_is_away_is_unavailable(seed: int) -> None:
@@ -145,22 +142,19 @@ def test_an_answer_that_is_not_http_is_unavailable(
     World(seed).run(scene)
 
 
-def test_a_client_goes_on_when_the_endpoint_is_back(seed: int, endpoint: Endpoint) -> None:
+@in_world(started=False)
+async def test_a_client_goes_on_when_the_endpoint_is_back(world: World, endpoint: Endpoint) -> None:
     """The broker offers no OAUTHBEARER, so the client ends with another error than the endpoint's."""
     endpoint.answers = [(500, b""), (503, b""), TOKEN]
-
-    async def scene(world: World) -> None:
-        await world.start(
-            listener_security_protocol_map="SASL:SASL_PLAINTEXT",
-            listeners="SASL://broker:9092",
-            sasl_enabled_mechanisms="PLAIN",
-            listener_name_sasl_plain_sasl_jaas_config=(
-                'org.apache.kafka.common.security.plain.PlainLoginModule required username="b" password="b" user_b="b";'
-            ),
-        )
-        with pytest.raises(AuthenticationError, match="does not offer OAUTHBEARER, but PLAIN"):
-            async with world.producer("producer", **settings(endpoint)):
-                pass
-        assert len(endpoint.requests) == 3
-
-    World(seed).run(scene)
+    await world.start(
+        listener_security_protocol_map="SASL:SASL_PLAINTEXT",
+        listeners="SASL://broker:9092",
+        sasl_enabled_mechanisms="PLAIN",
+        listener_name_sasl_plain_sasl_jaas_config=(
+            'org.apache.kafka.common.security.plain.PlainLoginModule required username="b" password="b" user_b="b";'
+        ),
+    )
+    with pytest.raises(AuthenticationError, match="does not offer OAUTHBEARER, but PLAIN"):
+        async with world.producer("producer", **settings(endpoint)):
+            pass
+    assert len(endpoint.requests) == 3

@@ -13,6 +13,7 @@ from odradek.model import ErrorCode, KafkaError, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.simulation.world import World
 from odradek.testing import Simulation
+from tests.world.scenes import in_world
 
 
 @pytest.fixture(name="lines")
@@ -35,25 +36,25 @@ def test_a_server_that_does_not_answer_is_named_once(lines: pytest.LogCaptureFix
     assert sum("waiting for" in line for line in lines.messages) == 1
 
 
-def test_a_late_response_and_an_error_that_lasts_are_named_once(lines: pytest.LogCaptureFixture) -> None:
-    async def scene(world: World) -> None:
-        async def load() -> None:
-            raise KafkaError(ErrorCode.coordinator_load_in_progress, "group g is loading")
+@in_world(seed=0)
+async def test_a_late_response_and_an_error_that_lasts_are_named_once(
+    world: World, lines: pytest.LogCaptureFixture
+) -> None:
+    async def load() -> None:
+        raise KafkaError(ErrorCode.coordinator_load_in_progress, "group g is loading")
 
-        async with open_cluster(world.servers, runtime=world.simulation.runtime("client")) as cluster:
-            with pytest.raises(KafkaError):
-                await retrying(cluster, load, timeout_ms=8_000)
-            (line,) = lines.messages
-            assert line.startswith("group g is loading; trying again for ")
-            connection = await cluster.connections.least_loaded()
-            world.simulation.network.partition(["client"], ["broker"])
-            asking = asyncio.create_task(connection.request(ApiKey.LIST_GROUPS, {"states_filter": []}))
-            await asyncio.sleep(6)
-            world.simulation.network.heal()
-            asking.cancel()
-        assert lines.messages[1:].count("broker broker:9092 has not answered LIST_GROUPS yet") == 1
-
-    World(0).play(scene)
+    async with open_cluster(world.servers, runtime=world.simulation.runtime("client")) as cluster:
+        with pytest.raises(KafkaError):
+            await retrying(cluster, load, timeout_ms=8_000)
+        (line,) = lines.messages
+        assert line.startswith("group g is loading; trying again for ")
+        connection = await cluster.connections.least_loaded()
+        world.simulation.network.partition(["client"], ["broker"])
+        asking = asyncio.create_task(connection.request(ApiKey.LIST_GROUPS, {"states_filter": []}))
+        await asyncio.sleep(6)
+        world.simulation.network.heal()
+        asking.cancel()
+    assert lines.messages[1:].count("broker broker:9092 has not answered LIST_GROUPS yet") == 1
 
 
 def test_a_topic_that_is_not_created_is_named_once(lines: pytest.LogCaptureFixture) -> None:

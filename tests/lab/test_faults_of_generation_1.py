@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import pytest
 
-from odradek.clients import Admin
 from odradek.clients.consumer import consumer_coordinator
 from odradek.clients.group_offsets import commit_once
 from odradek.clients.zookeeper_consumer.group_tree import create_persistent
@@ -43,7 +42,7 @@ LATER: Final[dict[str, dict[str, Any]]] = {
 
 async def committed(world: World) -> int | None:
     """Return the group's offset of partition 0 in Kafka."""
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         found = (await admin.list_group_offsets([GROUP]))[GROUP]
     assert not isinstance(found, OdradekError)
     return found[FIRST].offset if FIRST in found else None
@@ -51,7 +50,7 @@ async def committed(world: World) -> int | None:
 
 async def group_state(world: World) -> str:
     """Return the group's state as its coordinator has it."""
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         found = (await admin.describe_groups([GROUP]))[GROUP]
     assert not isinstance(found, OdradekError)
     return found.group_state
@@ -84,29 +83,27 @@ async def test_a_late_commit_of_a_member_that_was_replaced_is_stored_in_generati
 
 
 @pytest.mark.parametrize("generation", LATER)
-def test_a_late_commit_of_a_member_that_was_replaced_is_refused_in_later_generations(
-    generation: str, seed: int
+@in_world(CONFIG)
+async def test_a_late_commit_of_a_member_that_was_replaced_is_refused_in_later_generations(
+    world: World, generation: str
 ) -> None:
-    async def scenario(world: World) -> None:
-        await world.create_topic("t")
-        await produce(world, "t", *((0, value) for value in (b"a", b"b", b"c")))
-        settings = {**LATER[generation], "auto_offset_reset": "earliest", "enable_auto_commit": False}
-        first = await Member(world, "c1", "t", GROUP, **settings).start()
-        await until(lambda: len(first.read) == 3)
-        await first.consumer.commit({FIRST: 0})
-        world.simulation.network.partition(["c1"], world.hosts)
-        committing = asyncio.create_task(first.consumer.commit({FIRST: 1}))
-        second = await Member(world, "c2", "t", GROUP, **settings).start()
-        await until(lambda: len(second.read) == 3)
-        await second.consumer.commit({FIRST: 3})
-        world.simulation.network.heal()
-        with pytest.raises(KafkaError, match="UNKNOWN_MEMBER_ID"):
-            await committing
-        assert await committed(world) == 3
-        await second.stop()
-        await first.stop()
-
-    World(seed, CONFIG).play(scenario)
+    await world.create_topic("t")
+    await produce(world, "t", *((0, value) for value in (b"a", b"b", b"c")))
+    settings = {**LATER[generation], "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    first = await Member(world, "c1", "t", GROUP, **settings).start()
+    await until(lambda: len(first.read) == 3)
+    await first.consumer.commit({FIRST: 0})
+    world.simulation.network.partition(["c1"], world.hosts)
+    committing = asyncio.create_task(first.consumer.commit({FIRST: 1}))
+    second = await Member(world, "c2", "t", GROUP, **settings).start()
+    await until(lambda: len(second.read) == 3)
+    await second.consumer.commit({FIRST: 3})
+    world.simulation.network.heal()
+    with pytest.raises(KafkaError, match="UNKNOWN_MEMBER_ID"):
+        await committing
+    assert await committed(world) == 3
+    await second.stop()
+    await first.stop()
 
 
 @pytest.mark.parametrize("generation", LATER)
@@ -146,24 +143,21 @@ def test_a_commit_is_not_repeated_by_a_member_that_was_removed_and_has_joined_ag
 
 
 @pytest.mark.parametrize("generation", LATER)
-def test_a_member_that_was_removed_commits_nothing_before_it_joins_again(generation: str, seed: int) -> None:
+@in_world(CONFIG)
+async def test_a_member_that_was_removed_commits_nothing_before_it_joins_again(world: World, generation: str) -> None:
     """The group is empty meanwhile, so its coordinator stores what a client without membership commits."""
-
-    async def scenario(world: World) -> None:
-        await world.create_topic("t")
-        await produce(world, "t", (0, b"a"), (0, b"b"))
-        consumer = world.consumer("c1", "t", group_id=GROUP, enable_auto_commit=False, **LATER[generation])
-        async with consumer:
-            assert await consumer.poll(10_000)
-            world.simulation.network.partition(["c1"], world.hosts)
-            await world.pass_time(10)
-            world.simulation.network.heal()
-            await world.pass_time(5)
-            with pytest.raises(KafkaError, match=r"UNKNOWN_MEMBER_ID|STALE_MEMBER_EPOCH|FENCED_MEMBER_EPOCH"):
-                await consumer.commit({FIRST: 1})
-            assert await committed(world) is None
-
-    World(seed, CONFIG).play(scenario)
+    await world.create_topic("t")
+    await produce(world, "t", (0, b"a"), (0, b"b"))
+    consumer = world.consumer("c1", "t", group_id=GROUP, enable_auto_commit=False, **LATER[generation])
+    async with consumer:
+        assert await consumer.poll(10_000)
+        world.simulation.network.partition(["c1"], world.hosts)
+        await world.pass_time(10)
+        world.simulation.network.heal()
+        await world.pass_time(5)
+        with pytest.raises(KafkaError, match=r"UNKNOWN_MEMBER_ID|STALE_MEMBER_EPOCH|FENCED_MEMBER_EPOCH"):
+            await consumer.commit({FIRST: 1})
+        assert await committed(world) is None
 
 
 def test_members_of_generation_1_refuse_each_other_s_claims_and_wait() -> None:
@@ -201,21 +195,20 @@ async def test_no_member_of_generation_1_knows_that_a_partition_has_no_owner(wor
 
 
 @pytest.mark.parametrize("generation", LATER)
-def test_the_coordinator_of_later_generations_knows_that_a_rebalance_is_not_over(generation: str, seed: int) -> None:
+@in_world(CONFIG)
+async def test_the_coordinator_of_later_generations_knows_that_a_rebalance_is_not_over(
+    world: World, generation: str
+) -> None:
     """A member that has fallen silent has a partition, which another one is to have."""
-
-    async def scenario(world: World) -> None:
-        await world.create_topic("t", 2)
-        first = await Member(world, "c1", "t", GROUP, **LATER[generation]).start()
-        await until(lambda: first.owned == {0, 1})
-        world.simulation.network.partition(["c1"], world.hosts)
-        second = await Member(world, "c2", "t", GROUP, **LATER[generation]).start()
-        await world.pass_time(2)
-        assert await group_state(world) in {"PreparingRebalance", "Reconciling"}
-        await until(lambda: second.owned == {0, 1})
-        assert await group_state(world) == "Stable", "and it ends the silent member's part"
-        world.simulation.network.heal()
-        await second.stop()
-        await first.stop()
-
-    World(seed, CONFIG).play(scenario)
+    await world.create_topic("t", 2)
+    first = await Member(world, "c1", "t", GROUP, **LATER[generation]).start()
+    await until(lambda: first.owned == {0, 1})
+    world.simulation.network.partition(["c1"], world.hosts)
+    second = await Member(world, "c2", "t", GROUP, **LATER[generation]).start()
+    await world.pass_time(2)
+    assert await group_state(world) in {"PreparingRebalance", "Reconciling"}
+    await until(lambda: second.owned == {0, 1})
+    assert await group_state(world) == "Stable", "and it ends the silent member's part"
+    world.simulation.network.heal()
+    await second.stop()
+    await first.stop()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.clients import Admin, Consumer
+from odradek.clients import Consumer
 from odradek.lab.case import LabError
 from odradek.lab.replay import replay
 from odradek.lab.timeline import Timeline
@@ -65,7 +65,7 @@ def test_the_gaps_of_a_replay_are_those_that_the_journal_counts(protocol: str, s
     histories: list[list[dict[str, Any]]] = []
 
     async def scenario(world: World) -> None:
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        async with world.admin() as admin:
             await admin.create_topic("t", partitions=6)
             readers = [Reader(world, f"reader-{number}", SETTINGS[protocol]) for number in range(4)]
 

@@ -6,6 +6,7 @@ import pytest
 
 from odradek.simulation.world import Member, World, settled
 from tests.clients.zookeeper_consumer.zookeeper_world import Reader
+from tests.world.scenes import in_world
 
 CONFIG = {
     "group.initial.rebalance.delay.ms": "0",
@@ -27,7 +28,8 @@ STRATEGIES = {
 
 
 @pytest.mark.parametrize("protocol", [*STRATEGIES, *SETTINGS])
-def test_four_members_come_one_by_one_and_three_of_them_go_again(protocol: str, seed: int) -> None:
+@in_world(CONFIG)
+async def test_four_members_come_one_by_one_and_three_of_them_go_again(world: World, protocol: str) -> None:
     """Shares of 3, 2 and 1, three times 1, and none for the fourth; then back. Each partition has one owner."""
 
     def new_member(world: World, number: int) -> Reader | Member:
@@ -36,18 +38,15 @@ def test_four_members_come_one_by_one_and_three_of_them_go_again(protocol: str, 
             return Reader(world, name, {"t": 1}, partition_assignment_strategy=STRATEGIES[protocol])
         return Member(world, name, "t", "readers", **SETTINGS[protocol])
 
-    async def scenario(world: World) -> None:
-        await world.create_topic("t", 3)
-        members = [new_member(world, number) for number in range(4)]
-        for count, shares in enumerate(([3], [1, 2], [1, 1, 1], [0, 1, 1, 1]), 1):
-            await members[count - 1].start()
-            await shared(members[:count], shares)
-        for left, shares in enumerate(([1, 1, 1], [1, 2], [3]), 1):
-            await members[left - 1].stop()
-            await shared(members[left:], shares)
-        await members[-1].stop()
-
-    World(seed, CONFIG).play(scenario)
+    await world.create_topic("t", 3)
+    members = [new_member(world, number) for number in range(4)]
+    for count, shares in enumerate(([3], [1, 2], [1, 1, 1], [0, 1, 1, 1]), 1):
+        await members[count - 1].start()
+        await shared(members[:count], shares)
+    for left, shares in enumerate(([1, 1, 1], [1, 2], [3]), 1):
+        await members[left - 1].stop()
+        await shared(members[left:], shares)
+    await members[-1].stop()
 
 
 async def shared(members: list[Reader | Member], shares: list[int]) -> None:

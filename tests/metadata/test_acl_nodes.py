@@ -22,6 +22,7 @@ from odradek.security import (
     ResourceType,
 )
 from odradek.stores import MemoryStore, MemoryTree
+from tests.world.scenes import awaited
 
 T = ResourcePattern(ResourceType.TOPIC, "t")
 PREFIX = ResourcePattern(ResourceType.TRANSACTIONAL_ID, "p-", PatternType.PREFIXED)
@@ -107,66 +108,60 @@ class Watched:
         await asyncio.sleep(0)
 
 
-def test_only_resources_that_notifications_name_are_read() -> None:
-    async def main() -> None:
-        watched = await Watched().begin()
-        for number in range(20):
-            await watched.add(T._replace(name=f"t{number}"), READ)
-        first = await watched.nodes.read()
-        assert len(first) == 20
-        watched.store.read.clear()
-        watched.marks = 0
-        await watched.add(PREFIX, READ, ACTION)
-        assert watched.marks
-        assert watched.nodes.has_changed
-        await watched.remove(T._replace(name="t3"))
-        second = await watched.nodes.read()
-        assert not watched.nodes.has_changed
-        assert second == {**{key: value for key, value in first.items() if key.name != "t3"}, PREFIX: (READ, ACTION)}
-        assert [each for each in watched.store.read if "changes" not in each] == [
-            "/kafka-acl/Topic/t3",
-            "/kafka-acl-extended/prefixed/TransactionalId/p-",
-        ]
-        assert await watched.tool.get("/kafka-acl/Topic/t3") is None, "a resource without ACLs has no node"
-
-    asyncio.run(main())
+@awaited
+async def test_only_resources_that_notifications_name_are_read() -> None:
+    watched = await Watched().begin()
+    for number in range(20):
+        await watched.add(T._replace(name=f"t{number}"), READ)
+    first = await watched.nodes.read()
+    assert len(first) == 20
+    watched.store.read.clear()
+    watched.marks = 0
+    await watched.add(PREFIX, READ, ACTION)
+    assert watched.marks
+    assert watched.nodes.has_changed
+    await watched.remove(T._replace(name="t3"))
+    second = await watched.nodes.read()
+    assert not watched.nodes.has_changed
+    assert second == {**{key: value for key, value in first.items() if key.name != "t3"}, PREFIX: (READ, ACTION)}
+    assert [each for each in watched.store.read if "changes" not in each] == [
+        "/kafka-acl/Topic/t3",
+        "/kafka-acl-extended/prefixed/TransactionalId/p-",
+    ]
+    assert await watched.tool.get("/kafka-acl/Topic/t3") is None, "a resource without ACLs has no node"
 
 
-def test_all_is_read_again_if_notifications_are_missing_or_broken() -> None:
-    async def main() -> None:
-        watched = await Watched().begin()
-        await watched.nodes.read()
-        await watched.add(T, READ)
-        for name in await watched.tool.children(paths.ACL_CHANGES):
-            await watched.tool.delete(f"{paths.ACL_CHANGES}/{name}")
-        await watched.add(PREFIX, READ)
-        await watched.add(T._replace(name="u"), READ)
-        assert {each.name for each in await watched.nodes.read()} == {"t", "u", "p-"}
-        await watched.tool.create("/kafka-acl/Group/g", encode_acls([READ]))
-        await watched.tool.create(f"{paths.ACL_CHANGES}/acl_changes_", b"nonsense", sequence=True)
-        assert {each.name for each in await watched.nodes.read()} == {"t", "u", "p-", "g"}
-
-    asyncio.run(main())
+@awaited
+async def test_all_is_read_again_if_notifications_are_missing_or_broken() -> None:
+    watched = await Watched().begin()
+    await watched.nodes.read()
+    await watched.add(T, READ)
+    for name in await watched.tool.children(paths.ACL_CHANGES):
+        await watched.tool.delete(f"{paths.ACL_CHANGES}/{name}")
+    await watched.add(PREFIX, READ)
+    await watched.add(T._replace(name="u"), READ)
+    assert {each.name for each in await watched.nodes.read()} == {"t", "u", "p-"}
+    await watched.tool.create("/kafka-acl/Group/g", encode_acls([READ]))
+    await watched.tool.create(f"{paths.ACL_CHANGES}/acl_changes_", b"nonsense", sequence=True)
+    assert {each.name for each in await watched.nodes.read()} == {"t", "u", "p-", "g"}
 
 
-def test_a_broken_node_keeps_its_last_acls_and_otherwise_denies_everything() -> None:
-    async def main() -> None:
-        watched = await Watched().begin()
-        await watched.add(T, READ)
-        await watched.nodes.read()
-        await watched.tool.set("/kafka-acl/Topic/t", b"{")
-        await watched.tool.create("/kafka-acl/Topic/u", b"[]")
-        for name in ("t", "u"):
-            await watched.tool.create(paths.acl_change(T), f"Topic:{name}".encode(), sequence=True)
-        acls = await watched.nodes.read()
-        assert acls[T] == (READ,)
-        (denied,) = acls[T._replace(name="u")]
-        assert (denied.principal, denied.host, denied.operation) == ("User:*", "*", AclOperation.ALL)
-        assert denied.permission_type is AclPermissionType.DENY
-        with pytest.raises(BrokenNodeError):
-            await watched.add(T, ACTION)
-
-    asyncio.run(main())
+@awaited
+async def test_a_broken_node_keeps_its_last_acls_and_otherwise_denies_everything() -> None:
+    watched = await Watched().begin()
+    await watched.add(T, READ)
+    await watched.nodes.read()
+    await watched.tool.set("/kafka-acl/Topic/t", b"{")
+    await watched.tool.create("/kafka-acl/Topic/u", b"[]")
+    for name in ("t", "u"):
+        await watched.tool.create(paths.acl_change(T), f"Topic:{name}".encode(), sequence=True)
+    acls = await watched.nodes.read()
+    assert acls[T] == (READ,)
+    (denied,) = acls[T._replace(name="u")]
+    assert (denied.principal, denied.host, denied.operation) == ("User:*", "*", AclOperation.ALL)
+    assert denied.permission_type is AclPermissionType.DENY
+    with pytest.raises(BrokenNodeError):
+        await watched.add(T, ACTION)
 
 
 class Racing(MemoryStore):
@@ -185,24 +180,22 @@ class Racing(MemoryStore):
         return await super().multi(operations)
 
 
-def test_writers_at_the_same_time_lose_no_acl_and_give_up_after_ten_attempts() -> None:
-    async def main() -> None:
-        tree = MemoryTree()
-        tool = MemoryStore(tree)
-        for path in paths.PERSISTENT_ROOTS:
-            await tool.create(path)
-        logged: list[str] = []
-        changed = await write_acls(Racing(tree, 3), {T: frozenset({READ}).union}, logged.append)
-        assert changed == {T: {READ}}
-        assert len(logged) == 1, "an attempt that fails is no change"
-        node = await tool.get(paths.acl(T))
-        assert node is not None
-        assert [each.principal for each in decode_acls("", node.data)] == ["User:0", "User:1", "User:2", "User:alice"]
-        with pytest.raises(KafkaError) as failed:
-            await write_acls(Racing(tree, 20), {T: frozenset({ACTION}).union}, ignore)
-        assert failed.value.code == ErrorCode.request_timed_out
-
-    asyncio.run(main())
+@awaited
+async def test_writers_at_the_same_time_lose_no_acl_and_give_up_after_ten_attempts() -> None:
+    tree = MemoryTree()
+    tool = MemoryStore(tree)
+    for path in paths.PERSISTENT_ROOTS:
+        await tool.create(path)
+    logged: list[str] = []
+    changed = await write_acls(Racing(tree, 3), {T: frozenset({READ}).union}, logged.append)
+    assert changed == {T: {READ}}
+    assert len(logged) == 1, "an attempt that fails is no change"
+    node = await tool.get(paths.acl(T))
+    assert node is not None
+    assert [each.principal for each in decode_acls("", node.data)] == ["User:0", "User:1", "User:2", "User:alice"]
+    with pytest.raises(KafkaError) as failed:
+        await write_acls(Racing(tree, 20), {T: frozenset({ACTION}).union}, ignore)
+    assert failed.value.code == ErrorCode.request_timed_out
 
 
 @pytest.mark.parametrize(("limit", "room"), [("_MOST_ENTRIES", 2), ("_MOST_BYTES", 200)])
@@ -223,13 +216,11 @@ def test_a_pattern_has_room_for_some_acls(limit: str, room: int, monkeypatch: py
     asyncio.run(main())
 
 
-def test_old_notifications_are_deleted() -> None:
-    async def main() -> None:
-        watched = await Watched().begin()
-        for number in range(1001):
-            await watched.tool.create(f"{paths.ACL_CHANGES}/acl_changes_{number:010}", b"TOPIC:t")
-        await watched.add(PREFIX, READ)
-        names = await watched.tool.children(paths.ACL_CHANGES)
-        assert (len(names), names[-1]) == (500, "acl_changes_0000001000")
-
-    asyncio.run(main())
+@awaited
+async def test_old_notifications_are_deleted() -> None:
+    watched = await Watched().begin()
+    for number in range(1001):
+        await watched.tool.create(f"{paths.ACL_CHANGES}/acl_changes_{number:010}", b"TOPIC:t")
+    await watched.add(PREFIX, READ)
+    names = await watched.tool.children(paths.ACL_CHANGES)
+    assert (len(names), names[-1]) == (500, "acl_changes_0000001000")

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from odradek.clients import Admin, ConsumerRecord, CorruptRecordsError, SimpleConsumer
+from odradek.clients import ConsumerRecord, CorruptRecordsError, SimpleConsumer
 from odradek.model import ConfigurationError, TopicPartition
 from odradek.page.messages.masking import Masks
 from odradek.page.messages.reading import Marker, Progress, Query, Unreadable, scan
 from odradek.protocol.errors import CorruptBatchError
 from odradek.simulation.virtual.clock import EPOCH_MS
 from odradek.simulation.world import World
+from tests.world.scenes import in_world, played_by
 
 Scene = Callable[[SimpleConsumer], Awaitable[None]]
 NO_MASKS = Masks()
@@ -26,7 +27,7 @@ def play(seed: int, scene: Scene, count: int, value: Callable[[int], bytes] = la
     world = World(seed)
 
     async def scenario(_: World) -> None:
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        async with world.admin() as admin:
             await admin.create_topic("t", partitions=2)
         async with world.producer("writer") as producer:
             for number in range(count):
@@ -70,47 +71,39 @@ def numbers(progress: Progress) -> list[int]:
     return [int(each.key[1:]) for each in progress.found]
 
 
-def test_the_newest_messages_of_all_partitions_come_first(seed: int) -> None:
-    async def scene(consumer: SimpleConsumer) -> None:
-        assert numbers(await last(consumer, limit=5)) == [99, 98, 97, 96, 95]
-
-    play(seed, scene, 100)
+@played_by(play, 100)
+async def test_the_newest_messages_of_all_partitions_come_first(consumer: SimpleConsumer) -> None:
+    assert numbers(await last(consumer, limit=5)) == [99, 98, 97, 96, 95]
 
 
-def test_cursors_connect_the_pieces_without_a_gap_or_a_repetition(seed: int) -> None:
-    async def scene(consumer: SimpleConsumer) -> None:
-        for start, expected in (("", list(range(99, -1, -1))), ("beginning", list(range(100)))):
-            read, cursor = [], ""
-            for _ in range(20):
-                piece = await last(consumer, start=start, cursor=cursor, limit=7)
-                read += numbers(piece)
-                cursor = piece.cursor
-                if not cursor:
-                    break
-            assert read == expected
-
-    play(seed, scene, 100)
+@played_by(play, 100)
+async def test_cursors_connect_the_pieces_without_a_gap_or_a_repetition(consumer: SimpleConsumer) -> None:
+    for start, expected in (("", list(range(99, -1, -1))), ("beginning", list(range(100)))):
+        read, cursor = [], ""
+        for _ in range(20):
+            piece = await last(consumer, start=start, cursor=cursor, limit=7)
+            read += numbers(piece)
+            cursor = piece.cursor
+            if not cursor:
+                break
+        assert read == expected
 
 
-def test_the_newest_messages_are_those_before_the_ends_whatever_their_times(seed: int) -> None:
-    world = World(seed)
-
-    async def scenario(_: World) -> None:
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            await admin.create_topic("t", partitions=3)
-        async with world.producer("writer") as producer:
-            for number in range(90):  # two partitions tie, and the third has times of long ago
-                at_ms = EPOCH_MS - 1_000_000 * (number % 3 == 2)
-                await producer.send("t", b"v", b"k%d" % number, partition=number % 3, timestamp_ms=at_ms)
-        async with SimpleConsumer(world.servers, runtime=world.simulation.runtime("reader")) as consumer:
-            first = await last(consumer, limit=9)
-            assert numbers(first) == [87, 88, 84, 85, 81, 82, 89, 86, 83]
-            second = await last(consumer, limit=9, cursor=first.cursor)
-            assert sorted(numbers(second)) == list(range(72, 81))
-            forward = await last(consumer, limit=40, start="beginning")
-            assert numbers(forward)[25:31] == [0, 1, 3, 4, 6, 7], "times that tie take turns"
-
-    world.play(scenario)
+@in_world()
+async def test_the_newest_messages_are_those_before_the_ends_whatever_their_times(world: World) -> None:
+    async with world.admin() as admin:
+        await admin.create_topic("t", partitions=3)
+    async with world.producer("writer") as producer:
+        for number in range(90):  # two partitions tie, and the third has times of long ago
+            at_ms = EPOCH_MS - 1_000_000 * (number % 3 == 2)
+            await producer.send("t", b"v", b"k%d" % number, partition=number % 3, timestamp_ms=at_ms)
+    async with SimpleConsumer(world.servers, runtime=world.simulation.runtime("reader")) as consumer:
+        first = await last(consumer, limit=9)
+        assert numbers(first) == [87, 88, 84, 85, 81, 82, 89, 86, 83]
+        second = await last(consumer, limit=9, cursor=first.cursor)
+        assert sorted(numbers(second)) == list(range(72, 81))
+        forward = await last(consumer, limit=40, start="beginning")
+        assert numbers(forward)[25:31] == [0, 1, 3, 4, 6, 7], "times that tie take turns"
 
 
 @pytest.mark.parametrize(
@@ -123,55 +116,43 @@ def test_the_newest_messages_are_those_before_the_ends_whatever_their_times(seed
         ("1000", []),
     ],
 )
-def test_messages_are_read_from_a_position(seed: int, start: str, expected: list[int]) -> None:
-    async def scene(consumer: SimpleConsumer) -> None:
-        assert numbers(await last(consumer, start=start, limit=3 if len(expected) == 3 else 10)) == expected
-
-    play(seed, scene, 100)
+@played_by(play, 100)
+async def test_messages_are_read_from_a_position(consumer: SimpleConsumer, *, start: str, expected: list[int]) -> None:
+    assert numbers(await last(consumer, start=start, limit=3 if len(expected) == 3 else 10)) == expected
 
 
-def test_one_partition_can_be_chosen_and_an_unknown_one_is_refused(seed: int) -> None:
-    async def scene(consumer: SimpleConsumer) -> None:
-        assert numbers(await last(consumer, partitions=(1,), limit=2)) == [99, 97]
-        with pytest.raises(ConfigurationError, match="has no partition 2: it has 2, from 0 on"):
-            await last(consumer, partitions=(2,))
-
-    play(seed, scene, 100)
+@played_by(play, 100)
+async def test_one_partition_can_be_chosen_and_an_unknown_one_is_refused(consumer: SimpleConsumer) -> None:
+    assert numbers(await last(consumer, partitions=(1,), limit=2)) == [99, 97]
+    with pytest.raises(ConfigurationError, match="has no partition 2: it has 2, from 0 on"):
+        await last(consumer, partitions=(2,))
 
 
-def test_a_search_finds_keys_and_texts_and_patterns_and_says_how_much_it_read(seed: int) -> None:
-    async def scene(consumer: SimpleConsumer) -> None:
-        by_key = await last(consumer, key="k7")
-        assert (numbers(by_key), by_key.read, by_key.left) == ([7], 300, 0)
-        assert numbers(await last(consumer, contains="v29")) == [299, 298, 297, 296, 295, 294, 293, 292, 291, 290, 29]
-        assert numbers(await last(consumer, contains="^v1.$", is_pattern=True, start="beginning")) == list(
-            range(10, 20)
-        )
-        with pytest.raises(ConfigurationError, match="regular expression"):
-            await last(consumer, contains="(", is_pattern=True)
-
-    play(seed, scene, 300)
+@played_by(play, 300)
+async def test_a_search_finds_keys_and_texts_and_patterns_and_says_how_much_it_read(consumer: SimpleConsumer) -> None:
+    by_key = await last(consumer, key="k7")
+    assert (numbers(by_key), by_key.read, by_key.left) == ([7], 300, 0)
+    assert numbers(await last(consumer, contains="v29")) == [299, 298, 297, 296, 295, 294, 293, 292, 291, 290, 29]
+    assert numbers(await last(consumer, contains="^v1.$", is_pattern=True, start="beginning")) == list(range(10, 20))
+    with pytest.raises(ConfigurationError, match="regular expression"):
+        await last(consumer, contains="(", is_pattern=True)
 
 
-def test_a_search_stops_at_its_limit_and_goes_on_at_its_cursor(seed: int) -> None:
-    async def scene(consumer: SimpleConsumer) -> None:
-        first = await last(consumer, contains="v2", most_read=50)
-        assert first.read >= 50
-        assert first.left > 0
-        rest = await last(consumer, contains="v2", cursor=first.cursor)
-        assert numbers(first) + numbers(rest) == [*range(299, 199, -1), *range(29, 19, -1), 2][: len(first.found) + 50]
-
-    play(seed, scene, 300)
+@played_by(play, 300)
+async def test_a_search_stops_at_its_limit_and_goes_on_at_its_cursor(consumer: SimpleConsumer) -> None:
+    first = await last(consumer, contains="v2", most_read=50)
+    assert first.read >= 50
+    assert first.left > 0
+    rest = await last(consumer, contains="v2", cursor=first.cursor)
+    assert numbers(first) + numbers(rest) == [*range(299, 199, -1), *range(29, 19, -1), 2][: len(first.found) + 50]
 
 
-def test_a_search_cannot_find_what_masks_hide(seed: int) -> None:
-    async def scene(consumer: SimpleConsumer) -> None:
-        masks = Masks(["pin"])
-        assert numbers(await last(consumer, masks, contains="1234")) == []
-        assert numbers(await last(consumer, masks, contains="ann", limit=2)) == [19, 18]
-        assert numbers(await last(consumer, masks, key="k3")) == [3]
-
-    play(seed, scene, 20, lambda _: b'{"user":"ann","pin":1234}')
+@played_by(play, 20, lambda _: b'{"user":"ann","pin":1234}')
+async def test_a_search_cannot_find_what_masks_hide(consumer: SimpleConsumer) -> None:
+    masks = Masks(["pin"])
+    assert numbers(await last(consumer, masks, contains="1234")) == []
+    assert numbers(await last(consumer, masks, contains="ann", limit=2)) == [19, 18]
+    assert numbers(await last(consumer, masks, key="k3")) == [3]
 
 
 @pytest.mark.parametrize("query", [{}, {"contains": "v"}, {"start": "beginning"}])
@@ -187,28 +168,24 @@ def test_the_memory_of_a_scan_does_not_grow_with_the_size_of_messages(query: dic
     assert most_bytes < 20 << 20, "each of eight readers has one message"
 
 
-def test_the_ends_of_transactions_are_shown_in_their_places(seed: int) -> None:
-    world = World(seed)
-
-    async def scenario(_: World) -> None:
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            await admin.create_topic("t")
-        async with world.producer("writer", transactional_id="writer") as producer:
+@in_world()
+async def test_the_ends_of_transactions_are_shown_in_their_places(world: World) -> None:
+    async with world.admin() as admin:
+        await admin.create_topic("t")
+    async with world.producer("writer", transactional_id="writer") as producer:
+        async with producer.transaction():
+            await producer.send("t", b"kept")
+        with pytest.raises(ZeroDivisionError):
             async with producer.transaction():
-                await producer.send("t", b"kept")
-            with pytest.raises(ZeroDivisionError):
-                async with producer.transaction():
-                    await producer.send("t", b"aborted")
-                    await producer.flush()
-                    raise ZeroDivisionError
-        async with SimpleConsumer(world.servers, runtime=world.simulation.runtime("reader")) as consumer:
-            entries = (await last(consumer, start="beginning")).found
-            what = [each.marker.is_commit if isinstance(each, Marker) else each.value for each in entries]
-            assert what == [b"kept", True, b"aborted", False]
-            assert [each.offset for each in entries] == [0, 1, 2, 3]
-            assert not any(isinstance(each, Marker) for each in (await last(consumer, contains="e")).found)
-
-    world.play(scenario)
+                await producer.send("t", b"aborted")
+                await producer.flush()
+                raise ZeroDivisionError
+    async with SimpleConsumer(world.servers, runtime=world.simulation.runtime("reader")) as consumer:
+        entries = (await last(consumer, start="beginning")).found
+        what = [each.marker.is_commit if isinstance(each, Marker) else each.value for each in entries]
+        assert what == [b"kept", True, b"aborted", False]
+        assert [each.offset for each in entries] == [0, 1, 2, 3]
+        assert not any(isinstance(each, Marker) for each in (await last(consumer, contains="e")).found)
 
 
 class SomeUnreadable(LargeMessages):

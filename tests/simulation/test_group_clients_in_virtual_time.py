@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pytest
 
-from odradek.clients import Admin, Consumer, Producer
+from odradek.clients import Consumer, Producer
 from odradek.model import KafkaError, TopicPartition, UnavailableError
 from odradek.simulation.histories import History, Send, verdict
 from odradek.simulation.promises import BROKERS, CLIENTS, PATIENCE_S
@@ -61,7 +61,7 @@ class Scene:
     async def play(self) -> None:
         """Create the topics, start the clients, do the deeds, and check."""
         world = self.world
-        self.admin = await Admin(world.servers, runtime=world.simulation.runtime("admin"), **CLIENTS).start()
+        self.admin = await world.admin(**CLIENTS).start()
         for topic in (KEPT, AGAIN):
             await self.until_done(partial(self.create, topic))
         for number in range(2):

@@ -16,6 +16,7 @@ from odradek.protocol.api import ApiKey
 from odradek.runtime import ListenOptions, SystemNetwork, listening
 from odradek.wire import Connection, ConnectionGroup, ConnectionLimits, PendingReply, Reply, ResponseBuffers
 from odradek.wire.client_connection import ClientConnection
+from tests.world.scenes import played_by
 
 ANSWER_BYTES = 256 * 1024
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -94,50 +95,40 @@ def run(new_loop: Callable[[], asyncio.AbstractEventLoop], scenario: Scenario) -
 
 @TRANSPORTS
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_frames_of_every_size_come_back_in_order(
-    new_loop: Callable[[], asyncio.AbstractEventLoop], tls: ssl.SSLContext | None
-) -> None:
+@played_by(run)
+async def test_frames_of_every_size_come_back_in_order(*, tls: ssl.SSLContext | None) -> None:
     payloads = [bytes([size % 256]) * size for size in (0, 1, 100, 70_000, 131_068, 131_072, 1_000_000, 5_000_000, 3)]
-
-    async def scenario() -> None:
-        async with serving(tls=tls) as (echo, port):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
-            for payload in payloads:
-                writer.write(struct.pack(">i", len(payload)) + payload)
-            for payload in payloads:
-                assert await read_frame(reader) == payload
-            assert echo.served == len(payloads)
-            writer.close()
-            await writer.wait_closed()
-
-    run(new_loop, scenario)
+    async with serving(tls=tls) as (echo, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+        for payload in payloads:
+            writer.write(struct.pack(">i", len(payload)) + payload)
+        for payload in payloads:
+            assert await read_frame(reader) == payload
+        assert echo.served == len(payloads)
+        writer.close()
+        await writer.wait_closed()
 
 
 @TRANSPORTS
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_a_client_that_does_not_read_stops_being_served(
-    new_loop: Callable[[], asyncio.AbstractEventLoop], tls: ssl.SSLContext | None
-) -> None:
+@played_by(run)
+async def test_a_client_that_does_not_read_stops_being_served(*, tls: ssl.SSLContext | None) -> None:
     count, payload = (400 if tls is None else 100), bytes(200_000)
-
-    async def scenario() -> None:
-        async with serving(ConnectionLimits(write_high_bytes=100_000), tls=tls) as (echo, port):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000, ssl=tls)
-            for _ in range(count):
-                writer.write(struct.pack(">i", len(payload)) + payload)
-            before = -1
-            while echo.served != before:
-                before = echo.served
-                for _ in range(200):
-                    await asyncio.sleep(0)
-            assert echo.served < count
-            for _ in range(count):
-                assert len(await read_frame(reader)) == len(payload)
-            assert echo.served == count
-            writer.close()
-            await writer.wait_closed()
-
-    run(new_loop, scenario)
+    async with serving(ConnectionLimits(write_high_bytes=100_000), tls=tls) as (echo, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000, ssl=tls)
+        for _ in range(count):
+            writer.write(struct.pack(">i", len(payload)) + payload)
+        before = -1
+        while echo.served != before:
+            before = echo.served
+            for _ in range(200):
+                await asyncio.sleep(0)
+        assert echo.served < count
+        for _ in range(count):
+            assert len(await read_frame(reader)) == len(payload)
+        assert echo.served == count
+        writer.close()
+        await writer.wait_closed()
 
 
 @pytest.fixture
@@ -154,7 +145,7 @@ def _with_cve_2024_12254(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_with_cve_2024_12254")
 def test_a_client_that_does_not_read_stops_being_served_despite_cve_2024_12254() -> None:
-    test_a_client_that_does_not_read_stops_being_served(asyncio.new_event_loop, None)
+    test_a_client_that_does_not_read_stops_being_served(new_loop=asyncio.new_event_loop, tls=None)
 
 
 @pytest.mark.usefixtures("_with_cve_2024_12254")
@@ -184,8 +175,9 @@ def test_a_client_notices_that_its_server_does_not_read_despite_cve_2024_12254()
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_unread_responses_of_slow_clients_do_not_change_while_others_are_sent(
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
+@played_by(run)
+async def test_unread_responses_of_slow_clients_do_not_change_while_others_are_sent(
+    *, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     def numbers(first: int, count: int) -> list[bytes]:
         return [bytes([(first + number) % 256]) for number in range(count)]
@@ -194,34 +186,32 @@ def test_unread_responses_of_slow_clients_do_not_change_while_others_are_sent(
         for number in asked:
             assert await read_frame(reader) == number * ANSWER_BYTES
 
-    async def scenario() -> None:
-        service, options = Reader(), ListenOptions(send_buffer_bytes=8192)
-        async with serving(echo=service, options=options) as (_, port):
-            slow = []
-            for first in range(0, 40, 5):
-                reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
-                writer.write(b"".join(struct.pack(">i", 1) + number for number in numbers(first, 5)))
-                slow.append((reader, writer, numbers(first, 5)))
-            while service.served < len(slow):
-                await asyncio.sleep(0)
-            reader, fast = await asyncio.open_connection("127.0.0.1", port)
-            for number in numbers(100, 40):
-                fast.write(struct.pack(">i", 1) + number)
-                await check(reader, [number])
-            if new_loop is uvloop.new_event_loop:  # asyncio's own copies what it can't send at once
-                assert service.buffers.kept_bytes == 4 * ANSWER_BYTES, "they hold all that is kept"
-            for reader, _, asked in slow:
-                await check(reader, asked)
-            for writer in (fast, *(writer for _, writer, _ in slow)):
-                writer.transport.abort()
-
-    run(new_loop, scenario)
+    service, options = Reader(), ListenOptions(send_buffer_bytes=8192)
+    async with serving(echo=service, options=options) as (_, port):
+        slow = []
+        for first in range(0, 40, 5):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
+            writer.write(b"".join(struct.pack(">i", 1) + number for number in numbers(first, 5)))
+            slow.append((reader, writer, numbers(first, 5)))
+        while service.served < len(slow):
+            await asyncio.sleep(0)
+        reader, fast = await asyncio.open_connection("127.0.0.1", port)
+        for number in numbers(100, 40):
+            fast.write(struct.pack(">i", 1) + number)
+            await check(reader, [number])
+        if new_loop is uvloop.new_event_loop:  # asyncio's own copies what it can't send at once
+            assert service.buffers.kept_bytes == 4 * ANSWER_BYTES, "they hold all that is kept"
+        for reader, _, asked in slow:
+            await check(reader, asked)
+        for writer in (fast, *(writer for _, writer, _ in slow)):
+            writer.transport.abort()
 
 
 @TRANSPORTS
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_a_large_response_that_is_not_read_counts_as_memory_and_is_sent_before_the_connection_closes(
-    new_loop: Callable[[], asyncio.AbstractEventLoop], tls: ssl.SSLContext | None
+@played_by(run)
+async def test_a_large_response_that_is_not_read_counts_as_memory_and_is_sent_before_the_connection_closes(
+    *, tls: ssl.SSLContext | None
 ) -> None:
     size = 30_000_000
 
@@ -230,20 +220,17 @@ def test_a_large_response_that_is_not_read_counts_as_memory_and_is_sent_before_t
             self.served += 1
             return [struct.pack(">i", size), memoryview(bytes(size))]
 
-    async def scenario() -> None:
-        async with serving(echo=Large(), tls=tls) as (service, port):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000, ssl=tls)
-            writer.write(struct.pack(">i", 1) + b"x")
-            while not service.served:
-                await asyncio.sleep(0)
-            (connection,) = service.connections
-            assert connection.memory_use().response_bytes >= size
-            assert connection.memory_use().unsent_bytes > size // 2
-            connection.close()
-            assert len(await reader.read()) == size + 4
-            writer.close()
-
-    run(new_loop, scenario)
+    async with serving(echo=Large(), tls=tls) as (service, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000, ssl=tls)
+        writer.write(struct.pack(">i", 1) + b"x")
+        while not service.served:
+            await asyncio.sleep(0)
+        (connection,) = service.connections
+        assert connection.memory_use().response_bytes >= size
+        assert connection.memory_use().unsent_bytes > size // 2
+        connection.close()
+        assert len(await reader.read()) == size + 4
+        writer.close()
 
 
 @TRANSPORTS
@@ -270,62 +257,52 @@ def test_a_client_that_closes_with_requests_in_flight_is_no_log_line(
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_a_connection_with_half_a_frame_is_closed_when_idle(
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
-) -> None:
-    async def scenario() -> None:
-        async with serving(ConnectionLimits(idle_ms=20)) as (echo, port):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(struct.pack(">i", 100) + b"half")
-            with contextlib.suppress(ConnectionResetError):  # where half of it was not read either
-                assert await reader.read() == b""
-            assert echo.served == 0
-            writer.close()
-            await writer.wait_closed()
-
-    run(new_loop, scenario)
-
-
-@pytest.mark.parametrize("new_loop", LOOPS)
-def test_a_frame_size_of_two_gigabytes_closes_only_that_connection(
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
-) -> None:
-    async def scenario() -> None:
-        async with serving() as (echo, port):
-            other_reader, other = await asyncio.open_connection("127.0.0.1", port)
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(struct.pack(">i", 2**31 - 1) + b"xx")
-            with contextlib.suppress(ConnectionResetError):
-                assert await reader.read() == b""
-            other.write(struct.pack(">i", 5) + b"alive")
-            assert await read_frame(other_reader) == b"alive"
-            assert echo.served == 1
-            for each in (other, writer):
-                each.transport.abort()
-
-    run(new_loop, scenario)
-
-
-@pytest.mark.parametrize("new_loop", LOOPS)
-def test_socket_buffers_have_the_configured_size(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    async def scenario() -> None:
-        sizes: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
-
-        class BufferRequests(asyncio.Protocol):
-            def connection_made(self, transport: asyncio.BaseTransport) -> None:
-                accepted = transport.get_extra_info("socket")
-                options = socket.SO_SNDBUF, socket.SO_RCVBUF
-                sizes.set_result([accepted.getsockopt(socket.SOL_SOCKET, each) for each in options])
-
-        options = ListenOptions(backlog=5, send_buffer_bytes=40_000, receive_buffer_bytes=50_000)
-        listener = await SystemNetwork().listen(BufferRequests, "127.0.0.1", 0, options)
-        _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-        assert await sizes in ([40_000, 50_000], [80_000, 100_000]), "Linux doubles what it is asked for"
-        listener.close()
+@played_by(run)
+async def test_a_connection_with_half_a_frame_is_closed_when_idle() -> None:
+    async with serving(ConnectionLimits(idle_ms=20)) as (echo, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(struct.pack(">i", 100) + b"half")
+        with contextlib.suppress(ConnectionResetError):  # where half of it was not read either
+            assert await reader.read() == b""
+        assert echo.served == 0
         writer.close()
         await writer.wait_closed()
 
-    run(new_loop, scenario)
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+@played_by(run)
+async def test_a_frame_size_of_two_gigabytes_closes_only_that_connection() -> None:
+    async with serving() as (echo, port):
+        other_reader, other = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(struct.pack(">i", 2**31 - 1) + b"xx")
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        other.write(struct.pack(">i", 5) + b"alive")
+        assert await read_frame(other_reader) == b"alive"
+        assert echo.served == 1
+        for each in (other, writer):
+            each.transport.abort()
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+@played_by(run)
+async def test_socket_buffers_have_the_configured_size() -> None:
+    sizes: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+
+    class BufferRequests(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            accepted = transport.get_extra_info("socket")
+            options = socket.SO_SNDBUF, socket.SO_RCVBUF
+            sizes.set_result([accepted.getsockopt(socket.SOL_SOCKET, each) for each in options])
+
+    options = ListenOptions(backlog=5, send_buffer_bytes=40_000, receive_buffer_bytes=50_000)
+    listener = await SystemNetwork().listen(BufferRequests, "127.0.0.1", 0, options)
+    _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    assert await sizes in ([40_000, 50_000], [80_000, 100_000]), "Linux doubles what it is asked for"
+    listener.close()
+    writer.close()
+    await writer.wait_closed()
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)

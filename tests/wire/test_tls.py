@@ -15,6 +15,7 @@ from odradek.runtime import pending_connections, system_runtime
 from odradek.runtime.tls import ServerTls, TlsSettings, client_context, server_context
 from odradek.wire.client_authentication import ClientSecurity
 from odradek.wire.client_connection import ClientConnection, open_connection
+from tests.world.scenes import awaited
 
 AUTHORITY = trustme.CA()
 
@@ -76,18 +77,16 @@ def server(settings: TlsSettings, client_auth: str = "none") -> ServerTls:
     return ServerTls(settings, lambda: 0.0, client_auth=client_auth)
 
 
-def test_a_client_trusts_the_authority_and_shows_its_own_certificate() -> None:
-    async def scene() -> None:
-        Echo.certificate = asyncio.get_running_loop().create_future()
-        own = split(pem("alice@example.com"))
-        tls = server(TlsSettings(trusted=TRUSTED, **split(pem("127.0.0.1"))), "required")
-        connection = await connect(tls, client_context(TlsSettings(trusted=TRUSTED, **own), check_name=True))
-        async with asyncio.timeout(5):
-            assert (await Echo.certificate)["subjectAltName"] == (("email", "alice@example.com"),)
-        Echo.certificate = None
-        connection.close()
-
-    asyncio.run(scene())
+@awaited
+async def test_a_client_trusts_the_authority_and_shows_its_own_certificate() -> None:
+    Echo.certificate = asyncio.get_running_loop().create_future()
+    own = split(pem("alice@example.com"))
+    tls = server(TlsSettings(trusted=TRUSTED, **split(pem("127.0.0.1"))), "required")
+    connection = await connect(tls, client_context(TlsSettings(trusted=TRUSTED, **own), check_name=True))
+    async with asyncio.timeout(5):
+        assert (await Echo.certificate)["subjectAltName"] == (("email", "alice@example.com"),)
+    Echo.certificate = None
+    connection.close()
 
 
 @pytest.mark.parametrize(
@@ -98,19 +97,17 @@ def test_a_client_trusts_the_authority_and_shows_its_own_certificate() -> None:
         (("127.0.0.1",), trustme.CA().cert_pem.bytes().decode(), True, "is not accepted: .*set ssl.truststore"),
     ],
 )  # fmt: skip
-def test_a_client_refuses_a_certificate_of_another_name_or_authority(
+@awaited
+async def test_a_client_refuses_a_certificate_of_another_name_or_authority(
     names: tuple[str, ...], trusted: str, check_name: bool, said: str | None
 ) -> None:
-    async def scene() -> None:
-        context = client_context(TlsSettings(trusted=trusted), check_name=check_name)
-        tls = server(TlsSettings(**split(pem(*names))))
-        if said is None:
-            (await connect(tls, context)).close()
-            return
-        with pytest.raises(AuthenticationError, match=said):
-            await connect(tls, context)
-
-    asyncio.run(scene())
+    context = client_context(TlsSettings(trusted=trusted), check_name=check_name)
+    tls = server(TlsSettings(**split(pem(*names))))
+    if said is None:
+        (await connect(tls, context)).close()
+        return
+    with pytest.raises(AuthenticationError, match=said):
+        await connect(tls, context)
 
 
 @pytest.mark.parametrize(
@@ -120,31 +117,27 @@ def test_a_client_refuses_a_certificate_of_another_name_or_authority(
         (Closing, UnavailableError, "in the TLS handshake: if its port has no TLS, set security.protocol"),
     ],
 )
-def test_a_client_that_expects_tls_says_that_a_port_has_none(
+@awaited
+async def test_a_client_that_expects_tls_says_that_a_port_has_none(
     protocol: type[asyncio.Protocol], error: type[Exception], said: str
 ) -> None:
-    async def scene() -> None:
-        runtime = system_runtime()
-        listener = await runtime.network.listen(protocol, "127.0.0.1", 0)
-        context = client_context(TlsSettings(trusted=TRUSTED), check_name=True)
-        with pytest.raises(error, match=said):
-            await open_connection(
-                runtime, "127.0.0.1", listener.port, client_id="c", request_timeout_ms=5_000, setup_timeout_ms=5_000,
-                max_response_bytes=1 << 20, negotiate=False, security=ClientSecurity(tls=context),
-            )  # fmt: skip
-        listener.close()
-
-    asyncio.run(scene())
+    runtime = system_runtime()
+    listener = await runtime.network.listen(protocol, "127.0.0.1", 0)
+    context = client_context(TlsSettings(trusted=TRUSTED), check_name=True)
+    with pytest.raises(error, match=said):
+        await open_connection(
+            runtime, "127.0.0.1", listener.port, client_id="c", request_timeout_ms=5_000, setup_timeout_ms=5_000,
+            max_response_bytes=1 << 20, negotiate=False, security=ClientSecurity(tls=context),
+        )  # fmt: skip
+    listener.close()
 
 
-def test_a_client_refuses_a_certificate_that_has_expired() -> None:
-    async def scene() -> None:
-        expired = AUTHORITY.issue_cert("127.0.0.1", not_after=datetime(2020, 1, 1, tzinfo=UTC))
-        tls = server(TlsSettings(**split(expired.private_key_and_cert_chain_pem.bytes().decode())))
-        with pytest.raises(AuthenticationError, match="certificate is not accepted: certificate has expired"):
-            await connect(tls, client_context(TlsSettings(trusted=TRUSTED), check_name=True))
-
-    asyncio.run(scene())
+@awaited
+async def test_a_client_refuses_a_certificate_that_has_expired() -> None:
+    expired = AUTHORITY.issue_cert("127.0.0.1", not_after=datetime(2020, 1, 1, tzinfo=UTC))
+    tls = server(TlsSettings(**split(expired.private_key_and_cert_chain_pem.bytes().decode())))
+    with pytest.raises(AuthenticationError, match="certificate is not accepted: certificate has expired"):
+        await connect(tls, client_context(TlsSettings(trusted=TRUSTED), check_name=True))
 
 
 def test_a_file_with_a_new_certificate_is_used_by_the_next_connection(tmp_path: Path) -> None:
@@ -186,19 +179,17 @@ def test_silent_clients_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch) 
     asyncio.run(scene())
 
 
-def test_a_listener_that_closes_ends_its_handshakes_at_once() -> None:
-    async def scene() -> None:
-        tls = server(TlsSettings(**split(pem("127.0.0.1"))))
-        listener = await system_runtime().network.listen(Echo, "127.0.0.1", 0, tls=tls.context)
-        silent, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-        async with asyncio.timeout(5):
-            while not listener._opening:  # type: ignore[attr-defined]
-                await asyncio.sleep(0)
-            listener.close()
-            assert await silent.read() == b""
-        writer.close()
-
-    asyncio.run(scene())
+@awaited
+async def test_a_listener_that_closes_ends_its_handshakes_at_once() -> None:
+    tls = server(TlsSettings(**split(pem("127.0.0.1"))))
+    listener = await system_runtime().network.listen(Echo, "127.0.0.1", 0, tls=tls.context)
+    silent, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    async with asyncio.timeout(5):
+        while not listener._opening:  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
+        listener.close()
+        assert await silent.read() == b""
+    writer.close()
 
 
 def test_settings_do_not_show_keys_and_passwords() -> None:
@@ -253,15 +244,13 @@ def test_a_client_whose_certificate_is_refused_says_so_and_the_server_logs_its_a
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
-def test_versions_of_tls_before_1_2_are_refused(version: ssl.TLSVersion) -> None:
-    async def scene() -> None:
-        client = client_context(TlsSettings(trusted=TRUSTED), check_name=True)
-        client.minimum_version = client.maximum_version = version
-        client.set_ciphers("ALL:@SECLEVEL=0")
-        with pytest.raises((AuthenticationError, UnavailableError)):
-            await connect(server(TlsSettings(**split(pem("127.0.0.1")))), client)
-
-    asyncio.run(scene())
+@awaited
+async def test_versions_of_tls_before_1_2_are_refused(version: ssl.TLSVersion) -> None:
+    client = client_context(TlsSettings(trusted=TRUSTED), check_name=True)
+    client.minimum_version = client.maximum_version = version
+    client.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.raises((AuthenticationError, UnavailableError)):
+        await connect(server(TlsSettings(**split(pem("127.0.0.1")))), client)
 
 
 def encrypted(password: str) -> str:

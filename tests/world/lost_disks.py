@@ -5,7 +5,6 @@ from itertools import pairwise
 import pytest
 
 from odradek.broker.cluster.registration.directories import forget_directories
-from odradek.clients import Admin
 from odradek.metadata import paths
 from odradek.metadata.image import PartitionImage
 from odradek.metadata.nodes import BrokerDirectoriesNode, KnownDirectory
@@ -18,7 +17,7 @@ TWO = {"log.dirs": "/a,/b"}
 
 async def create(world: World, topic: str, *, partitions: int, replicas: int) -> None:
     await until(lambda: all(len(broker.image.brokers) == len(world.running) for broker in world.running.values()))
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topic(topic, partitions=partitions, replication_factor=replicas)
     count = partitions if replicas == len(world.hosts) else 0
     await until(lambda: all(sum(key.topic == topic for key in b.logs) >= count for b in world.running.values()))

@@ -10,7 +10,7 @@ from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.simulation.wire_client import WireClient
 from odradek.simulation.world import World, until
-from tests.world.scenes import played
+from tests.world.scenes import in_world, played
 
 NAME: Final = "transaction.version"
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
@@ -34,27 +34,25 @@ async def finalized(client: WireClient) -> tuple[int, int]:
     return levels.get(NAME, 0), answer.finalized_features_epoch
 
 
-def test_every_broker_shows_a_new_level_and_a_higher_epoch(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await world.start(0)
-        await world.start(1)
-        clients = [await world.client(broker=each) for each in (0, 1)]
-        assert [await finalized(each) for each in clients] == [(2, 30), (2, 30)]
-        assert await world.store(0).get(paths.FEATURE) is None
-        answer = await update(clients[1], 1, SAFE_DOWNGRADE, version=1)
-        assert (answer.error_code, [each.feature for each in answer.results]) == (ErrorCode.none, [NAME])
-        assert await finalized(clients[1]) == (1, 31)
-        await until(lambda: world.broker.image.features.transaction_version == 1)
-        assert await finalized(clients[0]) == (1, 31)
-        node = await world.store(0).get(paths.FEATURE)
-        assert node is not None
-        assert json.loads(node.data) == {"version": 2, "status": 1, "features": {NAME: {"max_version_level": 1}}}
-        assert (await update(clients[0], 0, UNSAFE_DOWNGRADE)).error_code == ErrorCode.none
-        assert await finalized(clients[0]) == (0, 32)
-        assert (await update(clients[0], 2)).error_code == ErrorCode.none
-        assert await finalized(clients[0]) == (2, 33)
-
-    World(seed, brokers=2).run(scene)
+@in_world(brokers=2, started=False)
+async def test_every_broker_shows_a_new_level_and_a_higher_epoch(world: World) -> None:
+    await world.start(0)
+    await world.start(1)
+    clients = [await world.client(broker=each) for each in (0, 1)]
+    assert [await finalized(each) for each in clients] == [(2, 30), (2, 30)]
+    assert await world.store(0).get(paths.FEATURE) is None
+    answer = await update(clients[1], 1, SAFE_DOWNGRADE, version=1)
+    assert (answer.error_code, [each.feature for each in answer.results]) == (ErrorCode.none, [NAME])
+    assert await finalized(clients[1]) == (1, 31)
+    await until(lambda: world.broker.image.features.transaction_version == 1)
+    assert await finalized(clients[0]) == (1, 31)
+    node = await world.store(0).get(paths.FEATURE)
+    assert node is not None
+    assert json.loads(node.data) == {"version": 2, "status": 1, "features": {NAME: {"max_version_level": 1}}}
+    assert (await update(clients[0], 0, UNSAFE_DOWNGRADE)).error_code == ErrorCode.none
+    assert await finalized(clients[0]) == (0, 32)
+    assert (await update(clients[0], 2)).error_code == ErrorCode.none
+    assert await finalized(clients[0]) == (2, 33)
 
 
 @pytest.mark.parametrize(

@@ -97,32 +97,31 @@ async def test_any_broker_changes_a_configuration_of_all(world) -> None:
     await first.stop()
 
 
-def test_a_change_that_is_refused_does_not_stop_the_others(play) -> None:
+@played
+async def test_a_change_that_is_refused_does_not_stop_the_others(world) -> None:
     def refuse(_: Mapping[str, str]) -> Mapping[str, str]:
         raise KafkaError(ErrorCode.invalid_config, "no")
 
-    async def scenario(world) -> None:
-        broker = await world.started()
-        await broker.create_topics([NewTopic(name="t")])
-        changes = [
-            ConfigChange(topic="t", change=refuse),
-            ConfigChange(topic="gone", change=setting(segment_ms="7")),
-            ConfigChange(topic="t", change=setting(segment_ms="7")),
-        ]
-        results = await broker.change_configs(changes)
-        assert [None if error is None else error.code for error in results] == [
-            ErrorCode.invalid_config,
-            ErrorCode.unknown_topic_or_partition,
-            None,
-        ]
-        assert broker.image.topics["t"].config == {"segment.ms": "7"}
-        assert await world.store.get("/config/topics/gone") is None
-        await broker.stop()
-
-    play(scenario)
+    broker = await world.started()
+    await broker.create_topics([NewTopic(name="t")])
+    changes = [
+        ConfigChange(topic="t", change=refuse),
+        ConfigChange(topic="gone", change=setting(segment_ms="7")),
+        ConfigChange(topic="t", change=setting(segment_ms="7")),
+    ]
+    results = await broker.change_configs(changes)
+    assert [None if error is None else error.code for error in results] == [
+        ErrorCode.invalid_config,
+        ErrorCode.unknown_topic_or_partition,
+        None,
+    ]
+    assert broker.image.topics["t"].config == {"segment.ms": "7"}
+    assert await world.store.get("/config/topics/gone") is None
+    await broker.stop()
 
 
-def test_of_two_changes_at_the_same_moment_none_is_lost(play) -> None:
+@played
+async def test_of_two_changes_at_the_same_moment_none_is_lost(world) -> None:
     class Interrupted(MemoryStore):
         """A session in whose way somebody comes, between its reading and its writing."""
 
@@ -138,19 +137,16 @@ def test_of_two_changes_at_the_same_moment_none_is_lost(play) -> None:
                 await (self.other.create if node is None else self.other.set)("/config/brokers/0", data)
             return await super().multi(operations)
 
-    async def scenario(world) -> None:
-        for path in paths.PERSISTENT_ROOTS:
-            await world.store.create(path)
-        store = Interrupted(world.tree)
-        store.times, store.other = 2, world.store
-        assert await write_changes(store, [ConfigChange(broker_id=0, change=setting(log_roll_ms="1"))]) == [None]
-        config = (await world.value("/config/brokers/0"))["config"]
-        assert config == {"other.1": "1", "other.0": "1", "log.roll.ms": "1"}
-        store.times = 100
-        [error] = await write_changes(store, [ConfigChange(broker_id=0, change=setting(log_roll_ms="2"))])
-        assert error.code is ErrorCode.request_timed_out
-
-    play(scenario)
+    for path in paths.PERSISTENT_ROOTS:
+        await world.store.create(path)
+    store = Interrupted(world.tree)
+    store.times, store.other = 2, world.store
+    assert await write_changes(store, [ConfigChange(broker_id=0, change=setting(log_roll_ms="1"))]) == [None]
+    config = (await world.value("/config/brokers/0"))["config"]
+    assert config == {"other.1": "1", "other.0": "1", "log.roll.ms": "1"}
+    store.times = 100
+    [error] = await write_changes(store, [ConfigChange(broker_id=0, change=setting(log_roll_ms="2"))])
+    assert error.code is ErrorCode.request_timed_out
 
 
 @played

@@ -123,17 +123,15 @@ async def test_a_broker_starts_whichever_of_its_operations_meets_an_expired_sess
     assert under > 10
 
 
-def test_a_tree_in_which_no_session_lasts_is_an_error_that_says_so(play) -> None:
+@played
+async def test_a_tree_in_which_no_session_lasts_is_an_error_that_says_so(world) -> None:
     class HopelessStore(MemoryStore):
         async def _turn(self) -> None:
             asyncio.get_running_loop().call_soon(self.tree.expire, self.session_id)
             await super()._turn()
 
-    async def scenario(world) -> None:
-        with pytest.raises(SessionExpired):
-            await world.started(1, store=HopelessStore(world.tree))
-
-    play(scenario)
+    with pytest.raises(SessionExpired):
+        await world.started(1, store=HopelessStore(world.tree))
 
 
 @played

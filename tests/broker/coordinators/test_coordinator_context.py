@@ -137,29 +137,29 @@ async def test_a_record_that_cannot_be_appended_changes_nothing_and_resets_its_k
 
 
 @pytest.mark.parametrize("code", [ErrorCode.not_enough_replicas, ErrorCode.kafka_storage_error])
-def test_while_the_partition_refuses_records_requests_fail_and_deadlines_stand_still(code: ErrorCode) -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        waiting = at.context.submit("a", Await(10_000))
-        await asyncio.sleep(4)
-        at.partition.refusal = KafkaError(code)
-        expected = {ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available}
-        for _ in range(3):
-            assert await code_of(at.context.submit("a", Add(1))) is expected.get(code, ErrorCode.not_coordinator)
-            if code is ErrorCode.not_enough_replicas:
-                assert await at.context.submit("a", Get()) == 0, "it needs no record"
-            else:
-                assert await code_of(at.context.submit("a", Get())) is ErrorCode.not_coordinator
-            await asyncio.sleep(10)
-        assert not waiting.done()
-        at.partition.refusal = None
-        assert await at.total() == 0
-        await asyncio.sleep(5.9)
-        assert not waiting.done()
-        await asyncio.sleep(1)
-        assert await waiting is None
-
-    play(scene)
+@played_by(play)
+async def test_while_the_partition_refuses_records_requests_fail_and_deadlines_stand_still(
+    at: Scene, *, code: ErrorCode
+) -> None:
+    await at.start()
+    waiting = at.context.submit("a", Await(10_000))
+    await asyncio.sleep(4)
+    at.partition.refusal = KafkaError(code)
+    expected = {ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available}
+    for _ in range(3):
+        assert await code_of(at.context.submit("a", Add(1))) is expected.get(code, ErrorCode.not_coordinator)
+        if code is ErrorCode.not_enough_replicas:
+            assert await at.context.submit("a", Get()) == 0, "it needs no record"
+        else:
+            assert await code_of(at.context.submit("a", Get())) is ErrorCode.not_coordinator
+        await asyncio.sleep(10)
+    assert not waiting.done()
+    at.partition.refusal = None
+    assert await at.total() == 0
+    await asyncio.sleep(5.9)
+    assert not waiting.done()
+    await asyncio.sleep(1)
+    assert await waiting is None
 
 
 def test_requests_that_are_refused_for_lack_of_in_sync_replicas_are_in_the_log(
@@ -332,22 +332,20 @@ async def test_a_record_is_still_awaited_after_its_replicas_fell_out_of_sync(at:
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
-def test_a_new_coordinator_has_what_is_in_its_log(is_committed: bool) -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        added, waiting = at.context.submit("a", Add(1)), at.context.submit("b", Await(1_000_000))
-        at.partition.write()
-        if is_committed:
-            at.partition.commit()
-            assert await added == 1
-        await at.elect(at.partition.log)
-        assert await code_of(waiting) is ErrorCode.not_coordinator
-        if not is_committed:
-            assert await code_of(added) is ErrorCode.not_coordinator
-        assert await at.total() == 1
-        assert at.machine.elected_at_ms >= 0
-
-    play(scene)
+@played_by(play)
+async def test_a_new_coordinator_has_what_is_in_its_log(at: Scene, *, is_committed: bool) -> None:
+    await at.start()
+    added, waiting = at.context.submit("a", Add(1)), at.context.submit("b", Await(1_000_000))
+    at.partition.write()
+    if is_committed:
+        at.partition.commit()
+        assert await added == 1
+    await at.elect(at.partition.log)
+    assert await code_of(waiting) is ErrorCode.not_coordinator
+    if not is_committed:
+        assert await code_of(added) is ErrorCode.not_coordinator
+    assert await at.total() == 1
+    assert at.machine.elected_at_ms >= 0
 
 
 @played_by(play)
@@ -419,42 +417,40 @@ def test_malformed_and_unknown_records_are_skipped_counted_and_named(caplog: pyt
 
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("is_live", [False, True])
-def test_records_of_a_transaction_count_from_its_marker_on(committed: bool, is_live: bool) -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        assert await at.add(3, Producer(producer_id=7, epoch=0)) == 3
-        assert await at.total() == 0
-        if is_live:
-            at.context.marker_appended(7, 1, committed=committed)
-        else:
-            await at.elect(at.partition.log)
-            at.context.marker_appended(7, 1, committed=committed)
-        assert await at.total() == (3 if committed else 0)
-
-    play(scene)
+@played_by(play)
+async def test_records_of_a_transaction_count_from_its_marker_on(at: Scene, *, committed: bool, is_live: bool) -> None:
+    await at.start()
+    assert await at.add(3, Producer(producer_id=7, epoch=0)) == 3
+    assert await at.total() == 0
+    if is_live:
+        at.context.marker_appended(7, 1, committed=committed)
+    else:
+        await at.elect(at.partition.log)
+        at.context.marker_appended(7, 1, committed=committed)
+    assert await at.total() == (3 if committed else 0)
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_a_marker_that_is_appended_while_the_end_of_a_replay_is_not_committed_is_applied_once(committed: bool) -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        at.context.submit("a", Add(3, Producer(producer_id=7, epoch=0)))
-        at.partition.write()
-        log = at.partition.log
-        at.context.kill()
-        at.partition = ControlledPartition(log)
-        at.partition.high_watermark = 0
-        at.context = at.new_context()
-        at.context.start()
-        await asyncio.sleep(1)
-        assert at.context.state is CoordinatorState.LOADING
-        at.context.marker_appended(7, at.partition.append_marker(7, committed=committed), committed=committed)
-        at.partition.commit()
-        await at.until_active()
-        assert await at.total() == (3 if committed else 0)
-        assert at.machine.pending == {}
-
-    play(scene)
+@played_by(play)
+async def test_a_marker_that_is_appended_while_the_end_of_a_replay_is_not_committed_is_applied_once(
+    at: Scene, *, committed: bool
+) -> None:
+    await at.start()
+    at.context.submit("a", Add(3, Producer(producer_id=7, epoch=0)))
+    at.partition.write()
+    log = at.partition.log
+    at.context.kill()
+    at.partition = ControlledPartition(log)
+    at.partition.high_watermark = 0
+    at.context = at.new_context()
+    at.context.start()
+    await asyncio.sleep(1)
+    assert at.context.state is CoordinatorState.LOADING
+    at.context.marker_appended(7, at.partition.append_marker(7, committed=committed), committed=committed)
+    at.partition.commit()
+    await at.until_active()
+    assert await at.total() == (3 if committed else 0)
+    assert at.machine.pending == {}
 
 
 @played_by(play)

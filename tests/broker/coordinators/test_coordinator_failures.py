@@ -27,6 +27,7 @@ from tests.broker.coordinators.counter_machine import (
     Total,
 )
 from tests.broker.coordinators.test_coordinator_context import Scene, code_of, play
+from tests.world.scenes import played_by
 
 
 def test_a_request_whose_records_cannot_be_encoded_resets_its_key_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -78,30 +79,30 @@ def test_a_machine_that_fails_to_apply_what_is_in_the_log_is_loaded_again(caplog
     assert "The coordinator of __toys-0 failed" in caplog.text
 
 
-def test_a_machine_that_fails_again_and_again_is_loaded_with_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(at: Scene) -> None:
-        elected_at_s: list[float] = []
+@played_by(play)
+async def test_a_machine_that_fails_again_and_again_is_loaded_with_back_off(
+    at: Scene, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elected_at_s: list[float] = []
 
-        def fail(*_: object) -> Any:
-            elected_at_s.append(at.simulation.clock.elapsed_s)
-            raise ValueError("a bug")
+    def fail(*_: object) -> Any:
+        elected_at_s.append(at.simulation.clock.elapsed_s)
+        raise ValueError("a bug")
 
-        with monkeypatch.context() as patch:
-            patch.setattr(Counters, "on_elected", fail)
-            at.context.start()
-            await asyncio.sleep(20)
-        pauses = [round(later - earlier) for earlier, later in pairwise(elected_at_s)]
-        assert pauses == [1, 2, 4, 8]
-        assert await code_of(at.context.submit("a", Get())) is ErrorCode.not_coordinator
+    with monkeypatch.context() as patch:
+        patch.setattr(Counters, "on_elected", fail)
+        at.context.start()
+        await asyncio.sleep(20)
+    pauses = [round(later - earlier) for earlier, later in pairwise(elected_at_s)]
+    assert pauses == [1, 2, 4, 8]
+    assert await code_of(at.context.submit("a", Get())) is ErrorCode.not_coordinator
+    await at.until_active()
+    await asyncio.sleep(100)
+    at.machine.apply = broken  # type: ignore[method-assign]
+    at.context.submit("b", Add(1)).cancel()
+    at.partition.commit()
+    async with asyncio.timeout(1):
         await at.until_active()
-        await asyncio.sleep(100)
-        at.machine.apply = broken  # type: ignore[method-assign]
-        at.context.submit("b", Add(1)).cancel()
-        at.partition.commit()
-        async with asyncio.timeout(1):
-            await at.until_active()
-
-    play(scene)
 
 
 def test_writes_that_are_lost_again_and_again_do_not_keep_the_shard_busy(caplog: pytest.LogCaptureFixture) -> None:
@@ -130,86 +131,80 @@ def test_a_partition_that_another_broker_leads_is_not_loaded_again(caplog: pytes
 
 
 @pytest.mark.parametrize("is_atomic", [False, True])
-def test_records_that_are_too_large_for_a_batch_are_spread_over_several_if_they_may_be(is_atomic: bool) -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        for number in range(10):
-            at.context.submit(str(number), Add(1))
-        at.partition.commit()
-        at.partition.log.most_bytes = 90
-        batches = len(at.partition.log.batches)
-        clearing = at.context.submit("all", Clear(is_atomic))
-        await asyncio.sleep(1)
-        if is_atomic:
-            assert await code_of(clearing) is ErrorCode.unknown_server_error
-            assert len(at.machine.totals) == 10
-            return
-        assert at.machine.totals == {}
-        assert len(at.partition.log.batches) > batches + 1
-        at.partition.commit(at.partition.log.log_end_offset - 1)
-        await asyncio.sleep(1)
-        assert not clearing.done(), "its last record is not committed"
-        at.partition.commit()
-        assert await clearing == 10
-
-    play(scene)
-
-
-def test_a_step_of_records_alone_that_cannot_be_appended_leaves_its_key_as_it_is() -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        waiting = at.context.submit("a", Await(1_000_000))
-        added = at.context.submit("b", Add(1))
-        at.partition.commit()
-        await added
-        at.partition.surprise = KafkaError(ErrorCode.message_too_large)
-        clearing = at.context.submit("a", Clear(is_atomic=True, is_only_records=True))
+@played_by(play)
+async def test_records_that_are_too_large_for_a_batch_are_spread_over_several_if_they_may_be(
+    at: Scene, *, is_atomic: bool
+) -> None:
+    await at.start()
+    for number in range(10):
+        at.context.submit(str(number), Add(1))
+    at.partition.commit()
+    at.partition.log.most_bytes = 90
+    batches = len(at.partition.log.batches)
+    clearing = at.context.submit("all", Clear(is_atomic))
+    await asyncio.sleep(1)
+    if is_atomic:
         assert await code_of(clearing) is ErrorCode.unknown_server_error
-        added = at.context.submit("a", Add(5))
-        at.partition.commit()
-        assert (await waiting, await added) == (5, 5)
+        assert len(at.machine.totals) == 10
+        return
+    assert at.machine.totals == {}
+    assert len(at.partition.log.batches) > batches + 1
+    at.partition.commit(at.partition.log.log_end_offset - 1)
+    await asyncio.sleep(1)
+    assert not clearing.done(), "its last record is not committed"
+    at.partition.commit()
+    assert await clearing == 10
 
-    play(scene)
+
+@played_by(play)
+async def test_a_step_of_records_alone_that_cannot_be_appended_leaves_its_key_as_it_is(at: Scene) -> None:
+    await at.start()
+    waiting = at.context.submit("a", Await(1_000_000))
+    added = at.context.submit("b", Add(1))
+    at.partition.commit()
+    await added
+    at.partition.surprise = KafkaError(ErrorCode.message_too_large)
+    clearing = at.context.submit("a", Clear(is_atomic=True, is_only_records=True))
+    assert await code_of(clearing) is ErrorCode.unknown_server_error
+    added = at.context.submit("a", Add(5))
+    at.partition.commit()
+    assert (await waiting, await added) == (5, 5)
 
 
 @pytest.mark.parametrize("is_loading", [False, True])
-def test_changes_of_topics_wait_until_records_can_be_appended(is_loading: bool) -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        added = at.context.submit("a", Add(1))
-        at.partition.commit()
-        await added
-        if is_loading:
-            at.context.kill()
-            at.context = at.new_context()
-            at.context.start()
-        else:
-            at.partition.refusal = KafkaError(ErrorCode.not_enough_replicas)
-        topics = ClusterImage(topics={"a": None})  # type: ignore[dict-item]
-        at.context.on_image(topics, ClusterImage())
-        at.context.on_image(ClusterImage(), ClusterImage())
-        await at.until_active()
-        if not is_loading:
-            assert at.machine.totals == {"a": 1}
-        at.partition.refusal = None
-        await asyncio.sleep(1)
-        assert at.machine.totals == {}
-
-    play(scene)
-
-
-def test_the_clock_of_a_shard_stands_still_no_longer_than_its_partition_refuses_records() -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        waiting = at.context.submit("a", Await(10_000))
+@played_by(play)
+async def test_changes_of_topics_wait_until_records_can_be_appended(at: Scene, *, is_loading: bool) -> None:
+    await at.start()
+    added = at.context.submit("a", Add(1))
+    at.partition.commit()
+    await added
+    if is_loading:
+        at.context.kill()
+        at.context = at.new_context()
+        at.context.start()
+    else:
         at.partition.refusal = KafkaError(ErrorCode.not_enough_replicas)
-        assert await code_of(at.context.submit("a", Add(1))) is ErrorCode.coordinator_not_available
-        await asyncio.sleep(2)
-        at.partition.refusal = None
-        async with asyncio.timeout(11):
-            assert await waiting is None
+    topics = ClusterImage(topics={"a": None})  # type: ignore[dict-item]
+    at.context.on_image(topics, ClusterImage())
+    at.context.on_image(ClusterImage(), ClusterImage())
+    await at.until_active()
+    if not is_loading:
+        assert at.machine.totals == {"a": 1}
+    at.partition.refusal = None
+    await asyncio.sleep(1)
+    assert at.machine.totals == {}
 
-    play(scene)
+
+@played_by(play)
+async def test_the_clock_of_a_shard_stands_still_no_longer_than_its_partition_refuses_records(at: Scene) -> None:
+    await at.start()
+    waiting = at.context.submit("a", Await(10_000))
+    at.partition.refusal = KafkaError(ErrorCode.not_enough_replicas)
+    assert await code_of(at.context.submit("a", Add(1))) is ErrorCode.coordinator_not_available
+    await asyncio.sleep(2)
+    at.partition.refusal = None
+    async with asyncio.timeout(11):
+        assert await waiting is None
 
 
 @pytest.fixture
@@ -231,55 +226,48 @@ def slow_election(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("slow_election")
-def test_the_clock_of_a_machine_stands_still_until_it_is_active() -> None:
+@played_by(play)
+async def test_the_clock_of_a_machine_stands_still_until_it_is_active(at: Scene) -> None:
     """Sessions would expire while heartbeats cannot be counted."""
-
-    async def scene(at: Scene) -> None:
-        at.partition.commit()
-        await at.start()
-        assert at.simulation.clock.elapsed_s >= 60
-        assert at.context.now.ms - at.machine.elected_at_ms < 1000
-
-    play(scene)
+    at.partition.commit()
+    await at.start()
+    assert at.simulation.clock.elapsed_s >= 60
+    assert at.context.now.ms - at.machine.elected_at_ms < 1000
 
 
 @pytest.mark.usefixtures("slow_election")
 @pytest.mark.parametrize("committed", [False, True])
-def test_a_marker_that_is_appended_during_an_election_is_applied_once(committed: bool) -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        at.context.submit("a", Add(3, Producer(producer_id=7, epoch=0)))
-        at.partition.commit()
-        log = at.partition.log
-        at.context.kill()
-        at.partition = ControlledPartition(log)
-        at.context = at.new_context()
-        at.context.start()
-        await asyncio.sleep(30)
-        assert at.context.state is CoordinatorState.LOADING
-        at.context.marker_appended(7, at.partition.append_marker(7, committed=committed), committed=committed)
-        await at.until_active()
-        at.partition.commit()
-        assert await at.total() == (3 if committed else 0)
-        assert (at.machine.pending, await at.total("z")) == ({}, 1)
-
-    play(scene)
+@played_by(play)
+async def test_a_marker_that_is_appended_during_an_election_is_applied_once(at: Scene, *, committed: bool) -> None:
+    await at.start()
+    at.context.submit("a", Add(3, Producer(producer_id=7, epoch=0)))
+    at.partition.commit()
+    log = at.partition.log
+    at.context.kill()
+    at.partition = ControlledPartition(log)
+    at.context = at.new_context()
+    at.context.start()
+    await asyncio.sleep(30)
+    assert at.context.state is CoordinatorState.LOADING
+    at.context.marker_appended(7, at.partition.append_marker(7, committed=committed), committed=committed)
+    await at.until_active()
+    at.partition.commit()
+    assert await at.total() == (3 if committed else 0)
+    assert (at.machine.pending, await at.total("z")) == ({}, 1)
 
 
 @pytest.mark.usefixtures("slow_election")
-def test_records_that_are_lost_during_an_election_make_the_machine_load_again() -> None:
-    async def scene(at: Scene) -> None:
-        at.context.start()
-        await asyncio.sleep(30)
-        at.partition.lose()
-        assert at.context.state is CoordinatorState.LOADING
-        assert at.machine.totals == {}
-        await at.until_active()
-        at.partition.commit()
-        assert [await at.total(each) for each in "xyz"] == [1, 1, 1]
-        assert at.partition.log.log_end_offset == 3
-
-    play(scene)
+@played_by(play)
+async def test_records_that_are_lost_during_an_election_make_the_machine_load_again(at: Scene) -> None:
+    at.context.start()
+    await asyncio.sleep(30)
+    at.partition.lose()
+    assert at.context.state is CoordinatorState.LOADING
+    assert at.machine.totals == {}
+    await at.until_active()
+    at.partition.commit()
+    assert [await at.total(each) for each in "xyz"] == [1, 1, 1]
+    assert at.partition.log.log_end_offset == 3
 
 
 def test_an_observer_that_fails_does_not_disturb_the_machine(caplog: pytest.LogCaptureFixture) -> None:
@@ -296,22 +284,20 @@ def test_an_observer_that_fails_does_not_disturb_the_machine(caplog: pytest.LogC
     assert "Failed to report an event of __toys-0: 'something'" in caplog.text
 
 
-def test_an_event_of_a_commit_waits_for_it_even_if_the_request_has_failed() -> None:
-    async def scene(at: Scene) -> None:
-        told: list[object] = []
-        at.context = at.new_context(told.append)
-        await at.start()
-        handle = at.machine.handle
-        at.machine.handle = lambda *each: replace(handle(*each), committed_events=("committed",))  # type: ignore[method-assign]
-        assert await code_of(at.context.submit("a", Add(1))) is ErrorCode.coordinator_not_available
-        assert told == []
-        at.partition.commit()
-        await asyncio.sleep(1)
-        assert told == ["committed"]
-        lost = at.context.submit("a", Add(1))
-        at.partition.lose()
-        await asyncio.sleep(1)
-        assert lost.exception() is not None
-        assert told == ["committed"]
-
-    play(scene)
+@played_by(play)
+async def test_an_event_of_a_commit_waits_for_it_even_if_the_request_has_failed(at: Scene) -> None:
+    told: list[object] = []
+    at.context = at.new_context(told.append)
+    await at.start()
+    handle = at.machine.handle
+    at.machine.handle = lambda *each: replace(handle(*each), committed_events=("committed",))  # type: ignore[method-assign]
+    assert await code_of(at.context.submit("a", Add(1))) is ErrorCode.coordinator_not_available
+    assert told == []
+    at.partition.commit()
+    await asyncio.sleep(1)
+    assert told == ["committed"]
+    lost = at.context.submit("a", Add(1))
+    at.partition.lose()
+    await asyncio.sleep(1)
+    assert lost.exception() is not None
+    assert told == ["committed"]

@@ -16,6 +16,7 @@ from odradek.protocol.batches.record_batch import read_header
 from odradek.protocol.batches.records import decode_records
 from tests.broker.coordinators.counter_machine import Add, Await, Counters, Get, MemoryLog, TotalCodec
 from tests.broker.coordinators.test_coordinator_context import Scene, play
+from tests.world.scenes import played_by
 
 KEYS = st.sampled_from("ab")
 OPERATIONS = st.one_of(
@@ -127,19 +128,17 @@ class Witness:
 
 @settings(max_examples=50, deadline=None)
 @given(operations=st.lists(OPERATIONS, min_size=5, max_size=40))
-def test_any_interleaving_equals_its_log(operations: list[tuple[Any, ...]]) -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        witness = Witness(at)
-        for operation in operations:
-            await witness.perform(operation)
-        at.partition.refusal = at.partition.surprise = None
-        at.partition.commit()
-        await at.until_active()
-        await asyncio.sleep(10)
-        witness.check()
-        assert witness.asked == [], "everybody has an answer in the end"
-        for key in "ab":
-            assert await at.total(key) == totals_of(at.partition.log, at.partition.log.log_end_offset).get(key, 0)
-
-    play(scene)
+@played_by(play)
+async def test_any_interleaving_equals_its_log(at: Scene, *, operations: list[tuple[Any, ...]]) -> None:
+    await at.start()
+    witness = Witness(at)
+    for operation in operations:
+        await witness.perform(operation)
+    at.partition.refusal = at.partition.surprise = None
+    at.partition.commit()
+    await at.until_active()
+    await asyncio.sleep(10)
+    witness.check()
+    assert witness.asked == [], "everybody has an answer in the end"
+    for key in "ab":
+        assert await at.total(key) == totals_of(at.partition.log, at.partition.log.log_end_offset).get(key, 0)

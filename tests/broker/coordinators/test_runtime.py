@@ -109,12 +109,10 @@ async def test_a_marker_in_another_topic_changes_nothing(at: Scene) -> None:
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_a_runtime_that_has_ended_loads_nothing_any_more(end: str) -> None:
-    async def scene(at: Scene) -> None:
-        await at.elect(0)
-        getattr(at.runtime, end)()
-        at.leaders.elect(1, ControlledPartition())
-        assert await code_of(at.runtime.submit(KEYS[1], Get())) is ErrorCode.not_coordinator
-        assert [task for task in asyncio.all_tasks() if "loading" in task.get_name()] == []
-
-    play(scene)
+@played_by(play)
+async def test_a_runtime_that_has_ended_loads_nothing_any_more(at: Scene, *, end: str) -> None:
+    await at.elect(0)
+    getattr(at.runtime, end)()
+    at.leaders.elect(1, ControlledPartition())
+    assert await code_of(at.runtime.submit(KEYS[1], Get())) is ErrorCode.not_coordinator
+    assert [task for task in asyncio.all_tasks() if "loading" in task.get_name()] == []

@@ -364,33 +364,30 @@ async def test_a_member_that_joins_and_never_syncs_is_removed(world: Any) -> Non
     assert (third.generation_id, len(third.members)) == (3, 1)
 
 
-def test_five_thousand_joins_at_once_make_one_generation(play: Play) -> None:
+@played(group_initial_rebalance_delay_ms="3000")
+async def test_five_thousand_joins_at_once_make_one_generation(world: Any) -> None:
     """M6."""
     count = 5000
-
-    async def scenario(world: Any) -> None:
-        await ready(world)
-        groups = world.broker.groups
-        joining = [
-            groups.submit(
-                GROUP,
-                JoinRequest(
-                    member_id="", new_member_id=f"m{number}", session_timeout_ms=10_000, rebalance_timeout_ms=60_000,
-                    protocol_type="consumer", protocols=(("range", b"x"),), requires_member_id=False,
-                    can_skip_assignment=True,
-                ),
-            )
-            for number in range(count)
-        ]  # fmt: skip
-        replies = await asyncio.gather(*joining)
-        assert {(each.error, each.generation) for each in replies} == {(ErrorCode.none, 1)}
-        assert [len(each.members) for each in replies if each.members] == [count]
-        await world.pass_time(100)
-        listed = await (await world.client()).ask(ApiKey.LIST_GROUPS, {})
-        assert [each.group_state for each in listed.groups] == ["Empty"], "nobody came back"
-        assert groups.runtime.size_bytes == 0
-
-    play(scenario, group_initial_rebalance_delay_ms="3000")
+    await ready(world)
+    groups = world.broker.groups
+    joining = [
+        groups.submit(
+            GROUP,
+            JoinRequest(
+                member_id="", new_member_id=f"m{number}", session_timeout_ms=10_000, rebalance_timeout_ms=60_000,
+                protocol_type="consumer", protocols=(("range", b"x"),), requires_member_id=False,
+                can_skip_assignment=True,
+            ),
+        )
+        for number in range(count)
+    ]  # fmt: skip
+    replies = await asyncio.gather(*joining)
+    assert {(each.error, each.generation) for each in replies} == {(ErrorCode.none, 1)}
+    assert [len(each.members) for each in replies if each.members] == [count]
+    await world.pass_time(100)
+    listed = await (await world.client()).ask(ApiKey.LIST_GROUPS, {})
+    assert [each.group_state for each in listed.groups] == ["Empty"], "nobody came back"
+    assert groups.runtime.size_bytes == 0
 
 
 @played

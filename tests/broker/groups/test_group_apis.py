@@ -194,21 +194,18 @@ async def test_a_restarted_static_member_keeps_its_assignment_and_fences_its_old
     assert (await after.ask(ApiKey.HEARTBEAT, beat)).error_code == ErrorCode.none
 
 
-def test_an_empty_group_waits_for_more_members_before_its_first_generation(play: Play) -> None:
+@played(group_initial_rebalance_delay_ms="3000")
+async def test_an_empty_group_waits_for_more_members_before_its_first_generation(world: Any) -> None:
     """M6."""
-
-    async def scenario(world: Any) -> None:
-        first, second = await world.client("first"), await world.client("second")
-        await find(first)
-        started = asyncio.get_running_loop().time()
-        one = asyncio.ensure_future(join(first))
-        await world.pass_time(2)
-        two = asyncio.ensure_future(join(second))
-        joined = await asyncio.gather(one, two)
-        assert [each.generation_id for each in joined] == [1, 1]
-        assert 6.0 <= asyncio.get_running_loop().time() - started < 6.1
-
-    play(scenario, group_initial_rebalance_delay_ms="3000")
+    first, second = await world.client("first"), await world.client("second")
+    await find(first)
+    started = asyncio.get_running_loop().time()
+    one = asyncio.ensure_future(join(first))
+    await world.pass_time(2)
+    two = asyncio.ensure_future(join(second))
+    joined = await asyncio.gather(one, two)
+    assert [each.generation_id for each in joined] == [1, 1]
+    assert 6.0 <= asyncio.get_running_loop().time() - started < 6.1
 
 
 @pytest.mark.parametrize(

@@ -161,30 +161,27 @@ async def test_deletions_at_a_broker_that_is_not_coordinator_or_stops_get_not_co
     assert error.value.code is ErrorCode.not_coordinator
 
 
-def test_single_offsets_of_an_empty_group_are_deleted(play: Play) -> None:
+@played(offsets_retention_check_interval_ms="60000")
+async def test_single_offsets_of_an_empty_group_are_deleted(world: Any) -> None:
     """M8. KIP-496."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        await commit(client, GROUP, ("t", 0, 5), ("t", 1, 6), ("u", 0, 7))
-        assert await delete_offsets(client, GROUP, ("t", 0), ("t", 2), ("t", 9), ("gone", 0)) == [
-            ErrorCode.none,
-            ErrorCode.none,
-            ErrorCode.unknown_topic_or_partition,
-            ErrorCode.unknown_topic_or_partition,
-        ]
-        for _ in range(2):
-            assert await offsets_of(client) == {"t-1": 6, "u-0": 7}
-            await world.restart()
-            client = await world.client("later")
-        assert await delete_offsets(client, GROUP, ("t", 1), ("u", 0)) == [ErrorCode.none] * 2
-        assert await listed(client) == [GROUP], "an empty group outlives its last offset until offsets are checked"
-        await asyncio.sleep(61)
-        assert await listed(client) == []
+    client = await ready(world)
+    await commit(client, GROUP, ("t", 0, 5), ("t", 1, 6), ("u", 0, 7))
+    assert await delete_offsets(client, GROUP, ("t", 0), ("t", 2), ("t", 9), ("gone", 0)) == [
+        ErrorCode.none,
+        ErrorCode.none,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_or_partition,
+    ]
+    for _ in range(2):
+        assert await offsets_of(client) == {"t-1": 6, "u-0": 7}
         await world.restart()
-        assert await listed(await world.client("last")) == []
-
-    play(scenario, offsets_retention_check_interval_ms="60000")
+        client = await world.client("later")
+    assert await delete_offsets(client, GROUP, ("t", 1), ("u", 0)) == [ErrorCode.none] * 2
+    assert await listed(client) == [GROUP], "an empty group outlives its last offset until offsets are checked"
+    await asyncio.sleep(61)
+    assert await listed(client) == []
+    await world.restart()
+    assert await listed(await world.client("last")) == []
 
 
 @played

@@ -229,25 +229,22 @@ async def test_waiting_requests_get_not_coordinator_when_the_broker_stops(world:
     assert (await waiting).error_code == ErrorCode.not_coordinator
 
 
-def test_no_generation_is_announced_without_enough_in_sync_replicas(play: Play) -> None:
+@played(brokers=2, min_insync_replicas="2", offsets_topic_replication_factor="2")
+async def test_no_generation_is_announced_without_enough_in_sync_replicas(world: Any) -> None:
     """M6."""
-
-    async def scenario(world: Any) -> None:
-        await world.kill(1)
-        await world.pass_time(60)  # broker 1 may have been the controller
-        await world.create_topic("t", 3)
-        client = await world.client()
-        await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
-        joined = await client.ask(ApiKey.JOIN_GROUP, join_message(), 3)
-        assert (joined.error_code, joined.generation_id) == (ErrorCode.coordinator_not_available, -1)
-        partitions = [{"partition_index": 0, "committed_offset": 1, "committed_metadata": None}]
-        commit = {"group_id": "g", "member_id": "", "topics": [{"name": "t", "partitions": partitions}]}
-        committed = await client.ask(ApiKey.OFFSET_COMMIT, commit, 9)
-        assert committed.topics[0].partitions[0].error_code == ErrorCode.coordinator_not_available
-        fetched = await client.ask(ApiKey.OFFSET_FETCH, {"groups": [{"group_id": "g", "topics": None}]})
-        assert fetched.groups[0].topics == ()
-
-    play(scenario, brokers=2, min_insync_replicas="2", offsets_topic_replication_factor="2")
+    await world.kill(1)
+    await world.pass_time(60)  # broker 1 may have been the controller
+    await world.create_topic("t", 3)
+    client = await world.client()
+    await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
+    joined = await client.ask(ApiKey.JOIN_GROUP, join_message(), 3)
+    assert (joined.error_code, joined.generation_id) == (ErrorCode.coordinator_not_available, -1)
+    partitions = [{"partition_index": 0, "committed_offset": 1, "committed_metadata": None}]
+    commit = {"group_id": "g", "member_id": "", "topics": [{"name": "t", "partitions": partitions}]}
+    committed = await client.ask(ApiKey.OFFSET_COMMIT, commit, 9)
+    assert committed.topics[0].partitions[0].error_code == ErrorCode.coordinator_not_available
+    fetched = await client.ask(ApiKey.OFFSET_FETCH, {"groups": [{"group_id": "g", "topics": None}]})
+    assert fetched.groups[0].topics == ()
 
 
 @played

@@ -17,7 +17,6 @@ from odradek.broker.groups.machine import ClassicGroup
 from odradek.broker.groups.machine.classic import rebalance
 from odradek.broker.groups.machine.group_coordinator_machine import GroupCoordinatorMachine
 from odradek.broker.groups.machine.messages import CommitRequest
-from odradek.clients import Admin
 from odradek.model import ErrorCode
 from odradek.simulation.promises import BrokenPromiseError
 from odradek.simulation.workloads.classic_group import GROUP, PARTITIONS, TOPIC, Actor, GroupHistory
@@ -65,7 +64,7 @@ async def make_trouble(world: World) -> None:
 
 
 async def scenario(world: World) -> None:
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topic(TOPIC, partitions=PARTITIONS)
     history = GroupHistory()
     actors = [Actor(world, f"member-{number}", history) for number in range(4)]

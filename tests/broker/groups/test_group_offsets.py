@@ -99,27 +99,24 @@ async def test_a_member_of_an_unknown_group_cannot_commit(world: Any, version: i
     assert await commit(client, {0: 1}, version, **member) == [error]
 
 
-def test_errors_are_per_partition_and_the_other_partitions_are_committed(play: Play) -> None:
+@played(offset_metadata_max_bytes="10")
+async def test_errors_are_per_partition_and_the_other_partitions_are_committed(world: Any) -> None:
     """M8."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        message = commit_message({0: 1, 9: 1, 1: 1})
-        message["topics"][0]["partitions"][2]["committed_metadata"] = "x" * 11
-        message["topics"].append({"name": "gone", "partitions": message["topics"][0]["partitions"][:1]})
-        answer = await client.ask(ApiKey.OFFSET_COMMIT, message, 9)
-        errors = {
-            (topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions
-        }
-        assert errors == {
-            ("t", 0): ErrorCode.none,
-            ("t", 9): ErrorCode.unknown_topic_or_partition,
-            ("t", 1): ErrorCode.offset_metadata_too_large,
-            ("gone", 0): ErrorCode.unknown_topic_or_partition,
-        }
-        assert await fetch(client, "g") == {"g": {"t-0": 1}}
-
-    play(scenario, offset_metadata_max_bytes="10")
+    client = await ready(world)
+    message = commit_message({0: 1, 9: 1, 1: 1})
+    message["topics"][0]["partitions"][2]["committed_metadata"] = "x" * 11
+    message["topics"].append({"name": "gone", "partitions": message["topics"][0]["partitions"][:1]})
+    answer = await client.ask(ApiKey.OFFSET_COMMIT, message, 9)
+    errors = {
+        (topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions
+    }
+    assert errors == {
+        ("t", 0): ErrorCode.none,
+        ("t", 9): ErrorCode.unknown_topic_or_partition,
+        ("t", 1): ErrorCode.offset_metadata_too_large,
+        ("gone", 0): ErrorCode.unknown_topic_or_partition,
+    }
+    assert await fetch(client, "g") == {"g": {"t-0": 1}}
 
 
 @played
@@ -218,73 +215,64 @@ async def test_offsets_of_another_brokers_group_get_not_coordinator(world: Any, 
     assert await commit(client, {0: 1}) == [ErrorCode.not_coordinator]
 
 
-def test_offsets_of_an_unused_group_expire_and_then_the_group(play: Play) -> None:
+@played(offsets_retention_minutes="1", offsets_retention_check_interval_ms="1000")
+async def test_offsets_of_an_unused_group_expire_and_then_the_group(world: Any) -> None:
     """M8. KIP-211."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        await commit(client, {0: 1})
-        await world.pass_time(40)
-        await commit(client, {1: 1})
-        await world.pass_time(40)
-        assert await fetch(client, "g") == {"g": {"t-1": 1}}
-        await world.pass_time(40)
-        assert await fetch(client, "g") == {"g": {}}
-        assert (await client.ask(ApiKey.LIST_GROUPS, {})).groups == ()
-        await world.restart()
-        client = await world.client("later")
-        assert await fetch(client, "g") == {"g": {}}
-        assert (await client.ask(ApiKey.LIST_GROUPS, {})).groups == ()
-
-    play(scenario, offsets_retention_minutes="1", offsets_retention_check_interval_ms="1000")
+    client = await ready(world)
+    await commit(client, {0: 1})
+    await world.pass_time(40)
+    await commit(client, {1: 1})
+    await world.pass_time(40)
+    assert await fetch(client, "g") == {"g": {"t-1": 1}}
+    await world.pass_time(40)
+    assert await fetch(client, "g") == {"g": {}}
+    assert (await client.ask(ApiKey.LIST_GROUPS, {})).groups == ()
+    await world.restart()
+    client = await world.client("later")
+    assert await fetch(client, "g") == {"g": {}}
+    assert (await client.ask(ApiKey.LIST_GROUPS, {})).groups == ()
 
 
-def test_offsets_expire_only_after_the_last_member_has_left(play: Play) -> None:
+@played(offsets_retention_minutes="1", offsets_retention_check_interval_ms="1000")
+async def test_offsets_expire_only_after_the_last_member_has_left(world: Any) -> None:
     """M8. KIP-211."""
+    from odradek.protocol.consumer_protocol import Subscription, encode_subscription
 
-    async def scenario(world: Any) -> None:
-        from odradek.protocol.consumer_protocol import Subscription, encode_subscription
-
-        client = await ready(world)
-        await commit(client, {0: 1}, topic="u")
-        subscription = encode_subscription(Subscription(topics=("t",)))
-        message = {
-            "group_id": "g",
-            "session_timeout": 600_000,
-            "member_id": "",
-            "protocol_type": "consumer",
-            "protocols": [{"name": "range", "metadata": subscription}],
-        }
-        joined = await client.ask(ApiKey.JOIN_GROUP, message, 0)
-        assignments = [{"member_id": joined.member_id, "assignment": b"x"}]
-        sync = {"group_id": "g", "generation_id": 1, "member_id": joined.member_id, "assignments": assignments}
-        await client.ask(ApiKey.SYNC_GROUP, sync, 0)
-        await commit(client, {0: 1}, member_id=joined.member_id, generation_id_or_member_epoch=1)
-        await world.pass_time(200)
-        assert await fetch(client, "g") == {"g": {"t-0": 1}}, "the topic u is not subscribed"
-        await client.ask(ApiKey.LEAVE_GROUP, {"group_id": "g", "member_id": joined.member_id}, 0)
-        await world.pass_time(50)
-        assert await fetch(client, "g") == {"g": {"t-0": 1}}
-        await world.pass_time(20)
-        assert await fetch(client, "g") == {"g": {}}
-        assert (await client.ask(ApiKey.LIST_GROUPS, {})).groups == ()
-
-    play(scenario, offsets_retention_minutes="1", offsets_retention_check_interval_ms="1000")
+    client = await ready(world)
+    await commit(client, {0: 1}, topic="u")
+    subscription = encode_subscription(Subscription(topics=("t",)))
+    message = {
+        "group_id": "g",
+        "session_timeout": 600_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": subscription}],
+    }
+    joined = await client.ask(ApiKey.JOIN_GROUP, message, 0)
+    assignments = [{"member_id": joined.member_id, "assignment": b"x"}]
+    sync = {"group_id": "g", "generation_id": 1, "member_id": joined.member_id, "assignments": assignments}
+    await client.ask(ApiKey.SYNC_GROUP, sync, 0)
+    await commit(client, {0: 1}, member_id=joined.member_id, generation_id_or_member_epoch=1)
+    await world.pass_time(200)
+    assert await fetch(client, "g") == {"g": {"t-0": 1}}, "the topic u is not subscribed"
+    await client.ask(ApiKey.LEAVE_GROUP, {"group_id": "g", "member_id": joined.member_id}, 0)
+    await world.pass_time(50)
+    assert await fetch(client, "g") == {"g": {"t-0": 1}}
+    await world.pass_time(20)
+    assert await fetch(client, "g") == {"g": {}}
+    assert (await client.ask(ApiKey.LIST_GROUPS, {})).groups == ()
 
 
-def test_an_old_client_may_set_a_retention_time(play: Play) -> None:
+@played(offsets_retention_check_interval_ms="1000")
+async def test_an_old_client_may_set_a_retention_time(world: Any) -> None:
     """M8. OffsetCommit 2 to 4."""
-
-    async def scenario(world: Any) -> None:
-        client = await ready(world)
-        await commit(client, {0: 1}, 4, retention_time=5_000)
-        await commit(client, {1: 1}, 4, retention_time=-1)
-        await world.restart()
-        client = await world.client("later")
-        await world.pass_time(8)
-        assert await fetch(client, "g") == {"g": {"t-1": 1}}
-
-    play(scenario, offsets_retention_check_interval_ms="1000")
+    client = await ready(world)
+    await commit(client, {0: 1}, 4, retention_time=5_000)
+    await commit(client, {1: 1}, 4, retention_time=-1)
+    await world.restart()
+    client = await world.client("later")
+    await world.pass_time(8)
+    assert await fetch(client, "g") == {"g": {"t-1": 1}}
 
 
 @played

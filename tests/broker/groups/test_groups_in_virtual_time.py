@@ -12,6 +12,7 @@ from odradek.protocol.consumer_protocol import Subscription, decode_assignment, 
 from odradek.protocol.internal_records.group_records import GROUP_RECORDS, GroupMetadataKey, GroupMetadataValue
 from odradek.simulation.world import Member, World, settled, until
 from tests.world.sampling import seeds
+from tests.world.scenes import in_world
 
 PARTITIONS = 6
 COORDINATORS = 3
@@ -85,90 +86,76 @@ def test_the_seed_of_this_run_is_played_too(seed: int):
 
 @pytest.mark.parametrize("strategy", ["sticky", "cooperative-sticky"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_member_that_joins_gets_half_of_each_topic(seed: int, strategy: str):
+@in_world(CONFIG)
+async def test_a_member_that_joins_gets_half_of_each_topic(world: World, strategy: str) -> None:
     """M3."""
+    topics, counts = ["t", "u"], [PARTITIONS // 2] * 2
+    consumers = [world.consumer(host, *topics, group_id="g", partition_assignment_strategy=strategy) for host in "ab"]
 
-    async def scenario(world: World) -> None:
-        topics, counts = ["t", "u"], [PARTITIONS // 2] * 2
-        consumers = [
-            world.consumer(host, *topics, group_id="g", partition_assignment_strategy=strategy) for host in "ab"
-        ]
+    def per_topic() -> list[list[int]]:
+        owned = [[place.topic for place in consumer.assignment()] for consumer in consumers]
+        return [[names.count(topic) for topic in topics] for names in owned]
 
-        def per_topic() -> list[list[int]]:
-            owned = [[place.topic for place in consumer.assignment()] for consumer in consumers]
-            return [[names.count(topic) for topic in topics] for names in owned]
-
-        for topic in topics:
-            await world.create_topic(topic, PARTITIONS)
-        async with consumers[0], asyncio.TaskGroup() as polls:
-            first = polls.create_task(poll(consumers[0]))
-            await until(lambda: len(consumers[0].assignment()) == 2 * PARTITIONS)
-            async with consumers[1]:
-                second = polls.create_task(poll(consumers[1]))
-                await until(lambda: min(len(each.assignment()) for each in consumers) == PARTITIONS)
-                assert per_topic() == [counts, counts]
-                second.cancel()
-            first.cancel()
-
-    World(seed, CONFIG).play(scenario)
+    for topic in topics:
+        await world.create_topic(topic, PARTITIONS)
+    async with consumers[0], asyncio.TaskGroup() as polls:
+        first = polls.create_task(poll(consumers[0]))
+        await until(lambda: len(consumers[0].assignment()) == 2 * PARTITIONS)
+        async with consumers[1]:
+            second = polls.create_task(poll(consumers[1]))
+            await until(lambda: min(len(each.assignment()) for each in consumers) == PARTITIONS)
+            assert per_topic() == [counts, counts]
+            second.cancel()
+        first.cancel()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_disconnected_member_loses_its_partitions_at_its_session_timeout(seed: int):
+@in_world(CONFIG)
+async def test_a_disconnected_member_loses_its_partitions_at_its_session_timeout(world: World) -> None:
     """M6. Failure detection by `session.timeout.ms`; back on the network, it joins as a new member."""
-
-    async def scenario(world: World) -> None:
-        first, second = [await Member(world, host, "t", "g", session_timeout_ms=45_000).start() for host in "ab"]
-        await settled([first, second], PARTITIONS)
-        world.simulation.network.partition(["a"], ["broker"])
-        cut_at = world.now_s
-        await until(lambda: len(second.owned) == PARTITIONS)
-        assert 40 < world.now_s - cut_at < 60
-        world.simulation.network.heal()
-        await settled([first, second], PARTITIONS)
-        await first.stop()
-        await second.stop()
-
-    World(seed, CONFIG).play(scenario)
+    first, second = [await Member(world, host, "t", "g", session_timeout_ms=45_000).start() for host in "ab"]
+    await settled([first, second], PARTITIONS)
+    world.simulation.network.partition(["a"], ["broker"])
+    cut_at = world.now_s
+    await until(lambda: len(second.owned) == PARTITIONS)
+    assert 40 < world.now_s - cut_at < 60
+    world.simulation.network.heal()
+    await settled([first, second], PARTITIONS)
+    await first.stop()
+    await second.stop()
 
 
-def test_a_member_that_does_not_poll_is_removed_after_max_poll_interval():
+@in_world(CONFIG, seed=1)
+async def test_a_member_that_does_not_poll_is_removed_after_max_poll_interval(world: World) -> None:
     """M6. Heartbeats continue without the application; `max.poll.interval.ms` detects that it hangs."""
-
-    async def scenario(world: World) -> None:
-        first, second = [await Member(world, host, "t", "g", max_poll_interval_ms=300_000).start() for host in "ab"]
-        await settled([first, second], PARTITIONS)
-        await first.fall_silent()
-        silent_at = world.now_s
-        await asyncio.sleep(200)
-        assert len(second.owned) < PARTITIONS
-        await until(lambda: len(second.owned) == PARTITIONS, within_s=200)
-        assert world.now_s - silent_at > 290
-        await first.stop()
-        await second.stop()
-
-    World(1, CONFIG).play(scenario)
+    first, second = [await Member(world, host, "t", "g", max_poll_interval_ms=300_000).start() for host in "ab"]
+    await settled([first, second], PARTITIONS)
+    await first.fall_silent()
+    silent_at = world.now_s
+    await asyncio.sleep(200)
+    assert len(second.owned) < PARTITIONS
+    await until(lambda: len(second.owned) == PARTITIONS, within_s=200)
+    assert world.now_s - silent_at > 290
+    await first.stop()
+    await second.stop()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_group_survives_its_coordinator_and_generations_are_not_reused(seed: int):
+@in_world(CONFIG)
+async def test_a_group_survives_its_coordinator_and_generations_are_not_reused(world: World) -> None:
     """M6. The coordinator dies during rebalances; the next one has only its log."""
-
-    async def scenario(world: World) -> None:
-        await write(world, "t", 60)
-        members = [await Member(world, f"reader-{number}", "t", "g").start() for number in range(2)]
-        await settled(members, PARTITIONS)
-        members.append(await Member(world, "reader-2", "t", "g").start())
-        await world.kill()
-        await asyncio.sleep(1)
-        await world.start()
-        await settled(members, PARTITIONS)
-        await until(lambda: len({value for member in members for value in member.read}) == 60)
-        for member in members:
-            await member.stop()
-        await assert_rounds(world, "g")
-
-    World(seed, CONFIG).play(scenario)
+    await write(world, "t", 60)
+    members = [await Member(world, f"reader-{number}", "t", "g").start() for number in range(2)]
+    await settled(members, PARTITIONS)
+    members.append(await Member(world, "reader-2", "t", "g").start())
+    await world.kill()
+    await asyncio.sleep(1)
+    await world.start()
+    await settled(members, PARTITIONS)
+    await until(lambda: len({value for member in members for value in member.read}) == 60)
+    for member in members:
+        await member.stop()
+    await assert_rounds(world, "g")
 
 
 async def change_subscription_fast(world: World, member: Member, times: int) -> None:
@@ -225,40 +212,34 @@ def test_no_rebalance_stalls_when_subscriptions_change_fast_and_member_ids_are_d
     assert World(seed, CONFIG).play(subscriptions_change_fast)
 
 
-def test_the_next_member_begins_at_the_committed_offset():
+@in_world(CONFIG, seed=1)
+async def test_the_next_member_begins_at_the_committed_offset(world: World) -> None:
     """M8."""
-
-    async def scenario(world: World) -> None:
-        await write(world, "t", 60)
-        place = TopicPartition("t", 2)
-        async with world.consumer("a", group_id="g") as consumer:
-            consumer.assign([place])
-            await consumer.commit({place: 7})
-        await world.kill()
-        await world.start()
-        async with world.consumer("b", group_id="g", enable_auto_commit=False) as consumer:
-            consumer.assign([place])
-            records = await consumer.poll(60_000)
-            assert [record.offset for record in records] == [7, 8, 9]
-
-    World(1, CONFIG).play(scenario)
+    await write(world, "t", 60)
+    place = TopicPartition("t", 2)
+    async with world.consumer("a", group_id="g") as consumer:
+        consumer.assign([place])
+        await consumer.commit({place: 7})
+    await world.kill()
+    await world.start()
+    async with world.consumer("b", group_id="g", enable_auto_commit=False) as consumer:
+        consumer.assign([place])
+        records = await consumer.poll(60_000)
+        assert [record.offset for record in records] == [7, 8, 9]
 
 
-def test_a_member_of_an_old_generation_may_not_commit():
+@in_world(CONFIG, seed=1)
+async def test_a_member_of_an_old_generation_may_not_commit(world: World) -> None:
     """M6: one owner per partition per generation; what a stale owner says is refused."""
-
-    async def scenario(world: World) -> None:
-        await write(world, "t", 60)
-        stale = await Member(world, "a", "t", "g", enable_auto_commit=False, max_poll_interval_ms=600_000).start()
-        await settled([stale], PARTITIONS)
-        await stale.fall_silent()
-        world.simulation.network.partition(["a"], ["broker"])
-        fresh = await Member(world, "b", "t", "g").start()
-        await settled([fresh], PARTITIONS)
-        world.simulation.network.heal()
-        with pytest.raises(KafkaError):
-            await stale.consumer.commit({TopicPartition("t", 0): 1})
-        await fresh.stop()
-        await stale.stop()
-
-    World(1, CONFIG).play(scenario)
+    await write(world, "t", 60)
+    stale = await Member(world, "a", "t", "g", enable_auto_commit=False, max_poll_interval_ms=600_000).start()
+    await settled([stale], PARTITIONS)
+    await stale.fall_silent()
+    world.simulation.network.partition(["a"], ["broker"])
+    fresh = await Member(world, "b", "t", "g").start()
+    await settled([fresh], PARTITIONS)
+    world.simulation.network.heal()
+    with pytest.raises(KafkaError):
+        await stale.consumer.commit({TopicPartition("t", 0): 1})
+    await fresh.stop()
+    await stale.stop()

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from odradek.broker.groups.machine import CauseKind, RebalanceCompleted
 from odradek.broker.groups.machine.rebalance_trace import Cause, OwnershipChange, RebalanceOutcome
 from odradek.broker.groups.rebalance_journal import MOST_PARTITIONS, to_json
-from odradek.clients import Admin
 from odradek.model import TopicPartition, UnavailableError
 from odradek.model.names import JOURNAL_TOPIC
 from odradek.simulation.world import Member, World, settled, until
@@ -50,7 +49,7 @@ async def members(world: World, group: str, count: int) -> list[Member]:
 @in_world(CONFIG, brokers=3)
 async def test_rebalances_of_coordinators_on_several_brokers_are_in_one_journal(world: World) -> None:
     """Three groups have their coordinators on three brokers, and the journal is led by one of them."""
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topic("t", partitions=6)
     groups = ["g", "h", "i", "j"]
     joined = {group: await members(world, group, 2) for group in groups}

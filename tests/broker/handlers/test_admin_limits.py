@@ -21,7 +21,8 @@ from odradek.broker.serving.apis import apis
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.schemas import load_request_schema
-from odradek.simulation.world import Play, World
+from odradek.simulation.world import World
+from tests.world.scenes import played
 
 ADMIN_APIS: Final = (
     ApiKey.ALTER_CONFIGS,
@@ -76,32 +77,30 @@ def _sample_value(name: str, chance: random.Random) -> Any:
 
 
 @pytest.mark.parametrize("api", ADMIN_APIS, ids=lambda api: api.name)
-def test_a_request_of_any_content_is_answered(play: Play, seed: int, api: ApiKey) -> None:
+@played
+async def test_a_request_of_any_content_is_answered(world: World, seed: int, api: ApiKey) -> None:
     chance = random.Random(f"{seed}/{api.name}")
-
-    async def scene(world: World) -> None:
-        await world.start(offsets_topic_num_partitions=1)
-        client = await world.client()
-        await client.create_topic("t", 2)
-        await client.create_topic("u")
-        await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
-        await client.produce("t", world.batch(b"a", b"b"))
-        for _ in range(ROUNDS):
-            version = chance.choice(apis()[api].served)
-            message = sample(load_request_schema(api, version), chance)
-            answer = await client.ask(api, message, version)
-            assert answer is not None, f"{api.name} {version} closed the connection: {message}"
-            assert not _server_errors(answer), f"{api.name} {version}: {message}"
-        assert await client.produce("t", world.batch(b"c")), "whatever it is by these settings"
-
-    play(scene)
+    await world.start(offsets_topic_num_partitions=1)
+    client = await world.client()
+    await client.create_topic("t", 2)
+    await client.create_topic("u")
+    await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
+    await client.produce("t", world.batch(b"a", b"b"))
+    for _ in range(ROUNDS):
+        version = chance.choice(apis()[api].served)
+        message = sample(load_request_schema(api, version), chance)
+        answer = await client.ask(api, message, version)
+        assert answer is not None, f"{api.name} {version} closed the connection: {message}"
+        assert not _server_errors(answer), f"{api.name} {version}: {message}"
+    assert await client.produce("t", world.batch(b"c")), "whatever it is by these settings"
 
 
 def _server_errors(answer: Any) -> bool:
     return f"{ErrorCode.unknown_server_error!r}" in repr(answer)
 
 
-def test_ten_thousand_of_everything_are_answered(play: Play) -> None:
+@played
+async def test_ten_thousand_of_everything_are_answered(world: World) -> None:
     many = range(10_000)
     names = [f"t{number}" for number in many]
     config = {"name": "retention.ms", "value": "1", "config_operation": 0}
@@ -119,12 +118,8 @@ def test_ten_thousand_of_everything_are_answered(play: Play) -> None:
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": [{"name": name} for name in names], "cursor": None},
         ApiKey.DESCRIBE_LOG_DIRS: {"topics": [{"topic": name, "partitions": [0]} for name in names]},
     }
-
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        for api, message in requests.items():
-            answer = await client.ask(api, message, apis()[api].served[-1])
-            assert answer is not None, api.name
-
-    play(scene)
+    await world.start()
+    client = await world.client()
+    for api, message in requests.items():
+        answer = await client.ask(api, message, apis()[api].served[-1])
+        assert answer is not None, api.name

@@ -12,7 +12,7 @@ from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.simulation.wire_client import WireClient
 from odradek.simulation.world import Play, World, until
-from tests.world.scenes import played
+from tests.world.scenes import in_world, played
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -101,20 +101,18 @@ async def test_the_log_goes_by_the_new_values_at_once(world: World) -> None:
     assert log.segment_base_offsets == [0, 1]
 
 
-def test_an_append_needs_as_many_in_sync_replicas_as_the_new_value_says(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        await world.start(1)
-        await world.kill(1)
-        await world.create_topic("t", 1, 2)
-        for where, back in (((TOPIC, "t"), DELETE), ((BROKER, "0"), DELETE), ((BROKER, ""), DELETE)):
-            await alter(client, resource(*where, ("min.insync.replicas", "2")))
-            assert (await client.produce("t", world.batch(b"a"))).error_code == ErrorCode.not_enough_replicas
-            await alter(client, resource(*where, ("min.insync.replicas", back, None)))
-            assert (await client.produce("t", world.batch(b"a"))).error_code == ErrorCode.none
-
-    World(seed, brokers=2).run(scene)
+@in_world(brokers=2, started=False)
+async def test_an_append_needs_as_many_in_sync_replicas_as_the_new_value_says(world: World) -> None:
+    await world.start()
+    client = await world.client()
+    await world.start(1)
+    await world.kill(1)
+    await world.create_topic("t", 1, 2)
+    for where, back in (((TOPIC, "t"), DELETE), ((BROKER, "0"), DELETE), ((BROKER, ""), DELETE)):
+        await alter(client, resource(*where, ("min.insync.replicas", "2")))
+        assert (await client.produce("t", world.batch(b"a"))).error_code == ErrorCode.not_enough_replicas
+        await alter(client, resource(*where, ("min.insync.replicas", back, None)))
+        assert (await client.produce("t", world.batch(b"a"))).error_code == ErrorCode.none
 
 
 @played
@@ -206,29 +204,27 @@ def test_keys_without_effect_take_their_defaults_and_others_in_the_tree_are_igno
         play(scene)
 
 
-def test_follower_fetchers_change_while_the_broker_runs(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await world.start(0)  # the controller
-        await world.start(1)
-        await world.create_topic("t", partitions=8, replication_factor=2)
-        admin = await world.client()
+@in_world(brokers=2, started=False)
+async def test_follower_fetchers_change_while_the_broker_runs(world: World) -> None:
+    await world.start(0)  # the controller
+    await world.start(1)
+    await world.create_topic("t", partitions=8, replication_factor=2)
+    admin = await world.client()
 
-        def fetchers() -> int:
-            tasks = asyncio.all_tasks()
-            return sum(task.get_name().startswith("fetcher-") for task in tasks)
+    def fetchers() -> int:
+        tasks = asyncio.all_tasks()
+        return sum(task.get_name().startswith("fetcher-") for task in tasks)
 
-        assert fetchers() == 2
-        for wanted, found in (("3", 6), ("1", 2)):
-            assert await alter(admin, resource(BROKER, "", ("num.replica.fetchers", wanted))) == [ErrorCode.none]
-            await until(lambda found=found: fetchers() == found)
-            async with world.producer("writer", acks="all") as producer:
-                for partition in range(8):
-                    await producer.send("t", b"x", partition=partition)
+    assert fetchers() == 2
+    for wanted, found in (("3", 6), ("1", 2)):
+        assert await alter(admin, resource(BROKER, "", ("num.replica.fetchers", wanted))) == [ErrorCode.none]
+        await until(lambda found=found: fetchers() == found)
+        async with world.producer("writer", acks="all") as producer:
+            for partition in range(8):
+                await producer.send("t", b"x", partition=partition)
 
-        for number in (1, 0):
-            await world.stop(number)
-
-    World(seed, brokers=2).run(scene)
+    for number in (1, 0):
+        await world.stop(number)
 
 
 @pytest.mark.parametrize(

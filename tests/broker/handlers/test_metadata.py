@@ -81,19 +81,19 @@ async def test_an_absent_topic_is_created_and_ready_when_the_answer_comes(world:
 
 
 @pytest.mark.parametrize("version", [0, 1, 3])
-def test_a_client_that_cannot_forbid_creation_sees_that_its_deleted_topic_is_gone(play: Play, version: int) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        await client.create_topic("t")
-        await world.broker.controller.delete_topics(["t"])
-        (topic,) = (await client.ask(METADATA, wanted("t"), version)).topics
-        assert (topic.error_code, len(topic.partitions)) == (ErrorCode.unknown_topic_or_partition, 0)
-        await world.pass_time(1)
-        (topic,) = (await client.ask(METADATA, wanted("t"), version)).topics
-        assert (topic.error_code, len(topic.partitions)) == (0, 1)
-
-    play(scene)
+@played
+async def test_a_client_that_cannot_forbid_creation_sees_that_its_deleted_topic_is_gone(
+    world: World, version: int
+) -> None:
+    await world.start()
+    client = await world.client()
+    await client.create_topic("t")
+    await world.broker.controller.delete_topics(["t"])
+    (topic,) = (await client.ask(METADATA, wanted("t"), version)).topics
+    assert (topic.error_code, len(topic.partitions)) == (ErrorCode.unknown_topic_or_partition, 0)
+    await world.pass_time(1)
+    (topic,) = (await client.ask(METADATA, wanted("t"), version)).topics
+    assert (topic.error_code, len(topic.partitions)) == (0, 1)
 
 
 def test_topics_above_the_limit_of_creations_are_unknown_until_the_next_request(

@@ -7,7 +7,7 @@ import pytest
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.simulation.wire_client import WireClient
-from odradek.simulation.world import Play, World
+from odradek.simulation.world import World
 from odradek.stores.memory import MemoryTree
 from tests.world.scenes import played
 
@@ -356,7 +356,8 @@ async def test_a_page_shows_the_leader_and_the_replicas_of_a_partition(world: Wo
 # ---- all of them ----------------------------------------------------------------------------------------------------
 
 
-def test_administrative_requests_are_served_in_every_version(play: Play) -> None:
+@played
+async def test_administrative_requests_are_served_in_every_version(world: World) -> None:
     wanted = {
         ApiKey.DELETE_RECORDS: (0, 2),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
@@ -371,13 +372,9 @@ def test_administrative_requests_are_served_in_every_version(play: Play) -> None
         ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
     }
-
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        message = {"client_software_name": "test", "client_software_version": "1"}
-        answer = await client.ask(ApiKey.API_VERSIONS, message, 3)
-        advertised = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-        assert {key: advertised.get(key) for key in wanted} == wanted
-
-    play(scene)
+    await world.start()
+    client = await world.client()
+    message = {"client_software_name": "test", "client_software_version": "1"}
+    answer = await client.ask(ApiKey.API_VERSIONS, message, 3)
+    advertised = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    assert {key: advertised.get(key) for key in wanted} == wanted

@@ -18,7 +18,7 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.produce import decode_produce_request
 from odradek.simulation.wire_client import WireClient
 from odradek.simulation.world import World
-from tests.world.scenes import played
+from tests.world.scenes import in_world, played
 
 CONFIG: Final = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}
 ID: Final = "x"
@@ -100,24 +100,22 @@ async def started(world: World, brokers: int = 2) -> Client:
 
 
 @pytest.mark.parametrize(("version", "error"), [(11, "transaction_abortable"), (10, "invalid_txn_state")])
-def test_a_partition_that_was_not_added_is_refused_until_it_is(seed: int, version: int, error: str) -> None:
+@in_world(CONFIG, brokers=2, started=False)
+async def test_a_partition_that_was_not_added_is_refused_until_it_is(world: World, version: int, error: str) -> None:
     """One of the partitions is on the coordinator's broker, the other one asks it."""
-
-    async def scene(world: World) -> None:
-        client = await started(world)
-        for partition in (0, 1):
-            assert await client.write(partition, version=version) is ErrorCode[error]
-            await client.add(partition)
-            assert await client.write(partition, version=version) is ErrorCode.none
-            assert await client.write(partition, version=version) is ErrorCode.none
-            await client.end()
-            assert await client.write(partition, version=version) is ErrorCode[error]
-
-    World(seed, CONFIG, brokers=2).run(scene)
+    client = await started(world)
+    for partition in (0, 1):
+        assert await client.write(partition, version=version) is ErrorCode[error]
+        await client.add(partition)
+        assert await client.write(partition, version=version) is ErrorCode.none
+        assert await client.write(partition, version=version) is ErrorCode.none
+        await client.end()
+        assert await client.write(partition, version=version) is ErrorCode[error]
 
 
-def test_a_request_is_decoded_once_if_its_verification_waits_for_nothing(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+@in_world(CONFIG, brokers=1, started=False)
+async def test_a_request_is_decoded_once_if_its_verification_waits_for_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[object] = []
 
@@ -125,35 +123,30 @@ def test_a_request_is_decoded_once_if_its_verification_waits_for_nothing(
         decoded.append(None)
         return decode_produce_request(*args, **options)
 
-    async def scene(world: World) -> None:
-        client = await started(world, 1)
-        await client.add(0)
-        for module in (partition_verification, produce):
-            monkeypatch.setattr(module, "decode_produce_request", decode)
-        for times in (2, 1):
-            decoded.clear()
-            assert await client.write(0) is ErrorCode.none
-            assert len(decoded) == times
-
-    World(seed, CONFIG, brokers=1).run(scene)
+    client = await started(world, 1)
+    await client.add(0)
+    for module in (partition_verification, produce):
+        monkeypatch.setattr(module, "decode_produce_request", decode)
+    for times in (2, 1):
+        decoded.clear()
+        assert await client.write(0) is ErrorCode.none
+        assert len(decoded) == times
 
 
-def test_produce_of_transaction_version_2_adds_its_partitions(seed: int) -> None:
-    async def scene(world: World) -> None:
-        client = await started(world)
-        for _ in range(2):
-            for partition in (0, 1, 0):
-                assert await client.write(partition, version=12) is ErrorCode.none
-            former = client.epoch
-            await client.end(version=5)
-            assert client.epoch == former + 1
-            for broker in world.running.values():
-                for led in [each for number in (0, 1) if (each := broker.partitions.leader_or_none("t", number))]:
-                    assert led.log.producers.first_unstable_offset is None, "the marker has come"
-        client.epoch -= 1
-        assert await client.write(0, version=12) is ErrorCode.invalid_producer_epoch
-
-    World(seed, CONFIG, brokers=2).run(scene)
+@in_world(CONFIG, brokers=2, started=False)
+async def test_produce_of_transaction_version_2_adds_its_partitions(world: World) -> None:
+    client = await started(world)
+    for _ in range(2):
+        for partition in (0, 1, 0):
+            assert await client.write(partition, version=12) is ErrorCode.none
+        former = client.epoch
+        await client.end(version=5)
+        assert client.epoch == former + 1
+        for broker in world.running.values():
+            for led in [each for number in (0, 1) if (each := broker.partitions.leader_or_none("t", number))]:
+                assert led.log.producers.first_unstable_offset is None, "the marker has come"
+    client.epoch -= 1
+    assert await client.write(0, version=12) is ErrorCode.invalid_producer_epoch
 
 
 @played
@@ -274,15 +267,11 @@ async def test_the_coordinators_error_is_one_that_producers_know(
     assert (len(coordinator.asked) > 3) == is_repeated, "an addition is repeated for 100 ms"
 
 
-def test_a_coordinator_that_cannot_be_reached_is_a_retriable_error(seed: int) -> None:
-    async def scene(world: World) -> None:
-        client = await started(world)
-        number = coordinator_partition(ID, len(world.broker.image.topics[TRANSACTIONS_TOPIC].partitions))
-        coordinator = world.broker.image.topics[TRANSACTIONS_TOPIC].partitions[number].leader
-        other = next(
-            key for key, each in world.broker.image.topics["t"].partitions.items() if each.leader != coordinator
-        )
-        await world.stop(coordinator)
-        assert await client.write(other) is ErrorCode.not_enough_replicas
-
-    World(seed, CONFIG, brokers=2).run(scene)
+@in_world(CONFIG, brokers=2, started=False)
+async def test_a_coordinator_that_cannot_be_reached_is_a_retriable_error(world: World) -> None:
+    client = await started(world)
+    number = coordinator_partition(ID, len(world.broker.image.topics[TRANSACTIONS_TOPIC].partitions))
+    coordinator = world.broker.image.topics[TRANSACTIONS_TOPIC].partitions[number].leader
+    other = next(key for key, each in world.broker.image.topics["t"].partitions.items() if each.leader != coordinator)
+    await world.stop(coordinator)
+    assert await client.write(other) is ErrorCode.not_enough_replicas

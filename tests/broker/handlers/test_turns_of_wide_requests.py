@@ -19,36 +19,35 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import decode_request, encode_request
 from odradek.security import ALLOW_ALL
 from odradek.simulation.virtual.disk import MemoryDisk
-from odradek.simulation.world import Play, World
+from odradek.simulation.world import World
 from odradek.testing import Simulation
+from tests.world.scenes import played
 
 WIDTH: Final = 320
 LONGEST_TURN: Final = 16
 """Topics that are looked at before others may go on."""
 
 
-def test_many_topics_are_validated_in_turns(play: Play) -> None:
+@played
+async def test_many_topics_are_validated_in_turns(world: World) -> None:
     counts = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
     topics = [{"name": f"t{number}", **counts} for number in range(WIDTH)]
     body = encode_request(ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout": 60_000, "validate_only": True})
-
-    async def scene(world: World) -> None:
-        message = decode_request(ApiKey.CREATE_TOPICS, 7, body)
-        session = cast("Session", SimpleNamespace(admission=Admission(ALLOW_ALL)))
-        context = RequestContext(cast("Any", None), session)
-        answer = asyncio.ensure_future(create_topics.handle(await world.start(), context, message))
-        turns = 0
-        while not answer.done():
-            await asyncio.sleep(0)
-            turns += 1
-        assert len((await answer)["topics"]) == WIDTH
-        # When they are read, when they are planned, and when the answer is written.
-        assert turns >= 3 * WIDTH // LONGEST_TURN
-
-    play(scene)
+    message = decode_request(ApiKey.CREATE_TOPICS, 7, body)
+    session = cast("Session", SimpleNamespace(admission=Admission(ALLOW_ALL)))
+    context = RequestContext(cast("Any", None), session)
+    answer = asyncio.ensure_future(create_topics.handle(await world.start(), context, message))
+    turns = 0
+    while not answer.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert len((await answer)["topics"]) == WIDTH
+    # When they are read, when they are planned, and when the answer is written.
+    assert turns >= 3 * WIDTH // LONGEST_TURN
 
 
-def test_the_partitions_of_a_topic_are_placed_in_turns(play: Play) -> None:
+@played
+async def test_the_partitions_of_a_topic_are_placed_in_turns(world: World) -> None:
     async def turns_for(controller: Controller, partitions: int) -> int:
         wanted = [NewTopic(name="t", num_partitions=partitions, replication_factor=1)]
         turns, working = 0, asyncio.ensure_future(controller.create_topics(wanted, validate_only=True))
@@ -57,29 +56,26 @@ def test_the_partitions_of_a_topic_are_placed_in_turns(play: Play) -> None:
             turns += 1
         return turns
 
-    async def scene(world: World) -> None:
-        controller = (await world.start()).controller
-        assert await turns_for(controller, 10 * TURN) >= await turns_for(controller, 1) + 10
-
-    play(scene)
+    controller = (await world.start()).controller
+    assert await turns_for(controller, 10 * TURN) >= await turns_for(controller, 1) + 10
 
 
-def test_a_deletion_of_many_partitions_syncs_their_directory_once(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+@played
+async def test_a_deletion_of_many_partitions_syncs_their_directory_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sync_directory, synced = MemoryDisk.sync_directory, []
 
     def counted(disk: MemoryDisk, path: str) -> None:
         synced.append(path)
         sync_directory(disk, path)
 
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        await client.create_topic("t", 40)
-        monkeypatch.setattr(MemoryDisk, "sync_directory", counted)
-        await client.ask(ApiKey.DELETE_TOPICS, {"topic_names": ["t"], "timeout": 60_000}, 5)
-        assert len(synced) == 1
-
-    play(scene)
+    await world.start()
+    client = await world.client()
+    await client.create_topic("t", 40)
+    monkeypatch.setattr(MemoryDisk, "sync_directory", counted)
+    await client.ask(ApiKey.DELETE_TOPICS, {"topic_names": ["t"], "timeout": 60_000}, 5)
+    assert len(synced) == 1
 
 
 class PromptStore:

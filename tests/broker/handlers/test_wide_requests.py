@@ -9,7 +9,7 @@ from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.headers import request_is_flexible
 from odradek.protocol.messages.message_codec import encode_request
-from odradek.simulation.world import Play, World
+from odradek.simulation.world import World
 from tests.world.scenes import played
 
 pytestmark = pytest.mark.long
@@ -42,32 +42,30 @@ async def test_a_request_with_too_many_entries_costs_its_connection_alone(world:
     assert await other.ask(ApiKey.METADATA, wanted | {"topics": []}, 9)
 
 
-def test_a_wide_request_counts_with_its_entries_while_it_is_worked_on(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+@played
+async def test_a_wide_request_counts_with_its_entries_while_it_is_worked_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes a hundred times its bytes: only what it takes in memory can say how many others may be in flight."""
     names = [str(number) for number in range(3000)]
+    broker = await world.start(queued_max_request_bytes=4_000_000, socket_request_max_bytes=1_000_000)
+    client = await world.client()
+    seen, submit = [0], broker.groups.submit
 
-    async def scene(world: World) -> None:
-        broker = await world.start(queued_max_request_bytes=4_000_000, socket_request_max_bytes=1_000_000)
-        client = await world.client()
-        seen, submit = [0], broker.groups.submit
+    def submit_and_see(group_id: str, request: Any) -> Any:
+        seen.append(broker.server.unanswered_bytes)
+        return submit(group_id, request)
 
-        def submit_and_see(group_id: str, request: Any) -> Any:
-            seen.append(broker.server.unanswered_bytes)
-            return submit(group_id, request)
-
-        monkeypatch.setattr(broker.groups, "submit", submit_and_see)
-        for wanted, least, most in ((names, 3_000_000, 4_000_000), (names[:10], 1, 1000)):
-            seen.clear()
-            assert len((await client.ask(ApiKey.DELETE_GROUPS, {"groups_names": wanted}, 2)).results) == len(wanted)
-            assert least < max(seen) < most
-        assert broker.server.unanswered_bytes == 0
-
-    play(scene)
+    monkeypatch.setattr(broker.groups, "submit", submit_and_see)
+    for wanted, least, most in ((names, 3_000_000, 4_000_000), (names[:10], 1, 1000)):
+        seen.clear()
+        assert len((await client.ask(ApiKey.DELETE_GROUPS, {"groups_names": wanted}, 2)).results) == len(wanted)
+        assert least < max(seen) < most
+    assert broker.server.unanswered_bytes == 0
 
 
-def test_repeated_items_of_a_request_are_answered_once(play: Play) -> None:
+@played
+async def test_repeated_items_of_a_request_are_answered_once(world: World) -> None:
     many = 1000
     resource = {"resource_type": 2, "resource_name": "t", "configuration_keys": None}
     requests: dict[tuple[ApiKey, int], tuple[dict[str, Any], str]] = {
@@ -84,21 +82,18 @@ def test_repeated_items_of_a_request_are_answered_once(play: Play) -> None:
         (ApiKey.DESCRIBE_PRODUCERS, 0): ({"topics": [{"name": "t", "partition_indexes": [0] * many}] * 2}, "topics"),
         (ApiKey.DESCRIBE_TRANSACTIONS, 0): ({"transactional_ids": ["x"] * many}, "transaction_states"),
     }
-
-    async def scene(world: World) -> None:
-        await world.start(offsets_topic_num_partitions=1)
-        client = await world.client()
-        await client.create_topic("t")
-        await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
-        for (api, version), (message, field) in requests.items():
-            answer = await client.ask(api, message, version)
-            assert answer is not None, api.name
-            assert len(getattr(answer, field)) == 1, api.name
-
-    play(scene)
+    await world.start(offsets_topic_num_partitions=1)
+    client = await world.client()
+    await client.create_topic("t")
+    await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
+    for (api, version), (message, field) in requests.items():
+        answer = await client.ask(api, message, version)
+        assert answer is not None, api.name
+        assert len(getattr(answer, field)) == 1, api.name
 
 
-def test_names_that_come_twice_are_found_in_time(play: Play) -> None:
+@played
+async def test_names_that_come_twice_are_found_in_time(world: World) -> None:
     """Comparing each with each would take minutes here."""
     names = [f"t{number}" for number in range(15_000)]
     partitions = [{"partition_index": number, "timestamp": -1, "current_leader_epoch": -1} for number in range(15_000)]
@@ -117,14 +112,10 @@ def test_names_that_come_twice_are_found_in_time(play: Play) -> None:
         },
         (ApiKey.METADATA, 9): {"topics": [{"name": name} for name in names], **FLAGS},
     }
-
-    async def scene(world: World) -> None:
-        await world.start(auto_create_topics_enable=False)
-        client = await world.client()
-        for (api, version), message in requests.items():
-            assert await client.ask(api, message, version) is not None, api.name
-
-    play(scene)
+    await world.start(auto_create_topics_enable=False)
+    client = await world.client()
+    for (api, version), message in requests.items():
+        assert await client.ask(api, message, version) is not None, api.name
 
 
 @played

@@ -109,17 +109,17 @@ def test_a_head_without_end_is_cut_off(seed: int) -> None:
 
 
 @pytest.mark.parametrize("piece", [b"", b"GET", b"GET /slow HTTP/1.1\r\n\r\n"])
-def test_a_client_that_sends_too_slowly_is_disconnected(seed: int, piece: bytes) -> None:
-    async def scene(_: HttpService, connect: Connect) -> None:
-        client = await connect()
-        began = asyncio.get_running_loop().time()
-        client.transport.write(piece)
-        await asyncio.sleep(60)
-        assert client.closed_at is not None
-        assert 29 < client.closed_at - began < 31
-        assert client.received == b""
-
-    play(seed, scene)
+@played_by(play)
+async def test_a_client_that_sends_too_slowly_is_disconnected(
+    service: HttpService, connect: Connect, *, piece: bytes
+) -> None:
+    client = await connect()
+    began = asyncio.get_running_loop().time()
+    client.transport.write(piece)
+    await asyncio.sleep(60)
+    assert client.closed_at is not None
+    assert 29 < client.closed_at - began < 31
+    assert client.received == b""
 
 
 @played_by(play)

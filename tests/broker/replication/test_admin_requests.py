@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from odradek.clients import Admin
 from odradek.metadata.image import PartitionImage
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
@@ -13,7 +12,7 @@ T0 = TopicPartition("t", 0)
 
 
 async def create(world: World, replicas: int) -> None:
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topic("t", partitions=1, replication_factor=replicas)
     await until(lambda: sum(T0 in each.partitions.followers for each in world.running.values()) == replicas - 1)
     await until(lambda: any(each.partitions.get(T0) for each in world.running.values()))

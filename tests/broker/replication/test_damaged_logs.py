@@ -8,7 +8,6 @@ import pytest
 from odradek.broker.log.errors import DamagedFileError, DamagedSegmentError
 from odradek.broker.log.recovery.segment_damage import DamageCheck
 from odradek.broker.replication.partition import Partition
-from odradek.clients import Admin
 from odradek.model import ErrorCode, TopicPartition
 from odradek.simulation.world import World, until
 from tests.broker.log.written_logs import flip
@@ -22,7 +21,7 @@ CONFIG = {"default.replication.factor": "3", "log.segment.bytes": "2000", "repli
 
 
 async def create(world: World, *, replicas: int = 3, **config: str) -> None:
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         settings = {key.replace("_", "."): value for key, value in config.items()}
         await admin.create_topic("t", partitions=1, replication_factor=replicas, configs=settings)
     await until(lambda: len(leaders(world)) == 1)
@@ -99,23 +98,21 @@ async def test_damage_behind_the_first_batch_of_a_response_is_found_by_clients_t
 
 
 @pytest.mark.parametrize("shortage", ["threads", "descriptors"])
-def test_a_damage_check_that_failed_in_a_shortage_is_repeated(shortage: str) -> None:
-    async def scene(world: World) -> None:
-        await create(world)
-        await fill(world, 100)
-        damaged, _ = leader_of(world)
-        damage(world, damaged)
-        disk = world.simulation.disk(world.hosts[damaged])
-        disk.has_threads = shortage != "threads"
-        disk.most_open_files = disk.open_files if shortage == "descriptors" else None
-        reading = asyncio.create_task(world.read("t", 1))
-        await asyncio.sleep(3)
-        assert leader_of(world)[0] == damaged
-        disk.has_threads, disk.most_open_files = True, None
-        assert await reading == {0: [b"%d" % value for value in range(100)]}
-        assert leader_of(world)[0] != damaged
-
-    World(1, CONFIG, brokers=3).play(scene)
+@in_world(CONFIG, seed=1, brokers=3)
+async def test_a_damage_check_that_failed_in_a_shortage_is_repeated(world: World, shortage: str) -> None:
+    await create(world)
+    await fill(world, 100)
+    damaged, _ = leader_of(world)
+    damage(world, damaged)
+    disk = world.simulation.disk(world.hosts[damaged])
+    disk.has_threads = shortage != "threads"
+    disk.most_open_files = disk.open_files if shortage == "descriptors" else None
+    reading = asyncio.create_task(world.read("t", 1))
+    await asyncio.sleep(3)
+    assert leader_of(world)[0] == damaged
+    disk.has_threads, disk.most_open_files = True, None
+    assert await reading == {0: [b"%d" % value for value in range(100)]}
+    assert leader_of(world)[0] != damaged
 
 
 def test_an_undamaged_segment_is_checked_again_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,28 +197,27 @@ def test_a_damaged_leader_is_not_replaced_by_a_dead_broker_that_is_still_registe
     World(2, CONFIG | slow, brokers=3, noticed_at_once=False).play(scene)
 
 
-def test_a_lagging_follower_copies_the_batches_before_the_damage(caplog: pytest.LogCaptureFixture) -> None:
+@in_world(CONFIG, seed=1, brokers=3)
+async def test_a_lagging_follower_copies_the_batches_before_the_damage(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its leader, which is alone in sync, then knows of the damage without a consumer."""
-
-    async def scene(world: World) -> None:
-        await create(world, replicas=2)
-        await fill(world, 10)
-        damaged, partition = leader_of(world)
-        (other,) = [each for each in partition.isr if each != damaged]
-        await world.kill(other)
-        await until(lambda: partition.isr == (damaged,))
-        await fill(world, 10, first=10)
-        damage(world, damaged, byte=partition.log.segments[0].find(15) + 65)
-        await world.start(other)
-        await until(lambda: world.running[other].logs.logs[T0].written_offset == 15)
-        await until(lambda: partition.log.damage is not None)
-        assert leader_of(world)[0] == damaged
-        assert not stray_logs(world, damaged), "it has what nobody else has"
-        await asyncio.sleep(60)
-        refusals = [each for each in caplog.records if "failed with CORRUPT_MESSAGE" in each.getMessage()]
-        assert len(refusals) == 1, "one line, however often the follower asks"
-
-    World(1, CONFIG, brokers=3).play(scene)
+    await create(world, replicas=2)
+    await fill(world, 10)
+    damaged, partition = leader_of(world)
+    (other,) = [each for each in partition.isr if each != damaged]
+    await world.kill(other)
+    await until(lambda: partition.isr == (damaged,))
+    await fill(world, 10, first=10)
+    damage(world, damaged, byte=partition.log.segments[0].find(15) + 65)
+    await world.start(other)
+    await until(lambda: world.running[other].logs.logs[T0].written_offset == 15)
+    await until(lambda: partition.log.damage is not None)
+    assert leader_of(world)[0] == damaged
+    assert not stray_logs(world, damaged), "it has what nobody else has"
+    await asyncio.sleep(60)
+    refusals = [each for each in caplog.records if "failed with CORRUPT_MESSAGE" in each.getMessage()]
+    assert len(refusals) == 1, "one line, however often the follower asks"
 
 
 @in_world(CONFIG, seed=1, brokers=3)

@@ -11,6 +11,7 @@ from odradek.simulation.promises import BROKERS
 from odradek.simulation.setup import CONFIG
 from odradek.simulation.workloads.workload import create_topic
 from odradek.simulation.world import World, until
+from tests.world.scenes import in_world
 
 PLACE = TopicPartition("t", 0)
 
@@ -24,55 +25,49 @@ async def leader_with_records(world: World) -> int:
 
 
 def admin(world: World, **settings: int) -> Admin:
-    return Admin(world.servers, runtime=world.simulation.runtime("admin"), **settings)
+    return world.admin(**settings)
 
 
 def starts(world: World) -> list[int]:
     return [broker.logs.logs[PLACE].log_start_offset for broker in world.running.values()]
 
 
-def test_a_deletion_is_acknowledged_when_all_live_replicas_have_it() -> None:
-    async def scenario(world: World) -> None:
-        leader = await leader_with_records(world)
-        followers = [host for number, host in enumerate(world.hosts) if number != leader]
-        async with admin(world) as client:
-            await client.delete_records({PLACE: 4})
-        assert starts(world) == [4, 4, 4]
-        async with admin(world, request_timeout_ms=2_000, default_api_timeout_ms=2_000) as client:
-            world.simulation.network.partition([world.hosts[leader]], followers)
-            with pytest.raises(RefusedPartitionsError, match="t-0: REQUEST_TIMED_OUT"):
-                await client.delete_records({PLACE: 6})
-            assert sorted(starts(world)) == [4, 4, 6]
-            world.simulation.network.heal()
-        await until(lambda: starts(world) == [6, 6, 6])
-
-    World(1, CONFIG, brokers=BROKERS).play(scenario)
+@in_world(CONFIG, seed=1, brokers=BROKERS)
+async def test_a_deletion_is_acknowledged_when_all_live_replicas_have_it(world: World) -> None:
+    leader = await leader_with_records(world)
+    followers = [host for number, host in enumerate(world.hosts) if number != leader]
+    async with admin(world) as client:
+        await client.delete_records({PLACE: 4})
+    assert starts(world) == [4, 4, 4]
+    async with admin(world, request_timeout_ms=2_000, default_api_timeout_ms=2_000) as client:
+        world.simulation.network.partition([world.hosts[leader]], followers)
+        with pytest.raises(RefusedPartitionsError, match="t-0: REQUEST_TIMED_OUT"):
+            await client.delete_records({PLACE: 6})
+        assert sorted(starts(world)) == [4, 4, 6]
+        world.simulation.network.heal()
+    await until(lambda: starts(world) == [6, 6, 6])
 
 
-def test_a_deletion_that_waits_when_its_leader_dies_is_repeated_at_the_next_one() -> None:
-    async def scenario(world: World) -> None:
-        leader = await leader_with_records(world)
-        others = [host for number, host in enumerate(world.hosts) if number != leader]
-        async with admin(world) as client:
-            world.simulation.network.partition([world.hosts[leader]], others)
-            deletion = asyncio.create_task(client.delete_records({PLACE: 4}))
-            await until(lambda: sorted(starts(world)) == [0, 0, 4])
-            await world.kill(leader)
-            assert await deletion == {PLACE: 4}
-        assert starts(world) == [4, 4]
-
-    World(1, CONFIG, brokers=BROKERS).play(scenario)
+@in_world(CONFIG, seed=1, brokers=BROKERS)
+async def test_a_deletion_that_waits_when_its_leader_dies_is_repeated_at_the_next_one(world: World) -> None:
+    leader = await leader_with_records(world)
+    others = [host for number, host in enumerate(world.hosts) if number != leader]
+    async with admin(world) as client:
+        world.simulation.network.partition([world.hosts[leader]], others)
+        deletion = asyncio.create_task(client.delete_records({PLACE: 4}))
+        await until(lambda: sorted(starts(world)) == [0, 0, 4])
+        await world.kill(leader)
+        assert await deletion == {PLACE: 4}
+    assert starts(world) == [4, 4]
 
 
-def test_deleted_records_stay_deleted_when_all_brokers_are_killed() -> None:
-    async def scenario(world: World) -> None:
-        await leader_with_records(world)
-        async with admin(world) as client:
-            await client.delete_records({PLACE: 4})
-        for number in range(BROKERS):
-            await world.kill(number)
-        for number in range(BROKERS):
-            await world.start(number)
-            assert starts(world)[-1] == 4
-
-    World(1, CONFIG, brokers=BROKERS).play(scenario)
+@in_world(CONFIG, seed=1, brokers=BROKERS)
+async def test_deleted_records_stay_deleted_when_all_brokers_are_killed(world: World) -> None:
+    await leader_with_records(world)
+    async with admin(world) as client:
+        await client.delete_records({PLACE: 4})
+    for number in range(BROKERS):
+        await world.kill(number)
+    for number in range(BROKERS):
+        await world.start(number)
+        assert starts(world)[-1] == 4

@@ -8,6 +8,7 @@ from odradek.clients import Producer
 from odradek.model import TopicPartition
 from odradek.simulation.world import World
 from tests.world.sampling import seeds
+from tests.world.scenes import in_world
 
 PARTITIONS = 3
 SEEDS = seeds(4)
@@ -73,80 +74,68 @@ def test_the_seed_of_this_run_is_played_too(seed: int):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_with_group_flush_acknowledged_records_survive_power_cuts(seed: int):
+@in_world(config(log_flush_mode="group"))
+async def test_with_group_flush_acknowledged_records_survive_power_cuts(world: World) -> None:
     """M1. `log.flush.mode=group`: an acknowledged record is on the disk, whatever happens to unsynced data."""
-
-    async def scenario(world: World) -> None:
-        chance = world.simulation.entropy("power")
-        writer = Writer()
-        async with world.producer("writer", delivery_timeout_ms=600_000) as producer:
-            sending = asyncio.create_task(writer.send(producer, 300))
-            for _ in range(3):
-                await asyncio.sleep(chance.uniform(0.05, 0.3))
-                await world.cut_power()
-                await asyncio.sleep(chance.uniform(0.0, 3.0))
-                await world.start()
-            await sending
-            await producer.flush()
-        assert await world.read("t", PARTITIONS) == writer.all_sent() == writer.acknowledged
-
-    World(seed, config(log_flush_mode="group")).play(scenario)
+    chance = world.simulation.entropy("power")
+    writer = Writer()
+    async with world.producer("writer", delivery_timeout_ms=600_000) as producer:
+        sending = asyncio.create_task(writer.send(producer, 300))
+        for _ in range(3):
+            await asyncio.sleep(chance.uniform(0.05, 0.3))
+            await world.cut_power()
+            await asyncio.sleep(chance.uniform(0.0, 3.0))
+            await world.start()
+        await sending
+        await producer.flush()
+    assert await world.read("t", PARTITIONS) == writer.all_sent() == writer.acknowledged
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_without_group_flush_a_power_cut_loses_at_most_the_end_of_a_log(seed: int):
+@in_world(config())
+async def test_without_group_flush_a_power_cut_loses_at_most_the_end_of_a_log(world: World) -> None:
     """M1. Afterwards a log has a prefix of the records written: no gap, no torn batch, no other data."""
-
-    async def scenario(world: World) -> None:
-        writer = Writer()
-        async with world.producer("writer") as producer:
-            await writer.send(producer, 120)
-            await producer.flush()
-        await world.cut_power()
-        await world.start()
-        found = await world.read("t", PARTITIONS)
-        for number, values in writer.all_sent().items():
-            assert values[: len(found[number])] == found[number]
-
-    World(seed, config()).play(scenario)
+    writer = Writer()
+    async with world.producer("writer") as producer:
+        await writer.send(producer, 120)
+        await producer.flush()
+    await world.cut_power()
+    await world.start()
+    found = await world.read("t", PARTITIONS)
+    for number, values in writer.all_sent().items():
+        assert values[: len(found[number])] == found[number]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_network_partition_neither_loses_nor_duplicates_records(seed: int):
+@in_world(config())
+async def test_a_network_partition_neither_loses_nor_duplicates_records(world: World) -> None:
     """M2. Requests whose answers are lost are sent again; the broker drops the second."""
-
-    async def scenario(world: World) -> None:
-        chance = world.simulation.entropy("cutter")
-        network = world.simulation.network
-        writer = Writer()
-        async with world.producer("writer", request_timeout_ms=2_000, delivery_timeout_ms=600_000) as producer:
-            sending = asyncio.create_task(writer.send(producer, 300))
-            for _ in range(3):
-                await asyncio.sleep(chance.uniform(0.0, 0.2))
-                network.block("broker", "writer")
-                await asyncio.sleep(chance.uniform(0.0, 10.0))
-                network.heal()
-            await sending
-            await producer.flush()
-        assert await world.read("t", PARTITIONS) == writer.all_sent() == writer.acknowledged
-
-    World(seed, config()).play(scenario)
+    chance = world.simulation.entropy("cutter")
+    network = world.simulation.network
+    writer = Writer()
+    async with world.producer("writer", request_timeout_ms=2_000, delivery_timeout_ms=600_000) as producer:
+        sending = asyncio.create_task(writer.send(producer, 300))
+        for _ in range(3):
+            await asyncio.sleep(chance.uniform(0.0, 0.2))
+            network.block("broker", "writer")
+            await asyncio.sleep(chance.uniform(0.0, 10.0))
+            network.heal()
+        await sending
+        await producer.flush()
+    assert await world.read("t", PARTITIONS) == writer.all_sent() == writer.acknowledged
 
 
-def test_an_append_completes_a_waiting_fetch():
+@in_world(config(), seed=1)
+async def test_an_append_completes_a_waiting_fetch(world: World) -> None:
     """M1. A long poll of a minute answers within the network's latency."""
-
-    async def scenario(world: World) -> None:
-        async with world.producer("writer") as producer:
-            await (await producer.send("t", b"first", partition=0))
-            async with world.consumer("reader", fetch_max_wait_ms=25_000) as consumer:
-                consumer.assign([TopicPartition("t", 0)])
-                assert len(await consumer.poll(10_000)) == 1
-                waiting = asyncio.create_task(consumer.poll(60_000))
-                await asyncio.sleep(10)
-                sent_at = world.now_s
-                await (await producer.send("t", b"second", partition=0))
-                assert [record.value for record in await waiting] == [b"second"]
-                assert world.now_s - sent_at < 0.1
-
-    World(1, config()).play(scenario)
+    async with world.producer("writer") as producer:
+        await (await producer.send("t", b"first", partition=0))
+        async with world.consumer("reader", fetch_max_wait_ms=25_000) as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            assert len(await consumer.poll(10_000)) == 1
+            waiting = asyncio.create_task(consumer.poll(60_000))
+            await asyncio.sleep(10)
+            sent_at = world.now_s
+            await (await producer.send("t", b"second", partition=0))
+            assert [record.value for record in await waiting] == [b"second"]
+            assert world.now_s - sent_at < 0.1

@@ -8,7 +8,6 @@ import pytest
 
 from odradek.broker.cluster.log_dir_events import LogDirEvents
 from odradek.broker.log.names import parent_of
-from odradek.clients import Admin
 from odradek.metadata import paths
 from odradek.metadata.image import PartitionImage
 from odradek.metadata.nodes import NO_LEADER, LogDirEventNode
@@ -24,7 +23,7 @@ T0 = TopicPartition("t", 0)
 
 async def create(world: World, *, partitions: int = 1) -> None:
     await until(lambda: all(len(broker.image.brokers) == 3 for broker in world.running.values()))
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topic("t", partitions=partitions, replication_factor=3)
     await until(lambda: all(len(broker.logs.logs) == partitions for broker in world.running.values()))
 
@@ -258,7 +257,7 @@ async def test_a_replica_that_could_not_be_created_on_a_full_disk_joins_the_isr_
     await until(lambda: all(len(broker.image.brokers) == 3 for broker in world.running.values()))
     disk = world.simulation.disk(world.hosts[full])
     disk.capacity_bytes = disk.used_bytes()
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topic("t", partitions=3, replication_factor=3)
     keys = [TopicPartition("t", number) for number in range(3)]
     await until(lambda: world.running[full].partitions.offline_count == 3)

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from odradek.broker.log.full_disks import HAND_OVER_S, QUIET_S
-from odradek.clients import Admin
 from odradek.metadata.image import PartitionImage
 from odradek.metadata.nodes import NO_LEADER
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -21,7 +20,7 @@ PATIENT = {"replica.lag.time.max.ms": "60000", "leader.imbalance.check.interval.
 
 async def create(world: World) -> None:
     await until(lambda: all(len(broker.image.brokers) == 3 for broker in world.running.values()))
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topic("t", partitions=PARTITIONS, replication_factor=3)
     await until(lambda: all(len(broker.logs.logs) == PARTITIONS for broker in world.running.values()))
     await write(world, 0)

@@ -157,7 +157,7 @@ def play_shortage(seed: int, shortage: str, brokers: int, end: str) -> None:
         await until(lambda: all(len(broker.image.brokers) == brokers for broker in world.running.values()))
         disk = world.simulation.disk(world.hosts[0])
         producer = world.producer("writer", delivery_timeout_ms=5000, request_timeout_ms=2000)
-        admin = Admin(world.servers, runtime=world.simulation.runtime("admin"))
+        admin = world.admin()
         consumer = world.consumer("reader", group_id="g")
         async with producer, admin, consumer:
             users = Users(world, producer, admin, consumer)

@@ -3,7 +3,6 @@
 import asyncio
 
 from odradek.broker.log.checkpoints.checkpoint_file import LOG_START_OFFSETS
-from odradek.clients import Admin
 from odradek.model import TopicPartition
 from odradek.protocol.messages.fetch import FetchedPartition
 from odradek.simulation.world import World, until
@@ -20,7 +19,7 @@ async def fill(world: World, count: int) -> None:
 
 @in_world(seed=1, brokers=2)
 async def test_a_follower_whose_log_start_moves_during_a_fetch_accepts_the_response(world: World) -> None:
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topic("t", partitions=1, replication_factor=2)
     await until(lambda: any(T0 in broker.partitions.followers for broker in world.running.values()))
     await fill(world, 10)
@@ -35,7 +34,7 @@ async def test_a_follower_whose_log_start_moves_during_a_fetch_accepts_the_respo
 @in_world(seed=1, brokers=2)
 async def test_a_high_watermark_is_taken_from_a_response_with_known_records(world: World) -> None:
     """A fetch that overtakes another one may be answered with the same records, and with more of them committed."""
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topic("t", partitions=1, replication_factor=2)
     await until(lambda: any(T0 in broker.partitions.followers for broker in world.running.values()))
     await fill(world, 10)
@@ -55,7 +54,7 @@ async def test_a_high_watermark_is_taken_from_a_response_with_known_records(worl
 
 @in_world(seed=1, brokers=2)
 async def test_a_log_start_offset_is_on_the_disk_before_the_next_fetch_reports_it(world: World) -> None:
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topic("t", partitions=1, replication_factor=2)
     await until(lambda: any(T0 in broker.partitions.followers for broker in world.running.values()))
     await fill(world, 10)
@@ -73,7 +72,7 @@ async def test_list_offsets_waits_until_a_new_leader_knows_the_high_watermark(wo
 
     The last leader's high watermark may be higher (KIP-207).
     """
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         settings = {"min.insync.replicas": "2"}
         await admin.create_topic("t", partitions=1, replication_factor=2, configs=settings)
         await until(lambda: any(T0 in broker.partitions.followers for broker in world.running.values()))

@@ -5,7 +5,6 @@ from msgspec.structs import replace
 
 from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.partition import Partition
-from odradek.clients import Admin
 from odradek.metadata.image import MetadataDelta, PartitionImage, TopicImage
 from odradek.model import StorageError, TopicPartition
 from odradek.simulation.world import World, until
@@ -30,7 +29,7 @@ def test_a_change_of_one_partition_updates_only_that_partition(monkeypatch: pyte
         monkeypatch.setattr(kind, "update", update)
 
     async def scene(world: World) -> None:
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        async with world.admin() as admin:
             await admin.create_topic("t", partitions=6, replication_factor=2)
         brokers = list(world.running.values())
         await until(lambda: all(len([*each.partitions, *each.partitions.followers]) == 6 for each in brokers))
@@ -52,7 +51,7 @@ def test_a_change_of_one_partition_updates_only_that_partition(monkeypatch: pyte
 
 @in_world(seed=1, brokers=2)
 async def test_offline_partitions_are_updated_with_each_change_of_their_topic(world: World) -> None:
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topic("t", partitions=6, replication_factor=2)
     brokers = list(world.running.values())
     await until(lambda: all(len([*each.partitions, *each.partitions.followers]) == 6 for each in brokers))

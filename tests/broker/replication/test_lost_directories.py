@@ -5,7 +5,6 @@ import logging
 
 import pytest
 
-from odradek.clients import Admin
 from odradek.clients.admin import NewTopic
 from odradek.metadata import paths
 from odradek.metadata.nodes import NO_LEADER
@@ -93,7 +92,7 @@ async def test_records_that_another_replica_has_survive_a_forgotten_directory(
 ) -> None:
     """The other in-sync replica is down when the broker starts without the directory."""
     await create(world, "t", partitions=4, replicas=2)
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topics([NewTopic(name="alone", assignments={0: [0], 1: [0]})])
     await until(lambda: len(world.running[0].logs) == 6)
     lost = keys_in(world, 0, "/b")
@@ -129,7 +128,7 @@ async def test_a_disk_can_be_mounted_after_its_logs_were_copied(world: World) ->
     await create(world, "u", partitions=8, replicas=2)
     moved = {key: [1] for key in keys_in(world, 0, "/a", "u")}
     await create(world, "t", partitions=4, replicas=2)
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.alter_partition_reassignments(moved)
     await until(lambda: not keys_in(world, 0, "/a", "u"))
     there = keys_in(world, 0, "/b")
@@ -177,7 +176,7 @@ async def test_a_recreated_topic_begins_at_offset_0(world: World) -> None:
     swap(world, 0, "/b", "/unmounted")
     await world.start()
     await until(lambda: image(world, there).leader == NO_LEADER)
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.delete_topics(["t"])
     await create(world, "t", partitions=2, replicas=1)
     await fill(world, "t", there.partition, b"new")

@@ -15,7 +15,6 @@ from typing import Final
 
 import pytest
 
-from odradek.clients import Admin
 from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode
 from odradek.model import KafkaError, OdradekError, StorageError, TopicPartition
@@ -284,7 +283,7 @@ def play(seed: int, *, brokers: int, directories: int, partitions: int, rounds: 
         operator = Operator(world, entropy, keys, where)
         operators.append(operator)
         await until(lambda: all(len(broker.image.brokers) == brokers for broker in world.running.values()))
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        async with world.admin() as admin:
             await admin.create_topic("t", partitions=partitions, replication_factor=brokers)
         acknowledged: dict[TopicPartition, list[bytes]] = {key: [] for key in keys}
         writing = [asyncio.create_task(write(world, *each)) for each in acknowledged.items()]

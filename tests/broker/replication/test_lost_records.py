@@ -8,7 +8,6 @@ import pytest
 
 from odradek.broker.cluster.registration.directories import accept_losses
 from odradek.broker.log.directories.maintenance import remove_tree
-from odradek.clients import Admin
 from odradek.clients.admin.reassignments import ElectionType
 from odradek.metadata.nodes import NO_LEADER
 from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
@@ -38,7 +37,7 @@ both_losses = pytest.mark.parametrize("lose", [remove_last_segment, remove_folde
 
 
 async def elect_unclean(world: World) -> None:
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         assert await admin.elect_leaders(ElectionType.UNCLEAN, [T0]) == {T0: None}
 
 
@@ -170,7 +169,7 @@ async def test_a_recreated_topic_has_no_lost_records(world: World) -> None:
     await create(world, "t", partitions=1, replicas=1)
     await fill(world, "t", 0, *VALUES)
     await asyncio.sleep(70)
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.delete_topics(["t"])
     await world.kill(0)  # before the checkpoints forget it
     await world.start(0)

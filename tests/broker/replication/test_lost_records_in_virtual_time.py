@@ -138,7 +138,7 @@ def play(seed: int, *, rounds: int = 2) -> int:
 
     async def scene(world: World) -> None:
         await until(lambda: all(len(broker.image.brokers) == len(BROKERS) for broker in world.running.values()))
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        async with world.admin() as admin:
             await admin.create_topic(KEY.topic, partitions=1, replication_factor=len(BROKERS))
         acknowledged: list[bytes] = []
         may_write = asyncio.Event()

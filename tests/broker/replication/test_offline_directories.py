@@ -2,7 +2,6 @@
 
 import pytest
 
-from odradek.clients import Admin
 from odradek.metadata.image import PartitionImage
 from odradek.metadata.nodes import NO_LEADER
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -14,7 +13,7 @@ DIRECTORIES = {"log.dirs": "/a,/b"}
 
 async def create(world: World, topic: str, *, partitions: int, replicas: int) -> None:
     await until(lambda: all(len(broker.image.brokers) == len(world.running) for broker in world.running.values()))
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topic(topic, partitions=partitions, replication_factor=replicas)
 
 
@@ -60,7 +59,7 @@ async def test_a_broker_with_an_offline_directory_serves_the_other_and_accepts_n
     await fill(world, "t", here.partition, b"more")
     await create(world, "u", partitions=2, replicas=1)
     await fill(world, "u", 1, b"u")
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         described = {each.log_dir: each for each in await admin.describe_log_dirs(0)}
     assert {path: each.error_code for path, each in described.items()} == {
         "/a": ErrorCode.none,

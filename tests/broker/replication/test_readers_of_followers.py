@@ -12,10 +12,10 @@ from odradek.broker.replication.reading.replica_selector import (
     ReplicaView,
     create_replica_selector,
 )
-from odradek.clients import Admin
 from odradek.model import ConfigurationError, ErrorCode, TopicPartition
 from odradek.simulation.world import until
 from tests.world.rack_world import RackWorld
+from tests.world.scenes import in_world
 
 KAFKAS_CLASS = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 T0 = TopicPartition("t", 0)
@@ -30,7 +30,7 @@ class ReadReplicas(RackWorld):
 
     async def create(self) -> tuple[int, int]:
         """Create the topic, and return its leader and a follower, which is not the controller if others are there."""
-        async with Admin(self.servers, runtime=self.simulation.runtime("admin")) as admin:
+        async with self.admin() as admin:
             await admin.create_topic("t", partitions=1, replication_factor=len(self.hosts))
         await until(lambda: any(broker.partitions.get(T0) for broker in self.running.values()))
         leader = next(number for number, broker in self.running.items() if broker.partitions.get(T0))
@@ -133,113 +133,106 @@ def test_a_selector_that_raises_is_logged_once_and_the_leader_is_read(
     assert len(failures) == 1
 
 
-def test_a_consumer_goes_back_to_the_leader_when_its_replica_dies(seed: int) -> None:
-    async def scene(world: ReadReplicas) -> None:
-        _, follower = await world.create()
-        async with world.consumer("reader", client_rack=f"rack-{follower}", metadata_max_age_ms=600_000) as consumer:
-            consumer.assign([T0])
-            await world.write(b"a")
-            assert await read(consumer, 1) == [b"a"]
-            assert world.sent_by(follower) > 0
-            await world.kill(follower)
-            await world.write(b"b")
-            assert await read(consumer, 1) == [b"b"]
-
-    ReadReplicas(seed).play(scene)
-
-
-def test_a_replica_that_left_the_isr_is_not_named_and_one_that_caught_up_is(seed: int) -> None:
-    async def scene(world: ReadReplicas) -> None:
-        leader, follower = await world.create()
-        async with world.consumer("reader", client_rack=f"rack-{follower}", metadata_max_age_ms=2_000) as consumer:
-            consumer.assign([T0])
-            await world.write(b"a")
-            assert await read(consumer, 1) == [b"a"]
-            host = world.hosts[follower]
-            world.simulation.network.partition([host], [each for each in world.hosts if each != host])
-            partition = world.running[leader].partitions.leader("t", 0)
-            await world.write(b"b")  # acknowledged without the follower
-            assert follower not in partition.isr
-            before = world.sent_by(follower)
-            assert await read(consumer, 1) == [b"b"], "the consumer has asked the leader again"
-            assert world.sent_by(follower) == before
-            world.simulation.network.heal()
-            await until(lambda: follower in partition.isr)
-            await world.pass_time(4)
-            await world.write(b"c")
-            assert await read(consumer, 1) == [b"c"]
-            assert world.sent_by(follower) > before
-
-    ReadReplicas(seed, brokers=3, replica_lag_time_max_ms="3000").play(scene)
-
-
-def test_a_follower_serves_committed_offsets_and_refuses_others(seed: int) -> None:
-    """As Kafka's: nothing between the high watermark and the end, OFFSET_OUT_OF_RANGE beyond the log."""
-
-    async def scene(world: ReadReplicas) -> None:
-        leader, follower = await world.create()
-        await world.write(b"a", b"b")
-        log = world.running[follower].partitions.followers[T0].log
-        await until(lambda: log.high_watermark == 2)
-        epoch = world.running[leader].partitions.leader("t", 0).leader_epoch
-        client = await world.client("tool", broker=follower)
-        topic_id = world.running[follower].image.topics["t"].topic_id
-
-        async def fetch(offset: int, *, version: int = 11, leader_epoch: int = -1) -> Any:
-            partition = {
-                "partition": 0, "current_leader_epoch": leader_epoch, "fetch_offset": offset, "last_fetched_epoch": -1,
-                "log_start_offset": -1, "partition_max_bytes": 1 << 20,
-            }  # fmt: skip
-            message = {
-                "replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 20, "isolation_level": 0,
-                "session_id": 0, "session_epoch": -1, "forgotten_topics_data": [], "rack_id": "",
-                "topics": [{"topic": "t", "topic_id": topic_id, "partitions": [partition]}],
-            }  # fmt: skip
-            answer = await client.ask(1, message, version)
-            return answer.responses[0].partitions[0]
-
-        found = await fetch(0)
-        assert (found.error_code, world.values(found.records)) == (0, [b"a", b"b"])
-        assert (found.high_watermark, found.preferred_read_replica) == (2, -1)
-        assert (await fetch(0, version=10)).error_code == ErrorCode.not_leader_or_follower
-        assert (await fetch(0, leader_epoch=epoch)).error_code == 0
-        assert (await fetch(0, leader_epoch=epoch + 1)).error_code == ErrorCode.unknown_leader_epoch
-        assert (await fetch(3)).error_code == ErrorCode.offset_out_of_range
-        hosts = world.hosts
-        world.simulation.network.block(hosts[leader], hosts[follower])
-        log.append_as_follower(world.batch(b"x", base_offset=2, leader_epoch=epoch), now_ms=0)
-        log.write()
-        await world.pass_time(0.1)
-        found = await fetch(2)
-        assert (found.error_code, bytes(found.records or b"")) == (0, b""), "it is not known to be committed"
-        world.running[follower].partitions.followers[T0].leader_epoch = epoch + 1
-        assert (await fetch(0, leader_epoch=epoch)).error_code == ErrorCode.fenced_leader_epoch
-        world.simulation.network.heal()
-
-    ReadReplicas(seed).play(scene)
-
-
-def test_a_fetch_that_waits_at_a_follower_ends_with_new_records_and_with_a_new_leader(seed: int) -> None:
-    async def scene(world: ReadReplicas) -> None:
-        leader, follower = await world.create()
+@in_world(of=ReadReplicas)
+async def test_a_consumer_goes_back_to_the_leader_when_its_replica_dies(world: ReadReplicas) -> None:
+    _, follower = await world.create()
+    async with world.consumer("reader", client_rack=f"rack-{follower}", metadata_max_age_ms=600_000) as consumer:
+        consumer.assign([T0])
         await world.write(b"a")
-        settings = {"client_rack": f"rack-{follower}", "fetch_max_wait_ms": 60_000, "request_timeout_ms": 100_000}
-        async with world.consumer("reader", **settings) as consumer:
-            consumer.assign([T0])
-            assert await read(consumer, 1) == [b"a"]
-            replica = world.running[follower].partitions.followers[T0]
-            await until(lambda: bool(replica._readers))
-            started = world.now_s
-            await world.write(b"b")
-            assert await read(consumer, 1) == [b"b"]
-            await until(lambda: bool(replica._readers))
-            await world.kill(leader)
-            await until(lambda: world.running[follower].partitions.get(T0) is not None)
-            await world.write(b"c")
-            assert await read(consumer, 1) == [b"c"]
-            assert world.now_s - started < 30
+        assert await read(consumer, 1) == [b"a"]
+        assert world.sent_by(follower) > 0
+        await world.kill(follower)
+        await world.write(b"b")
+        assert await read(consumer, 1) == [b"b"]
 
-    ReadReplicas(seed).play(scene)
+
+@in_world(brokers=3, replica_lag_time_max_ms="3000", of=ReadReplicas)
+async def test_a_replica_that_left_the_isr_is_not_named_and_one_that_caught_up_is(world: ReadReplicas) -> None:
+    leader, follower = await world.create()
+    async with world.consumer("reader", client_rack=f"rack-{follower}", metadata_max_age_ms=2_000) as consumer:
+        consumer.assign([T0])
+        await world.write(b"a")
+        assert await read(consumer, 1) == [b"a"]
+        host = world.hosts[follower]
+        world.simulation.network.partition([host], [each for each in world.hosts if each != host])
+        partition = world.running[leader].partitions.leader("t", 0)
+        await world.write(b"b")  # acknowledged without the follower
+        assert follower not in partition.isr
+        before = world.sent_by(follower)
+        assert await read(consumer, 1) == [b"b"], "the consumer has asked the leader again"
+        assert world.sent_by(follower) == before
+        world.simulation.network.heal()
+        await until(lambda: follower in partition.isr)
+        await world.pass_time(4)
+        await world.write(b"c")
+        assert await read(consumer, 1) == [b"c"]
+        assert world.sent_by(follower) > before
+
+
+@in_world(of=ReadReplicas)
+async def test_a_follower_serves_committed_offsets_and_refuses_others(world: ReadReplicas) -> None:
+    """As Kafka's: nothing between the high watermark and the end, OFFSET_OUT_OF_RANGE beyond the log."""
+    leader, follower = await world.create()
+    await world.write(b"a", b"b")
+    log = world.running[follower].partitions.followers[T0].log
+    await until(lambda: log.high_watermark == 2)
+    epoch = world.running[leader].partitions.leader("t", 0).leader_epoch
+    client = await world.client("tool", broker=follower)
+    topic_id = world.running[follower].image.topics["t"].topic_id
+
+    async def fetch(offset: int, *, version: int = 11, leader_epoch: int = -1) -> Any:
+        partition = {
+            "partition": 0, "current_leader_epoch": leader_epoch, "fetch_offset": offset, "last_fetched_epoch": -1,
+            "log_start_offset": -1, "partition_max_bytes": 1 << 20,
+        }  # fmt: skip
+        message = {
+            "replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 20, "isolation_level": 0,
+            "session_id": 0, "session_epoch": -1, "forgotten_topics_data": [], "rack_id": "",
+            "topics": [{"topic": "t", "topic_id": topic_id, "partitions": [partition]}],
+        }  # fmt: skip
+        answer = await client.ask(1, message, version)
+        return answer.responses[0].partitions[0]
+
+    found = await fetch(0)
+    assert (found.error_code, world.values(found.records)) == (0, [b"a", b"b"])
+    assert (found.high_watermark, found.preferred_read_replica) == (2, -1)
+    assert (await fetch(0, version=10)).error_code == ErrorCode.not_leader_or_follower
+    assert (await fetch(0, leader_epoch=epoch)).error_code == 0
+    assert (await fetch(0, leader_epoch=epoch + 1)).error_code == ErrorCode.unknown_leader_epoch
+    assert (await fetch(3)).error_code == ErrorCode.offset_out_of_range
+    hosts = world.hosts
+    world.simulation.network.block(hosts[leader], hosts[follower])
+    log.append_as_follower(world.batch(b"x", base_offset=2, leader_epoch=epoch), now_ms=0)
+    log.write()
+    await world.pass_time(0.1)
+    found = await fetch(2)
+    assert (found.error_code, bytes(found.records or b"")) == (0, b""), "it is not known to be committed"
+    world.running[follower].partitions.followers[T0].leader_epoch = epoch + 1
+    assert (await fetch(0, leader_epoch=epoch)).error_code == ErrorCode.fenced_leader_epoch
+    world.simulation.network.heal()
+
+
+@in_world(of=ReadReplicas)
+async def test_a_fetch_that_waits_at_a_follower_ends_with_new_records_and_with_a_new_leader(
+    world: ReadReplicas,
+) -> None:
+    leader, follower = await world.create()
+    await world.write(b"a")
+    settings = {"client_rack": f"rack-{follower}", "fetch_max_wait_ms": 60_000, "request_timeout_ms": 100_000}
+    async with world.consumer("reader", **settings) as consumer:
+        consumer.assign([T0])
+        assert await read(consumer, 1) == [b"a"]
+        replica = world.running[follower].partitions.followers[T0]
+        await until(lambda: bool(replica._readers))
+        started = world.now_s
+        await world.write(b"b")
+        assert await read(consumer, 1) == [b"b"]
+        await until(lambda: bool(replica._readers))
+        await world.kill(leader)
+        await until(lambda: world.running[follower].partitions.get(T0) is not None)
+        await world.write(b"c")
+        assert await read(consumer, 1) == [b"c"]
+        assert world.now_s - started < 30
 
 
 def test_of_replicas_in_one_rack_the_most_caught_up_is_named() -> None:

@@ -18,6 +18,7 @@ from odradek.simulation.workloads.workload import create_topic
 from odradek.simulation.world import World
 from tests.world.rack_world import RackWorld
 from tests.world.sampling import assert_no_findings, seeds
+from tests.world.scenes import in_world
 
 pytestmark = pytest.mark.long
 
@@ -41,21 +42,18 @@ def test_a_reader_of_followers_skips_and_repeats_nothing_under_faults(number: in
     assert_no_findings(result)
 
 
-def test_without_faults_the_reader_reads_what_followers_send() -> None:
+@in_world(CONFIG, seed=1, brokers=BROKERS, of=RackConsumers)
+async def test_without_faults_the_reader_reads_what_followers_send(world: World) -> None:
     """M9. The world above is about followers: those in the reader's rack send what it reads."""
-
-    async def scene(world: World) -> None:
-        await create_topic(world, TOPIC)
-        places = [TopicPartition(TOPIC, number) for number in range(2)]
-        async with world.producer("writer") as producer, world.consumer("reader") as consumer:
-            consumer.assign(places)
-            for number in range(10):
-                await (await producer.send(TOPIC, b"%d" % number, partition=number % 2))
-            seen = 0
-            while seen < 10:
-                seen += len(await consumer.poll(1_000))
-        traffic = {number: broker.partitions.traffic.get(TOPIC) for number, broker in world.running.items()}
-        sent = {number: each.bytes_out for number, each in traffic.items() if each is not None}
-        assert [number for number, size in sent.items() if size] == [1], "rack-1 is the reader's"
-
-    RackConsumers(1, CONFIG, brokers=BROKERS).play(scene)
+    await create_topic(world, TOPIC)
+    places = [TopicPartition(TOPIC, number) for number in range(2)]
+    async with world.producer("writer") as producer, world.consumer("reader") as consumer:
+        consumer.assign(places)
+        for number in range(10):
+            await (await producer.send(TOPIC, b"%d" % number, partition=number % 2))
+        seen = 0
+        while seen < 10:
+            seen += len(await consumer.poll(1_000))
+    traffic = {number: broker.partitions.traffic.get(TOPIC) for number, broker in world.running.items()}
+    sent = {number: each.bytes_out for number, each in traffic.items() if each is not None}
+    assert [number for number, size in sent.items() if size] == [1], "rack-1 is the reader's"

@@ -10,7 +10,6 @@ import pytest
 from odradek.broker.log.producers.refused_batches import RefusedBatches
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.refused_appends import RefusedAppends
-from odradek.clients import Admin
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.records import encode_batch
@@ -25,7 +24,7 @@ T0 = TopicPartition("t", 0)
 
 async def create(world: World) -> tuple[int, Partition]:
     """The topic, which needs two in-sync replicas; its leader."""
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topic("t", partitions=1, replication_factor=3, configs={"min.insync.replicas": "2"})
     await until(lambda: any(broker.partitions.get(T0) for broker in world.running.values()))
     ((number, partition),) = [
@@ -124,25 +123,24 @@ async def test_an_uncommitted_batch_sent_again_waits_for_its_commit(world: World
 
 @pytest.mark.parametrize("by_id", [False, True])
 @pytest.mark.parametrize("written", [0, 2])
-def test_batches_after_one_refused_before_the_broker_led_get_the_same_error(written: int, by_id: bool) -> None:
+@in_world(seed=1, brokers=3)
+async def test_batches_after_one_refused_before_the_broker_led_get_the_same_error(
+    world: World, written: int, by_id: bool
+) -> None:
     """librdkafka would take a new epoch for OUT_OF_ORDER_SEQUENCE_NUMBER, and send what is in doubt twice."""
-
-    async def scene(world: World) -> None:
-        leader, _ = await create(world)
-        partitions = world.running[leader].partitions
-        topic_id = world.running[leader].image.topics["t"].topic_id if by_id else None
-        async with connected(world, leader) as connection:
-            for sequence in range(written):
-                assert await produce(connection, sequence, topic_id=topic_id) == (ErrorCode.none, sequence)
-            partitions.fence()
-            assert (await produce(connection, written, topic_id=topic_id))[0] is ErrorCode.not_leader_or_follower
-            partitions.unfence()
-            await until(lambda: partitions.get(T0) is not None)
-            assert (await produce(connection, written + 1, topic_id=topic_id))[0] is ErrorCode.not_leader_or_follower
-            for sequence in (written, written + 1, written + 2):
-                assert await produce(connection, sequence, topic_id=topic_id) == (ErrorCode.none, sequence)
-
-    World(1, brokers=3).play(scene)
+    leader, _ = await create(world)
+    partitions = world.running[leader].partitions
+    topic_id = world.running[leader].image.topics["t"].topic_id if by_id else None
+    async with connected(world, leader) as connection:
+        for sequence in range(written):
+            assert await produce(connection, sequence, topic_id=topic_id) == (ErrorCode.none, sequence)
+        partitions.fence()
+        assert (await produce(connection, written, topic_id=topic_id))[0] is ErrorCode.not_leader_or_follower
+        partitions.unfence()
+        await until(lambda: partitions.get(T0) is not None)
+        assert (await produce(connection, written + 1, topic_id=topic_id))[0] is ErrorCode.not_leader_or_follower
+        for sequence in (written, written + 1, written + 2):
+            assert await produce(connection, sequence, topic_id=topic_id) == (ErrorCode.none, sequence)
 
 
 @in_world(seed=1, brokers=3)

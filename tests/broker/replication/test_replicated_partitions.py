@@ -12,7 +12,6 @@ from odradek.broker.lifecycle import Broker
 from odradek.broker.replication.follower import PartitionFetchState
 from odradek.broker.replication.machine import IsrChange
 from odradek.broker.replication.partition import Partition
-from odradek.clients import Admin
 from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.nodes import RECOVERED, RECOVERING
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -30,7 +29,7 @@ T0 = TopicPartition("t", 0)
 
 
 async def create(world: World, *, replicas: int = 3, partitions: int = 1, **config: str) -> None:
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         settings = {key.replace("_", "."): value for key, value in config.items()}
         await admin.create_topic("t", partitions=partitions, replication_factor=replicas, configs=settings)
     await until(lambda: len(leaders(world)) == 1 and sum(map(follows, world.running.values())) == replicas - 1)
@@ -285,7 +284,7 @@ async def test_a_timeout_acknowledges_no_records_that_are_not_written(world: Wor
     """The other partition of the request has one replica, and a batch so large that the writer thread writes it."""
     await create(world)
     leader, _ = leader_of(world)
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topics([clients.NewTopic(name="alone", assignments={0: [leader]})])
     alone = world.running[leader].partitions.leader("alone", 0).log
     world.simulation.disk(world.hosts[leader]).delay_s = (0.5, 0.5)
@@ -308,7 +307,7 @@ async def test_a_timeout_acknowledges_no_records_that_are_not_written(world: Wor
 async def test_a_partition_that_is_new_to_a_follower_does_not_wait_for_records_of_others(world: World) -> None:
     await create(world, replicas=2)
     await fill(world, 1)
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topic("u", partitions=4, replication_factor=2)
     began_s = world.now_s
     async with world.producer("writer") as producer:
@@ -394,7 +393,7 @@ def test_new_partitions_of_a_fetcher_are_fetched_together(monkeypatch: pytest.Mo
         await create(world, replicas=2, partitions=400)
         await fill(world, 1)
         sizes.clear()
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        async with world.admin() as admin:
             for number in range(100):
                 await admin.create_topic(f"u{number}", partitions=2, replication_factor=2)
         async with world.producer("writer") as producer:

@@ -21,7 +21,7 @@ T0 = TopicPartition("t", 0)
 
 
 def admin(world: World) -> Admin:
-    return Admin(world.servers, runtime=world.simulation.runtime("admin"))
+    return world.admin()
 
 
 def folders(world: World, number: int = 2, topic: str = "t") -> list[str]:

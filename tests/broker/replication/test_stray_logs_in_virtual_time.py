@@ -122,7 +122,7 @@ def play(seed: int, deeds: int) -> None:
         administrator = Administrator(world, chance)
         administrators.append(administrator)
         await until(lambda: all(len(broker.image.brokers) == len(BROKERS) for broker in world.running.values()))
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        async with world.admin() as admin:
             await admin.create_topic(KEPT, partitions=1, replication_factor=3)
             await admin.create_topic(MOVED, partitions=2, replication_factor=2)
         values = [b"%d" % number for number in range(10)]

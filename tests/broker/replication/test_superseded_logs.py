@@ -9,7 +9,6 @@ import pytest
 from odradek.broker.log.directories import log_manager
 from odradek.broker.log.directories.directory_loading import FoundLog, OpenedLog
 from odradek.broker.log.segments.open_files import FilePool
-from odradek.clients import Admin
 from odradek.clients.admin import NewTopic
 from odradek.metadata import paths, tree_watchers
 from odradek.metadata.nodes import NO_LEADER, KnownDirectory
@@ -88,38 +87,34 @@ async def test_a_broker_with_an_old_disk_does_not_start_while_the_newer_one_is_o
 
 
 @pytest.mark.parametrize("can_be_opened", [False, True])
-def test_an_old_log_is_used_when_the_newer_directory_is_forgotten(
-    seed: int, can_be_opened: bool, monkeypatch: pytest.MonkeyPatch
+@in_world()
+async def test_an_old_log_is_used_when_the_newer_directory_is_forgotten(
+    world: World, can_be_opened: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The refusal names the command. It does not depend on whether the old log can be opened."""
 
     def open_nothing(pool: FilePool, found: FoundLog, *arguments: Any) -> OpenedLog:
         return OpenedLog(found=found, log=None, topic_id=None, error=StorageError("too many open files"))
 
-    async def scene(world: World) -> None:
-        await create(world, "t", partitions=1, replicas=1)
-        await go_on_without(world, "/data", KEY)
-        (newer,) = await known(world, 0)
-        swap(world, 0, "/old", "/data", "/newer")
-        with monkeypatch.context() as patch:
-            if not can_be_opened:
-                patch.setattr(log_manager, "open_found", open_nothing)
-            for _ in range(2):
-                error = await start_refused(
-                    world, 0, f"replaced, and /data .directory.id {newer}., which may have newer"
-                )
-        await forget(world, 0, *error.partition("--broker-id 0 ")[2].split())
-        await world.start()
-        assert await world.read("t", 1) == {0: [b"1"]}
-
-    World(seed).play(scene)
+    await create(world, "t", partitions=1, replicas=1)
+    await go_on_without(world, "/data", KEY)
+    (newer,) = await known(world, 0)
+    swap(world, 0, "/old", "/data", "/newer")
+    with monkeypatch.context() as patch:
+        if not can_be_opened:
+            patch.setattr(log_manager, "open_found", open_nothing)
+        for _ in range(2):
+            error = await start_refused(world, 0, f"replaced, and /data .directory.id {newer}., which may have newer")
+    await forget(world, 0, *error.partition("--broker-id 0 ")[2].split())
+    await world.start()
+    assert await world.read("t", 1) == {0: [b"1"]}
 
 
 @in_world(brokers=2, noticed_at_once=False)
 async def test_records_that_another_replica_has_survive_when_an_old_log_is_used(world: World) -> None:
     """The newer directory is forgotten, and the broker starts before the other in-sync replica."""
     await create(world, "t", partitions=1, replicas=2)
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topics([NewTopic(name="alone", assignments={0: [0]})])
     (old,) = await known(world, 0)
     await fill(world, "alone", 0, b"1")
@@ -190,7 +185,7 @@ async def test_a_directory_is_old_if_a_returned_one_was_used_while_it_was_missin
     swap(world, 0, "/data", "/old")
     await world.start(0)
     await until(lambda: len(image(world, KEY).isr) == 2)
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topics([NewTopic(name="alone", assignments={0: [0]})])
     await fill(world, "alone", 0, b"1")
     await world.stop(0)
@@ -315,7 +310,10 @@ async def test_an_unreadable_partition_state_does_not_mean_an_empty_partition(wo
     await store.close()
 
 
-def test_a_busy_controller_elects_no_leader_from_its_old_image(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_world(brokers=3, noticed_at_once=False)
+async def test_a_busy_controller_elects_no_leader_from_its_old_image(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All who were in sync are back before it looks who lives, so that nothing seems to have changed."""
     can_look, read_brokers = asyncio.Event(), tree_watchers.read_brokers
 
@@ -323,37 +321,34 @@ def test_a_busy_controller_elects_no_leader_from_its_old_image(seed: int, monkey
         await can_look.wait()
         return await read_brokers(*arguments)
 
-    async def scene(world: World) -> None:
-        await until(lambda: all(len(broker.image.brokers) == 3 for broker in world.running.values()))
-        old, other = (number for number, broker in world.running.items() if not broker.metadata_loop.is_controller)
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            await admin.create_topics([NewTopic(name="t", assignments={number: [old, other] for number in range(2)})])
-        await until(lambda: all(len(world.running[number].logs) == 2 for number in (old, other)))
-        lost = keys_in(world, old, "/data")
-        for key in lost:
-            await fill(world, "t", key.partition, b"1")
-        await world.stop(old)
-        swap(world, old, "/data", "/old")
-        await world.start(old)
-        await until(lambda: all(len(image(world, key).isr) == 2 for key in lost))
-        await until(lambda: all(image(world, key).leader == old for key in lost), within_s=1000)
-        for key in lost:
-            await fill(world, "t", key.partition, b"2")
-        await world.kill(old)
-        await world.kill(other)
-        swap(world, old, "/old", "/data", "/newer")
-        monkeypatch.setattr(tree_watchers, "read_brokers", read_when_it_can)
-        starts = []
-        for number, seconds in ((old, 60), (other, 10)):
-            starts.append(asyncio.create_task(world.start(number)))
-            await asyncio.sleep(seconds)
-        can_look.set()
-        await asyncio.gather(*starts)
-        await until(lambda: all(len(image(world, key).isr) == 2 for key in lost))
-        found = await world.read("t", 2)
-        assert [found[key.partition] for key in lost] == [[b"1", b"2"]] * len(lost)
-
-    World(seed, brokers=3, noticed_at_once=False).play(scene)
+    await until(lambda: all(len(broker.image.brokers) == 3 for broker in world.running.values()))
+    old, other = (number for number, broker in world.running.items() if not broker.metadata_loop.is_controller)
+    async with world.admin() as admin:
+        await admin.create_topics([NewTopic(name="t", assignments={number: [old, other] for number in range(2)})])
+    await until(lambda: all(len(world.running[number].logs) == 2 for number in (old, other)))
+    lost = keys_in(world, old, "/data")
+    for key in lost:
+        await fill(world, "t", key.partition, b"1")
+    await world.stop(old)
+    swap(world, old, "/data", "/old")
+    await world.start(old)
+    await until(lambda: all(len(image(world, key).isr) == 2 for key in lost))
+    await until(lambda: all(image(world, key).leader == old for key in lost), within_s=1000)
+    for key in lost:
+        await fill(world, "t", key.partition, b"2")
+    await world.kill(old)
+    await world.kill(other)
+    swap(world, old, "/old", "/data", "/newer")
+    monkeypatch.setattr(tree_watchers, "read_brokers", read_when_it_can)
+    starts = []
+    for number, seconds in ((old, 60), (other, 10)):
+        starts.append(asyncio.create_task(world.start(number)))
+        await asyncio.sleep(seconds)
+    can_look.set()
+    await asyncio.gather(*starts)
+    await until(lambda: all(len(image(world, key).isr) == 2 for key in lost))
+    found = await world.read("t", 2)
+    assert [found[key.partition] for key in lost] == [[b"1", b"2"]] * len(lost)
 
 
 @in_world(brokers=2)

@@ -13,7 +13,7 @@ from odradek.protocol.batches.control_records import ControlType, EndTransaction
 from odradek.protocol.batches.record_batch import iterate_batches, read_header, write_header
 from odradek.simulation.wire_client import WireClient
 from odradek.simulation.world import Play, World
-from tests.world.scenes import played
+from tests.world.scenes import in_world, played
 
 NOBODY_IS_ASKED = {"transaction_partition_verification_enable": False}
 COMMIT, ABORT = True, False
@@ -162,51 +162,49 @@ async def test_a_transaction_is_written_with_any_acks(world: World, acks: int) -
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_markers_are_answered_partition_by_partition(seed: int, version: int) -> None:
-    async def scene(world: World) -> None:
-        broker, client = await started(world)
-        await world.start(1)
-        await world.kill(1)
-        await world.create_topic("u", 2, 2)
-        one, two = Producer(world, client, 1), Producer(world, client, 2)
-        await one.write(b"a")
-        await two.write(b"b")
-        await two.end(COMMIT, coordinator_epoch=7)
-        await two.write(b"c")
+@in_world({"min.insync.replicas": "2"}, brokers=2, started=False)
+async def test_markers_are_answered_partition_by_partition(world: World, version: int) -> None:
+    broker, client = await started(world)
+    await world.start(1)
+    await world.kill(1)
+    await world.create_topic("u", 2, 2)
+    one, two = Producer(world, client, 1), Producer(world, client, 2)
+    await one.write(b"a")
+    await two.write(b"b")
+    await two.end(COMMIT, coordinator_epoch=7)
+    await two.write(b"c")
 
-        def marker(producer_id: int, partitions: dict[str, list[int]], **options: Any) -> dict[str, Any]:
-            topics = [{"name": name, "partition_indexes": numbers} for name, numbers in partitions.items()]
-            settings = {"producer_epoch": 0, "transaction_result": ABORT, "coordinator_epoch": 3, **options}
-            return {"producer_id": producer_id, "topics": topics, **settings}
+    def marker(producer_id: int, partitions: dict[str, list[int]], **options: Any) -> dict[str, Any]:
+        topics = [{"name": name, "partition_indexes": numbers} for name, numbers in partitions.items()]
+        settings = {"producer_epoch": 0, "transaction_result": ABORT, "coordinator_epoch": 3, **options}
+        return {"producer_id": producer_id, "topics": topics, **settings}
 
-        markers = [
-            marker(1, {"t": [0, 9], "nothing": [0]}),
-            marker(2, {"t": [0]}),
-            marker(3, {"u": [0, 1]}),
-            marker(-4, {"t": [0]}),
-            marker(1, {"u": [1]}),
-        ]
-        answer = await client.ask(ApiKey.WRITE_TXN_MARKERS, {"markers": markers}, version)
-        found = {
-            (each.producer_id, topic.name, partition.partition_index): partition.error_code
-            for each in answer.markers
-            for topic in each.topics
-            for partition in topic.partitions
-        }
-        assert [each.producer_id for each in answer.markers] == [1, 2, 3, -4]
-        assert found == {
-            (1, "t", 0): ErrorCode.none,
-            (1, "t", 9): ErrorCode.unknown_topic_or_partition,
-            (1, "nothing", 0): ErrorCode.unknown_topic_or_partition,
-            (1, "u", 1): ErrorCode.not_enough_replicas,
-            (2, "t", 0): ErrorCode.transaction_coordinator_fenced,
-            (3, "u", 0): ErrorCode.not_enough_replicas,
-            (3, "u", 1): ErrorCode.not_enough_replicas,
-            (-4, "t", 0): ErrorCode.invalid_request,
-        }
-        assert broker.partitions.leader_or_none("t", 0).log.log_end_offset == 5
-
-    World(seed, {"min.insync.replicas": "2"}, brokers=2).run(scene)
+    markers = [
+        marker(1, {"t": [0, 9], "nothing": [0]}),
+        marker(2, {"t": [0]}),
+        marker(3, {"u": [0, 1]}),
+        marker(-4, {"t": [0]}),
+        marker(1, {"u": [1]}),
+    ]
+    answer = await client.ask(ApiKey.WRITE_TXN_MARKERS, {"markers": markers}, version)
+    found = {
+        (each.producer_id, topic.name, partition.partition_index): partition.error_code
+        for each in answer.markers
+        for topic in each.topics
+        for partition in topic.partitions
+    }
+    assert [each.producer_id for each in answer.markers] == [1, 2, 3, -4]
+    assert found == {
+        (1, "t", 0): ErrorCode.none,
+        (1, "t", 9): ErrorCode.unknown_topic_or_partition,
+        (1, "nothing", 0): ErrorCode.unknown_topic_or_partition,
+        (1, "u", 1): ErrorCode.not_enough_replicas,
+        (2, "t", 0): ErrorCode.transaction_coordinator_fenced,
+        (3, "u", 0): ErrorCode.not_enough_replicas,
+        (3, "u", 1): ErrorCode.not_enough_replicas,
+        (-4, "t", 0): ErrorCode.invalid_request,
+    }
+    assert broker.partitions.leader_or_none("t", 0).log.log_end_offset == 5
 
 
 @played

@@ -30,7 +30,7 @@ from odradek.simulation.world import Scenario, World
 from tests.broker.security.test_admission import AUTHENTICATION, FAILED, WITHOUT_AN_ERROR, ask, codes, message
 from tests.broker.security.test_authentication import KEYS, MODULE
 from tests.broker.security.test_authentication import connect as connect_to_first
-from tests.world.scenes import played_by
+from tests.world.scenes import in_world, played_by
 
 AUTHORIZER: Final = {
     **KEYS,
@@ -154,44 +154,40 @@ async def test_only_principals_that_may_alter_the_cluster_change_acls(world: Wor
         assert len(await alice.describe_acls()) == 2, "ALTER implies DESCRIBE"
 
 
-def test_a_broker_without_an_authorizer_has_no_acls(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        async with Admin("broker:9092", runtime=world.simulation.runtime("admin")) as client:
-            for call in (
-                client.create_acls([binding("alice", AclOperation.READ)]),
-                client.describe_acls(),
-                client.delete_acls([AclFilter()]),
-            ):
-                with pytest.raises(KafkaError, match="No Authorizer is configured") as refused:
-                    await call
-                assert refused.value.code == ErrorCode.security_disabled
-
-    World(seed).run(scene)
+@in_world(started=False)
+async def test_a_broker_without_an_authorizer_has_no_acls(world: World) -> None:
+    await world.start()
+    async with world.admin() as client:
+        for call in (
+            client.create_acls([binding("alice", AclOperation.READ)]),
+            client.describe_acls(),
+            client.delete_acls([AclFilter()]),
+        ):
+            with pytest.raises(KafkaError, match="No Authorizer is configured") as refused:
+                await call
+            assert refused.value.code == ErrorCode.security_disabled
 
 
-def test_changes_are_seen_by_every_broker_within_a_second_and_after_a_failover(seed: int) -> None:
-    async def scene(world: World) -> None:
-        async def seen() -> list[int]:
-            await asyncio.sleep(1)
-            return [sum(map(len, (broker.image.acls or {}).values())) for broker in world.running.values()]
+@played_by(play, brokers=3)
+async def test_changes_are_seen_by_every_broker_within_a_second_and_after_a_failover(world: World) -> None:
+    async def seen() -> list[int]:
+        await asyncio.sleep(1)
+        return [sum(map(len, (broker.image.acls or {}).values())) for broker in world.running.values()]
 
-        await add(world, binding("alice", AclOperation.READ))
-        assert await seen() == [1, 1, 1]
-        controller = world.broker.image.controller_id
-        await world.kill(controller)
-        survivor = min(world.running)
-        assert await seen() == [1, 1]
-        async with admin(world, broker=survivor) as root:
-            await root.create_acls([binding("bob", AclOperation.READ, "other")])
-        assert await seen() == [2, 2]
-        await world.start(controller, listeners=f"SASL://{world.hosts[controller]}:9092")
-        assert await seen() == [2, 2, 2]
-        await world.store(survivor).delete(paths.acl(binding("bob", AclOperation.READ, "other").pattern), ANY_VERSION)
-        await world.store(survivor).create(f"{paths.ACL_CHANGES}/acl_changes_", b"Topic:other", sequence=True)
-        assert await seen() == [1, 1, 1], "a tool of Kafka's changed the tree"
-
-    play(seed, scene, brokers=3)
+    await add(world, binding("alice", AclOperation.READ))
+    assert await seen() == [1, 1, 1]
+    controller = world.broker.image.controller_id
+    await world.kill(controller)
+    survivor = min(world.running)
+    assert await seen() == [1, 1]
+    async with admin(world, broker=survivor) as root:
+        await root.create_acls([binding("bob", AclOperation.READ, "other")])
+    assert await seen() == [2, 2]
+    await world.start(controller, listeners=f"SASL://{world.hosts[controller]}:9092")
+    assert await seen() == [2, 2, 2]
+    await world.store(survivor).delete(paths.acl(binding("bob", AclOperation.READ, "other").pattern), ANY_VERSION)
+    await world.store(survivor).create(f"{paths.ACL_CHANGES}/acl_changes_", b"Topic:other", sequence=True)
+    assert await seen() == [1, 1, 1], "a tool of Kafka's changed the tree"
 
 
 @played_by(play)
@@ -230,24 +226,22 @@ async def test_each_principal_has_its_own_metadata(world: World) -> None:
 
 
 @pytest.mark.parametrize("api", sorted(PERMISSIONS.keys() - AUTHENTICATION - BETWEEN_BROKERS), ids=lambda api: api.name)
-def test_a_broker_forwards_nothing_of_a_principal_that_may_nothing(seed: int, api: ApiKey) -> None:
-    async def scene(world: World) -> None:
-        await world.create_topic(TOPIC, 1, 1)
-        other = next(number for number in world.running if number != world.broker.image.controller_id)
-        client = await WireClient.connect(world.simulation.runtime("client").network, world.hosts[other], 9092)
-        await client.ask(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"}, 1)
-        await client.ask(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0secret"}, 2)
-        topic_id = world.broker.image.topics[TOPIC].topic_id
-        before = world.broker.image
-        answer = await ask(client, api, apis()[api].served[-1], message(api, topic_id))
-        found = set(codes(answer))
-        declared = PERMISSIONS[api]
-        assert found <= {FAILED[each.resource_type] for each in (*declared.request, *declared.items)}
-        assert found or api in WITHOUT_AN_ERROR
-        await asyncio.sleep(1)
-        assert world.broker.image.topics == before.topics
-
-    play(seed, scene, brokers=2)
+@played_by(play, brokers=2)
+async def test_a_broker_forwards_nothing_of_a_principal_that_may_nothing(world: World, *, api: ApiKey) -> None:
+    await world.create_topic(TOPIC, 1, 1)
+    other = next(number for number in world.running if number != world.broker.image.controller_id)
+    client = await WireClient.connect(world.simulation.runtime("client").network, world.hosts[other], 9092)
+    await client.ask(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"}, 1)
+    await client.ask(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0secret"}, 2)
+    topic_id = world.broker.image.topics[TOPIC].topic_id
+    before = world.broker.image
+    answer = await ask(client, api, apis()[api].served[-1], message(api, topic_id))
+    found = set(codes(answer))
+    declared = PERMISSIONS[api]
+    assert found <= {FAILED[each.resource_type] for each in (*declared.request, *declared.items)}
+    assert found or api in WITHOUT_AN_ERROR
+    await asyncio.sleep(1)
+    assert world.broker.image.topics == before.topics
 
 
 @played_by(play)
@@ -266,14 +260,12 @@ async def test_acls_decide_while_the_session_with_the_tree_is_renewed_and_change
     assert await topics(world, "alice", "secret") == []
 
 
-def test_everyone_may_use_resources_without_acls_if_the_key_allows_it(seed: int) -> None:
-    async def scene(world: World) -> None:
-        for name in (TOPIC, "private"):
-            await world.create_topic(name)
-        await add(world, binding("bob", AclOperation.READ, "private"))
-        assert await topics(world, "alice", "secret") == [TOPIC]
-
-    play(seed, scene, allow_everyone_if_no_acl_found="true")
+@played_by(play, allow_everyone_if_no_acl_found="true")
+async def test_everyone_may_use_resources_without_acls_if_the_key_allows_it(world: World) -> None:
+    for name in (TOPIC, "private"):
+        await world.create_topic(name)
+    await add(world, binding("bob", AclOperation.READ, "private"))
+    assert await topics(world, "alice", "secret") == [TOPIC]
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -365,11 +357,9 @@ def test_a_broker_with_invalid_keys_does_not_start(seed: int, keys: dict[str, st
     World(seed, keys).run(scene)
 
 
-def test_both_of_kafkas_authorizers_are_this_one(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await world.create_topic(TOPIC)
-        await add(world, binding("alice", AclOperation.DESCRIBE))
-        assert await topics(world, "alice", "secret") == [TOPIC]
-        assert await topics(world, "bob", "x") == []
-
-    play(seed, scene, authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer")
+@played_by(play, authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer")
+async def test_both_of_kafkas_authorizers_are_this_one(world: World) -> None:
+    await world.create_topic(TOPIC)
+    await add(world, binding("alice", AclOperation.DESCRIBE))
+    assert await topics(world, "alice", "secret") == [TOPIC]
+    assert await topics(world, "bob", "x") == []

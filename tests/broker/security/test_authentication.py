@@ -33,7 +33,7 @@ from odradek.simulation.world import Scenario, World
 from odradek.wire.client_authentication import ClientSecurity
 from odradek.wire.client_connection import ClientConnection, open_connection
 from odradek.wire.client_security import password_login
-from tests.world.scenes import played_by
+from tests.world.scenes import in_world, played_by
 
 MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 KEYS: Final = {
@@ -108,19 +108,17 @@ async def test_a_client_is_served_after_it_has_authenticated(world: World) -> No
         ("alice", "secret", "SCRAM-SHA-512", "does not offer SCRAM-SHA-512, but PLAIN, SCRAM-SHA-256: set sasl.mechan"),
     ],
 )
-def test_a_refused_client_gets_an_error_with_the_mechanism_and_the_broker_at_once(
-    seed: int, user: str, password: str, mechanism: str, said: str
+@played_by(play)
+async def test_a_refused_client_gets_an_error_with_the_mechanism_and_the_broker_at_once(
+    world: World, *, user: str, password: str, mechanism: str, said: str
 ) -> None:
-    async def scene(world: World) -> None:
-        await start(world)
-        began_s = world.now_s
-        with pytest.raises(AuthenticationError, match=f"broker broker:9092: .*{said}"):
-            await connect(world, user, password, mechanism)
-        assert world.now_s - began_s < 1
-        await asyncio.sleep(1)
-        assert not world.broker.server.sessions
-
-    play(seed, scene)
+    await start(world)
+    began_s = world.now_s
+    with pytest.raises(AuthenticationError, match=f"broker broker:9092: .*{said}"):
+        await connect(world, user, password, mechanism)
+    assert world.now_s - began_s < 1
+    await asyncio.sleep(1)
+    assert not world.broker.server.sessions
 
 
 @pytest.mark.parametrize("password", ["secret", "wrong"])
@@ -163,23 +161,21 @@ def test_silent_clients_do_not_keep_others_out(seed: int, monkeypatch: pytest.Mo
     play(seed, scene)
 
 
-def test_a_login_during_the_start_of_a_broker_waits_until_it_knows_the_users() -> None:
-    async def scene(world: World) -> None:
-        credential = scram_credential("SCRAM-SHA-256", "secret", salt=b"salt", iterations=4096)
-        await start(world)
-        node = ConfigNode(config={"SCRAM-SHA-256": encode_credential(credential)})
-        await world.store(0).create(paths.user_config("alice"), node.encode())
-        await world.kill()
-        starting = asyncio.create_task(start(world))
-        connections = []
-        while not starting.done():
-            with suppress(UnavailableError):  # the ports are not open yet
-                connections.append(await connect(world, "alice", "secret", "SCRAM-SHA-256"))
-            await asyncio.sleep(0.001)
-        await starting
-        assert connections
-
-    World(1, KEYS, tree_s=0.02).run(scene)
+@in_world(KEYS, seed=1, tree_s=0.02, started=False)
+async def test_a_login_during_the_start_of_a_broker_waits_until_it_knows_the_users(world: World) -> None:
+    credential = scram_credential("SCRAM-SHA-256", "secret", salt=b"salt", iterations=4096)
+    await start(world)
+    node = ConfigNode(config={"SCRAM-SHA-256": encode_credential(credential)})
+    await world.store(0).create(paths.user_config("alice"), node.encode())
+    await world.kill()
+    starting = asyncio.create_task(start(world))
+    connections = []
+    while not starting.done():
+        with suppress(UnavailableError):  # the ports are not open yet
+            connections.append(await connect(world, "alice", "secret", "SCRAM-SHA-256"))
+        await asyncio.sleep(0.001)
+    await starting
+    assert connections
 
 
 @played_by(play)
@@ -194,14 +190,12 @@ async def test_a_refusal_is_delayed(world: World) -> None:
 @pytest.mark.parametrize(
     "api", [ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.UPDATE_METADATA, ApiKey.SASL_AUTHENTICATE]
 )
-def test_no_request_but_apiversions_is_served_before_authentication(seed: int, api: ApiKey) -> None:
-    async def scene(world: World) -> None:
-        await start(world)
-        client = await world.client()
-        client.send_bytes(bytes((0, int(api), 0, 9 if api is ApiKey.METADATA else 3)) + b"\0\0\0\1\xff\xff" + bytes(40))
-        assert await client.receive() is None, "the connection is closed without an answer"
-
-    play(seed, scene)
+@played_by(play)
+async def test_no_request_but_apiversions_is_served_before_authentication(world: World, *, api: ApiKey) -> None:
+    await start(world)
+    client = await world.client()
+    client.send_bytes(bytes((0, int(api), 0, 9 if api is ApiKey.METADATA else 3)) + b"\0\0\0\1\xff\xff" + bytes(40))
+    assert await client.receive() is None, "the connection is closed without an answer"
 
 
 @played_by(play)
@@ -268,46 +262,44 @@ async def test_a_mechanism_that_is_not_enabled_ends_the_connection(world: World)
 
 
 @pytest.mark.parametrize("ends_by", ["handshake", "wrong password", "expiry"])
-def test_a_produce_like_the_last_one_is_refused_while_its_session_has_ended(seed: int, ends_by: str) -> None:
-    async def scene(world: World) -> None:
-        await start(world, connections_max_reauth_ms="10000")
-        client = await world.client()
+@played_by(play)
+async def test_a_produce_like_the_last_one_is_refused_while_its_session_has_ended(
+    world: World, *, ends_by: str
+) -> None:
+    await start(world, connections_max_reauth_ms="10000")
+    client = await world.client()
+    await client.ask(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"}, 1)
+    await client.ask(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0secret"}, 1)
+    await client.create_topic("t")
+    for _ in range(2):
+        assert (await client.produce("t", world.batch(b"a"))).error_code == 0
+    if ends_by == "expiry":
+        await asyncio.sleep(11)
+    else:
         await client.ask(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"}, 1)
-        await client.ask(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0secret"}, 1)
-        await client.create_topic("t")
-        for _ in range(2):
-            assert (await client.produce("t", world.batch(b"a"))).error_code == 0
-        if ends_by == "expiry":
-            await asyncio.sleep(11)
-        else:
-            await client.ask(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"}, 1)
-        if ends_by == "wrong password":
-            client.send(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0no"}, 1)
-        for _ in range(3):
-            client.send_produce("t", world.batch(b"a"))
-        while await client.receive() is not None:
-            pass
-        assert world.broker.partitions.leader_or_none("t", 0).log.log_end_offset == 2
-
-    play(seed, scene)
+    if ends_by == "wrong password":
+        client.send(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0no"}, 1)
+    for _ in range(3):
+        client.send_produce("t", world.batch(b"a"))
+    while await client.receive() is not None:
+        pass
+    assert world.broker.partitions.leader_or_none("t", 0).log.log_end_offset == 2
 
 
 @pytest.mark.parametrize(
     ("second", "error"),
     [(b"\0bob\0x", ErrorCode.sasl_authentication_failed), (b"\0alice\0no", ErrorCode.sasl_authentication_failed)],
 )
-def test_a_session_is_renewed_only_by_its_own_user(seed: int, second: bytes, error: ErrorCode) -> None:
-    async def scene(world: World) -> None:
-        await start(world)
-        connection = await connect(world, None)
-        for token, expected in ((b"\0alice\0secret", ErrorCode.none), (second, error)):
-            await connection.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
-            answer = await connection.request(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": token})
-            assert answer.error_code is expected
-        with pytest.raises(UnavailableError):
-            await topics_of(connection)
-
-    play(seed, scene)
+@played_by(play)
+async def test_a_session_is_renewed_only_by_its_own_user(world: World, *, second: bytes, error: ErrorCode) -> None:
+    await start(world)
+    connection = await connect(world, None)
+    for token, expected in ((b"\0alice\0secret", ErrorCode.none), (second, error)):
+        await connection.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
+        answer = await connection.request(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": token})
+        assert answer.error_code is expected
+    with pytest.raises(UnavailableError):
+        await topics_of(connection)
 
 
 @played_by(play)
@@ -379,25 +371,21 @@ def test_a_deleted_user_cannot_log_in_and_a_session_ends_when_it_has_to_be_renew
     World(seed, {**KEYS, "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"}).run(scene)
 
 
-def test_brokers_authenticate_to_each_other(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await start(world)
-        await world.create_topic("t", 3, 3)
-        partitions = [broker.image.topics["t"].partitions.values() for broker in world.running.values()]
-        assert all(len(each.isr) == 3 for some in partitions for each in some)
-        names = {str(each.principal) for broker in world.running.values() for each in broker.server.sessions}
-        assert "User:broker" in names
-
-    play(seed, scene, brokers=3)
+@played_by(play, brokers=3)
+async def test_brokers_authenticate_to_each_other(world: World) -> None:
+    await start(world)
+    await world.create_topic("t", 3, 3)
+    partitions = [broker.image.topics["t"].partitions.values() for broker in world.running.values()]
+    assert all(len(each.isr) == 3 for some in partitions for each in some)
+    names = {str(each.principal) for broker in world.running.values() for each in broker.server.sessions}
+    assert "User:broker" in names
 
 
-def test_a_listener_without_sasl_refuses_the_handshake(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await world.start()
-        with pytest.raises(AuthenticationError, match="refused SASL"):
-            await connect(world, "alice")
-
-    World(seed).run(scene)
+@in_world(started=False)
+async def test_a_listener_without_sasl_refuses_the_handshake(world: World) -> None:
+    await world.start()
+    with pytest.raises(AuthenticationError, match="refused SASL"):
+        await connect(world, "alice")
 
 
 @pytest.mark.parametrize("reauthentication_ms", ["0", "5000"])

@@ -4,7 +4,6 @@ from typing import Any, Final
 
 import pytest
 
-from odradek.clients import Admin
 from odradek.clients.admin.user_credentials import UserScramCredentialUpsertion
 from odradek.metadata import paths
 from odradek.metadata.nodes import ConfigNode
@@ -114,7 +113,7 @@ def test_passwords_are_not_shown_and_wrong_arguments_are_refused(play: Play) -> 
 
     async def scene(world: World) -> None:
         await world.start()
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        async with world.admin() as admin:
             for mechanism, iterations in (("MD5", 4096), (SHA256, 10**9)):
                 with pytest.raises(ValueError, match=r"MD5|iterations are"):
                     await admin.alter_user_scram_credentials(

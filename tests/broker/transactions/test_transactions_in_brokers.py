@@ -11,7 +11,6 @@ from odradek.broker.transactions import marker_writes, transaction_markers
 from odradek.broker.transactions.machine.messages import SendMarkers
 from odradek.broker.transactions.marker_writes import Marker, Results
 from odradek.broker.transactions.transaction_coordinator import TransactionCoordinator
-from odradek.clients import Admin
 from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -65,16 +64,14 @@ async def test_transactions_on_one_broker_are_committed_and_aborted(world: World
     assert sorted(read) == [(0, 0), (0, 4), (1, 0), (1, 4)]
 
 
-def test_markers_go_to_the_leaders_on_all_brokers(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        client, places = await writing(world, 6)
-        assert {each.leader for each in world.broker.image.topics["t"].partitions.values()} == {0, 1, 2}
-        assert await client.end() is ErrorCode.none
-        await client.until_state("CompleteCommit")
-        assert stable(world, *places)
-        assert not any(broker.transactions.markers.pending for broker in world.running.values())
-
-    play(scenario, brokers=3)
+@played(brokers=3)
+async def test_markers_go_to_the_leaders_on_all_brokers(world: World) -> None:
+    client, places = await writing(world, 6)
+    assert {each.leader for each in world.broker.image.topics["t"].partitions.values()} == {0, 1, 2}
+    assert await client.end() is ErrorCode.none
+    await client.until_state("CompleteCommit")
+    assert stable(world, *places)
+    assert not any(broker.transactions.markers.pending for broker in world.running.values())
 
 
 async def error_of_next(client: TransactionalClient) -> ErrorCode:
@@ -110,8 +107,9 @@ async def test_the_next_transaction_waits_a_little_for_the_markers_of_the_last_o
     assert await error_of_next(client) == ErrorCode[error]
 
 
-def test_the_next_transaction_begins_before_the_completion_of_the_last_one_is_committed(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+@played
+async def test_the_next_transaction_begins_before_the_completion_of_the_last_one_is_committed(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     complete = TransactionCoordinator._complete
 
@@ -119,14 +117,11 @@ def test_the_next_transaction_begins_before_the_completion_of_the_last_one_is_co
         complete(coordinator, end)
         return asyncio.get_running_loop().create_future()
 
-    async def scenario(world: World) -> None:
-        client = await started(world, t=1)
-        await client.write(("t", 0))
-        monkeypatch.setattr(TransactionCoordinator, "_complete", uncommitted)
-        assert await client.end(version=4) is ErrorCode.none
-        assert await error_of_next(client) == ErrorCode.none
-
-    play(scenario)
+    client = await started(world, t=1)
+    await client.write(("t", 0))
+    monkeypatch.setattr(TransactionCoordinator, "_complete", uncommitted)
+    assert await client.end(version=4) is ErrorCode.none
+    assert await error_of_next(client) == ErrorCode.none
 
 
 def coordinator(world: World) -> int:
@@ -136,73 +131,66 @@ def coordinator(world: World) -> int:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_coordinator_that_dies_before_it_sends_markers_is_replaced(
-    play: Play, monkeypatch: pytest.MonkeyPatch, version: int
+@played(brokers=3, **REPLICATED)
+async def test_a_coordinator_that_dies_before_it_sends_markers_is_replaced(
+    world: World, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    async def scenario(world: World) -> None:
-        client = await started(world, t=6)
-        first = coordinator(world)
-        places = [("t", number) for number in range(6)]
-        places = [each for each in places if world.broker.image.topics["t"].partitions[each[1]].leader != first]
-        await client.write(*places)
-        send = transaction_markers.TransactionMarkers.send
-        monkeypatch.setattr(transaction_markers.TransactionMarkers, "send", lambda *_: None)
-        assert await client.end(version=version) is ErrorCode.none
-        await world.pass_time(5)
-        assert not stable(world, *places)
-        monkeypatch.setattr(transaction_markers.TransactionMarkers, "send", send)
-        await world.kill(first)
-        await until(lambda: coordinator(world) in world.running)
-        await client.until_state("CompleteCommit")
-        assert stable(world, *places)
-        assert (await client.init()).producer_epoch == version - 3
-        await world.start(first)
-
-    play(scenario, brokers=3, **REPLICATED)
+    client = await started(world, t=6)
+    first = coordinator(world)
+    places = [("t", number) for number in range(6)]
+    places = [each for each in places if world.broker.image.topics["t"].partitions[each[1]].leader != first]
+    await client.write(*places)
+    send = transaction_markers.TransactionMarkers.send
+    monkeypatch.setattr(transaction_markers.TransactionMarkers, "send", lambda *_: None)
+    assert await client.end(version=version) is ErrorCode.none
+    await world.pass_time(5)
+    assert not stable(world, *places)
+    monkeypatch.setattr(transaction_markers.TransactionMarkers, "send", send)
+    await world.kill(first)
+    await until(lambda: coordinator(world) in world.running)
+    await client.until_state("CompleteCommit")
+    assert stable(world, *places)
+    assert (await client.init()).producer_epoch == version - 3
+    await world.start(first)
 
 
-def test_a_marker_waits_for_its_partitions_leader(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        client = await started(world, t=6)
-        first = coordinator(world)
-        places = [("t", number) for number in range(6)]
-        await client.write(*places)
-        away = next(number for number in range(3) if number != first)
-        await world.kill(away)
-        assert await client.end(is_commit=False) is ErrorCode.none
-        await world.pass_time(10)
-        assert (await client.describe()).transaction_state == "PrepareAbort"
-        await world.start(away)
-        await client.until_state("CompleteAbort")
-        assert stable(world, *places)
-
-    play(scenario, brokers=3, **REPLICATED)
+@played(brokers=3, **REPLICATED)
+async def test_a_marker_waits_for_its_partitions_leader(world: World) -> None:
+    client = await started(world, t=6)
+    first = coordinator(world)
+    places = [("t", number) for number in range(6)]
+    await client.write(*places)
+    away = next(number for number in range(3) if number != first)
+    await world.kill(away)
+    assert await client.end(is_commit=False) is ErrorCode.none
+    await world.pass_time(10)
+    assert (await client.describe()).transaction_state == "PrepareAbort"
+    await world.start(away)
+    await client.until_state("CompleteAbort")
+    assert stable(world, *places)
 
 
-def test_transactions_move_with_a_partition_that_is_reassigned(play: Play) -> None:
+@played(brokers=3, **REPLICATED)
+async def test_transactions_move_with_a_partition_that_is_reassigned(world: World) -> None:
     """An aborted one stays hidden, and an open one gets its marker from the new leader."""
-
-    async def scenario(world: World) -> None:
-        client = await started(world, t=1)
-        await client.write(("t", 0))
-        assert await client.end(is_commit=False) is ErrorCode.none
-        await client.until_state("CompleteAbort")
-        await client.write(("t", 0))
-        (old,) = world.broker.image.topics["t"].partitions[0].replicas
-        target = (old + 1) % 3
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            await admin.alter_partition_reassignments({T0: [target]})
-        await until(lambda: world.running[target].partitions.leader_or_none(*T0) is not None)
-        await until(lambda: old not in world.broker.image.topics["t"].partitions[0].replicas)
-        assert not stable(world, T0)
-        assert await client.end() is ErrorCode.none
-        await client.until_state("CompleteCommit")
-        assert stable(world, T0)
-        async with world.consumer("reader", isolation_level="read_committed") as reader:
-            reader.assign([T0])
-            assert [record.offset for record in await reader.poll(5_000)] == [2]
-
-    play(scenario, brokers=3, **REPLICATED)
+    client = await started(world, t=1)
+    await client.write(("t", 0))
+    assert await client.end(is_commit=False) is ErrorCode.none
+    await client.until_state("CompleteAbort")
+    await client.write(("t", 0))
+    (old,) = world.broker.image.topics["t"].partitions[0].replicas
+    target = (old + 1) % 3
+    async with world.admin() as admin:
+        await admin.alter_partition_reassignments({T0: [target]})
+    await until(lambda: world.running[target].partitions.leader_or_none(*T0) is not None)
+    await until(lambda: old not in world.broker.image.topics["t"].partitions[0].replicas)
+    assert not stable(world, T0)
+    assert await client.end() is ErrorCode.none
+    await client.until_state("CompleteCommit")
+    assert stable(world, T0)
+    async with world.consumer("reader", isolation_level="read_committed") as reader:
+        reader.assign([T0])
+        assert [record.offset for record in await reader.poll(5_000)] == [2]
 
 
 @played
@@ -278,23 +266,21 @@ async def test_requests_that_make_no_sense_are_refused(world: World) -> None:
     assert (await empty.describe()).error_code == ErrorCode.invalid_request
 
 
-def test_a_prepared_transaction_is_kept_and_ended_by_the_next_producer(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        client = await started(world, t=1)
-        await client.init(version=6, enable2_pc=True, timeout_ms=1)
-        await client.write(("t", 0))
-        ongoing = client.producer_id, client.epoch
-        await world.pass_time(2000)
-        answer = await client.init(version=6, enable2_pc=True, keep_prepared_txn=True)
-        assert (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) == ongoing
-        assert not stable(world, ("t", 0))
-        assert await client.end() is ErrorCode.none
-        await client.until_state("CompleteCommit")
-        assert stable(world, ("t", 0))
-        await client.write(("t", 0))
-        assert await client.end(is_commit=False) is ErrorCode.none
-
-    play(scenario, transaction_two_phase_commit_enable="true")
+@played(transaction_two_phase_commit_enable="true")
+async def test_a_prepared_transaction_is_kept_and_ended_by_the_next_producer(world: World) -> None:
+    client = await started(world, t=1)
+    await client.init(version=6, enable2_pc=True, timeout_ms=1)
+    await client.write(("t", 0))
+    ongoing = client.producer_id, client.epoch
+    await world.pass_time(2000)
+    answer = await client.init(version=6, enable2_pc=True, keep_prepared_txn=True)
+    assert (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) == ongoing
+    assert not stable(world, ("t", 0))
+    assert await client.end() is ErrorCode.none
+    await client.until_state("CompleteCommit")
+    assert stable(world, ("t", 0))
+    await client.write(("t", 0))
+    assert await client.end(is_commit=False) is ErrorCode.none
 
 
 @played
@@ -377,26 +363,24 @@ def test_a_corrupt_record_of_the_coordinator_is_skipped(play: Play, caplog: pyte
     assert "Skipped" in caplog.text
 
 
-def test_markers_are_written_although_the_coordinators_epoch_changes_meanwhile(play: Play) -> None:
-    async def scenario(world: World) -> None:
-        client = await started(world, t=6)
-        first = coordinator(world)
-        places = [("t", number) for number in range(6)]
-        await client.write(*places)
-        away = next(number for number in range(3) if number != first)
-        await world.kill(away)
-        assert await client.end() is ErrorCode.none
-        await world.pass_time(2)
-        led = world.running[first].partitions.leader(TRANSACTIONS_TOPIC, 0)
-        epoch = led.leader_epoch
-        led.leader_epoch += 5  # as after an election that it has won again
-        assert world.running[first].transactions.markers.pending == 1
-        await world.start(away)
-        await client.until_state("CompleteCommit")
-        assert stable(world, *places)
-        led.leader_epoch = epoch
-
-    play(scenario, brokers=3, **REPLICATED)
+@played(brokers=3, **REPLICATED)
+async def test_markers_are_written_although_the_coordinators_epoch_changes_meanwhile(world: World) -> None:
+    client = await started(world, t=6)
+    first = coordinator(world)
+    places = [("t", number) for number in range(6)]
+    await client.write(*places)
+    away = next(number for number in range(3) if number != first)
+    await world.kill(away)
+    assert await client.end() is ErrorCode.none
+    await world.pass_time(2)
+    led = world.running[first].partitions.leader(TRANSACTIONS_TOPIC, 0)
+    epoch = led.leader_epoch
+    led.leader_epoch += 5  # as after an election that it has won again
+    assert world.running[first].transactions.markers.pending == 1
+    await world.start(away)
+    await client.until_state("CompleteCommit")
+    assert stable(world, *places)
+    led.leader_epoch = epoch
 
 
 @played
@@ -457,24 +441,21 @@ def test_markers_of_many_partitions_are_sent_in_several_requests(play: Play, mon
     play(scenario)
 
 
-def test_transactions_go_on_with_the_next_coordinator(play: Play) -> None:
+@played(brokers=3, default_replication_factor="3", **REPLICATED)
+async def test_transactions_go_on_with_the_next_coordinator(world: World) -> None:
     """The coordinator dies before the end of a transaction, and after its completion."""
-
-    async def scenario(world: World) -> None:
-        client, places = await writing(world, 3)
-        first = coordinator(world)
-        await world.kill(first)
-        assert await client.end(is_commit=False) is ErrorCode.none
-        await client.until_state("CompleteAbort")
-        assert stable(world, *places)
-        await world.start(first)
-        await world.pass_time(10)
-        await world.kill(coordinator(world))
-        await until(lambda: coordinator(world) in world.running)
-        assert (await client.describe()).transaction_state == "CompleteAbort"
-        assert set(await client.add(*places)) == {ErrorCode.none}
-        assert await client.end() is ErrorCode.none
-        await client.until_state("CompleteCommit")
-        assert client.epoch == 2
-
-    play(scenario, brokers=3, default_replication_factor="3", **REPLICATED)
+    client, places = await writing(world, 3)
+    first = coordinator(world)
+    await world.kill(first)
+    assert await client.end(is_commit=False) is ErrorCode.none
+    await client.until_state("CompleteAbort")
+    assert stable(world, *places)
+    await world.start(first)
+    await world.pass_time(10)
+    await world.kill(coordinator(world))
+    await until(lambda: coordinator(world) in world.running)
+    assert (await client.describe()).transaction_state == "CompleteAbort"
+    assert set(await client.add(*places)) == {ErrorCode.none}
+    assert await client.end() is ErrorCode.none
+    await client.until_state("CompleteCommit")
+    assert client.epoch == 2

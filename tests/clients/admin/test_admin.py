@@ -22,7 +22,7 @@ def play(seed: int, scene: Callable[[Admin, World], Awaitable[None]]) -> None:
     world = World(seed)
 
     async def scenario(_: World) -> None:
-        async with Admin("broker:9092", runtime=world.simulation.runtime("admin")) as admin:
+        async with world.admin() as admin:
             await scene(admin, world)
 
     world.play(scenario)

@@ -26,9 +26,7 @@ def play(seed: int, scene: Callable[[Admin, World], Awaitable[None]], *, brokers
     world = World(seed, {"group.initial.rebalance.delay.ms": "0"}, brokers=brokers)
 
     async def scenario(_: World) -> None:
-        async with Admin(
-            world.servers, runtime=world.simulation.runtime("admin"), default_api_timeout_ms=5_000
-        ) as admin:
+        async with world.admin(default_api_timeout_ms=5_000) as admin:
             await scene(admin, world)
 
     world.play(scenario)
@@ -51,32 +49,29 @@ async def test_topics_that_are_refused_are_named_after_the_others_were_changed(a
         await admin.create_topics([NewTopic(name="v", partitions=1), NewTopic(name="v", partitions=2)])
 
 
-def test_records_before_an_offset_are_deleted_on_every_leader(seed: int) -> None:
+@played_by(play, brokers=2)
+async def test_records_before_an_offset_are_deleted_on_every_leader(admin: Admin, world: World) -> None:
     """M10: delete records; -1 is everything that is replicated."""
-
-    async def scene(admin: Admin, world: World) -> None:
-        await admin.create_topics(
-            [
-                NewTopic(name="t", assignments={0: [0], 1: [1]}),
-                NewTopic(name="u", configs={"cleanup.policy": "compact"}),
-            ]
-        )
-        async with world.producer("writer") as producer:
-            for number in range(20):
-                await producer.send("t", b"%d" % number, key=b"k", partition=number % 2)
-        assert await admin.delete_records({T0: 4, T1: -1}) == {T0: 4, T1: 10}
-        with pytest.raises(RefusedPartitionsError) as refused:
-            await admin.delete_records({T0: 5, T1: 99, U0: 0, TopicPartition("t", 7): 0})
-        assert {str(key): each.code for key, each in refused.value.errors.items()} == {
-            "t-1": ErrorCode.offset_out_of_range,
-            "u-0": ErrorCode.policy_violation,
-            "t-7": ErrorCode.invalid_partitions,
-        }
-        assert "t-1 has no offset 99" in str(refused.value.errors[T1])
-        async with SimpleConsumer(world.servers, runtime=world.simulation.runtime("reader")) as reader:
-            assert await reader.beginning_offsets([T0, T1]) == {T0: 5, T1: 10}
-
-    play(seed, scene, brokers=2)
+    await admin.create_topics(
+        [
+            NewTopic(name="t", assignments={0: [0], 1: [1]}),
+            NewTopic(name="u", configs={"cleanup.policy": "compact"}),
+        ]
+    )
+    async with world.producer("writer") as producer:
+        for number in range(20):
+            await producer.send("t", b"%d" % number, key=b"k", partition=number % 2)
+    assert await admin.delete_records({T0: 4, T1: -1}) == {T0: 4, T1: 10}
+    with pytest.raises(RefusedPartitionsError) as refused:
+        await admin.delete_records({T0: 5, T1: 99, U0: 0, TopicPartition("t", 7): 0})
+    assert {str(key): each.code for key, each in refused.value.errors.items()} == {
+        "t-1": ErrorCode.offset_out_of_range,
+        "u-0": ErrorCode.policy_violation,
+        "t-7": ErrorCode.invalid_partitions,
+    }
+    assert "t-1 has no offset 99" in str(refused.value.errors[T1])
+    async with SimpleConsumer(world.servers, runtime=world.simulation.runtime("reader")) as reader:
+        assert await reader.beginning_offsets([T0, T1]) == {T0: 5, T1: 10}
 
 
 @played_by(play)
@@ -100,21 +95,18 @@ async def test_members_are_removed_by_member_id_and_by_instance_id(admin: Admin,
         await member.stop()
 
 
-def test_resources_with_a_configuration_are_listed(seed: int) -> None:
+@played_by(play, brokers=2)
+async def test_resources_with_a_configuration_are_listed(admin: Admin, world: World) -> None:
     """M10: KIP-1142."""
-
-    async def scene(admin: Admin, _: World) -> None:
-        await admin.create_topic("t")
-        topic = ConfigResource(type=ConfigResourceType.TOPIC, name="t")
-        brokers = [ConfigResource(type=ConfigResourceType.BROKER, name=str(number)) for number in range(2)]
-        assert await admin.list_config_resources() == [topic, *brokers]
-        assert await admin.list_config_resources([ConfigResourceType.BROKER]) == brokers
-        found = await admin.describe_configs([topic, *brokers, ConfigResource(type=ConfigResourceType.BROKER, name="")])
-        assert [each.name for each in found][:3] == ["t", "0", "1"]
-        values = {each.name: {entry.name: entry.value for entry in entries} for each, entries in found.items()}
-        assert (values["0"]["broker.id"], values["1"]["broker.id"]) == ("0", "1")
-
-    play(seed, scene, brokers=2)
+    await admin.create_topic("t")
+    topic = ConfigResource(type=ConfigResourceType.TOPIC, name="t")
+    brokers = [ConfigResource(type=ConfigResourceType.BROKER, name=str(number)) for number in range(2)]
+    assert await admin.list_config_resources() == [topic, *brokers]
+    assert await admin.list_config_resources([ConfigResourceType.BROKER]) == brokers
+    found = await admin.describe_configs([topic, *brokers, ConfigResource(type=ConfigResourceType.BROKER, name="")])
+    assert [each.name for each in found][:3] == ["t", "0", "1"]
+    values = {each.name: {entry.name: entry.value for entry in entries} for each, entries in found.items()}
+    assert (values["0"]["broker.id"], values["1"]["broker.id"]) == ("0", "1")
 
 
 @played_by(play)

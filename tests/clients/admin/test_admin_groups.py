@@ -16,7 +16,7 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.internal_records.group_records import OffsetCommitValue
 from odradek.simulation.world import Member, World, settled
 from odradek.testing import Simulation
-from tests.world.scenes import played_by
+from tests.world.scenes import in_world, played_by
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5"}
@@ -28,7 +28,7 @@ def play(seed: int, scene: Callable[[Admin, World], Awaitable[None]], *, brokers
     world = World(seed, QUICK | replicas, brokers=brokers)
 
     async def scenario(_: World) -> None:
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        async with world.admin() as admin:
             await admin.create_topic("t", partitions=2)
             await scene(admin, world)
 
@@ -53,25 +53,25 @@ async def commit(admin: Admin, *group_ids: str) -> None:
 # ---- several groups -------------------------------------------------------------------------------------------------
 
 
-def test_groups_on_three_coordinators_are_described_together_with_errors_by_group(seed: int) -> None:
-    async def scene(admin: Admin, _: World) -> None:
-        await commit(admin, *NAMES)
-        found = await admin.describe_groups([*NAMES, "nobody", NAMES[0]])
-        assert list(found) == [*NAMES, "nobody"]
-        nobody = found.pop("nobody")
-        assert isinstance(nobody, KafkaError)
-        assert nobody.code is ErrorCode.group_id_not_found
-        coordinators = set()
-        for number, group in enumerate(found.values()):
-            assert isinstance(group, GroupDescription)
-            (partition,) = group.partitions
-            assert (group.group_state, partition.committed_offset, partition.end_offset) == ("Empty", number, 0)
-            assert group.coordinator is not None
-            coordinators.add(group.coordinator.broker_id)
-        assert coordinators == {0, 1, 2}
-        assert await admin.describe_groups([]) == {}
-
-    play(seed, scene, brokers=3)
+@played_by(play, brokers=3)
+async def test_groups_on_three_coordinators_are_described_together_with_errors_by_group(
+    admin: Admin, world: World
+) -> None:
+    await commit(admin, *NAMES)
+    found = await admin.describe_groups([*NAMES, "nobody", NAMES[0]])
+    assert list(found) == [*NAMES, "nobody"]
+    nobody = found.pop("nobody")
+    assert isinstance(nobody, KafkaError)
+    assert nobody.code is ErrorCode.group_id_not_found
+    coordinators = set()
+    for number, group in enumerate(found.values()):
+        assert isinstance(group, GroupDescription)
+        (partition,) = group.partitions
+        assert (group.group_state, partition.committed_offset, partition.end_offset) == ("Empty", number, 0)
+        assert group.coordinator is not None
+        coordinators.add(group.coordinator.broker_id)
+    assert coordinators == {0, 1, 2}
+    assert await admin.describe_groups([]) == {}
 
 
 def answer_groups(broker: Any) -> None:
@@ -227,45 +227,37 @@ async def test_groups_are_filtered_by_state_and_type(admin: Admin, world: World)
     await member.stop()
 
 
-def test_a_description_survives_the_death_of_the_coordinator(seed: int) -> None:
-    async def scene(admin: Admin, world: World) -> None:
-        members = [await Member(world, f"reader-{number}", "t", "g").start() for number in range(2)]
-        await settled(members, 2)
-        before = await admin.describe_group("g")
-        assert before.coordinator is not None
-        await world.kill(before.coordinator.broker_id)
-        after = await admin.describe_group("g")
-        assert after.coordinator is not None
-        assert after.coordinator.broker_id != before.coordinator.broker_id
-        assert {member.member_id for member in after.members} == {member.member_id for member in before.members}
-        for member in members:
-            await member.stop()
-
-    play(seed, scene, brokers=3)
+@played_by(play, brokers=3)
+async def test_a_description_survives_the_death_of_the_coordinator(admin: Admin, world: World) -> None:
+    members = [await Member(world, f"reader-{number}", "t", "g").start() for number in range(2)]
+    await settled(members, 2)
+    before = await admin.describe_group("g")
+    assert before.coordinator is not None
+    await world.kill(before.coordinator.broker_id)
+    after = await admin.describe_group("g")
+    assert after.coordinator is not None
+    assert after.coordinator.broker_id != before.coordinator.broker_id
+    assert {member.member_id for member in after.members} == {member.member_id for member in before.members}
+    for member in members:
+        await member.stop()
 
 
-def test_a_partition_whose_leader_dies_meanwhile_is_described_without_its_end(seed: int) -> None:
-    world = World(seed, QUICK | {"offsets.topic.replication.factor": "2"}, brokers=2, noticed_at_once=False)
-
-    async def scenario(_: World) -> None:
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            await admin.create_topic("t", partitions=2, replication_factor=1)
-            await admin.alter_group_offsets("g", {T0: OffsetAndMetadata(0), T1: OffsetAndMetadata(0)})
-            leaders = {
-                number: each.leader for number, each in (await admin.describe_topics(["t"]))["t"].partitions.items()
-            }
-            coordinator = (await admin.describe_group("g")).coordinator
-            assert coordinator is not None
-            await world.kill(1 - coordinator.broker_id)
-            started = world.now_s
-            group = await admin.describe_group("g")
-            assert world.now_s - started < 30
-            assert {each.partition: each.end_offset for each in group.partitions} == {
-                number: 0 if leader == coordinator.broker_id else None for number, leader in leaders.items()
-            }
-            assert set(leaders.values()) == {0, 1}
-
-    world.play(scenario)
+@in_world(QUICK | {"offsets.topic.replication.factor": "2"}, brokers=2, noticed_at_once=False)
+async def test_a_partition_whose_leader_dies_meanwhile_is_described_without_its_end(world: World) -> None:
+    async with world.admin() as admin:
+        await admin.create_topic("t", partitions=2, replication_factor=1)
+        await admin.alter_group_offsets("g", {T0: OffsetAndMetadata(0), T1: OffsetAndMetadata(0)})
+        leaders = {number: each.leader for number, each in (await admin.describe_topics(["t"]))["t"].partitions.items()}
+        coordinator = (await admin.describe_group("g")).coordinator
+        assert coordinator is not None
+        await world.kill(1 - coordinator.broker_id)
+        started = world.now_s
+        group = await admin.describe_group("g")
+        assert world.now_s - started < 30
+        assert {each.partition: each.end_offset for each in group.partitions} == {
+            number: 0 if leader == coordinator.broker_id else None for number, leader in leaders.items()
+        }
+        assert set(leaders.values()) == {0, 1}
 
 
 # ---- offsets --------------------------------------------------------------------------------------------------------
@@ -338,26 +330,26 @@ async def test_groups_are_deleted_unless_they_have_members(admin: Admin, world: 
 # ---- generations ----------------------------------------------------------------------------------------------------
 
 
-def test_the_generation_of_a_group_is_read_and_followed_over_a_change_of_the_coordinator(seed: int) -> None:
-    async def scene(admin: Admin, world: World) -> None:
-        first = await Member(world, "first", "t", "g").start()
-        await settled([first], 2)
-        reader = admin.generation_reader("g")
-        assert await reader.read() == 1
-        second = await Member(world, "second", "t", "g").start()
-        await settled([first, second], 2)
-        assert await reader.read() == 2
-        coordinator = (await admin.describe_group("g")).coordinator
-        assert coordinator is not None
-        await world.kill(coordinator.broker_id)
-        await second.stop()
-        await settled([first], 2)
-        await asyncio.sleep(5)
-        assert await reader.read() == 3
-        assert await admin.generation_reader("nobody").read() is None
-        await first.stop()
-
-    play(seed, scene, brokers=3)
+@played_by(play, brokers=3)
+async def test_the_generation_of_a_group_is_read_and_followed_over_a_change_of_the_coordinator(
+    admin: Admin, world: World
+) -> None:
+    first = await Member(world, "first", "t", "g").start()
+    await settled([first], 2)
+    reader = admin.generation_reader("g")
+    assert await reader.read() == 1
+    second = await Member(world, "second", "t", "g").start()
+    await settled([first, second], 2)
+    assert await reader.read() == 2
+    coordinator = (await admin.describe_group("g")).coordinator
+    assert coordinator is not None
+    await world.kill(coordinator.broker_id)
+    await second.stop()
+    await settled([first], 2)
+    await asyncio.sleep(5)
+    assert await reader.read() == 3
+    assert await admin.generation_reader("nobody").read() is None
+    await first.stop()
 
 
 @played_by(play)

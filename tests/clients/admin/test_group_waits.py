@@ -28,7 +28,7 @@ def play(seed: int, scene: Callable[[Admin, World], Awaitable[None]]) -> None:
     world = World(seed, QUICK)
 
     async def scenario(_: World) -> None:
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        async with world.admin() as admin:
             await admin.create_topic("t", partitions=4)
             await scene(admin, world)
 

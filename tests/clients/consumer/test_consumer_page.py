@@ -10,6 +10,7 @@ from odradek.clients import Consumer
 from odradek.simulation.world import World
 from tests.clients.scenarios import create
 from tests.docs.fenced_blocks import blocks
+from tests.world.scenes import played_by
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "consumer.md").read_text()
 
@@ -29,15 +30,15 @@ def section(title: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"][2:]
 
 
-def play(world: World, scene: Any) -> None:
-    async def scenario(_: World) -> None:
+def play(seed: int, scene: Any) -> None:
+    async def scenario(world: World) -> None:
         await create(world, "flights", partitions=2)
         async with world.producer("writer") as producer:
             for number in range(4):
                 await producer.send("flights", b"%d" % number, key=b"k", partition=number % 2)
-        await scene()
+        await scene(world)
 
-    world.play(scenario)
+    World(seed).play(scenario)
 
 
 def ours(world: World) -> Any:
@@ -46,46 +47,36 @@ def ours(world: World) -> Any:
 
 
 def test_the_first_example_prints_a_record(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
-    world = World(seed)
-
-    async def scene() -> None:
+    async def scene(world: World) -> None:
         names = example("async def read")
         names["Consumer"] = ours(world)
         await names["read"](world.servers)
 
-    play(world, scene)
+    play(seed, scene)
     assert re.fullmatch(r"flights [01] 0 b'[01]'\n", capsys.readouterr().out)
 
 
-def test_the_arrow_example_counts_all_records(seed: int) -> None:
-    world = World(seed)
-
-    async def scene() -> None:
-        names = example("async def total")
-        names["Consumer"] = ours(world)
-        assert await names["total"](world.servers) == 4
-
-    play(world, scene)
+@played_by(play)
+async def test_the_arrow_example_counts_all_records(world: World) -> None:
+    names = example("async def total")
+    names["Consumer"] = ours(world)
+    assert await names["total"](world.servers) == 4
 
 
-def test_the_interceptor_counts_records_and_keeps_commits(seed: int) -> None:
-    world = World(seed)
-
-    async def scene() -> None:
-        names = example("class Audit")
-        names["Consumer"] = ours(world)
-        audit = names["Audit"]()
-        async with names["audited"](world.servers, audit, group_id="g") as consumer:
-            found = []
-            while len(found) < 4:
-                found += await consumer.poll()
-            await consumer.commit()
-        assert sorted(record.value for record in found) == [0, 1, 2, 3]
-        assert {record.key for record in found} == {"k"}
-        assert audit.returned == 4
-        assert sum(offset.offset for offset in audit.committed.values()) == 4
-
-    play(world, scene)
+@played_by(play)
+async def test_the_interceptor_counts_records_and_keeps_commits(world: World) -> None:
+    names = example("class Audit")
+    names["Consumer"] = ours(world)
+    audit = names["Audit"]()
+    async with names["audited"](world.servers, audit, group_id="g") as consumer:
+        found = []
+        while len(found) < 4:
+            found += await consumer.poll()
+        await consumer.commit()
+    assert sorted(record.value for record in found) == [0, 1, 2, 3]
+    assert {record.key for record in found} == {"k"}
+    assert audit.returned == 4
+    assert sum(offset.offset for offset in audit.committed.values()) == 4
 
 
 def test_the_table_of_metrics_names_all_of_them() -> None:

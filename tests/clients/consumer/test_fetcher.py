@@ -16,7 +16,7 @@ from odradek.protocol.messages.fetch import FetchedPartition
 from odradek.simulation.world import World
 from odradek.testing import Simulation
 from tests.clients.scenarios import T0, T1, create, fill, poll_all
-from tests.world.scenes import in_world
+from tests.world.scenes import in_world, played_by
 
 MAX_AGE_MS = 60_000
 Scene = Callable[[Consumer], Awaitable[None]]
@@ -351,28 +351,23 @@ def nearby(simulation: Simulation, broker: Any, other_broker: Any, answer_fetch:
     play(simulation, [broker, other_broker], scene, client_rack="here")
 
 
-def test_a_consumer_fetches_from_the_replica_that_the_leader_names(
-    simulation: Simulation, broker: Any, other_broker: Any, answer_fetch: Any
+@played_by(nearby)
+async def test_a_consumer_fetches_from_the_replica_that_the_leader_names(
+    consumer: Consumer, *, broker: Any, other_broker: Any
 ) -> None:
-    async def scene(consumer: Consumer) -> None:
-        assert await offsets(consumer) + await offsets(consumer) + await offsets(consumer) == [0, 1]
-        assert [each.rack_id for each in fetches(broker)] == ["here"]
-        assert [offset_of(each) for each in fetches(other_broker)] == [0, 1, 2]
-
-    nearby(simulation, broker, other_broker, answer_fetch, scene)
+    assert await offsets(consumer) + await offsets(consumer) + await offsets(consumer) == [0, 1]
+    assert [each.rack_id for each in fetches(broker)] == ["here"]
+    assert [offset_of(each) for each in fetches(other_broker)] == [0, 1, 2]
 
 
-def test_a_preferred_replica_expires(simulation: Simulation, broker: Any, other_broker: Any, answer_fetch: Any) -> None:
+@played_by(nearby)
+async def test_a_preferred_replica_expires(consumer: Consumer, *, broker: Any) -> None:
     """After `metadata.max.age.ms` the leader is asked again."""
-
-    async def scene(consumer: Consumer) -> None:
-        assert await offsets(consumer) == [0]
-        await asyncio.sleep(MAX_AGE_MS / 1000)
-        await offsets(consumer)
-        await offsets(consumer)
-        assert len(fetches(broker)) == 2
-
-    nearby(simulation, broker, other_broker, answer_fetch, scene)
+    assert await offsets(consumer) == [0]
+    await asyncio.sleep(MAX_AGE_MS / 1000)
+    await offsets(consumer)
+    await offsets(consumer)
+    assert len(fetches(broker)) == 2
 
 
 @pytest.mark.parametrize("code", [ErrorCode.offset_out_of_range, ErrorCode.not_leader_or_follower])

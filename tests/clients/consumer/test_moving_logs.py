@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from odradek.broker.lifecycle import Broker
-from odradek.clients import Admin, Consumer, LogTruncationError, OffsetAndMetadata
+from odradek.clients import Consumer, LogTruncationError, OffsetAndMetadata
 from odradek.model import KafkaError
 from odradek.simulation.world import World, until
 from tests.clients.scenarios import T0, create, fill, poll_all, values
@@ -15,7 +15,7 @@ UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 
 
 async def create_replicated(world: World, partitions: int, replicas: int) -> None:
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topic("t", partitions=partitions, replication_factor=replicas)
 
 
@@ -126,7 +126,7 @@ async def test_a_topic_that_was_created_again_is_another_topic(world: World, pol
     await fill(world, 10)
     async with (
         world.consumer("reader", auto_offset_reset=policy) as consumer,
-        Admin("broker:9092", runtime=world.simulation.runtime("admin")) as admin,
+        world.admin() as admin,
     ):
         consumer.assign([T0])
         consumer.seek(T0, 0)

@@ -16,6 +16,7 @@ from odradek.protocol.messages.fetch import FetchedPartition
 from odradek.simulation.world import World
 from odradek.testing import Simulation
 from tests.clients.scenarios import T0, T1, T2, create, fill, play, values
+from tests.world.scenes import played_by
 
 
 @pytest.fixture
@@ -29,63 +30,56 @@ async def rows(consumer: Consumer, **options: Any) -> list[dict[str, Any]]:
     return list(batch.to_pylist())
 
 
-def test_one_batch_has_the_records_of_all_partitions_and_topics(world: World) -> None:
-    async def scene() -> None:
-        await create(world, "u", partitions=2)
-        await fill(world, 40, topic="u")
-        async with world.consumer("reader", "t", "u") as consumer:
-            await consumer.poll(10_000, max_records=1)
-            await asyncio.sleep(1)
-            found = await rows(consumer)
-            counts = Counter((row["topic"], row["partition"]) for row in found)
-            assert counts == {("t", 0): 19, ("t", 1): 20, ("t", 2): 20, ("u", 0): 20, ("u", 1): 20}
-            for topic, partition in counts:
-                some = [row for row in found if (row["topic"], row["partition"]) == (topic, partition)]
-                assert [row["offset"] for row in some] == list(range(20 - len(some), 20))
-                assert [int(row["value"]) % (3 if topic == "t" else 2) for row in some] == [partition] * len(some)
-                assert await consumer.position((topic, partition)) == 20
-            assert set(found[0]) == set(COLUMNS)
-
-    play(world, scene, partitions=3, count=60)
+@played_by(play, partitions=3, count=60)
+async def test_one_batch_has_the_records_of_all_partitions_and_topics(world: World) -> None:
+    await create(world, "u", partitions=2)
+    await fill(world, 40, topic="u")
+    async with world.consumer("reader", "t", "u") as consumer:
+        await consumer.poll(10_000, max_records=1)
+        await asyncio.sleep(1)
+        found = await rows(consumer)
+        counts = Counter((row["topic"], row["partition"]) for row in found)
+        assert counts == {("t", 0): 19, ("t", 1): 20, ("t", 2): 20, ("u", 0): 20, ("u", 1): 20}
+        for topic, partition in counts:
+            some = [row for row in found if (row["topic"], row["partition"]) == (topic, partition)]
+            assert [row["offset"] for row in some] == list(range(20 - len(some), 20))
+            assert [int(row["value"]) % (3 if topic == "t" else 2) for row in some] == [partition] * len(some)
+            assert await consumer.position((topic, partition)) == 20
+        assert set(found[0]) == set(COLUMNS)
 
 
-def test_chosen_columns_up_to_a_limit_of_bytes(world: World) -> None:
+@played_by(play, partitions=3)
+async def test_chosen_columns_up_to_a_limit_of_bytes(world: World) -> None:
     """Some batch is returned, however small the limit is; the limit does not lose a record."""
-
-    async def scene() -> None:
-        await fill(world, 300, batch_size=200)
-        async with world.consumer("reader", "t") as consumer:
-            small = await rows(consumer, columns=["value", "partition"], max_bytes=1)
-            assert {*small[0]} == {"value", "partition"}
-            assert 0 < len(small) < 30
-            found = small
-            while len(found) < 300:
-                batch = await rows(consumer, columns=["value"], max_bytes=1_000)
-                assert len(batch) < 100
-                found += batch
-            assert sorted(int(row["value"]) for row in found) == list(range(300))
-
-    play(world, scene, partitions=3)
+    await fill(world, 300, batch_size=200)
+    async with world.consumer("reader", "t") as consumer:
+        small = await rows(consumer, columns=["value", "partition"], max_bytes=1)
+        assert {*small[0]} == {"value", "partition"}
+        assert 0 < len(small) < 30
+        found = small
+        while len(found) < 300:
+            batch = await rows(consumer, columns=["value"], max_bytes=1_000)
+            assert len(batch) < 100
+            found += batch
+        assert sorted(int(row["value"]) for row in found) == list(range(300))
 
 
-def test_polls_of_both_kinds_share_the_positions_and_paused_partitions_stay_out(world: World) -> None:
-    async def scene() -> None:
-        async with world.consumer("reader") as consumer:
-            consumer.assign([T0, T1, T2])
-            consumer.pause(T1)
-            found = values(await consumer.poll(10_000, max_records=5))
-            while len(found) < 40:
-                found += [int(row["value"]) for row in await rows(consumer)]
-            assert not any(value % 3 == 1 for value in found)
-            assert await consumer.poll_arrow(1_000) is None
-            consumer.resume(T1)
-            while len(found) < 60:
-                found += values(await consumer.poll(10_000, max_records=7))
-                if len(found) < 60:
-                    found += [int(row["value"]) for row in await rows(consumer, max_bytes=1)]
-            assert sorted(found) == list(range(60))
-
-    play(world, scene, partitions=3, count=60)
+@played_by(play, partitions=3, count=60)
+async def test_polls_of_both_kinds_share_the_positions_and_paused_partitions_stay_out(world: World) -> None:
+    async with world.consumer("reader") as consumer:
+        consumer.assign([T0, T1, T2])
+        consumer.pause(T1)
+        found = values(await consumer.poll(10_000, max_records=5))
+        while len(found) < 40:
+            found += [int(row["value"]) for row in await rows(consumer)]
+        assert not any(value % 3 == 1 for value in found)
+        assert await consumer.poll_arrow(1_000) is None
+        consumer.resume(T1)
+        while len(found) < 60:
+            found += values(await consumer.poll(10_000, max_records=7))
+            if len(found) < 60:
+                found += [int(row["value"]) for row in await rows(consumer, max_bytes=1)]
+        assert sorted(found) == list(range(60))
 
 
 ABORT = (0, b"\0\0\0\0", b"\0\0\0\0\0\0", ())

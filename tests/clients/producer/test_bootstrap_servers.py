@@ -11,6 +11,7 @@ from odradek.clients import Producer
 from odradek.model import UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.testing import Cluster, Simulation
+from tests.world.scenes import in_simulation
 
 
 class Foreign(asyncio.Protocol):
@@ -45,32 +46,31 @@ OR_TLS = "is not a Kafka broker, or expects TLS: set security.protocol to SSL or
         (None, f"it did not answer ApiVersions within 1000 ms: it is too slow, {OR_TLS}"),
     ],
 )
-def test_a_server_that_is_no_plain_kafka_broker_is_named_with_the_reason(
+@in_simulation
+async def test_a_server_that_is_no_plain_kafka_broker_is_named_with_the_reason(
     simulation: Simulation, answer: bytes | str | None, sentence: str
 ) -> None:
-    async def main() -> None:
-        listener = await simulation.runtime("web").network.listen(lambda: Foreign(answer), "web", 80)
-        producer = Producer(
-            "web:80",
-            runtime=simulation.runtime("client"),
-            max_block_ms=3_000,
-            socket_connection_setup_timeout_ms=1_000,
-        )
-        with pytest.raises(UnavailableError, match=f"no broker answers: broker web:80: {sentence}"):
-            await producer.start()
-        # Within its time, and what it was goes on after a failed start.
-        assert simulation.clock.elapsed_s < 6
-        with pytest.raises(UnavailableError, match="the producer is not started"):
-            await producer.send("t", b"v")
-        await producer.close()
-        listener.close()
-        await asyncio.sleep(1)
-        assert len(asyncio.all_tasks()) == 1
-
-    simulation.run(main())
+    listener = await simulation.runtime("web").network.listen(lambda: Foreign(answer), "web", 80)
+    producer = Producer(
+        "web:80",
+        runtime=simulation.runtime("client"),
+        max_block_ms=3_000,
+        socket_connection_setup_timeout_ms=1_000,
+    )
+    with pytest.raises(UnavailableError, match=f"no broker answers: broker web:80: {sentence}"):
+        await producer.start()
+    # Within its time, and what it was goes on after a failed start.
+    assert simulation.clock.elapsed_s < 6
+    with pytest.raises(UnavailableError, match="the producer is not started"):
+        await producer.send("t", b"v")
+    await producer.close()
+    listener.close()
+    await asyncio.sleep(1)
+    assert len(asyncio.all_tasks()) == 1
 
 
-def test_a_slow_broker_is_waited_for(simulation: Simulation, broker: Any, new_log: Any) -> None:
+@in_simulation
+async def test_a_slow_broker_is_waited_for(simulation: Simulation, broker: Any, new_log: Any) -> None:
     def slowly(answer: Callable[[Any], Any]) -> Any:
         async def respond(request: Any) -> Any:
             await asyncio.sleep(4)
@@ -78,39 +78,33 @@ def test_a_slow_broker_is_waited_for(simulation: Simulation, broker: Any, new_lo
 
         return respond
 
-    async def main() -> None:
-        broker.topics["t"] = {0: broker.node_id}
-        for api in (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID):
-            broker.answers[api] = slowly(broker.answers[api])
-        broker.answers[ApiKey.PRODUCE] = slowly(new_log())
-        await broker.start()
-        async with Producer(broker.address, runtime=simulation.runtime("client")) as producer:
-            assert (await (await producer.send("t", b"v"))).offset == 0
-
-    simulation.run(main())
+    broker.topics["t"] = {0: broker.node_id}
+    for api in (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID):
+        broker.answers[api] = slowly(broker.answers[api])
+    broker.answers[ApiKey.PRODUCE] = slowly(new_log())
+    await broker.start()
+    async with Producer(broker.address, runtime=simulation.runtime("client")) as producer:
+        assert (await (await producer.send("t", b"v"))).offset == 0
 
 
-def test_a_start_that_failed_may_be_repeated(simulation: Simulation, broker: Any, new_log: Any) -> None:
+@in_simulation
+async def test_a_start_that_failed_may_be_repeated(simulation: Simulation, broker: Any, new_log: Any) -> None:
     """The metadata is kept current afterwards: a leader that moves is found."""
     log = new_log()
-
-    async def main() -> None:
-        producer = Producer(broker.address, runtime=simulation.runtime("client"), max_block_ms=500)
-        with pytest.raises(UnavailableError, match="connection refused"):
-            await producer.start()
-        broker.topics["t"] = {0: -1}
-        broker.answers[ApiKey.PRODUCE] = log
-        await broker.start()
-        async with producer:
-            waiting = await producer.send("t", b"v")
-            await asyncio.sleep(1)
-            broker.topics["t"], broker.leader_epoch = {0: broker.node_id}, 1
-            async with asyncio.timeout(5):
-                await waiting
-        with pytest.raises(UnavailableError, match="the producer is closed: create another one"):
-            await producer.start()
-
-    simulation.run(main())
+    producer = Producer(broker.address, runtime=simulation.runtime("client"), max_block_ms=500)
+    with pytest.raises(UnavailableError, match="connection refused"):
+        await producer.start()
+    broker.topics["t"] = {0: -1}
+    broker.answers[ApiKey.PRODUCE] = log
+    await broker.start()
+    async with producer:
+        waiting = await producer.send("t", b"v")
+        await asyncio.sleep(1)
+        broker.topics["t"], broker.leader_epoch = {0: broker.node_id}, 1
+        async with asyncio.timeout(5):
+            await waiting
+    with pytest.raises(UnavailableError, match="the producer is closed: create another one"):
+        await producer.start()
 
 
 def test_a_producer_that_is_started_twice_at_once_sends_each_record_once(
@@ -135,7 +129,8 @@ def test_a_producer_that_is_started_twice_at_once_sends_each_record_once(
 
 
 @pytest.mark.parametrize("stage", ["start", "send", "deliver", "flush", "close"])
-def test_a_cancelled_producer_leaves_no_task_and_no_connection(
+@in_simulation
+async def test_a_cancelled_producer_leaves_no_task_and_no_connection(
     simulation: Simulation, broker: Any, new_log: Any, stage: str
 ) -> None:
     async def use() -> None:
@@ -148,21 +143,18 @@ def test_a_cancelled_producer_leaves_no_task_and_no_connection(
             if stage == "flush":
                 await producer.flush()
 
-    async def main() -> None:
-        broker.topics["t"] = {0: broker.node_id}
-        if stage == "start":
-            del broker.answers[ApiKey.METADATA]
-        await broker.start()
-        using = asyncio.ensure_future(use())
-        await asyncio.sleep(0.5)
-        using.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await using
-        await asyncio.sleep(0.5)
-        assert not broker.connections
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    simulation.run(main())
+    broker.topics["t"] = {0: broker.node_id}
+    if stage == "start":
+        del broker.answers[ApiKey.METADATA]
+    await broker.start()
+    using = asyncio.ensure_future(use())
+    await asyncio.sleep(0.5)
+    using.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await using
+    await asyncio.sleep(0.5)
+    assert not broker.connections
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 def test_calls_after_the_event_loop_was_closed_say_so(kafka: Cluster) -> None:

@@ -10,6 +10,7 @@ from odradek.clients.producer.record_accumulator import RecordAccumulator
 from odradek.model import KafkaError, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.testing import Simulation
+from tests.world.scenes import in_simulation
 
 
 def slow(log: Any, seconds: float = 1.0) -> Any:
@@ -61,23 +62,21 @@ def test_a_send_cancelled_as_it_gets_memory_returns_it(
     play(log, scene, buffer_memory=1_000, linger_ms=0)
 
 
-def test_memory_is_not_granted_twice(simulation: Simulation) -> None:
-    async def main() -> None:
-        accumulator = RecordAccumulator(batch_size=100, linger_ms=0, buffer_memory=1_000)
-        loop = asyncio.get_running_loop()
-        accumulator.used_bytes = 900
-        waiters = [loop.create_future() for _ in range(3)]
-        for waiter in waiters:
-            accumulator.wait_for_memory(600, waiter)
-        accumulator.used_bytes = 300
-        accumulator.grant_memory()
-        accumulator.grant_memory()
-        assert [waiter.done() for waiter in waiters] == [True, False, False]
-        accumulator.stop_waiting(600, waiters[0])
-        assert [waiter.done() for waiter in waiters] == [True, True, False]
-        assert accumulator.available_bytes == 100
-
-    simulation.run(main())
+@in_simulation
+async def test_memory_is_not_granted_twice() -> None:
+    accumulator = RecordAccumulator(batch_size=100, linger_ms=0, buffer_memory=1_000)
+    loop = asyncio.get_running_loop()
+    accumulator.used_bytes = 900
+    waiters = [loop.create_future() for _ in range(3)]
+    for waiter in waiters:
+        accumulator.wait_for_memory(600, waiter)
+    accumulator.used_bytes = 300
+    accumulator.grant_memory()
+    accumulator.grant_memory()
+    assert [waiter.done() for waiter in waiters] == [True, False, False]
+    accumulator.stop_waiting(600, waiters[0])
+    assert [waiter.done() for waiter in waiters] == [True, True, False]
+    assert accumulator.available_bytes == 100
 
 
 def test_close_raises_in_sends_that_wait_for_memory(play: Any, new_log: Any) -> None:

@@ -12,6 +12,7 @@ from odradek.clients import Producer
 from odradek.partitioners import create_partitioner
 from odradek.simulation.world import World
 from tests.docs.fenced_blocks import blocks
+from tests.world.scenes import in_world
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "producer.md").read_text()
 
@@ -38,19 +39,16 @@ def test_the_first_example_prints_an_offset(seed: int, capsys: pytest.CaptureFix
     assert capsys.readouterr().out == "0\n"
 
 
-def test_the_partitioner_keeps_the_first_partition_for_urgent_records(seed: int) -> None:
+@in_world()
+async def test_the_partitioner_keeps_the_first_partition_for_urgent_records(world: World) -> None:
     make = example("class UrgentFirst")["UrgentFirst"]
-
-    async def scene(world: World) -> None:
-        await create(world, 4)
-        async with world.producer("client", partitioner=make()) as producer:
-            for number in range(40):
-                await producer.send("flights", b"%d" % number, b"urgent" if number % 4 == 0 else b"%d" % number)
-        found = await world.read("flights", 4)
-        assert found[0] == [b"%d" % number for number in range(0, 40, 4)]
-        assert all(found.values())
-
-    World(seed).play(scene)
+    await create(world, 4)
+    async with world.producer("client", partitioner=make()) as producer:
+        for number in range(40):
+            await producer.send("flights", b"%d" % number, b"urgent" if number % 4 == 0 else b"%d" % number)
+    found = await world.read("flights", 4)
+    assert found[0] == [b"%d" % number for number in range(0, 40, 4)]
+    assert all(found.values())
 
 
 def test_the_partitioner_can_be_chosen_by_its_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,20 +68,17 @@ def test_the_table_is_written(seed: int, capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == "flights-0 [0, 1, 2] [0, 1, 2]\n"
 
 
-def test_the_interceptor_counts_and_adds_a_header(seed: int) -> None:
+@in_world()
+async def test_the_interceptor_counts_and_adds_a_header(world: World) -> None:
     names = example("class Audit")
-
-    async def scene(world: World) -> None:
-        await create(world, 1)
-        audit = names["Audit"]()
-        producer: Producer = names["audited"](world.servers, audit, runtime=world.simulation.runtime("client"))
-        async with producer:
-            await producer.send("flights", {"a": 1}, "key")
-        (record,) = (await world.read_records("flights", 1))[0]
-        assert (record.key, record.value, record.headers) == (b"key", b'{"a": 1}', (("audited", b"yes"),))
-        assert (audit.delivered, audit.failed) == (1, 0)
-
-    World(seed).play(scene)
+    await create(world, 1)
+    audit = names["Audit"]()
+    producer: Producer = names["audited"](world.servers, audit, runtime=world.simulation.runtime("client"))
+    async with producer:
+        await producer.send("flights", {"a": 1}, "key")
+    (record,) = (await world.read_records("flights", 1))[0]
+    assert (record.key, record.value, record.headers) == (b"key", b'{"a": 1}', (("audited", b"yes"),))
+    assert (audit.delivered, audit.failed) == (1, 0)
 
 
 def test_the_table_of_metrics_names_all_of_them() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from odradek.clients import Admin, Producer, TransactionAbortedError
+from odradek.clients import Producer, TransactionAbortedError
 from odradek.clients.producer.arrow import SentRows
 from odradek.model import KafkaError
 from odradek.simulation.world import World
@@ -73,7 +73,7 @@ class Sent:
 
 
 async def create(world: World, partitions: int = PARTITIONS) -> None:
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_topic("t", partitions=partitions)
 
 
@@ -139,7 +139,7 @@ async def test_records_follow_leaders_that_stop_cleanly(world: World) -> None:
 async def test_partitions_that_are_added_get_records_without_keys(world: World) -> None:
     await create(world, 1)
     async with (
-        Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin,
+        world.admin() as admin,
         world.producer("client", metadata_max_age_ms=1_000, batch_size=100, partitioner="round_robin") as producer,
     ):
         await producer.send("t", b"before")
@@ -158,7 +158,7 @@ async def test_a_topic_that_is_created_anew_gets_the_records_that_follow(world: 
     """Sequences of the old topic do not keep the new one from taking batches."""
     await create(world)
     async with (
-        Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin,
+        world.admin() as admin,
         world.producer("client", batch_size=200, linger_ms=0) as producer,
     ):
         for number in range(200):

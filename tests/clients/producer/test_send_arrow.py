@@ -15,6 +15,7 @@ from odradek.protocol.batches.records import decode_records
 from odradek.protocol.messages.produce import PartitionResponse, TopicResponse, encode_produce_response
 from odradek.simulation.world import World
 from odradek.testing import Simulation
+from tests.world.scenes import in_world
 
 
 def numbered(count: int, **more: Any) -> pa.Table:
@@ -32,7 +33,8 @@ async def all_offsets(sent: list[Any]) -> dict[int, tuple[int, int]]:
     return found
 
 
-def test_rows_arrive_as_they_are_where_send_would_put_them(seed: int) -> None:
+@in_world()
+async def test_rows_arrive_as_they_are_where_send_would_put_them(world: World) -> None:
     """M2: keys, headers, times and nulls; the offsets are those of the log."""
     rows = [
         (b"k%d" % (number % 7), None if number % 5 == 0 else b"v%d" % number, 1_000 + number, [("h", b"%d" % number)])
@@ -49,37 +51,30 @@ def test_rows_arrive_as_they_are_where_send_would_put_them(seed: int) -> None:
             ),
         }
     )
-
-    async def scene(world: World) -> None:
-        await world.create_topic("t", 5)
-        async with world.producer("client", max_request_size=4_000, compression_type="lz4") as producer:
-            sent = await producer.send_arrow(table, "t")
-            offsets = await all_offsets(sent)
-            expected = [(await (await producer.send("t", b"x", row[0]))).partition for row in rows[:7]]
-        records = await world.read_records("t", 5)
-        assert sorted(offsets) == list(range(500))
-        for number, (partition, offset) in offsets.items():
-            record = records[partition][offset]
-            key, value, timestamp, headers = rows[number]
-            assert partition == expected[number % 7]
-            assert (record.key, record.value, record.timestamp) == (key, value, timestamp)
-            assert record.headers == tuple(headers)
-
-    World(seed).play(scene)
+    await world.create_topic("t", 5)
+    async with world.producer("client", max_request_size=4_000, compression_type="lz4") as producer:
+        sent = await producer.send_arrow(table, "t")
+        offsets = await all_offsets(sent)
+        expected = [(await (await producer.send("t", b"x", row[0]))).partition for row in rows[:7]]
+    records = await world.read_records("t", 5)
+    assert sorted(offsets) == list(range(500))
+    for number, (partition, offset) in offsets.items():
+        record = records[partition][offset]
+        key, value, timestamp, headers = rows[number]
+        assert partition == expected[number % 7]
+        assert (record.key, record.value, record.timestamp) == (key, value, timestamp)
+        assert record.headers == tuple(headers)
 
 
-def test_the_rows_of_a_partition_keep_their_order(seed: int) -> None:
+@in_world()
+async def test_the_rows_of_a_partition_keep_their_order(world: World) -> None:
     table = numbered(3_000, partition=pa.array([number % 3 for number in range(3_000)], pa.int16()))
-
-    async def scene(world: World) -> None:
-        await world.create_topic("t", 3)
-        async with world.producer("client", max_request_size=2_000, buffer_memory=10_000) as producer:
-            await producer.send_arrow(table, "t")
-            await producer.send_arrow(table, "t")
-        for number, values in (await world.read("t", 3)).items():
-            assert list(map(int, values)) == list(range(number, 3_000, 3)) * 2
-
-    World(seed).play(scene)
+    await world.create_topic("t", 3)
+    async with world.producer("client", max_request_size=2_000, buffer_memory=10_000) as producer:
+        await producer.send_arrow(table, "t")
+        await producer.send_arrow(table, "t")
+    for number, values in (await world.read("t", 3)).items():
+        assert list(map(int, values)) == list(range(number, 3_000, 3)) * 2
 
 
 class Streamed:
@@ -239,18 +234,15 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 @pytest.mark.parametrize("value_type", [pa.null(), pa.binary()])
-def test_the_fields_of_headers_may_have_any_order(seed: int, value_type: pa.DataType) -> None:
+@in_world()
+async def test_the_fields_of_headers_may_have_any_order(world: World, value_type: pa.DataType) -> None:
     headers = pa.list_(pa.struct([("value", value_type), ("key", pa.string())]))
     table = pa.table({"value": [b"a"], "headers": pa.array([[{"value": None, "key": "k"}]], headers)})
-
-    async def scene(world: World) -> None:
-        await world.create_topic("t", 1)
-        async with world.producer("client") as producer:
-            await all_offsets(await producer.send_arrow(table, "t"))
-        [record] = (await world.read_records("t", 1))[0]
-        assert record.headers == (("k", None),)
-
-    World(seed).play(scene)
+    await world.create_topic("t", 1)
+    async with world.producer("client") as producer:
+        await all_offsets(await producer.send_arrow(table, "t"))
+    [record] = (await world.read_records("t", 1))[0]
+    assert record.headers == (("k", None),)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from odradek.clients import Admin
 from odradek.clients.zookeeper_consumer import TopicFilter
 from odradek.clients.zookeeper_consumer.group_tree import create_persistent
 from odradek.clients.zookeeper_consumer.machine.membership import State
@@ -100,7 +99,7 @@ async def test_readers_of_a_deleted_topic_go_on_at_once_with_the_others(world: W
     await produce(world, "b", (0, b"1"), (0, b"2"))
     await expect(lambda: len(reader.read) == 4)
     deleted_at = world.now_s
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.delete_topics(["a"])
         await expect(lambda: set(reader.consumer.owned()) == {("b", 0)})
         assert reader.consumer.state is State.OWNING

@@ -12,6 +12,7 @@ from odradek.simulation.world import World, until
 from odradek.stores import MemoryStore, MemoryTree
 from tests.clients.zookeeper_consumer.test_histories_in_virtual_time import PARTITIONS, Watched, write
 from tests.clients.zookeeper_consumer.zookeeper_world import Reader, play
+from tests.world.scenes import played_by
 
 pytestmark = pytest.mark.long
 
@@ -93,39 +94,36 @@ class Outage:
     ],
 )
 @pytest.mark.parametrize("step", STEPS)
-def test_a_tree_that_vanishes_during_a_step_of_a_rebalance_leaves_one_owner_and_all_records(
-    seed: int, step: str, delay_s: float, lasts_s: float
+@played_by(play, limit_s=2_000, tree_s=TREE_S)
+async def test_a_tree_that_vanishes_during_a_step_of_a_rebalance_leaves_one_owner_and_all_records(
+    world: World, *, step: str, delay_s: float, lasts_s: float
 ) -> None:
     """Its request may not arrive, may be done without an answer, or may be answered."""
+    await world.create_topic("t", PARTITIONS)
+    outage, sent, watched = Outage(step, delay_s, lasts_s), [], Watched(world)
 
-    async def scenario(world: World) -> None:
-        await world.create_topic("t", PARTITIONS)
-        outage, sent, watched = Outage(step, delay_s, lasts_s), [], Watched(world)
+    def new_reader(name: str) -> Reader:
+        store = WatchedStore(world.tree, world, name, outage.began)
+        outage.stores.append(store)
+        return Reader(world, name, {"t": 1}, store=store, **SETTINGS)
 
-        def new_reader(name: str) -> Reader:
-            store = WatchedStore(world.tree, world, name, outage.began)
-            outage.stores.append(store)
-            return Reader(world, name, {"t": 1}, store=store, **SETTINGS)
-
-        writing = asyncio.create_task(write(world, sent))
-        readers = [new_reader(f"c{number}") for number in range(4)]
-        await asyncio.gather(*(reader.start() for reader in readers[:3]))
-        await world.pass_time(3)
-        outage.stores.append(world.store(0))
-        outage.is_armed = True
-        joining = asyncio.create_task(readers[3].start())
-        await outage.is_over.wait()
-        await joining
-        await until(lambda: sorted(number for each in readers for number in each.owned) == list(range(PARTITIONS)))
-        await world.pass_time(10)
-        assert all(len(reader.owned) in {1, 2} for reader in readers), "it stays so"
-        writing.cancel()
-        await asyncio.gather(writing, return_exceptions=True)
-        await until(lambda: set(sent) == {value for reader in readers for value in reader.read})
-        await watched.look()
-        for reader in readers:
-            await reader.stop()
-        await watched.look()
-        assert sum(watched.seen.values()) == len(sent), "all is committed"
-
-    play(seed, scenario, limit_s=2_000, tree_s=TREE_S)
+    writing = asyncio.create_task(write(world, sent))
+    readers = [new_reader(f"c{number}") for number in range(4)]
+    await asyncio.gather(*(reader.start() for reader in readers[:3]))
+    await world.pass_time(3)
+    outage.stores.append(world.store(0))
+    outage.is_armed = True
+    joining = asyncio.create_task(readers[3].start())
+    await outage.is_over.wait()
+    await joining
+    await until(lambda: sorted(number for each in readers for number in each.owned) == list(range(PARTITIONS)))
+    await world.pass_time(10)
+    assert all(len(reader.owned) in {1, 2} for reader in readers), "it stays so"
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    await until(lambda: set(sent) == {value for reader in readers for value in reader.read})
+    await watched.look()
+    for reader in readers:
+        await reader.stop()
+    await watched.look()
+    assert sum(watched.seen.values()) == len(sent), "all is committed"

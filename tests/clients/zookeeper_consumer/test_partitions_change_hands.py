@@ -16,7 +16,7 @@ from odradek.model import UnavailableError
 from odradek.simulation.world import World
 from odradek.stores import MemoryStore
 from tests.clients.zookeeper_consumer.zookeeper_world import GROUP, Reader, expect, play, produce
-from tests.world.scenes import played
+from tests.world.scenes import in_world, played, played_by
 
 CLAIM = f"/consumers/{GROUP}/owners/t/0"
 
@@ -67,25 +67,22 @@ async def test_largest_is_the_end_when_the_streams_are_returned(world: World) ->
     await reader.stop()
 
 
-def test_a_partition_without_a_leader_does_not_keep_others_from_being_read(seed: int) -> None:
+@in_world(brokers=2, started=False)
+async def test_a_partition_without_a_leader_does_not_keep_others_from_being_read(world: World) -> None:
     """Neither has an offset; the broker of one is down."""
-
-    async def scenario(world: World) -> None:
-        for number in range(2):
-            await world.start(number)  # one after another: broker 0 is the controller
-        for name, broker in (("a", 1), ("b", 0)):
-            (created,) = await world.broker.create_topics([NewTopic(name=name, assignment={0: (broker,)})])
-            assert created.error is None
-        await produce(world, "a", (0, b"x"))
-        await world.stop(1)
-        reader = await Reader(world, "c", TopicFilter(expression="a|b")).start()
-        await produce(world, "b", (0, b"y"))
-        await expect(lambda: reader.read == [b"y"])
-        await world.start(1)
-        await expect(lambda: reader.read == [b"y", b"x"])
-        await reader.stop()
-
-    World(seed, brokers=2).run(scenario)
+    for number in range(2):
+        await world.start(number)  # one after another: broker 0 is the controller
+    for name, broker in (("a", 1), ("b", 0)):
+        (created,) = await world.broker.create_topics([NewTopic(name=name, assignment={0: (broker,)})])
+        assert created.error is None
+    await produce(world, "a", (0, b"x"))
+    await world.stop(1)
+    reader = await Reader(world, "c", TopicFilter(expression="a|b")).start()
+    await produce(world, "b", (0, b"y"))
+    await expect(lambda: reader.read == [b"y"])
+    await world.start(1)
+    await expect(lambda: reader.read == [b"y", b"x"])
+    await reader.stop()
 
 
 @played
@@ -125,27 +122,24 @@ async def test_a_commit_under_way_in_a_rebalance_does_not_set_back_the_next_owne
 
 
 @pytest.mark.parametrize("storage", ["zookeeper", "kafka"])
-def test_a_consumer_reads_again_after_an_outage_that_outlasts_all_attempts(seed: int, storage: str) -> None:
+@played_by(play, limit_s=5_000)
+async def test_a_consumer_reads_again_after_an_outage_that_outlasts_all_attempts(world: World, *, storage: str) -> None:
     """Meanwhile it holds no claim, so that a consumer that reaches the brokers can take its partitions."""
-
-    async def scenario(world: World) -> None:
-        await world.create_topic("t")
-        first = await Reader(world, "c1", {"t": 1}, offsets_storage=storage, rebalance_backoff_ms=500).start()
-        second = await Reader(world, "c2", {"t": 1}, offsets_storage=storage, rebalance_backoff_ms=500).start()
-        world.simulation.network.partition(["c2"], ["broker"])
-        await first.stop()
-        seen: dict[State, set[bytes | None]] = {}
-        for _ in range(3_000):
-            await world.pass_time(0.2)
-            seen.setdefault(second.consumer.state, set()).add(await data(world, CLAIM))
-        assert seen[State.FAILED] == {None}
-        world.simulation.network.heal()
-        await produce(world, "t", (0, b"a"))
-        await expect(lambda: second.read == [b"a"])
-        assert second.owned == {0}
-        await second.stop()
-
-    play(seed, scenario, limit_s=5_000)
+    await world.create_topic("t")
+    first = await Reader(world, "c1", {"t": 1}, offsets_storage=storage, rebalance_backoff_ms=500).start()
+    second = await Reader(world, "c2", {"t": 1}, offsets_storage=storage, rebalance_backoff_ms=500).start()
+    world.simulation.network.partition(["c2"], ["broker"])
+    await first.stop()
+    seen: dict[State, set[bytes | None]] = {}
+    for _ in range(3_000):
+        await world.pass_time(0.2)
+        seen.setdefault(second.consumer.state, set()).add(await data(world, CLAIM))
+    assert seen[State.FAILED] == {None}
+    world.simulation.network.heal()
+    await produce(world, "t", (0, b"a"))
+    await expect(lambda: second.read == [b"a"])
+    assert second.owned == {0}
+    await second.stop()
 
 
 @played

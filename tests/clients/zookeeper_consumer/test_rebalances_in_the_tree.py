@@ -2,7 +2,6 @@
 
 import pytest
 
-from odradek.clients import Admin
 from odradek.clients.zookeeper_consumer import RebalanceFailedError, TopicFilter
 from odradek.clients.zookeeper_consumer.group_tree import create_persistent
 from odradek.clients.zookeeper_consumer.machine.membership import State
@@ -119,7 +118,7 @@ async def test_added_partitions_are_given_to_members(world: World) -> None:
     await world.create_topic("t", 1)
     readers = [await Reader(world, f"c{number}", {"t": 1}).start() for number in range(2)]
     await expect(lambda: owners(*readers) == [{0}, set()])
-    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+    async with world.admin() as admin:
         await admin.create_partitions("t", 2)
     await expect(lambda: owners(*readers) == [{0}, {1}])
     for reader in readers:

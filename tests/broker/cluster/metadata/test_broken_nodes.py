@@ -45,37 +45,34 @@ async def produced(client: WireClient, world: World, topic: str, value: bytes) -
 
 
 @pytest.mark.parametrize("kind", READ_BY_A_BROKER)
-def test_a_broken_node_is_named_and_left_alone_and_nothing_is_lost(play, caplog, kind) -> None:
+@played
+async def test_a_broken_node_is_named_and_left_alone_and_nothing_is_lost(world: World, caplog, kind) -> None:
     path, data = READ_BY_A_BROKER[kind]
-
-    async def scene(world: World) -> None:
-        broker = await world.start()
-        client, store = await world.client(), MemoryStore(world.tree)
-        for topic in ("a", "b"):
-            await client.create_topic(topic)
-            await produced(client, world, topic, b"1")
-        before = await store.get(path)
-        await write(store, path, data)
-        if path == paths.partition_state(A):  # the controller reads what it wrote itself when it is elected
-            world.tree.expire(broker.store.session_id)
-        await world.pass_time(1)
-        await produced(client, world, "b", b"2")
-        assert f"node {path} is broken" in caplog.text
-        assert caplog.text.count(f"node {path} is broken") == 1, "once is enough"
-        assert (await store.get(path)).data == data, "left alone"
-        if before is not None:
-            await store.set(path, before.data)
-        else:
-            await store.delete(path)
-        if path == paths.partition_state(A):
-            world.tree.expire(broker.store.session_id)
-        await world.pass_time(1)
-        await produced(client, world, "a", b"2")
-        assert world.values((await client.fetch("a", 0)).records) == [b"1", b"2"]
-        assert broker.image.topics.keys() == {"a", "b"}
-        await broker.stop()
-
-    play(scene)
+    broker = await world.start()
+    client, store = await world.client(), MemoryStore(world.tree)
+    for topic in ("a", "b"):
+        await client.create_topic(topic)
+        await produced(client, world, topic, b"1")
+    before = await store.get(path)
+    await write(store, path, data)
+    if path == paths.partition_state(A):  # the controller reads what it wrote itself when it is elected
+        world.tree.expire(broker.store.session_id)
+    await world.pass_time(1)
+    await produced(client, world, "b", b"2")
+    assert f"node {path} is broken" in caplog.text
+    assert caplog.text.count(f"node {path} is broken") == 1, "once is enough"
+    assert (await store.get(path)).data == data, "left alone"
+    if before is not None:
+        await store.set(path, before.data)
+    else:
+        await store.delete(path)
+    if path == paths.partition_state(A):
+        world.tree.expire(broker.store.session_id)
+    await world.pass_time(1)
+    await produced(client, world, "a", b"2")
+    assert world.values((await client.fetch("a", 0)).records) == [b"1", b"2"]
+    assert broker.image.topics.keys() == {"a", "b"}
+    await broker.stop()
 
 
 @played

@@ -20,6 +20,7 @@ from odradek.simulation.world import SESSION_TIMEOUT_S, World, until
 from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing import Simulation
 from tests.world.sampling import seeds
+from tests.world.scenes import played_by
 
 SEEDS = seeds(2)
 CONFIG = {"min.insync.replicas": "2", "default.replication.factor": "3"}
@@ -120,20 +121,18 @@ def test_a_leader_that_only_refuses_connections_is_fenced_and_follows(seed: int,
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_controller_that_all_others_refuse_waits_for_their_sessions(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await led_by(world, is_controller=True)
-        epochs = {number: broker.metadata_loop.broker_epoch for number, broker in world.running.items()}
-        for number, host in enumerate(world.hosts):
-            if number != controller(world):
-                world.simulation.network.reject(host)
-        await asyncio.sleep(SESSION_TIMEOUT_S)
-        assert {number: broker.metadata_loop.broker_epoch for number, broker in world.running.items()} == epochs
-        world.simulation.network.heal()
-        await send(world, "after", b"0")
-        await until(lambda: [len(each.isr) for each in leading(world).values()] == [3])
-
-    play(seed, scene)
+@played_by(play)
+async def test_a_controller_that_all_others_refuse_waits_for_their_sessions(world: World) -> None:
+    await led_by(world, is_controller=True)
+    epochs = {number: broker.metadata_loop.broker_epoch for number, broker in world.running.items()}
+    for number, host in enumerate(world.hosts):
+        if number != controller(world):
+            world.simulation.network.reject(host)
+    await asyncio.sleep(SESSION_TIMEOUT_S)
+    assert {number: broker.metadata_loop.broker_epoch for number, broker in world.running.items()} == epochs
+    world.simulation.network.heal()
+    await send(world, "after", b"0")
+    await until(lambda: [len(each.isr) for each in leading(world).values()] == [3])
 
 
 def test_a_session_that_ends_while_a_removed_broker_waits_is_a_new_session() -> None:

@@ -73,15 +73,15 @@ async def test_registration_waits_until_the_controller_removed_the_broker_from_t
 
 
 @pytest.mark.parametrize(("alive", "isr"), [((1, 2), (1, 2)), ((), (0, 1, 2)), ((1, 2), (0,)), ((1,), (0, 2))], ids=str)
-def test_registration_does_not_wait_without_another_live_in_sync_replica(alive: tuple[int, ...], isr: tuple[int, ...]):
-    async def scene() -> None:
-        tree = Tree(*alive)
-        await tree.fill(isr)
-        async with asyncio.timeout(0.1):
-            await tree.wait()
-        assert [node is not None for node in await tree.store.get_many([paths.partition_state(T0)])] == [True]
-
-    play(scene)
+@played_by(play)
+async def test_registration_does_not_wait_without_another_live_in_sync_replica(
+    *, alive: tuple[int, ...], isr: tuple[int, ...]
+) -> None:
+    tree = Tree(*alive)
+    await tree.fill(isr)
+    async with asyncio.timeout(0.1):
+        await tree.wait()
+    assert [node is not None for node in await tree.store.get_many([paths.partition_state(T0)])] == [True]
 
 
 @played_by(play)

@@ -21,7 +21,7 @@ from odradek.security import AllowAllAuthorizer
 from odradek.security.quotas import QuotaEntity
 from odradek.simulation.wire_client import WireClient
 from odradek.simulation.world import World
-from tests.world.scenes import played
+from tests.world.scenes import in_world, played
 
 FAST, SLOW = "fast", "slow"
 PRODUCE, FETCH, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
@@ -234,24 +234,22 @@ async def test_a_throttled_fetch_returns_no_records_and_no_session(world: World,
     assert now() - began == pytest.approx(answer.throttle_time_ms / 1000, abs=1)
 
 
-def test_followers_are_not_throttled(seed: int) -> None:
-    async def scene(world: World) -> None:
-        for number in range(2):
-            await world.start(number)
-        client = await world.client("admin")
-        for key in (PRODUCE, FETCH, REQUEST):
-            await alter(client, {"user": None}, **{key: 1.0 if key == FETCH else 1e9})
-        await world.create_topic(TOPIC, replication_factor=2)
-        leader = world.running[0].image.topics[TOPIC].partitions[0].leader
-        producer = await world.client(FAST, broker=leader)
-        for _ in range(20):
-            began = now()
-            assert (await producer.produce(TOPIC, world.batch(bytes(10_000)), acks=-1)).error_code == 0
-            assert now() - began < 2
-        for broker in world.running.values():
-            assert not broker.quotas._muted
-
-    World(seed, brokers=2).run(scene)
+@in_world(brokers=2, started=False)
+async def test_followers_are_not_throttled(world: World) -> None:
+    for number in range(2):
+        await world.start(number)
+    client = await world.client("admin")
+    for key in (PRODUCE, FETCH, REQUEST):
+        await alter(client, {"user": None}, **{key: 1.0 if key == FETCH else 1e9})
+    await world.create_topic(TOPIC, replication_factor=2)
+    leader = world.running[0].image.topics[TOPIC].partitions[0].leader
+    producer = await world.client(FAST, broker=leader)
+    for _ in range(20):
+        began = now()
+        assert (await producer.produce(TOPIC, world.batch(bytes(10_000)), acks=-1)).error_code == 0
+        assert now() - began < 2
+    for broker in world.running.values():
+        assert not broker.quotas._muted
 
 
 # ---- request time ---------------------------------------------------------------------------------------------------
@@ -407,30 +405,28 @@ async def test_invalid_quotas_are_refused_and_those_that_are_only_validated_are_
     assert await describe(client) == {}
 
 
-def test_quotas_and_credentials_share_a_users_node_and_every_broker_reads_what_tools_write(seed: int) -> None:
-    async def scene(world: World) -> None:
-        for number in range(2):
-            await world.start(number)
-        client, store = await world.client(), world.store(0)
-        path = paths.quota_config(QuotaEntity(user="alice"))
-        await store.create(path, ConfigNode(config={"SCRAM-SHA-256": "secret"}).encode())
-        await alter(client, {"user": "alice"}, producer_byte_rate=7)
-        node = await store.get(path)
-        assert node is not None
-        assert ConfigNode.decode(path, node.data).config == {"SCRAM-SHA-256": "secret", PRODUCE: "7"}
-        await alter(client, {"user": "alice"}, producer_byte_rate=None)
-        await store.create(paths.user_clients("alice"))
-        await store.create(
-            paths.quota_config(QuotaEntity(user="alice", client_id="app")),
-            ConfigNode(config={FETCH: "8"}).encode(),
-        )
-        await asyncio.sleep(1)
-        for broker in world.running.values():
-            assert broker.image.quota_configs == {QuotaEntity(user="alice", client_id="app"): {FETCH: "8"}}
-            assert broker.image.user_configs == {"alice": {"SCRAM-SHA-256": "secret"}}
-            assert broker.quotas.are_set
-
-    World(seed, brokers=2).run(scene)
+@in_world(brokers=2, started=False)
+async def test_quotas_and_credentials_share_a_users_node_and_every_broker_reads_what_tools_write(world: World) -> None:
+    for number in range(2):
+        await world.start(number)
+    client, store = await world.client(), world.store(0)
+    path = paths.quota_config(QuotaEntity(user="alice"))
+    await store.create(path, ConfigNode(config={"SCRAM-SHA-256": "secret"}).encode())
+    await alter(client, {"user": "alice"}, producer_byte_rate=7)
+    node = await store.get(path)
+    assert node is not None
+    assert ConfigNode.decode(path, node.data).config == {"SCRAM-SHA-256": "secret", PRODUCE: "7"}
+    await alter(client, {"user": "alice"}, producer_byte_rate=None)
+    await store.create(paths.user_clients("alice"))
+    await store.create(
+        paths.quota_config(QuotaEntity(user="alice", client_id="app")),
+        ConfigNode(config={FETCH: "8"}).encode(),
+    )
+    await asyncio.sleep(1)
+    for broker in world.running.values():
+        assert broker.image.quota_configs == {QuotaEntity(user="alice", client_id="app"): {FETCH: "8"}}
+        assert broker.image.user_configs == {"alice": {"SCRAM-SHA-256": "secret"}}
+        assert broker.quotas.are_set
 
 
 def test_the_throttle_time_has_a_known_place_in_every_response_that_has_one() -> None:

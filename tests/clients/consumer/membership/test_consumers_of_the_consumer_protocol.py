@@ -11,6 +11,7 @@ from odradek.protocol.api import ApiKey
 from odradek.simulation.world import World
 from tests.clients.group_world import GroupWorld
 from tests.clients.scenarios import play, poll_all, values
+from tests.world.scenes import played_by
 
 
 @pytest.fixture
@@ -18,33 +19,29 @@ def world(seed: int) -> World:
     return GroupWorld(seed, "consumer")
 
 
-def test_a_pattern_is_sent_to_the_coordinator_in_its_syntax(world: World) -> None:
-    async def scene() -> None:
-        consumer = world.consumer("reader", group_id="g")
-        consumer.subscribe(pattern="(?=t)t")
-        async with consumer:
-            with pytest.raises(KafkaError, match="is not valid for RE2") as caught:
-                await consumer.poll(10_000)
-            assert caught.value.code is ErrorCode.invalid_regular_expression
-            await consumer.unsubscribe()
-            consumer.subscribe(pattern="[a-t]")
-            assert len(await poll_all(consumer, 10)) == 10
-
-    play(world, scene, count=10)
-
-
-def test_the_coordinators_assignor_is_a_members_choice(world: World) -> None:
-    async def scene() -> None:
-        async with world.consumer("reader", "t", group_id="g", group_remote_assignor="range") as consumer:
+@played_by(play, count=10)
+async def test_a_pattern_is_sent_to_the_coordinator_in_its_syntax(world: World) -> None:
+    consumer = world.consumer("reader", group_id="g")
+    consumer.subscribe(pattern="(?=t)t")
+    async with consumer:
+        with pytest.raises(KafkaError, match="is not valid for RE2") as caught:
             await consumer.poll(10_000)
-            (shown,) = await described_consumer_groups(world, "g")
-            assert shown.assignor_name == "range"
-        async with world.consumer("other", "t", group_id="g", group_remote_assignor="sticky") as consumer:
-            with pytest.raises(KafkaError) as caught:
-                await consumer.poll(10_000)
-            assert caught.value.code is ErrorCode.unsupported_assignor
+        assert caught.value.code is ErrorCode.invalid_regular_expression
+        await consumer.unsubscribe()
+        consumer.subscribe(pattern="[a-t]")
+        assert len(await poll_all(consumer, 10)) == 10
 
-    play(world, scene, count=10)
+
+@played_by(play, count=10)
+async def test_the_coordinators_assignor_is_a_members_choice(world: World) -> None:
+    async with world.consumer("reader", "t", group_id="g", group_remote_assignor="range") as consumer:
+        await consumer.poll(10_000)
+        (shown,) = await described_consumer_groups(world, "g")
+        assert shown.assignor_name == "range"
+    async with world.consumer("other", "t", group_id="g", group_remote_assignor="sticky") as consumer:
+        with pytest.raises(KafkaError) as caught:
+            await consumer.poll(10_000)
+        assert caught.value.code is ErrorCode.unsupported_assignor
 
 
 async def described_consumer_groups(world: World, *groups: str) -> Any:
@@ -54,48 +51,43 @@ async def described_consumer_groups(world: World, *groups: str) -> Any:
 
 
 @pytest.mark.parametrize(("before", "after"), [("classic", "consumer"), ("consumer", "classic")])
-def test_a_group_of_our_consumers_changes_its_protocol_and_skips_no_record(
-    world: World, before: str, after: str
+@played_by(play, partitions=4, count=4_000)
+async def test_a_group_of_our_consumers_changes_its_protocol_and_skips_no_record(
+    world: World, *, before: str, after: str
 ) -> None:
     """M7: member by member, with `group.consumer.migration.policy` bidirectional."""
+    found: list[int] = []
+    assert isinstance(world, GroupWorld)
 
-    async def scene() -> None:
-        found: list[int] = []
-        assert isinstance(world, GroupWorld)
+    async def shared(*consumers: Consumer) -> None:
+        while sorted(len(each.assignment()) for each in consumers) != [4 // len(consumers)] * len(consumers):
+            for records in await asyncio.gather(*(each.poll(500, 5) for each in consumers)):
+                found.extend(values(records))
 
-        async def shared(*consumers: Consumer) -> None:
-            while sorted(len(each.assignment()) for each in consumers) != [4 // len(consumers)] * len(consumers):
-                for records in await asyncio.gather(*(each.poll(500, 5) for each in consumers)):
-                    found.extend(values(records))
-
-        world.protocol = before
-        first = world.consumer("first", "t", group_id="g")
-        world.protocol = after
-        second = world.consumer("second", "t", group_id="g")
-        async with first:
-            await shared(first)
-            async with second:
-                await shared(first, second)
-                await first.close()
-                await shared(second)
-                while len(set(found)) < 4_000:
-                    found.extend(values(await second.poll(5_000)))
-                (shown,) = await described_consumer_groups(world, "g")
-                assert (shown.error_code == ErrorCode.none) == (after == "consumer")
-        assert sorted(found) == list(range(4_000))
-
-    play(world, scene, partitions=4, count=4_000)
+    world.protocol = before
+    first = world.consumer("first", "t", group_id="g")
+    world.protocol = after
+    second = world.consumer("second", "t", group_id="g")
+    async with first:
+        await shared(first)
+        async with second:
+            await shared(first, second)
+            await first.close()
+            await shared(second)
+            while len(set(found)) < 4_000:
+                found.extend(values(await second.poll(5_000)))
+            (shown,) = await described_consumer_groups(world, "g")
+            assert (shown.error_code == ErrorCode.none) == (after == "consumer")
+    assert sorted(found) == list(range(4_000))
 
 
-def test_a_broker_without_the_protocol_is_an_error_that_says_what_to_do(world: World) -> None:
-    async def scene() -> None:
-        await world.broker.stop()
-        await world.start(group_coordinator_rebalance_protocols="classic")
-        async with world.consumer("reader", "t", group_id="g") as consumer:
-            with pytest.raises(KafkaError, match=r"group\.coordinator\.rebalance\.protocols"):
-                await consumer.poll(30_000)
-
-    play(world, scene, count=10)
+@played_by(play, count=10)
+async def test_a_broker_without_the_protocol_is_an_error_that_says_what_to_do(world: World) -> None:
+    await world.broker.stop()
+    await world.start(group_coordinator_rebalance_protocols="classic")
+    async with world.consumer("reader", "t", group_id="g") as consumer:
+        with pytest.raises(KafkaError, match=r"group\.coordinator\.rebalance\.protocols"):
+            await consumer.poll(30_000)
 
 
 @pytest.mark.parametrize(

@@ -15,18 +15,11 @@ from odradek.model import TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.simulation.world import SESSION_TIMEOUT_S, World, until
 from tests.world.scenes import in_world
+from tests.world.topics import create, leader_of
 
 CLIENTS = ["writer", "reader", "looker"]
 SOON_S = 4.0
 """The time that clients may take beyond the cluster's own; far less than their request time-out."""
-
-
-async def create(world: World) -> Broker:
-    """Create the topic `t` on all brokers; who leads its partition."""
-    async with world.admin() as admin:
-        await admin.create_topic("t", partitions=1, replication_factor=3)
-    await until(lambda: sum(len(list(broker.partitions)) for broker in world.running.values()) == 1)
-    return next(broker for broker in world.running.values() if list(broker.partitions))
 
 
 def cut_off(world: World, silent: int) -> None:
@@ -46,7 +39,8 @@ def fall_silent(world: World, silent: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 @in_world(brokers=3)
 async def test_clients_recover_from_a_silent_broker_as_soon_as_the_cluster(world: World) -> None:
-    leader = await create(world)
+    await create(world)
+    leader = world.running[leader_of(world)[0]]
     async with world.producer("writer") as producer, world.consumer("reader") as consumer:
         consumer.assign([TopicPartition("t", 0)])
         await (await producer.send("t", b"before"))
@@ -113,7 +107,8 @@ async def test_metadata_is_requested_from_a_third_broker_when_one_is_gone_and_on
 @pytest.mark.parametrize("seed", range(5))
 @in_world(brokers=3)
 async def test_a_broker_that_is_late_and_still_there_is_waited_for(world: World) -> None:
-    leader = (await create(world)).broker_id
+    await create(world)
+    leader, _ = leader_of(world)
     flags = ("allow_auto_topic_creation", "include_cluster_authorized_operations")
     message = {"topics": [], **dict.fromkeys((*flags, "include_topic_authorized_operations"), False)}
     async with open_cluster(world.servers, runtime=world.simulation.runtime("looker")) as cluster:
@@ -144,7 +139,8 @@ async def hand_over(world: World, old: Broker) -> None:
 async def test_batches_wait_for_those_sent_to_the_old_leader_without_response(world: World) -> None:
     """The new leader has them, and would not know them for duplicates any more when they are sent again."""
     values = [b"%d" % number for number in range(12)]
-    old = await create(world)
+    await create(world)
+    old = world.running[leader_of(world)[0]]
     async with world.producer("writer", linger_ms=0, request_timeout_ms=10_000) as producer:
         await (await producer.send("t", b"before"))
         world.simulation.network.block(world.hosts[old.broker_id], "writer")

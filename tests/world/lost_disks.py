@@ -6,40 +6,19 @@ import pytest
 
 from odradek.broker.cluster.registration.directories import forget_directories
 from odradek.metadata import paths
-from odradek.metadata.image import PartitionImage
 from odradek.metadata.nodes import BrokerDirectoriesNode, KnownDirectory
 from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
-from odradek.simulation.world import World, until
+from odradek.simulation.world import World
 from odradek.stores import MemoryStore
+from tests.world.topics import write
 
 TWO = {"log.dirs": "/a,/b"}
-
-
-async def create(world: World, topic: str, *, partitions: int, replicas: int) -> None:
-    await until(lambda: all(len(broker.image.brokers) == len(world.running) for broker in world.running.values()))
-    async with world.admin() as admin:
-        await admin.create_topic(topic, partitions=partitions, replication_factor=replicas)
-    count = partitions if replicas == len(world.hosts) else 0
-    await until(lambda: all(sum(key.topic == topic for key in b.logs) >= count for b in world.running.values()))
-
-
-async def fill(world: World, topic: str, partition: int, *values: bytes) -> None:
-    async with world.producer("writer") as producer:
-        for value in values:
-            await (await producer.send(topic, value, partition=partition))
 
 
 def keys_in(world: World, number: int, directory: str, topic: str = "t") -> list[TopicPartition]:
     """The partitions of a topic whose logs a broker has in a directory."""
     logs = world.running[number].logs.logs
     return sorted(key for key, log in logs.items() if log.directory.startswith(f"{directory}/{topic}-"))
-
-
-def image(world: World, key: TopicPartition) -> PartitionImage:
-    """Return the controller's image of the partition."""
-    found = next(broker for broker in world.running.values() if broker.metadata_loop.is_controller).image.partition(key)
-    assert found is not None
-    return found
 
 
 def swap(world: World, number: int, *names: str) -> None:
@@ -80,13 +59,13 @@ async def go_on_without(world: World, directory: str, key: TopicPartition) -> No
 
     The broker is stopped then, and the first disk is at `/old`.
     """
-    await fill(world, key.topic, key.partition, b"1")
+    await write(world, key.topic, key.partition, b"1")
     (gone,) = [each for each, known_as in (await known(world, 0)).items() if known_as.path == directory]
     await world.stop()
     swap(world, 0, directory, "/old")
     await forget(world, 0, gone)
     await world.start()
-    await fill(world, key.topic, key.partition, b"2")
+    await write(world, key.topic, key.partition, b"2")
     await world.stop()
 
 

@@ -3,30 +3,17 @@
 from typing import Any
 
 from odradek.metadata.image import PartitionImage
-from odradek.model import ErrorCode, TopicPartition
+from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.simulation.world import World, until
 from tests.world.scenes import in_world
-
-T0 = TopicPartition("t", 0)
-
-
-async def create(world: World, replicas: int) -> None:
-    async with world.admin() as admin:
-        await admin.create_topic("t", partitions=1, replication_factor=replicas)
-    await until(lambda: sum(T0 in each.partitions.followers for each in world.running.values()) == replicas - 1)
-    await until(lambda: any(each.partitions.get(T0) for each in world.running.values()))
+from tests.world.topics import T0, controller, create
 
 
 def images(world: World) -> list[PartitionImage]:
     """The partition as every broker knows it, once it has a leader."""
     found = [broker.image.partition(T0) for broker in world.running.values()]
     return [image for image in found if image is not None and image.has_leader]
-
-
-def controller(world: World) -> int:
-    (number,) = (number for number, each in world.running.items() if each.metadata_loop.is_controller)
-    return number
 
 
 async def elect(world: World, *topics: tuple[str, int]) -> dict[tuple[str, int], ErrorCode]:
@@ -45,7 +32,7 @@ async def elect(world: World, *topics: tuple[str, int]) -> dict[tuple[str, int],
 
 @in_world(seed=3, brokers=3)
 async def test_an_election_with_a_timeout_of_zero_returns_a_result_per_partition(world: World) -> None:
-    await create(world, 3)
+    await create(world)
     preferred = world.running[0].image.topics["t"].partitions[0].replicas[0]
     await world.kill(preferred)
     await until(lambda: all(each.image.partition(T0).leader not in {preferred, -1} for each in world.running.values()))
@@ -59,7 +46,7 @@ async def test_an_election_with_a_timeout_of_zero_returns_a_result_per_partition
 
 @in_world(seed=4, brokers=3)
 async def test_every_replica_describes_the_producers_of_its_log(world: World) -> None:
-    await create(world, 2)
+    await create(world, replicas=2)
     async with world.producer("writer", enable_idempotence=True) as producer:
         await producer.send("t", b"x", partition=0)
     await until(

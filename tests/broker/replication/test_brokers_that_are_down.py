@@ -2,7 +2,6 @@
 
 import pytest
 
-from odradek.clients import Admin
 from odradek.clients.admin import NewTopic
 from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode, TopicNode
@@ -19,10 +18,6 @@ CONFIG = {
     "offsets.topic.num.partitions": "1",
     "default.replication.factor": "3",
 }
-
-
-def admin(world: World, name: str = "admin") -> Admin:
-    return Admin(world.servers, runtime=world.simulation.runtime(name))
 
 
 def replicas(world: World, topic: str) -> dict[int, tuple[int, ...]]:
@@ -60,7 +55,7 @@ async def test_a_topic_is_created_on_a_broker_that_is_down_and_copied_when_it_is
     gone = seed % 3
     await world.kill(gone)
     await until_gone(world, gone)
-    async with admin(world) as client:
+    async with world.admin() as client:
         await client.create_topic("t", partitions=4, replication_factor=3)
         await client.create_partitions("t", 6)
         assert all(set(each) == {0, 1, 2} and each[-1] == gone for each in replicas(world, "t").values())
@@ -101,7 +96,7 @@ def test_an_unregistered_broker_gets_no_replicas_and_a_larger_replication_factor
 
     async def scenario(world: World) -> None:
         await registered(world)
-        async with admin(world) as client:
+        async with world.admin() as client:
             with pytest.raises(KafkaError, match="is alive, and would register again") as raised:
                 await client.unregister_broker(2)
             assert raised.value.code == ErrorCode.invalid_request

@@ -7,41 +7,16 @@ import pytest
 
 from odradek.broker.log.errors import DamagedFileError, DamagedSegmentError
 from odradek.broker.log.recovery.segment_damage import DamageCheck
-from odradek.broker.replication.partition import Partition
-from odradek.model import ErrorCode, TopicPartition
+from odradek.model import ErrorCode
 from odradek.simulation.world import World, until
 from tests.broker.log.written_logs import flip
 from tests.world.scenes import in_world
+from tests.world.topics import T0, create, fill, leader_of, leaders
 
 pytestmark = pytest.mark.long
 
-T0 = TopicPartition("t", 0)
 FIRST = f"{0:020d}.log"
 CONFIG = {"default.replication.factor": "3", "log.segment.bytes": "2000", "replica.lag.time.max.ms": "2000"}
-
-
-async def create(world: World, *, replicas: int = 3, **config: str) -> None:
-    async with world.admin() as admin:
-        settings = {key.replace("_", "."): value for key, value in config.items()}
-        await admin.create_topic("t", partitions=1, replication_factor=replicas, configs=settings)
-    await until(lambda: len(leaders(world)) == 1)
-    await until(lambda: len(leader_of(world)[1].isr) == replicas)
-
-
-def leaders(world: World) -> dict[int, Partition]:
-    found = {number: broker.partitions.get(T0) for number, broker in world.running.items()}
-    return {number: partition for number, partition in found.items() if partition is not None}
-
-
-def leader_of(world: World) -> tuple[int, Partition]:
-    (found,) = leaders(world).items()
-    return found
-
-
-async def fill(world: World, count: int, *, first: int = 0) -> None:
-    async with world.producer("writer", linger_ms=0) as producer:
-        for value in range(first, first + count):
-            await (await producer.send("t", b"%d" % value, partition=0))
 
 
 def damage(world: World, number: int, *, byte: int = 65, name: str = FIRST) -> None:
@@ -71,12 +46,12 @@ async def whole(world: World, replicas: int = 3) -> None:
 @in_world(CONFIG, brokers=3)
 async def test_a_leader_with_a_damaged_file_is_replaced_and_copies_the_log_back(world: World, byte: int) -> None:
     await create(world)
-    await fill(world, 100)
+    await fill(world, 100, is_each_awaited=True)
     damaged, _ = leader_of(world)
     damage(world, damaged, byte=byte)
     assert await world.read("t", 1) == {0: [b"%d" % value for value in range(100)]}
     assert leader_of(world)[0] != damaged
-    await fill(world, 10, first=100)
+    await fill(world, 10, first=100, is_each_awaited=True)
     await whole(world)
     assert len(good_files(world)) == 1
     (stray,) = stray_logs(world, damaged)
@@ -90,7 +65,7 @@ async def test_a_leader_with_a_damaged_file_is_replaced_and_copies_the_log_back(
 async def test_damage_behind_the_first_batch_of_a_response_is_found_by_clients_that_verify(world: World) -> None:
     """A client that refuses a batch fetches it again as the first one of a response, which the leader verifies."""
     await create(world)
-    await fill(world, 10)
+    await fill(world, 10, is_each_awaited=True)
     damaged, partition = leader_of(world)
     damage(world, damaged, byte=partition.log.segments[0].find(5) + 65)
     assert await world.read("t", 1) == {0: [b"%d" % value for value in range(10)]}
@@ -101,7 +76,7 @@ async def test_damage_behind_the_first_batch_of_a_response_is_found_by_clients_t
 @in_world(CONFIG, seed=1, brokers=3)
 async def test_a_damage_check_that_failed_in_a_shortage_is_repeated(world: World, shortage: str) -> None:
     await create(world)
-    await fill(world, 100)
+    await fill(world, 100, is_each_awaited=True)
     damaged, _ = leader_of(world)
     damage(world, damaged)
     disk = world.simulation.disk(world.hosts[damaged])
@@ -125,7 +100,7 @@ def test_an_undamaged_segment_is_checked_again_after_a_minute(monkeypatch: pytes
 
     async def scene(world: World) -> None:
         await create(world)
-        await fill(world, 100)
+        await fill(world, 100, is_each_awaited=True)
         damaged, partition = leader_of(world)
         path = partition.log.segments[0].log.path
         for _ in range(50):
@@ -147,7 +122,7 @@ def test_a_damaged_leader_alone_in_the_isr_serves_undamaged_batches_until_anothe
 ) -> None:
     async def scene(world: World) -> None:
         await create(world, replicas=2)
-        await fill(world, 100)
+        await fill(world, 100, is_each_awaited=True)
         damaged, partition = leader_of(world)
         (other,) = [each for each in partition.isr if each != damaged]
         await world.kill(other)
@@ -161,7 +136,7 @@ def test_a_damaged_leader_alone_in_the_isr_serves_undamaged_batches_until_anothe
             with pytest.raises(DamagedSegmentError) as caught:
                 partition.log.read(5, 1000)
             assert partition.read_error(caught.value).code is ErrorCode.corrupt_message
-        await fill(world, 10, first=100)
+        await fill(world, 10, first=100, is_each_awaited=True)
         assert leader_of(world)[0] == damaged
         (said,) = [each.getMessage() for each in caplog.records if "is damaged" in each.getMessage()]
         assert "`odradek log verify /data/t-0` shows the damage" in said
@@ -178,7 +153,7 @@ def test_a_damaged_leader_alone_in_the_isr_serves_undamaged_batches_until_anothe
 def test_a_damaged_leader_is_not_replaced_by_a_dead_broker_that_is_still_registered() -> None:
     async def scene(world: World) -> None:
         await create(world, replicas=2)
-        await fill(world, 20)
+        await fill(world, 20, is_each_awaited=True)
         damaged, partition = leader_of(world)
         (other,) = [each for each in partition.isr if each != damaged]
         cut_off = world.hosts[other]
@@ -203,12 +178,12 @@ async def test_a_lagging_follower_copies_the_batches_before_the_damage(
 ) -> None:
     """Its leader, which is alone in sync, then knows of the damage without a consumer."""
     await create(world, replicas=2)
-    await fill(world, 10)
+    await fill(world, 10, is_each_awaited=True)
     damaged, partition = leader_of(world)
     (other,) = [each for each in partition.isr if each != damaged]
     await world.kill(other)
     await until(lambda: partition.isr == (damaged,))
-    await fill(world, 10, first=10)
+    await fill(world, 10, first=10, is_each_awaited=True)
     damage(world, damaged, byte=partition.log.segments[0].find(15) + 65)
     await world.start(other)
     await until(lambda: world.running[other].logs.logs[T0].written_offset == 15)
@@ -223,7 +198,7 @@ async def test_a_lagging_follower_copies_the_batches_before_the_damage(
 @in_world(CONFIG, seed=1, brokers=3)
 async def test_a_log_that_is_damaged_again_is_offline_until_the_broker_is_restarted(world: World) -> None:
     await create(world, replicas=2)
-    await fill(world, 20)
+    await fill(world, 20, is_each_awaited=True)
     damaged, partition = leader_of(world)
     (other,) = [each for each in partition.isr if each != damaged]
     damage(world, damaged)

@@ -9,42 +9,14 @@ import pytest
 from odradek.broker.cluster.log_dir_events import LogDirEvents
 from odradek.broker.log.names import parent_of
 from odradek.metadata import paths
-from odradek.metadata.image import PartitionImage
 from odradek.metadata.nodes import NO_LEADER, LogDirEventNode
 from odradek.metadata.store import SessionExpired
 from odradek.model import KafkaError, TopicPartition, UnavailableError
 from odradek.simulation.world import World, until
 from tests.world.scenes import in_world
+from tests.world.topics import T0, controller, create, fill, image
 
 pytestmark = pytest.mark.long
-
-T0 = TopicPartition("t", 0)
-
-
-async def create(world: World, *, partitions: int = 1) -> None:
-    await until(lambda: all(len(broker.image.brokers) == 3 for broker in world.running.values()))
-    async with world.admin() as admin:
-        await admin.create_topic("t", partitions=partitions, replication_factor=3)
-    await until(lambda: all(len(broker.logs.logs) == partitions for broker in world.running.values()))
-
-
-async def fill(world: World, count: int, *, first: int = 0, partition: int = 0) -> None:
-    async with world.producer("writer") as producer:
-        for value in range(first, first + count):
-            await producer.send("t", b"%d" % value, partition=partition)
-
-
-def controller(world: World) -> int:
-    (found,) = (number for number, broker in world.running.items() if broker.metadata_loop.is_controller)
-    return found
-
-
-def image(world: World, number: int | None = None, key: TopicPartition = T0) -> PartitionImage:
-    """Return a broker's image of the partition; by default the controller's."""
-    found = world.running[controller(world) if number is None else number].image.partition(key)
-    assert found is not None
-    return found
-
 
 TWO = {"log.dirs": "/a,/b"}
 
@@ -125,7 +97,7 @@ def test_a_partition_whose_disks_all_failed_is_offline_in_metadata(
         async with world.producer("unlucky", delivery_timeout_ms=40_000) as producer:
             with pytest.raises(KafkaError):
                 await (await producer.send("t", b"for nobody", partition=0))
-        await until(lambda: all(image(world, number).leader == NO_LEADER for number in world.running))
+        await until(lambda: all(image(world, number=number).leader == NO_LEADER for number in world.running))
         assert len(image(world).isr) == 1, "who was in sync last is waited for"
         assert [broker.partitions.offline_count for broker in world.running.values()] == [1, 1, 1]
         said = [record.getMessage() for record in caplog.records]
@@ -174,7 +146,7 @@ async def test_a_log_dir_failure_is_handled_by_the_next_controller(world: World)
             await (await producer.send("t", b"lost, and said so", partition=key.partition))
     await world.kill(dying)
     (survivor,) = {0, 1, 2} - {dying, broken}
-    await until(lambda: image(world, survivor, key).leader == survivor)
+    await until(lambda: image(world, key, survivor).leader == survivor)
     await fill(world, 10, first=10, partition=key.partition)
     assert (await world.read("t", 3))[key.partition] == [b"%d" % value for value in range(20)]
     await until(lambda: not notices(world))
@@ -243,7 +215,7 @@ async def test_a_disk_failure_without_a_controller_is_handled_by_the_next_one(wo
             await (await producer.send("t", b"lost, and said so", partition=key.partition))
     await until(lambda: bool(notices(world)))
     (survivor,) = {0, 1, 2} - {dying, broken}
-    await until(lambda: image(world, survivor, key).leader == survivor)
+    await until(lambda: image(world, key, survivor).leader == survivor)
     await until(lambda: not notices(world))
     await fill(world, 10, partition=key.partition)
 

@@ -10,6 +10,7 @@ from odradek.metadata.nodes import NO_LEADER
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.simulation.world import World, until
 from tests.world.scenes import in_world
+from tests.world.topics import controller
 
 pytestmark = pytest.mark.long
 
@@ -30,11 +31,6 @@ async def write(world: World, value: int) -> None:
     async with world.producer("writer") as producer:
         for key in KEYS:
             await (await producer.send("t", b"%d" % value, partition=key.partition))
-
-
-def controller(world: World) -> int:
-    (found,) = (number for number, broker in world.running.items() if broker.metadata_loop.is_controller)
-    return found
 
 
 def images(world: World) -> list[PartitionImage]:

@@ -3,18 +3,10 @@
 import asyncio
 
 from odradek.broker.log.checkpoints.checkpoint_file import LOG_START_OFFSETS
-from odradek.model import TopicPartition
 from odradek.protocol.messages.fetch import FetchedPartition
 from odradek.simulation.world import World, until
 from tests.world.scenes import in_world
-
-T0 = TopicPartition("t", 0)
-
-
-async def fill(world: World, count: int) -> None:
-    async with world.producer("writer") as producer:
-        for value in range(count):
-            await producer.send("t", b"%d" % value, partition=0)
+from tests.world.topics import T0, fill
 
 
 @in_world(seed=1, brokers=2)

@@ -7,8 +7,8 @@ import pytest
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.simulation.world import World, until
-from tests.world.lost_disks import create, fill, image
 from tests.world.scenes import in_world
+from tests.world.topics import create, image, write
 
 CONFIG = {
     "log.segment.bytes": "1000",
@@ -26,7 +26,7 @@ async def test_followers_of_a_leader_without_room_fetch_at_most_every_second_unt
     """It refuses the offset at which its log ends, which is in the range that it names."""
     await create(world, "t", partitions=1, replicas=2)
     leader = image(world, TopicPartition("t", 0)).leader
-    await fill(world, "t", 0, bytes(600), bytes(600), bytes(600))
+    await write(world, "t", 0, bytes(600), bytes(600), bytes(600))
     disk = world.simulation.disk(world.hosts[leader])
     disk.capacity_bytes = disk.used_bytes()
     log = world.running[leader].logs.logs[TopicPartition("t", 0)]
@@ -40,5 +40,5 @@ async def test_followers_of_a_leader_without_room_fetch_at_most_every_second_unt
     await asyncio.sleep(TIMES)
     assert 0 < refused.get(OUT_OF_RANGE, 0) - before <= 2 * TIMES
     disk.capacity_bytes = None
-    await fill(world, "t", 0, b"at last")
+    await write(world, "t", 0, b"at last")
     assert {len(broker.logs.logs) for broker in world.running.values()} == {1}

@@ -10,8 +10,9 @@ from odradek.metadata import paths
 from odradek.metadata.nodes import NO_LEADER
 from odradek.model import StorageError, TopicPartition
 from odradek.simulation.world import World, until
-from tests.world.lost_disks import TWO, create, fill, forget, image, keys_in, known, refused, start_refused, swap
+from tests.world.lost_disks import TWO, forget, keys_in, known, refused, start_refused, swap
 from tests.world.scenes import in_world
+from tests.world.topics import create, image, write
 
 pytestmark = pytest.mark.long
 
@@ -21,7 +22,7 @@ def test_an_empty_mount_point_does_not_recreate_logs(seed: int, caplog: pytest.L
         await create(world, "t", partitions=2, replicas=1)
         (here,), (there,) = keys_in(world, 0, "/a"), keys_in(world, 0, "/b")
         for key in (here, there):
-            await fill(world, "t", key.partition, b"%d" % key.partition)
+            await write(world, "t", key.partition, b"%d" % key.partition)
         directory_id = next(key for key, each in (await known(world, 0)).items() if each.path == "/b")
         await world.stop()
         swap(world, 0, "/b", "/unmounted")
@@ -36,7 +37,7 @@ def test_an_empty_mount_point_does_not_recreate_logs(seed: int, caplog: pytest.L
             assert f"no other replica is in sync of {there};" in line
             assert f"forget-directory --metadata URL --broker-id 0 {directory_id}" in line
             assert list(world.running[0].logs.directories.offline) == ["/b"]
-            await fill(world, "t", here.partition, b"more")
+            await write(world, "t", here.partition, b"more")
             await create(world, f"u{attempt}", partitions=1, replicas=1)
             await world.stop()
 
@@ -63,7 +64,7 @@ async def test_new_logs_are_not_created_where_a_missing_disk_is_expected(world: 
 @in_world()
 async def test_a_broker_whose_only_directory_is_missing_starts_when_it_is_back_or_forgotten(world: World) -> None:
     await create(world, "t", partitions=2, replicas=1)
-    await fill(world, "t", 0, b"0")
+    await write(world, "t", 0, b"0")
     (gone,) = await known(world, 0)
     await world.stop()
     swap(world, 0, "/data", "/unmounted")
@@ -98,7 +99,7 @@ async def test_records_that_another_replica_has_survive_a_forgotten_directory(
     lost = keys_in(world, 0, "/b")
     (alone,) = keys_in(world, 0, "/b", "alone")
     for key in lost:
-        await fill(world, "t", key.partition, b"1", b"2")
+        await write(world, "t", key.partition, b"1", b"2")
     (gone,) = [key for key, each in (await known(world, 0)).items() if each.path == "/b"]
     await world.kill(0)
     await world.kill(1)
@@ -139,7 +140,7 @@ async def test_a_disk_can_be_mounted_after_its_logs_were_copied(world: World) ->
     assert len(keys_in(world, 0, "/b", "u")) == 4
     assert keys_in(world, 0, "/b") == there
     for key in there:
-        await fill(world, "t", key.partition, b"1")
+        await write(world, "t", key.partition, b"1")
     await world.stop(0)
     swap(world, 0, "/unmounted", "/b", "/empty")
     await world.start(0)
@@ -153,7 +154,7 @@ async def test_a_disk_can_be_mounted_after_its_logs_were_copied(world: World) ->
 async def test_one_of_two_missing_directories_is_used_when_it_is_back(world: World) -> None:
     await create(world, "t", partitions=3, replicas=1)
     (here,), (there,) = keys_in(world, 0, "/b"), keys_in(world, 0, "/c")
-    await fill(world, "t", here.partition, b"1")
+    await write(world, "t", here.partition, b"1")
     await world.stop()
     swap(world, 0, "/b", "/dead-b")
     swap(world, 0, "/c", "/dead-c")
@@ -171,7 +172,7 @@ async def test_one_of_two_missing_directories_is_used_when_it_is_back(world: Wor
 async def test_a_recreated_topic_begins_at_offset_0(world: World) -> None:
     await create(world, "t", partitions=2, replicas=1)
     (there,) = keys_in(world, 0, "/b")
-    await fill(world, "t", there.partition, b"0")
+    await write(world, "t", there.partition, b"0")
     await world.stop()
     swap(world, 0, "/b", "/unmounted")
     await world.start()
@@ -179,7 +180,7 @@ async def test_a_recreated_topic_begins_at_offset_0(world: World) -> None:
     async with world.admin() as admin:
         await admin.delete_topics(["t"])
     await create(world, "t", partitions=2, replicas=1)
-    await fill(world, "t", there.partition, b"new")
+    await write(world, "t", there.partition, b"new")
     assert (await world.read("t", 2))[there.partition] == [b"new"]
     await world.stop()
     swap(world, 0, "/unmounted", "/b", "/empty")
@@ -197,7 +198,7 @@ async def test_a_new_disk_is_filled_by_replication(world: World, is_controller: 
     )
     lost = keys_in(world, one, "/b")
     for key in lost:
-        await fill(world, "t", key.partition, b"1", b"2")
+        await write(world, "t", key.partition, b"1", b"2")
     await (world.stop(one) if ends_cleanly else world.kill(one))
     swap(world, one, "/b", "/dead")
     await world.start(one)
@@ -206,7 +207,7 @@ async def test_a_new_disk_is_filled_by_replication(world: World, is_controller: 
     assert world.running[one].partitions.offline_count == 0
     assert [world.running[one].logs.logs[key].log_end_offset for key in lost] == [2, 2]
     for key in lost:
-        await fill(world, "t", key.partition, b"3")
+        await write(world, "t", key.partition, b"3")
         assert (await world.read("t", 4))[key.partition] == [b"1", b"2", b"3"]
     await world.stop(one)
     await world.start(one)
@@ -217,7 +218,7 @@ async def test_a_new_disk_is_filled_by_replication(world: World, is_controller: 
 async def test_an_emptied_broker_that_starts_first_does_not_lead(world: World) -> None:
     await create(world, "t", partitions=2, replicas=3)
     for number in range(2):
-        await fill(world, "t", number, b"1", b"2")
+        await write(world, "t", number, b"1", b"2")
     for number in (0, 1, 2):
         await world.kill(number)
     swap(world, 0, "/data", "/dead")
@@ -242,7 +243,7 @@ async def test_a_broker_whose_replaced_disk_is_back_does_not_start_while_only_th
     await create(world, "t", partitions=4, replicas=3)
     lost = keys_in(world, 0, "/b")
     for key in lost:
-        await fill(world, "t", key.partition, b"1")
+        await write(world, "t", key.partition, b"1")
     await world.stop(0)
     swap(world, 0, "/b", "/old")
     await world.start(0)
@@ -252,7 +253,7 @@ async def test_a_broker_whose_replaced_disk_is_back_does_not_start_while_only_th
         await world.start(0)
         await until(lambda: all(len(image(world, key).isr) == 3 for key in lost))
     for key in lost:
-        await fill(world, "t", key.partition, b"2")
+        await write(world, "t", key.partition, b"2")
     for number in (1, 2, 0):
         await world.stop(number)
     swap(world, 0, "/old", "/b", "/newer")
@@ -275,7 +276,7 @@ def test_logs_survive_a_start_of_all_brokers_before_their_disks_are_mounted(seed
     async def scene(world: World) -> None:
         await create(world, "t", partitions=2, replicas=brokers)
         for number in (0, 1):
-            await fill(world, "t", number, b"1", b"2")
+            await write(world, "t", number, b"1", b"2")
         for number in range(brokers):
             await world.kill(number)
             swap(world, number, "/data", "/unmounted")
@@ -302,7 +303,7 @@ def test_logs_survive_a_start_of_all_brokers_before_their_disks_are_mounted(seed
 def test_an_added_directory_has_no_missing_logs(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=1, replicas=1)
-        await fill(world, "t", 0, b"0")
+        await write(world, "t", 0, b"0")
         await world.stop()
         world._config["log.dirs"] = "/data,/more"
         await world.start()
@@ -320,7 +321,7 @@ def test_an_added_directory_has_no_missing_logs(seed: int, caplog: pytest.LogCap
 async def test_a_directory_removed_from_the_configuration_is_missing(world: World) -> None:
     await create(world, "t", partitions=2, replicas=1)
     (there,) = keys_in(world, 0, "/b")
-    await fill(world, "t", there.partition, b"1")
+    await write(world, "t", there.partition, b"1")
     await world.stop()
     world._config["log.dirs"] = "/a"
     await world.start()
@@ -339,7 +340,7 @@ async def test_a_tree_without_directories_is_that_of_an_earlier_release(world: W
     await create(world, "t", partitions=2, replicas=1)
     (here,), (there,) = keys_in(world, 0, "/a"), keys_in(world, 0, "/b")
     for key in (here, there):
-        await fill(world, "t", key.partition, b"%d" % key.partition)
+        await write(world, "t", key.partition, b"%d" % key.partition)
     await world.store(0).delete(paths.broker_directories(0))
     await world.stop()
     await world.start()

@@ -12,8 +12,9 @@ from odradek.clients.admin.reassignments import ElectionType
 from odradek.metadata.nodes import NO_LEADER
 from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
 from odradek.simulation.world import World, until
-from tests.world.lost_disks import create, fill, image, known
+from tests.world.lost_disks import known
 from tests.world.scenes import in_world
+from tests.world.topics import create, image, write
 
 pytestmark = pytest.mark.long
 
@@ -60,7 +61,7 @@ async def test_the_last_in_sync_replica_does_not_lead_after_losing_records(
     world: World, lose: Loss, ends_cleanly: bool
 ) -> None:
     await create(world, "t", partitions=1, replicas=3)
-    await fill(world, "t", 0, *VALUES)
+    await write(world, "t", 0, *VALUES)
     await asyncio.sleep(70)  # the checkpoints are written
     for number in (0, 1):
         await world.stop(number)
@@ -81,7 +82,7 @@ async def test_the_last_in_sync_replica_does_not_lead_after_losing_records(
     await elect_unclean(world)
     await until(lambda: set(image(world, T0).isr) == {0, 1, 2})
     assert world.running[2].partitions.offline_count == 0
-    await fill(world, "t", 0, b"4")
+    await write(world, "t", 0, b"4")
     assert await world.read("t", 1) == {0: [*VALUES, b"4"]}
     assert world.running[2].logs.logs[T0].log_end_offset == 4
     for number in (0, 1, 2):  # it lacks nothing any more, and nothing is held against it
@@ -97,7 +98,7 @@ async def test_a_replica_that_lost_records_follows_other_in_sync_replicas_even_i
     world: World, lose: Loss
 ) -> None:
     await create(world, "t", partitions=1, replicas=3)
-    await fill(world, "t", 0, *VALUES)
+    await write(world, "t", 0, *VALUES)
     await asyncio.sleep(70)
     for number in range(3):
         await world.kill(number)
@@ -119,7 +120,7 @@ def test_a_replica_that_lost_records_leads_when_an_operator_accepts_the_loss(
 ) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=1, replicas=replicas)
-        await fill(world, "t", 0, *VALUES)
+        await write(world, "t", 0, *VALUES)
         for number in reversed(range(replicas)):
             await world.stop(number)
         lose(world, 0)
@@ -133,7 +134,7 @@ def test_a_replica_that_lost_records_leads_when_an_operator_accepts_the_loss(
         await world.stop(0)
         await world.start(0)
         await until(lambda: image(world, T0).leader == 0)
-        await fill(world, "t", 0, b"new")
+        await write(world, "t", 0, b"new")
         assert await known(world, 0) == directories
         await world.stop(0)
         await world.start(0)
@@ -151,7 +152,7 @@ def test_a_replica_that_lost_records_leads_when_an_operator_accepts_the_loss(
 async def test_a_broker_that_cannot_note_an_accepted_loss_does_not_start(world: World) -> None:
     """The next start would find the same loss, and not that it was accepted."""
     await create(world, "t", partitions=1, replicas=1)
-    await fill(world, "t", 0, *VALUES)
+    await write(world, "t", 0, *VALUES)
     await world.stop(0)
     remove_last_segment(world, 0)
     await world.start(0)
@@ -167,12 +168,12 @@ async def test_a_broker_that_cannot_note_an_accepted_loss_does_not_start(world: 
 @in_world()
 async def test_a_recreated_topic_has_no_lost_records(world: World) -> None:
     await create(world, "t", partitions=1, replicas=1)
-    await fill(world, "t", 0, *VALUES)
+    await write(world, "t", 0, *VALUES)
     await asyncio.sleep(70)
     async with world.admin() as admin:
         await admin.delete_topics(["t"])
     await world.kill(0)  # before the checkpoints forget it
     await world.start(0)
     await create(world, "t", partitions=1, replicas=1)
-    await fill(world, "t", 0, b"new")
+    await write(world, "t", 0, b"new")
     assert await world.read("t", 1) == {0: [b"new"]}

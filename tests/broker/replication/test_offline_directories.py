@@ -2,25 +2,13 @@
 
 import pytest
 
-from odradek.metadata.image import PartitionImage
 from odradek.metadata.nodes import NO_LEADER
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.simulation.world import World, until
 from tests.world.scenes import in_world
+from tests.world.topics import create, image, write
 
 DIRECTORIES = {"log.dirs": "/a,/b"}
-
-
-async def create(world: World, topic: str, *, partitions: int, replicas: int) -> None:
-    await until(lambda: all(len(broker.image.brokers) == len(world.running) for broker in world.running.values()))
-    async with world.admin() as admin:
-        await admin.create_topic(topic, partitions=partitions, replication_factor=replicas)
-
-
-async def fill(world: World, topic: str, partition: int, *values: bytes) -> None:
-    async with world.producer("writer") as producer:
-        for value in values:
-            await producer.send(topic, value, partition=partition)
 
 
 def log_in(world: World, number: int, directory: str) -> TopicPartition:
@@ -29,18 +17,11 @@ def log_in(world: World, number: int, directory: str) -> TopicPartition:
     return next(key for key, log in logs.items() if log.directory.startswith(f"{directory}/t-"))
 
 
-def image(world: World, key: TopicPartition) -> PartitionImage:
-    """Return the controller's image of the partition."""
-    found = next(broker for broker in world.running.values() if broker.metadata_loop.is_controller).image.partition(key)
-    assert found is not None
-    return found
-
-
 @in_world(DIRECTORIES)
 async def test_a_broker_with_an_offline_directory_serves_the_other_and_accepts_new_topics(world: World) -> None:
     await create(world, "t", partitions=2, replicas=1)
-    await fill(world, "t", 0, b"0")
-    await fill(world, "t", 1, b"1")
+    await write(world, "t", 0, b"0")
+    await write(world, "t", 1, b"1")
     here, there = log_in(world, 0, "/a"), log_in(world, 0, "/b")
     disk = world.simulation.disk("broker")
     await world.stop()
@@ -56,9 +37,9 @@ async def test_a_broker_with_an_offline_directory_serves_the_other_and_accepts_n
     with pytest.raises(KafkaError) as refused:
         broker.partitions.leader(*there)
     assert refused.value.code == ErrorCode.kafka_storage_error
-    await fill(world, "t", here.partition, b"more")
+    await write(world, "t", here.partition, b"more")
     await create(world, "u", partitions=2, replicas=1)
-    await fill(world, "u", 1, b"u")
+    await write(world, "u", 1, b"u")
     async with world.admin() as admin:
         described = {each.log_dir: each for each in await admin.describe_log_dirs(0)}
     assert {path: each.error_code for path, each in described.items()} == {
@@ -85,7 +66,7 @@ async def test_other_brokers_lead_the_partitions_of_an_offline_directory(world: 
     )
     disk = world.simulation.disk(world.hosts[one])
     lost = log_in(world, one, "/b")
-    await fill(world, "t", lost.partition, b"1", b"2")
+    await write(world, "t", lost.partition, b"1", b"2")
     await world.kill(one)
     disk.broken.add("/b")
     await world.start(one)
@@ -99,7 +80,7 @@ async def test_other_brokers_lead_the_partitions_of_an_offline_directory(world: 
     whole = [number for number in range(4) if world.running[one].logs.get(TopicPartition("t", number))]
     assert len(whole) == 2
     await until(lambda: all(one in image(world, TopicPartition("t", number)).isr for number in whole))
-    await fill(world, "t", lost.partition, b"3")
+    await write(world, "t", lost.partition, b"3")
 
     await world.stop(one)
     disk.broken.clear()
@@ -114,7 +95,7 @@ async def test_a_broker_that_starts_first_without_the_records_does_not_lead_an_e
     await create(world, "t", partitions=4, replicas=3)
     await until(lambda: all(len(broker.logs.logs) == 4 for broker in world.running.values()))
     lost = log_in(world, 0, "/b")
-    await fill(world, "t", lost.partition, b"1", b"2")
+    await write(world, "t", lost.partition, b"1", b"2")
     for number in (0, 1, 2):
         await world.kill(number)
     world.simulation.disk(world.hosts[0]).broken.add("/b")

@@ -10,7 +10,7 @@ import pytest
 from odradek.broker.log.producers.refused_batches import RefusedBatches
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.refused_appends import RefusedAppends
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.messages.produce import ProduceTopic, decode_produce_response, encode_produce_request
@@ -18,19 +18,7 @@ from odradek.simulation.virtual.clock import EPOCH_MS
 from odradek.simulation.world import World, until
 from odradek.wire.client_connection import ClientConnection, open_connection
 from tests.world.scenes import in_world
-
-T0 = TopicPartition("t", 0)
-
-
-async def create(world: World) -> tuple[int, Partition]:
-    """The topic, which needs two in-sync replicas; its leader."""
-    async with world.admin() as admin:
-        await admin.create_topic("t", partitions=1, replication_factor=3, configs={"min.insync.replicas": "2"})
-    await until(lambda: any(broker.partitions.get(T0) for broker in world.running.values()))
-    ((number, partition),) = [
-        (number, found) for number, broker in world.running.items() if (found := broker.partitions.get(T0))
-    ]
-    return number, partition
+from tests.world.topics import T0, create, leader_of
 
 
 async def kill_followers(world: World, leader: int) -> list[int]:
@@ -85,7 +73,8 @@ async def produce(
 @pytest.mark.parametrize("seed", range(3))
 @in_world(brokers=3, noticed_at_once=False)
 async def test_a_committed_batch_sent_again_gets_its_offset_while_too_few_replicas_are_in_sync(world: World) -> None:
-    leader, partition = await create(world)
+    await create(world, min_insync_replicas="2")
+    leader, partition = leader_of(world)
     async with connected(world, leader) as connection:
         for sequence in range(3):
             assert await produce(connection, sequence) == (ErrorCode.none, sequence)
@@ -102,7 +91,8 @@ async def test_a_committed_batch_sent_again_gets_its_offset_while_too_few_replic
 @in_world(brokers=3, noticed_at_once=False)
 async def test_an_uncommitted_batch_sent_again_waits_for_its_commit(world: World) -> None:
     """Its first response was NOT_ENOUGH_REPLICAS_AFTER_APPEND: the ISR shrank before it was committed."""
-    leader, partition = await create(world)
+    await create(world, min_insync_replicas="2")
+    leader, partition = leader_of(world)
     async with connected(world, leader) as connection:
         assert await produce(connection, 0) == (ErrorCode.none, 0)
         others = await kill_followers(world, leader)
@@ -128,7 +118,8 @@ async def test_batches_after_one_refused_before_the_broker_led_get_the_same_erro
     world: World, written: int, by_id: bool
 ) -> None:
     """librdkafka would take a new epoch for OUT_OF_ORDER_SEQUENCE_NUMBER, and send what is in doubt twice."""
-    leader, _ = await create(world)
+    await create(world, min_insync_replicas="2")
+    leader, _ = leader_of(world)
     partitions = world.running[leader].partitions
     topic_id = world.running[leader].image.topics["t"].topic_id if by_id else None
     async with connected(world, leader) as connection:
@@ -146,7 +137,8 @@ async def test_batches_after_one_refused_before_the_broker_led_get_the_same_erro
 @in_world(seed=1, brokers=3)
 async def test_a_gap_after_an_election_is_retried_in_order_and_later_it_is_out_of_order(world: World) -> None:
     """librdkafka sends the new leader a batch before the one that the former leader refused."""
-    former, _ = await create(world)
+    await create(world, min_insync_replicas="2")
+    former, _ = leader_of(world)
     async with connected(world, former) as connection:
         assert await produce(connection, 0) == (ErrorCode.none, 0)
     await world.kill(former)
@@ -162,7 +154,8 @@ async def test_a_gap_after_an_election_is_retried_in_order_and_later_it_is_out_o
 
 @in_world(seed=1, brokers=3)
 async def test_the_first_leader_of_a_partition_refuses_a_gap_as_out_of_order(world: World) -> None:
-    leader, _ = await create(world)
+    await create(world, min_insync_replicas="2")
+    leader, _ = leader_of(world)
     async with connected(world, leader) as connection:
         assert await produce(connection, 0) == (ErrorCode.none, 0)
         assert (await produce(connection, 2))[0] is ErrorCode.out_of_order_sequence_number
@@ -170,7 +163,8 @@ async def test_the_first_leader_of_a_partition_refuses_a_gap_as_out_of_order(wor
 
 @in_world(seed=1, brokers=3)
 async def test_refused_batches_of_an_unknown_topic_id_are_remembered_too(world: World) -> None:
-    leader, _ = await create(world)
+    await create(world, min_insync_replicas="2")
+    leader, _ = leader_of(world)
     broker, unknown = world.running[leader], UUID(int=99)
     async with connected(world, leader) as connection:
         assert (await produce(connection, 0, topic_id=unknown))[0] is ErrorCode.unknown_topic_id
@@ -199,7 +193,8 @@ def test_a_limited_number_of_refused_batches_is_remembered() -> None:
 
 @in_world(seed=1, brokers=3)
 async def test_a_damaged_batch_that_looks_like_a_duplicate_is_not_acknowledged(world: World) -> None:
-    leader, partition = await create(world)
+    await create(world, min_insync_replicas="2")
+    leader, partition = leader_of(world)
     async with connected(world, leader) as connection:
         assert await produce(connection, 0) == (ErrorCode.none, 0)
         await leave_alone(world, leader, partition)

@@ -11,7 +11,6 @@ from odradek import clients
 from odradek.broker.lifecycle import Broker
 from odradek.broker.replication.follower import PartitionFetchState
 from odradek.broker.replication.machine import IsrChange
-from odradek.broker.replication.partition import Partition
 from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.nodes import RECOVERED, RECOVERING
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -24,30 +23,11 @@ from odradek.simulation.world import World, until
 from odradek.wire import client_connection
 from odradek.wire.client_connection import ClientConnection, open_connection
 from tests.world.scenes import in_world
-
-T0 = TopicPartition("t", 0)
-
-
-async def create(world: World, *, replicas: int = 3, partitions: int = 1, **config: str) -> None:
-    async with world.admin() as admin:
-        settings = {key.replace("_", "."): value for key, value in config.items()}
-        await admin.create_topic("t", partitions=partitions, replication_factor=replicas, configs=settings)
-    await until(lambda: len(leaders(world)) == 1 and sum(map(follows, world.running.values())) == replicas - 1)
+from tests.world.topics import T0, controller, create, fill, leader_of, leaders
 
 
 def follows(broker: Broker) -> bool:
     return T0 in broker.partitions.followers
-
-
-def leaders(world: World, key: TopicPartition = T0) -> dict[int, Partition]:
-    """Return the running brokers that consider themselves the leader."""
-    found = {number: broker.partitions.get(key) for number, broker in world.running.items()}
-    return {number: partition for number, partition in found.items() if partition is not None}
-
-
-def leader_of(world: World, key: TopicPartition = T0) -> tuple[int, Partition]:
-    (found,) = leaders(world, key).items()
-    return found
 
 
 def recovery_states(world: World) -> dict[int, int]:
@@ -58,12 +38,6 @@ def recovery_states(world: World) -> dict[int, int]:
         for number, image in images.items()
         if image is not None and number in image.replicas
     }
-
-
-async def fill(world: World, count: int, *, first: int = 0, **settings: object) -> None:
-    async with world.producer("writer", **settings) as producer:
-        for value in range(first, first + count):
-            await producer.send("t", b"%d" % value, partition=0)
 
 
 def numbers(count: int) -> dict[int, list[bytes]]:
@@ -323,8 +297,8 @@ async def test_a_follower_joining_the_isr_when_the_fence_closed_may_have_joined(
     await create(world)
     await fill(world, 10)
     number, partition = leader_of(world)
-    controller = next(each for each, broker in world.running.items() if broker.metadata_loop.is_controller)
-    joining = next(each for each in range(3) if each not in (number, controller))
+    elected = controller(world)
+    joining = next(each for each in range(3) if each not in (number, elected))
     await world.kill(joining)
     await until(lambda: joining not in partition.isr)
     broker, heard = world.running[number], asyncio.Event()
@@ -436,10 +410,10 @@ def test_an_isr_expands_although_its_request_could_not_be_imported_at_first(
         return encode(api_key, version, message)
 
     async def scene(world: World) -> None:
-        controller = next(each for each, broker in world.running.items() if broker.metadata_loop.is_controller)
-        leader, follower = (each for each in world.running if each != controller)
+        elected = controller(world)
+        leader, follower = (each for each in world.running if each != elected)
         topic = NewTopic(name="t", assignment={0: (leader, follower)})
-        await world.running[controller].controller.create_topics([topic])
+        await world.running[elected].controller.create_topics([topic])
         await until(lambda: world.running[leader].partitions.get(T0) is not None)
         await world.kill(follower)
         partition = world.running[leader].partitions.get(T0)

@@ -17,6 +17,7 @@ from odradek.protocol.api import ApiKey
 from odradek.simulation.world import SESSION_TIMEOUT_S, World, until
 from odradek.testing import Simulation
 from tests.world.scenes import in_world
+from tests.world.topics import controller_of
 
 pytestmark = pytest.mark.long
 
@@ -25,13 +26,6 @@ SOON_S = 5.0
 """Far less than what brokers wait for each other's answers."""
 
 CONFIG = {"replica.lag.time.max.ms": "1000"}
-
-
-async def controller_of(world: World) -> Broker:
-    """The controller that all agree on, in a cluster that is whole."""
-    ids = set(world.running)
-    await until(lambda: all(set(broker.image.brokers) == ids for broker in world.running.values()))
-    return next(broker for broker in world.running.values() if broker.metadata_loop.is_controller)
 
 
 async def create_led_by_each(controller: Broker, world: World) -> dict[int, TopicPartition]:

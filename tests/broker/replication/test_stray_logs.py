@@ -6,22 +6,15 @@ import logging
 import pytest
 from msgspec.structs import replace
 
-from odradek.clients import Admin
 from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode
 from odradek.model import TopicPartition
 from odradek.simulation.world import World, until
 from odradek.stores import MemoryStore
-from tests.world.lost_disks import create, fill
 from tests.world.scenes import in_world
+from tests.world.topics import T0, create, write
 
 pytestmark = pytest.mark.long
-
-T0 = TopicPartition("t", 0)
-
-
-def admin(world: World) -> Admin:
-    return world.admin()
 
 
 def folders(world: World, number: int = 2, topic: str = "t") -> list[str]:
@@ -36,14 +29,14 @@ async def notes(world: World) -> list[str]:
 
 
 async def delete(world: World, topic: str = "t") -> None:
-    async with admin(world) as client:
+    async with world.admin() as client:
         await client.delete_topics([topic])
     await until(lambda: all(topic not in broker.image.topics for broker in world.running.values()))
 
 
 async def move_away(world: World) -> None:
     """The replica of `t` on broker 2, which is away, is removed."""
-    async with admin(world) as client:
+    async with world.admin() as client:
         await client.alter_partition_reassignments({T0: [0, 1]})
     await until(lambda: set(world.running[0].image.topics["t"].partitions[0].replicas) == {0, 1})
 
@@ -52,7 +45,7 @@ async def begin(world: World) -> None:
     """Two topics; broker 2 is stopped."""
     for topic in ("t", "u"):
         await create(world, topic, partitions=1, replicas=3)
-        await fill(world, topic, 0, b"1")
+        await write(world, topic, 0, b"1")
     await world.stop(2)
 
 
@@ -138,7 +131,7 @@ def test_a_moved_replica_stays_if_its_log_has_a_newer_leader_epoch_than_the_tree
         await world.stop(leader)
         await world.start(leader)
         await until(lambda: all(len(b.image.topics["t"].partitions[0].isr) == 3 for b in world.running.values()))
-        await fill(world, "t", 0, b"1")
+        await write(world, "t", 0, b"1")
         log = world.running[2].logs.get(T0)
         assert log is not None
         await until(lambda: log.epochs.latest > 0)
@@ -166,11 +159,11 @@ def test_a_replica_stays_that_an_old_backup_of_the_tree_assigns_elsewhere(
 
     async def scene(world: World) -> None:
         await create(world, "t", partitions=1, replicas=1)
-        await fill(world, "t", 0, b"1")
+        await write(world, "t", 0, b"1")
         (before,) = world.running[0].image.topics["t"].partitions[0].replicas
         after = 1 - before
         nodes = {path: await world.store(0).get(path) for path in (paths.topic("t"), paths.partition_state(T0))}
-        async with admin(world) as client:
+        async with world.admin() as client:
             await client.alter_partition_reassignments({T0: [after]})
         await until(lambda: folders(world, before) in ([], ["t-0.delete"]))
         await until(lambda: world.running[0].image.topics["t"].partitions[0].replicas == (after,))
@@ -209,7 +202,7 @@ async def test_unregistering_a_broker_removes_its_notes(world: World) -> None:
     await delete(world, "u")
     await world.store(0).create(f"{paths.DELETED_REPLICAS}/22-{'a' * 32}")
     assert len(await notes(world)) == 3
-    async with admin(world) as client:
+    async with world.admin() as client:
         await client.unregister_broker(2)
     assert await notes(world) == [f"22-{'a' * 32}"]
 
@@ -218,7 +211,7 @@ async def test_unregistering_a_broker_removes_its_notes(world: World) -> None:
 def test_a_log_that_the_tree_does_not_know_is_left_alone(seed: int, why: str, caplog: pytest.LogCaptureFixture) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=1, replicas=1)
-        await fill(world, "t", 0, b"1")
+        await write(world, "t", 0, b"1")
         await world.stop()
         disk = world.simulation.disk(world.hosts[0])
         store = MemoryStore(world.tree)

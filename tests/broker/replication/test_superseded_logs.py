@@ -18,20 +18,9 @@ from odradek.simulation.virtual.disk import PowerCutError
 from odradek.simulation.world import World, until
 from odradek.stores import MemoryStore
 from odradek.testing import Survival
-from tests.world.lost_disks import (
-    TWO,
-    create,
-    fill,
-    forget,
-    go_on_without,
-    image,
-    keys_in,
-    known,
-    refused,
-    start_refused,
-    swap,
-)
+from tests.world.lost_disks import TWO, forget, go_on_without, keys_in, known, refused, start_refused, swap
 from tests.world.scenes import in_world
+from tests.world.topics import create, image, write
 
 pytestmark = pytest.mark.long
 
@@ -45,13 +34,13 @@ def test_a_broker_that_starts_first_with_an_old_disk_does_not_lead(seed: int, br
         await create(world, "t", partitions=4, replicas=brokers)
         lost = keys_in(world, 0, "/b")
         for key in lost:
-            await fill(world, "t", key.partition, b"1")
+            await write(world, "t", key.partition, b"1")
         await world.stop(0)
         swap(world, 0, "/b", "/old")
         await world.start(0)
         await until(lambda: all(len(image(world, key).isr) == brokers for key in lost))
         for key in lost:
-            await fill(world, "t", key.partition, b"2")
+            await write(world, "t", key.partition, b"2")
         for number in range(brokers):
             await world.kill(number)
         swap(world, 0, "/old", "/b", "/newer")
@@ -117,15 +106,15 @@ async def test_records_that_another_replica_has_survive_when_an_old_log_is_used(
     async with world.admin() as admin:
         await admin.create_topics([NewTopic(name="alone", assignments={0: [0]})])
     (old,) = await known(world, 0)
-    await fill(world, "alone", 0, b"1")
-    await fill(world, "t", 0, b"1")
+    await write(world, "alone", 0, b"1")
+    await write(world, "t", 0, b"1")
     await world.stop(0)
     swap(world, 0, "/data", "/old")
     await forget(world, 0, old)
     await world.start(0)
     await until(lambda: len(image(world, KEY).isr) == 2)
-    await fill(world, "alone", 0, b"2")
-    await fill(world, "t", 0, b"2")
+    await write(world, "alone", 0, b"2")
+    await write(world, "t", 0, b"2")
     await world.kill(1)
     await world.kill(0)
     swap(world, 0, "/old", "/data", "/newer")
@@ -160,7 +149,7 @@ async def test_an_old_directory_beside_the_one_that_replaced_it_is_refused(world
 async def test_directories_that_were_missing_before_an_upgrade_have_old_logs(world: World) -> None:
     """The earlier release did not store which of two went missing first."""
     await create(world, "t", partitions=1, replicas=1)
-    await fill(world, "t", 0, b"1")
+    await write(world, "t", 0, b"1")
     (here,) = await known(world, 0)
     await world.stop()
     store = MemoryStore(world.tree)
@@ -187,14 +176,14 @@ async def test_a_directory_is_old_if_a_returned_one_was_used_while_it_was_missin
     await until(lambda: len(image(world, KEY).isr) == 2)
     async with world.admin() as admin:
         await admin.create_topics([NewTopic(name="alone", assignments={0: [0]})])
-    await fill(world, "alone", 0, b"1")
+    await write(world, "alone", 0, b"1")
     await world.stop(0)
     swap(world, 0, "/old", "/data", "/newer")
     await world.start(0)
     refused(world, 0, TopicPartition("alone", 0))
     await until(lambda: len(image(world, KEY).isr) == 2)
     await world.stop(1)
-    await fill(world, "t", 0, b"2")
+    await write(world, "t", 0, b"2")
     await world.stop(0)
     swap(world, 0, "/newer", "/data", "/older")
     await start_refused(world, 0, "which may have newer records of alone-0, t-0, is missing")
@@ -254,7 +243,7 @@ async def test_an_interrupted_first_start_after_an_upgrade_recreates_no_logs(wor
     """The tree had no word of directories; the power goes while the broker makes a new one its own."""
     await create(world, "t", partitions=2, replicas=1)
     (key,) = keys_in(world, 0, "/b")
-    await fill(world, "t", key.partition, b"1")
+    await write(world, "t", key.partition, b"1")
     await world.store(0).delete(paths.broker_directories(0))
     await world.stop()
     swap(world, 0, "/b", "/unmounted")
@@ -291,7 +280,7 @@ async def test_a_broker_whose_id_is_taken_does_not_change_the_stored_directories
 @in_world()
 async def test_an_unreadable_partition_state_does_not_mean_an_empty_partition(world: World) -> None:
     await create(world, "t", partitions=1, replicas=1)
-    await fill(world, "t", 0, b"1")
+    await write(world, "t", 0, b"1")
     key = TopicPartition("t", 0)
     store = MemoryStore(world.tree)
     path = paths.partition_state(key)
@@ -328,14 +317,14 @@ async def test_a_busy_controller_elects_no_leader_from_its_old_image(
     await until(lambda: all(len(world.running[number].logs) == 2 for number in (old, other)))
     lost = keys_in(world, old, "/data")
     for key in lost:
-        await fill(world, "t", key.partition, b"1")
+        await write(world, "t", key.partition, b"1")
     await world.stop(old)
     swap(world, old, "/data", "/old")
     await world.start(old)
     await until(lambda: all(len(image(world, key).isr) == 2 for key in lost))
     await until(lambda: all(image(world, key).leader == old for key in lost), within_s=1000)
     for key in lost:
-        await fill(world, "t", key.partition, b"2")
+        await write(world, "t", key.partition, b"2")
     await world.kill(old)
     await world.kill(other)
     swap(world, old, "/old", "/data", "/newer")

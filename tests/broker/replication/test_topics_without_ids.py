@@ -9,7 +9,7 @@ from odradek.metadata import paths
 from odradek.metadata.nodes import TopicNode
 from odradek.simulation.world import World, until
 from odradek.stores import MemoryStore
-from tests.world.lost_disks import create, fill
+from tests.world.topics import create, write
 
 
 @pytest.mark.parametrize("brokers", [1, 3])
@@ -17,7 +17,7 @@ def test_a_topic_whose_id_an_old_tool_removed_gets_it_back_and_keeps_its_records
     async def scene(world: World) -> None:
         await create(world, "t", partitions=3, replicas=brokers)
         for number in range(3):
-            await fill(world, "t", number, b"%d" % number)
+            await write(world, "t", number, b"%d" % number)
         store, path = MemoryStore(world.tree), paths.topic("t")
         node = await store.get(path)
         assert node is not None
@@ -38,7 +38,7 @@ def test_a_topic_whose_id_an_old_tool_removed_gets_it_back_and_keeps_its_records
 
         await until(is_whole)
         assert await world.read("t", 3) == {0: [b"0"], 1: [b"1"], 2: [b"2"]}
-        await fill(world, "t", 0, b"more")
+        await write(world, "t", 0, b"more")
         assert (await world.read("t", 3))[0] == [b"0", b"more"]
 
     World(seed, brokers=brokers).play(scene)

@@ -11,36 +11,25 @@ import pytest
 from odradek.broker.cluster.registration.broker_session import BrokerSession, prepare_tree
 from odradek.broker.cluster.registration.fencing import Fence
 from odradek.broker.cluster.registration.registration import prepare_nothing
-from odradek.broker.replication.partition import ACKS_ALL, Partition
+from odradek.broker.replication.partition import ACKS_ALL
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.metadata import paths
 from odradek.metadata.new_topic import NewTopic
-from odradek.model import KafkaError, TopicPartition
+from odradek.model import KafkaError
 from odradek.simulation.world import SESSION_TIMEOUT_S, World, until
 from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing import Simulation
 from tests.world.sampling import seeds
 from tests.world.scenes import played_by
+from tests.world.topics import controller, leaders
 
 SEEDS = seeds(2)
 CONFIG = {"min.insync.replicas": "2", "default.replication.factor": "3"}
 LONG_BEFORE_S = SESSION_TIMEOUT_S / 6
-T0 = TopicPartition("t", 0)
 
 
 def play(seed: int, scene) -> None:
     World(seed, CONFIG, brokers=3, noticed_at_once=False).play(scene)
-
-
-def controller(world: World) -> int:
-    (found,) = [number for number, broker in world.running.items() if broker.metadata_loop.is_controller]
-    return found
-
-
-def leading(world: World) -> dict[int, Partition]:
-    """Return the brokers that acknowledge records of the partition."""
-    found = {number: broker.partitions.get(T0) for number, broker in world.running.items()}
-    return {number: partition for number, partition in found.items() if partition is not None}
 
 
 async def led_by(world: World, *, is_controller: bool) -> int:
@@ -50,7 +39,7 @@ async def led_by(world: World, *, is_controller: bool) -> int:
     topic = NewTopic(name="t", assignment={0: order})
     (created,) = await world.running[controller(world)].create_topics([topic])
     assert created.error is None
-    await until(lambda: [len(each.isr) for each in leading(world).values()] == [3])
+    await until(lambda: [len(each.isr) for each in leaders(world).values()] == [3])
     return order[0]
 
 
@@ -71,7 +60,7 @@ def test_a_killed_leader_is_replaced_long_before_its_session_ends(seed: int, *, 
         await send(world, "after", b"2")
         assert world.now_s - began_s < LONG_BEFORE_S
         await world.start(leader)
-        await until(lambda: [len(each.isr) for each in leading(world).values()] == [3])
+        await until(lambda: [len(each.isr) for each in leaders(world).values()] == [3])
         assert await world.read("t", 1) == {0: [b"0", b"1", b"2"]}
 
     play(seed, scene)
@@ -86,7 +75,7 @@ def test_a_leader_that_is_cut_off_is_not_taken_for_dead(seed: int, *, is_control
         others = [host for host in world.hosts if host != world.hosts[leader]]
         world.simulation.network.partition([world.hosts[leader]], others)
         await asyncio.sleep(SESSION_TIMEOUT_S)
-        assert list(leading(world)) == [leader]
+        assert list(leaders(world)) == [leader]
         world.simulation.network.heal()
         await send(world, "after", b"0")
         assert world.running[leader].broker_epoch == epoch
@@ -99,7 +88,7 @@ def test_a_leader_that_is_cut_off_is_not_taken_for_dead(seed: int, *, is_control
 def test_a_leader_that_only_refuses_connections_is_fenced_and_follows(seed: int, *, is_controller: bool) -> None:
     async def scene(world: World) -> None:
         leader = await led_by(world, is_controller=is_controller)
-        broker, partition = world.running[leader], leading(world)[leader]
+        broker, partition = world.running[leader], leaders(world)[leader]
         await send(world, "before", b"0", b"1")
         epochs = broker.broker_epoch, partition.leader_epoch
         world.simulation.network.reject(world.hosts[leader])
@@ -108,11 +97,11 @@ def test_a_leader_that_only_refuses_connections_is_fenced_and_follows(seed: int,
         info = partition.append_records(memoryview(world.batch(b"not acknowledged")), acks=ACKS_ALL, now_ms=now_ms)
         partition.when_acknowledged(info, acks=ACKS_ALL, waiter=late.append)
         await send(world, "meanwhile", b"2")
-        assert leader not in leading(world)
+        assert leader not in leaders(world)
         assert [type(error) for error in late] == [KafkaError]
         world.simulation.network.heal()
-        await until(lambda: [len(each.isr) for each in leading(world).values()] == [3])
-        (new,) = leading(world).values()
+        await until(lambda: [len(each.isr) for each in leaders(world).values()] == [3])
+        (new,) = leaders(world).values()
         assert broker.broker_epoch > epochs[0]
         assert new.leader_epoch > epochs[1]
         assert await world.read("t", 1) == {0: [b"0", b"1", b"2"]}
@@ -132,7 +121,7 @@ async def test_a_controller_that_all_others_refuse_waits_for_their_sessions(worl
     assert {number: broker.metadata_loop.broker_epoch for number, broker in world.running.items()} == epochs
     world.simulation.network.heal()
     await send(world, "after", b"0")
-    await until(lambda: [len(each.isr) for each in leading(world).values()] == [3])
+    await until(lambda: [len(each.isr) for each in leaders(world).values()] == [3])
 
 
 def test_a_session_that_ends_while_a_removed_broker_waits_is_a_new_session() -> None:

@@ -13,6 +13,7 @@ from odradek.model import UnavailableError
 from odradek.simulation.world import World, until
 from odradek.stores import MemoryStore, MemoryTree
 from tests.world.scenes import in_world
+from tests.world.topics import controller_of
 
 pytestmark = pytest.mark.long
 
@@ -21,11 +22,6 @@ EVERYWHERE = {number: tuple((number + place) % 3 for place in range(3)) for numb
 
 def partitions(image: ClusterImage) -> list[PartitionImage]:
     return list(image.topics["t"].partitions.values())
-
-
-async def controller_of(world: World) -> Broker:
-    await until(lambda: all(len(broker.image.brokers) == 3 for broker in world.running.values()))
-    return next(broker for broker in world.running.values() if broker.metadata_loop.is_controller)
 
 
 async def create(world: World, controller: Broker, assignment: dict[int, tuple[int, ...]]) -> None:

@@ -1,13 +1,5 @@
-"""The `Broker`: it creates all parts, and starts and stops them in order.
+"""The `Broker`: it creates all parts, and its list of them says in which order they start, stop and get a new image.
 
-```
-start   open the ports (clients wait) · check whose the data directories and the broker id are · lock the directories ·
-        prepare the tree · load the logs · check the directories · join the cluster, which gives the first image and
-        the partitions · start the coordinators · serve clients
-stop    controlled shutdown · close the ports · answer waiting requests · stop the coordinators ·
-        write pending records · leave the cluster · close the logs
-kill    none of this: the broker stops as after kill -9, but the process continues
-```
 A broker runs on any event loop, including the simulator's: it uses only its `Runtime` and its `Store`.
 """
 
@@ -16,7 +8,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import suppress
 from functools import partial
-from typing import Final, TypeVar
+from inspect import isawaitable
+from typing import Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -90,6 +83,18 @@ _FEWEST_OPEN_FILES: Final = 16
 """Lower limit of open log files. Logs get half of the process's file descriptors, connections the other half."""
 
 
+def _nothing(*_: object) -> None: ...
+
+
+class _Part(NamedTuple):
+    """The steps of a part when the broker starts, stops, is killed (None: `stop` again), and gets a new image."""
+
+    start: Callable[[], Awaitable[object] | None] = _nothing
+    stop: Callable[[], Awaitable[object] | None] = _nothing
+    kill: Callable[[], object] | None = None
+    on_image: Callable[[MetadataDelta], object] = _nothing
+
+
 class Broker:
     """One broker. The caller closes `store`, after the broker has stopped.
 
@@ -147,6 +152,21 @@ class Broker:
             self.metadata, self.broker_connections, local_controller=lambda: self.metadata_loop.elected_controller
         )
         self._make_replicas(note)
+        self._make_membership(security)
+        self._make_coordinators(security)
+        self._parts = self._list_parts()
+
+    def _make_verification(self) -> PartitionVerification:
+        return PartitionVerification(
+            self.metadata,
+            self.runtime.clock,
+            partitions=lambda: self.partitions,
+            manager=lambda: self.add_partitions_to_txn_manager,
+        )
+
+    def _make_membership(self, security: ClientSecurity) -> None:
+        """Create the metadata loop and the controlled shutdown."""
+        config, runtime = self.config, self.runtime
         self.metadata_loop: MetadataLoop[Controller] = MetadataLoop(
             self.tree,
             config.broker_id,
@@ -161,19 +181,11 @@ class Broker:
                 Controller, replicas=self.partitions, runtime=runtime, counters=self.counters, security=security
             ),
         )
-        self.producer_ids = ProducerIds(self.metadata_loop.allocate_producer_ids)
-        loop = self.metadata_loop
         self.controlled_shutdown = ControlledShutdown(
-            self.metadata, self.controller_requests, lambda: loop.broker_epoch, has_session=loop.has_session
-        )
-        self._make_coordinators(security)
-
-    def _make_verification(self) -> PartitionVerification:
-        return PartitionVerification(
             self.metadata,
-            self.runtime.clock,
-            partitions=lambda: self.partitions,
-            manager=lambda: self.add_partitions_to_txn_manager,
+            self.controller_requests,
+            lambda: self.metadata_loop.broker_epoch,
+            has_session=self.metadata_loop.has_session,
         )
 
     def _make_coordinators(self, security: ClientSecurity) -> None:
@@ -195,6 +207,7 @@ class Broker:
             runtime.worker,
             create_topic=create_topic,
         )
+        self.producer_ids = ProducerIds(self.metadata_loop.allocate_producer_ids)
         self.transactions = TransactionCoordinator(
             self.metadata,
             runtime.clock,
@@ -304,33 +317,96 @@ class Broker:
         cancellation during log recovery, the next start skips the recovered logs. Nothing is created in the data
         directories and in the tree before it is known whose they are.
         """
-        self.logs.directories.check()
         try:
-            if self.config.log_validate_records == "all":
-                compiled_check()  # compiled before clients wait for it
-            await self.server.open()
-            await self._until_tree_answers(self._check_identity)
-            self.logs.directories.lock()
-            self.server.remember_ports()
-            self.logs.directories.cluster_id = await self._until_tree_answers(
-                lambda: prepare_tree(self.store, self.runtime.entropy)
-            )
-            await self._load_logs()
-            await self.metadata_loop.start(
-                prepare=self._prepare_registration, when_read=self.server.accept_controller_requests
-            )
-            await self.partitions.wait_until_applied()
-            self.groups.start()
-            self.transactions.start()
+            for part in self._parts:
+                await _done(part.start())
         except BaseException:
             self.kill()
             raise
-        self.partitions.start_maintenance()
-        self.alter_partition_manager.start(self.partitions)
-        self.cleaning.start()
-        self.server.accept_client_requests()
         self.phase = Phase.RUNNING
         _log.info("broker %d serves at %s", self.broker_id, ", ".join(map(str, self.endpoints)))
+
+    async def stop(self) -> None:
+        """Shut down cleanly: move leaderships, answer waiting requests, leave the cluster, and close the logs."""
+        self.phase = Phase.LEAVING
+        await self.controlled_shutdown.move_leaders()
+        self.phase = Phase.STOPPING
+        for part in reversed(self._parts):
+            await _done(part.stop())
+        _log.info("broker %d has stopped", self.broker_id)
+
+    def kill(self) -> None:
+        """Stop as after `kill -9`: nothing is written, flushed or sent; peers get a connection reset."""
+        self.phase = Phase.STOPPING
+        for part in reversed(self._parts):
+            kill = part.kill or part.stop
+            kill()
+
+    def _on_image(self, delta: MetadataDelta) -> None:
+        for part in self._parts:
+            part.on_image(delta)
+
+    def _list_parts(self) -> tuple[_Part, ...]:
+        """Return the parts, which start and get an image in this order, and stop in the reverse one.
+
+        The ports are open before the directories and the tree are read, so that clients wait; a broker that is killed
+        resets its connections before its parts fail what they wait for. The image and the configuration are in
+        `metadata` before another part gets them. Partitions exist before coordinators, and the journal and the
+        verification end after the coordinators that use them. Appends end before the connections which their replies
+        use, and the session with the tree ends when nothing writes any more: a new leader may be elected then.
+        """
+        server, logs, cleaning, loop = self.server, self.logs, self.cleaning, self.metadata_loop
+        partitions, isr, topics = self.partitions, self.alter_partition_manager, self.auto_topic_creation_manager
+        transactions, groups = self.transactions, self.groups
+        return (
+            _Part(start=self._open_ports),
+            _Part(self._open_logs, self._close_logs, logs.kill),
+            _Part(on_image=self._update_metadata),
+            _Part(self._join_cluster, loop.stop, loop.kill),
+            _Part(stop=self.journal_connections.close),
+            _Part(stop=self.broker_connections.close),
+            _Part(stop=topics.kill, on_image=topics.image_changed),
+            _Part(on_image=self.controlled_shutdown.image_changed),
+            _Part(on_image=self.controller_requests.image_changed),
+            _Part(stop=server.close_connections, kill=server.abort_connections),
+            _Part(stop=self.dispatcher.stop, kill=self.dispatcher.kill),
+            _Part(partitions.wait_until_applied, partitions.stop, partitions.kill, partitions.apply),
+            _Part(start=partitions.start_maintenance),
+            _Part(start=partial(isr.start, partitions), stop=isr.stop),
+            _Part(stop=self.stray_logs.stop),
+            _Part(stop=self.log_dir_events.stop),
+            _Part(stop=self.fetchers.stop),
+            _Part(cleaning.start, cleaning.stop, cleaning.kill),
+            _Part(stop=self.rebalance_journal.stop),
+            _Part(stop=self.add_partitions_to_txn_manager.stop),
+            _Part(transactions.start, transactions.stop, transactions.kill, transactions.image_changed),
+            _Part(groups.start, groups.stop, groups.kill, groups.image_changed),
+            _Part(stop=self.purgatory.expire_all, kill=_nothing),
+            _Part(server.accept_client_requests, server.close_listeners, server.kill),
+            _Part(stop=self.fence.stop),
+        )
+
+    async def _open_ports(self) -> None:
+        self.logs.directories.check()
+        if self.config.log_validate_records == "all":
+            compiled_check()  # compiled before clients wait for it
+        await self.server.open()
+
+    async def _open_logs(self) -> None:
+        directories = self.logs.directories
+        await self._until_tree_answers(self._check_identity)
+        directories.lock()
+        self.server.remember_ports()
+        directories.cluster_id = await self._until_tree_answers(lambda: prepare_tree(self.store, self.runtime.entropy))
+        await self._load_logs()
+
+    def _close_logs(self) -> None:
+        self.logs.close(threads=self.config.num_recovery_threads_per_data_dir)
+
+    async def _join_cluster(self) -> None:
+        await self.metadata_loop.start(
+            prepare=self._prepare_registration, when_read=self.server.accept_controller_requests
+        )
 
     async def _until_tree_answers(self, work: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `work`, repeated without limit unless `zookeeper.connection.timeout.ms` is set."""
@@ -378,55 +454,6 @@ class Broker:
         if not self.logs.were_closed:
             await in_live_session(lambda: wait_until_out_of_isrs(self.store, self.broker_id, timeout_s=timeout_s))
 
-    async def stop(self) -> None:
-        """Shut down cleanly: move leaderships, answer waiting requests, leave the cluster, and close the logs."""
-        self.phase = Phase.LEAVING
-        await self.controlled_shutdown.move_leaders()
-        self.phase = Phase.STOPPING
-        self.fence.stop()
-        self.server.close_listeners()
-        self.purgatory.expire_all()
-        self.groups.stop()
-        self.transactions.stop()
-        self.add_partitions_to_txn_manager.stop()
-        self.rebalance_journal.stop()
-        await self.cleaning.stop()
-        self.fetchers.stop()
-        self.log_dir_events.stop()
-        self.stray_logs.stop()
-        self.alter_partition_manager.stop()
-        await self.partitions.stop()
-        await self.dispatcher.stop()
-        await self.server.close_connections()
-        self.auto_topic_creation_manager.kill()
-        self.broker_connections.close()
-        self.journal_connections.close()
-        await self.metadata_loop.stop()
-        self.logs.close(threads=self.config.num_recovery_threads_per_data_dir)
-        _log.info("broker %d has stopped", self.broker_id)
-
-    def kill(self) -> None:
-        """Stop as after `kill -9`: nothing is written, flushed or sent; peers get a connection reset."""
-        self.phase = Phase.STOPPING
-        self.server.close_listeners()
-        self.server.abort_connections()
-        self.auto_topic_creation_manager.kill()
-        self.broker_connections.close()
-        self.journal_connections.close()
-        self.groups.kill()
-        self.transactions.kill()
-        self.add_partitions_to_txn_manager.stop()
-        self.rebalance_journal.stop()
-        self.cleaning.kill()
-        self.fetchers.stop()
-        self.log_dir_events.stop()
-        self.stray_logs.stop()
-        self.alter_partition_manager.stop()
-        self.partitions.kill()
-        self.dispatcher.kill()
-        self.metadata_loop.kill()
-        self.logs.kill()
-
     def _notice_failed_directory(self, partitions: Set[TopicPartition], reason: StorageError) -> None:
         """Handle a failed directory in the event loop's next turn: the caller is still in an operation on a log."""
         asyncio.get_running_loop().call_soon(self._directory_failed, frozenset(partitions), reason)
@@ -439,7 +466,8 @@ class Broker:
             if not self.logs.directories.usable:
                 self.failed.set()
 
-    def _on_image(self, delta: MetadataDelta) -> None:
+    def _update_metadata(self, delta: MetadataDelta) -> None:
+        """Use the new image, and what it says of ACLs, configurations and quotas."""
         old, new = delta.old, delta.new
         self.metadata.image = new
         if self.authorizer is not None and new.acls is not old.acls:
@@ -447,18 +475,12 @@ class Broker:
             if old.acls is None and new.acls is not None:
                 warn_of_old_names(self.authorizer, new.acls)
         log_departures(delta, self.broker_id)
-        self.controlled_shutdown.image_changed(old, new)
-        self.controller_requests.image_changed(old, new)
         if new.broker_configs != old.broker_configs:
             self._update_config(new)
         if new.quota_configs != old.quota_configs:
             self.quotas.update(new.quota_configs)
             if not old.quota_configs:
                 warn_of_old_quotas(new.quota_configs)
-        self.partitions.apply(delta)
-        self.groups.image_changed(old, new)
-        self.transactions.image_changed(old, new)
-        self.auto_topic_creation_manager.image_changed()
 
     def _update_config(self, image: ClusterImage) -> None:
         """Apply the dynamic configuration of the image on top of the static one."""
@@ -492,3 +514,8 @@ class Broker:
         results = await self.controller.create_partitions(wanted, validate_only=validate_only) if wanted else []
         await self.partitions.wait_until_applied()
         return results
+
+
+async def _done(result: Awaitable[object] | None) -> None:
+    if isawaitable(result):
+        await result

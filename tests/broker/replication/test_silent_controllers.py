@@ -10,7 +10,7 @@ from odradek.broker.cluster.requests.controller_requests import ControllerReques
 from odradek.broker.lifecycle import Broker
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.config import BrokerConfig, ListenerAddress
-from odradek.metadata.image import BrokerImage, ClusterImage
+from odradek.metadata.image import BrokerImage, ClusterImage, MetadataDelta
 from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
@@ -159,10 +159,10 @@ def test_a_backoff_before_a_retry_ends_when_the_controller_changes(seed: int) ->
         pausing = asyncio.create_task(requests.back_off(60))
         await asyncio.sleep(1)
         one = ClusterImage(controller_id=2, controller_epoch=1)
-        requests.image_changed(one, replace(one, cluster_id="another image"))
+        requests.image_changed(MetadataDelta.between(one, replace(one, cluster_id="another image")))
         await asyncio.sleep(1)
         assert not pausing.done()
-        requests.image_changed(one, replace(one, controller_id=3, controller_epoch=2))
+        requests.image_changed(MetadataDelta.between(one, replace(one, controller_id=3, controller_epoch=2)))
         await asyncio.sleep(1)
         assert pausing.done()
 

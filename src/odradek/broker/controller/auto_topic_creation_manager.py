@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from odradek.broker.cluster.requests.controller_requests import ControllerRequests
 from odradek.broker.controller.machine import TopicCreation
 from odradek.broker.metadata_cache import MetadataCache
+from odradek.metadata.image import MetadataDelta
 from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
@@ -103,9 +104,9 @@ class AutoTopicCreationManager:
         except TimeoutError:
             raise KafkaError(ErrorCode.request_timed_out, f"the topic {topic} is not in the metadata yet") from None
 
-    def image_changed(self) -> None:
+    def image_changed(self, delta: MetadataDelta) -> None:
         """Resume the calls of `ensure` whose topic is in the image now."""
-        topics = self._metadata.image.topics
+        topics = delta.new.topics
         waiting, self._awaited = self._awaited, []
         for topic, future in waiting:
             if topic not in topics:

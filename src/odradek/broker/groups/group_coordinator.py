@@ -40,7 +40,7 @@ from odradek.broker.groups.rebalance_journal import RebalanceJournal
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.turns import cooperatively, light
 from odradek.config import BrokerConfig, group_config
-from odradek.metadata.image import BrokerImage, ClusterImage
+from odradek.metadata.image import BrokerImage, MetadataDelta
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC
 from odradek.model.texts import one_line
@@ -142,9 +142,9 @@ class GroupCoordinator:
         """Stop without responses, as if the process were killed."""
         self.runtime.kill()
 
-    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+    def image_changed(self, delta: MetadataDelta) -> None:
         """Pass changes of topics and brokers to the state machines."""
-        self.runtime.on_image(old, new)
+        self.runtime.on_image(delta.old, delta.new)
 
     def marker_appended(
         self, topic_partition: TopicPartition, producer_id: int, end_offset: int, *, is_commit: bool

@@ -7,9 +7,7 @@ out. If a module has `refuse(message, error)`, it makes the response to a reques
 of `serving.error_responses`. A handler raises `KafkaError` only to close the connection; other errors go into the
 response.
 
-The type of `broker` says which parts the handler uses: one protocol of `broker.interfaces`, or a class `_Broker` that
-joins several. A new API is also listed in `serving.apis`, `security.api_permissions` and
-`tests/broker/handlers/served_handlers.py`.
+A new API is also listed in `serving.apis` and `security.api_permissions`.
 
 Raw handlers (produce, fetch, metadata, api_versions) take the request's frame, decode it, call
 `context.check_request`, and return the response's frame. `produce_fast_path` skips the decoding of similar Produce

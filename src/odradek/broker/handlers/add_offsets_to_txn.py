@@ -3,24 +3,20 @@
 Clients of transaction version 2 do not send it. Versions: 2 PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE (KIP-890).
 """
 
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from odradek.broker.coordinators.machine import Producer
-from odradek.broker.interfaces import HasGroups, HasTransactions
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.transactions.machine.messages import AddPartitionsRequest
 from odradek.broker.transactions.response_errors import response_code
 from odradek.model import KafkaError
 from odradek.security import AclOperation, ResourceType
 
-
-class _Broker(HasGroups, HasTransactions, Protocol): ...
-
-
 _FENCED_FROM: Final = 2
 
 
-async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     try:
         context.check(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id)
         context.check(AclOperation.READ, ResourceType.GROUP, message.group_id)

@@ -7,10 +7,10 @@ is refused, the transaction gets none, and the others get OPERATION_NOT_ATTEMPTE
 """
 
 import asyncio
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from odradek.broker.coordinators.machine import Producer
-from odradek.broker.interfaces import HasImage, HasTransactions
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.transactions.machine.messages import AddPartitionsRequest, VerifyPartitionsRequest
 from odradek.broker.transactions.response_errors import response_code
@@ -19,10 +19,6 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.names import INTERNAL_TOPICS
 from odradek.security import AclOperation, ResourceType
 
-
-class _Broker(HasImage, HasTransactions, Protocol): ...
-
-
 _FENCED_FROM: Final = 2
 _BROKERS_FROM: Final = 4
 _EPOCH_PER_TRANSACTION_FROM: Final = 5
@@ -30,7 +26,7 @@ _TOGETHER: Final = 32
 """Transactions of a broker's request that are handled at the same time."""
 
 
-async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     if context.api_version < _BROKERS_FROM:
         prefix = "v3_and_below_"
         names = ("transactional_id", "producer_id", "producer_epoch", "topics")
@@ -51,7 +47,7 @@ _Errors = dict[TopicPartition, ErrorCode]
 
 
 async def _of_client(
-    broker: _Broker,
+    broker: BrokerParts,
     context: RequestContext,
     transactional_id: str,
     producer: Producer,
@@ -67,7 +63,7 @@ async def _of_client(
     return await _add(broker, context, transactional_id, producer, partitions, refused)
 
 
-async def _of_broker(broker: _Broker, context: RequestContext, each: Any) -> _Errors:
+async def _of_broker(broker: BrokerParts, context: RequestContext, each: Any) -> _Errors:
     producer, partitions = _producer(each.producer_id, each.producer_epoch), _partitions(each.topics)
     if not each.verify_only:
         return await _add(broker, context, each.transactional_id, producer, partitions, {})
@@ -80,7 +76,7 @@ async def _of_broker(broker: _Broker, context: RequestContext, each: Any) -> _Er
 
 
 async def _add(
-    broker: _Broker,
+    broker: BrokerParts,
     context: RequestContext,
     transactional_id: str,
     producer: Producer,

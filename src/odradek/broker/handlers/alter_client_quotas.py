@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from odradek.broker.cluster.config_changes import ConfigChange
-from odradek.broker.interfaces import HasMetadataLoop
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError
 from odradek.security.quotas import check_entity, check_key, quota_text
 
 
-async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one entry per entity, which is altered completely or not at all; INVALID_REQUEST for invalid quotas."""
     results: list[KafkaError | None] = []
     changes: dict[int, ConfigChange] = {}

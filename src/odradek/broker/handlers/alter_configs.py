@@ -5,12 +5,13 @@ With this API two clients undo each other's changes, so IncrementalAlterConfigs 
 
 from typing import Any
 
-from odradek.broker.handlers.config_resources import AlterResource, ConfigurableBroker, alter
+from odradek.broker.handlers.config_resources import AlterResource, alter
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.config import Alteration, AlterOperation
 
 
-async def handle(broker: ConfigurableBroker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one response per resource, in their order. A key without a value is INVALID_REQUEST."""
     resources = [
         AlterResource(

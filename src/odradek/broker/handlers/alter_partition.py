@@ -4,10 +4,10 @@ The sender must be registered with the broker epoch in the request. Versions: 2 
 ISR's members (KIP-903).
 """
 
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
-from odradek.broker.interfaces import HasController, HasImage
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.replication.alter_partition_requests import WrittenIsr
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively, light
@@ -16,10 +16,7 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional
 
 
-class _Broker(HasController, HasImage, Protocol): ...
-
-
-async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per partition; NOT_CONTROLLER and STALE_BROKER_EPOCH are errors of the request."""
     names = broker.image.topic_names
     entries = [(topic.topic_id, each) for topic in message.topics for each in topic.partitions]

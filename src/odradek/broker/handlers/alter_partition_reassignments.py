@@ -8,7 +8,7 @@ returns their progress. Null `replicas` cancel a reassignment. Version 1 can for
 from typing import Any
 
 from odradek.broker.controller import partition_jobs
-from odradek.broker.interfaces import HasController
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively, light
 from odradek.metadata.cluster_load import Replicas
@@ -16,7 +16,7 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional
 
 
-async def handle(broker: HasController, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per partition, INVALID_REQUEST if named twice; NOT_CONTROLLER is the request's error."""
     del context
     any_factor = optional(message, "allow_replication_factor_change", True)

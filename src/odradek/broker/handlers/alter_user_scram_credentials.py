@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from odradek.broker.cluster.config_changes import ConfigChange
-from odradek.broker.interfaces import HasMetadataLoop
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError
@@ -25,7 +25,7 @@ from odradek.security.sasl import (
 _LONGEST_SALT: Final = 1024
 
 
-async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per user, whose alterations are made completely or not at all."""
     alterations: dict[str, dict[str, str | None]] = {}
     errors: dict[str, KafkaError] = {}

@@ -6,9 +6,9 @@ client that an address led to another broker or cluster gets REBOOTSTRAP_REQUIRE
 
 import re
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
-from odradek.broker.interfaces import HasConfig, HasCounters, HasImage
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.serving.apis import apis, features_of
 from odradek.broker.serving.responses import frame as response_frame
@@ -22,17 +22,13 @@ from odradek.protocol.messages.api_versions import (
 from odradek.protocol.primitives import Meter
 from odradek.wire import Reply
 
-
-class _Broker(HasConfig, HasCounters, HasImage, Protocol): ...
-
-
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """The form of a client's software name and version (KIP-511)."""
 _LONGEST_NAME: Final = 100
 """Limit of the characters that a connection keeps of the software name, and of its version, for log lines."""
 
 
-def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
+def handle(broker: BrokerParts, context: RequestContext, frame: memoryview) -> Reply:
     """Return the APIs and versions, or an error for malformed software names and misrouted connections."""
     header, version = context.header, context.api_version
     if context.session.admission.may_refuse:
@@ -56,7 +52,7 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     return response_frame(header, body)
 
 
-def handle_unsupported_version(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
+def handle_unsupported_version(broker: BrokerParts, context: RequestContext, frame: memoryview) -> Reply:
     """Return a response of version 0: UNSUPPORTED_VERSION and only the versions of ApiVersions (KIP-511)."""
     del frame
     supported = apis()[ApiKey.API_VERSIONS].advertised
@@ -66,7 +62,7 @@ def handle_unsupported_version(broker: _Broker, context: RequestContext, frame: 
 
 
 def _failure(
-    broker: _Broker, context: RequestContext, error: ErrorCode, versions: Sequence[tuple[int, int, int]] = ()
+    broker: BrokerParts, context: RequestContext, error: ErrorCode, versions: Sequence[tuple[int, int, int]] = ()
 ) -> Reply:
     """Count the error, and return a response with it."""
     broker.counters.erred(ApiKey.API_VERSIONS, error)

@@ -7,13 +7,13 @@ INVALID_CONFIG, wrong keys of a broker INVALID_REQUEST, as in Kafka (KAFKA-13609
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
 from odradek.broker.cluster.broker_loggers import alter_loggers, describe_loggers
 from odradek.broker.cluster.config_changes import ConfigChange
-from odradek.broker.interfaces import HasConfig, HasImage, HasMetadataLoop
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively
 from odradek.config import (
@@ -41,10 +41,6 @@ from odradek.model import ConfigurationError, ErrorCode, KafkaError, validate_to
 from odradek.security import CLUSTER_NAME, AclOperation, ResourceType
 
 
-class ConfigurableBroker(HasConfig, HasImage, HasMetadataLoop, Protocol):
-    """The parts of a broker that this module uses."""
-
-
 class ConfigResourceType(IntEnum):
     """Types of configuration resources, numbered as on the wire."""
 
@@ -64,7 +60,7 @@ class AlterResource(Struct, frozen=True, kw_only=True):
     replaces: bool = False
 
 
-async def describe(broker: ConfigurableBroker, resource_type: int, name: str) -> Iterable[ConfigEntry]:
+async def describe(broker: BrokerParts, resource_type: int, name: str) -> Iterable[ConfigEntry]:
     """Return a resource's keys and values. Raise `KafkaError` if it is unknown, another broker, or misconfigured."""
     try:
         if resource_type == ConfigResourceType.TOPIC:
@@ -92,7 +88,7 @@ def acl_resource(config_type: int, name: str) -> tuple[ResourceType, str]:
 
 
 async def alter(
-    broker: ConfigurableBroker, context: RequestContext, resources: Sequence[AlterResource], *, validate_only: bool
+    broker: BrokerParts, context: RequestContext, resources: Sequence[AlterResource], *, validate_only: bool
 ) -> list[dict[str, Any]]:
     """Alter each resource completely or not at all, and return the response's entries in order.
 
@@ -141,7 +137,7 @@ def _alter_loggers(config: BrokerConfig, resource: AlterResource, *, validate_on
     alter_loggers(resource.alterations, validate_only=validate_only)
 
 
-def _change(broker: ConfigurableBroker, resource: AlterResource) -> ConfigChange:
+def _change(broker: BrokerParts, resource: AlterResource) -> ConfigChange:
     """Return the change to write. Raise `KafkaError` if this broker cannot alter the resource."""
     if resource.type == ConfigResourceType.TOPIC:
         _check_topic(broker.image, resource.name)
@@ -204,7 +200,7 @@ def _altered_broker(
     return after
 
 
-async def _set_now(broker: ConfigurableBroker, change: ConfigChange) -> Mapping[str, str]:
+async def _set_now(broker: BrokerParts, change: ConfigChange) -> Mapping[str, str]:
     if change.topic is not None:
         return await _topic_config(broker, change.topic)
     if change.group is not None:
@@ -224,7 +220,7 @@ def _check_topic(image: ClusterImage, name: str) -> None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
 
 
-async def _topic_config(broker: ConfigurableBroker, name: str) -> Mapping[str, str]:
+async def _topic_config(broker: BrokerParts, name: str) -> Mapping[str, str]:
     """Return a topic's configuration. Raise `KafkaError` if the topic is unknown or the tree cannot be reached."""
     _check_topic(broker.image, name)
     return await broker.metadata_loop.topic_config(name)

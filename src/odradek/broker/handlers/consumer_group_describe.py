@@ -3,26 +3,22 @@
 Version 1: the type of each member, classic or consumer.
 """
 
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from odradek.broker.groups.machine.consumer.member import Assignment, ConsumerGroupMember
 from odradek.broker.groups.machine.consumer.messages import ConsumerGroupDescribeRequest, ConsumerGroupDescription
-from odradek.broker.interfaces import HasGroups, HasImage
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively, in_turns
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 
-
-class _Broker(HasGroups, HasImage, Protocol): ...
-
-
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
 
-async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one description per group; GROUP_ID_NOT_FOUND also for a classic group."""
     names = tuple(dict.fromkeys(message.group_ids))
     replies = await broker.groups.submit_all((name, _request(context, name)) for name in names)

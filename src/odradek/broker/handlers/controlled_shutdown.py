@@ -5,12 +5,12 @@ The request has the broker's epoch, which clients do not know. Only version 3 is
 
 from typing import Any
 
-from odradek.broker.interfaces import HasController
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 
 
-async def handle(broker: HasController, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the replicated partitions that the broker still leads; BROKER_NOT_AVAILABLE if it is not registered."""
     del context
     try:

@@ -5,7 +5,7 @@ When the response is sent, this broker decides by them, and the others within mo
 
 from typing import Any
 
-from odradek.broker.interfaces import HasMetadataLoop
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively, light
 from odradek.model import ErrorCode, KafkaError
@@ -13,7 +13,7 @@ from odradek.protocol.messages.acls import decoded_binding
 from odradek.security import AclEntry, ResourcePattern
 
 
-async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per ACL, in their order; INVALID_REQUEST for one that cannot be."""
     results: list[KafkaError | None] = [None] * len(message.creations)
     added: dict[ResourcePattern, set[AclEntry]] = {}

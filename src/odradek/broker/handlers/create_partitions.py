@@ -5,11 +5,10 @@ Version 3: quotas (KIP-599).
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from odradek.broker.controller.machine import NewPartitions
-from odradek.broker.interfaces import HasImage, HasQuotas
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.admission import authorization_error
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively, in_turns, light
@@ -17,17 +16,10 @@ from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import AclOperation, ResourceType
 
-
-class _Broker(HasImage, HasQuotas, Protocol):
-    async def create_partitions(
-        self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
-    ) -> list[KafkaError | None]: ...
-
-
 _STRICT_FROM: Final = 3
 
 
-async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per topic: INVALID_REQUEST if named twice, INVALID_PARTITIONS if the count is not larger."""
     named = Counter(topic.name for topic in message.topics)
     denied = await in_turns(context.denied(AclOperation.ALTER, ResourceType.TOPIC, named))

@@ -6,12 +6,12 @@ records. Versions: 5 returns the created topics (KIP-525), 6 quotas (KIP-599), 7
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from odradek.broker.controller.machine import TopicCollisionError, TopicCreation
-from odradek.broker.interfaces import HasConfig, HasQuotas
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.admission import authorization_error
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import HEAVY, at_once, cooperatively, in_turns
@@ -21,20 +21,13 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
-
-class _Broker(HasConfig, HasQuotas, Protocol):
-    async def create_topics(
-        self, wanted: Sequence[NewTopic], *, validate_only: bool = False
-    ) -> list[TopicCreation]: ...
-
-
 Overrides = tuple[tuple[str, str], ...]
 _STRICT_FROM: Final = 6
 _CONFIGURATIONS: Final = 16
 """How many different configurations of new topics are cached during one request."""
 
 
-async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per topic; a topic that is named twice gets INVALID_REQUEST."""
     may_create_all = context.allows(AclOperation.CREATE, ResourceType.CLUSTER, quietly=True)
     names = [topic.name for topic in message.topics]

@@ -7,9 +7,9 @@ the response grows with entries times filters: an entry is looked up by the 16 k
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from odradek.broker.interfaces import HasImage, HasMetadataLoop
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import Steps, cooperatively, in_turns
 from odradek.model import ErrorCode, KafkaError
@@ -22,11 +22,7 @@ _Places: TypeAlias = dict[tuple[str | None, str | None, AclOperation, AclPermiss
 """The index of the first filter that matches a pattern, by its principal, host, operation and permission."""
 
 
-class _Broker(HasImage, HasMetadataLoop, Protocol):
-    """The parts of a broker that this handler uses."""
-
-
-async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the removed ACLs that each filter matches, or its error, in the filters' order."""
     filters: list[AclFilter | KafkaError] = []
     async for each in cooperatively(message.filters):

@@ -6,14 +6,14 @@ When the response is sent, the deletion is committed.
 from typing import Any
 
 from odradek.broker.groups.machine.messages import DeleteGroupRequest
-from odradek.broker.interfaces import HasGroups
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import in_turns
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import AclOperation, ResourceType
 
 
-async def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one error per group, for instance NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, NOT_COORDINATOR."""
     denied = await in_turns(context.denied(AclOperation.DELETE, ResourceType.GROUP, message.groups_names))
     names = tuple(dict.fromkeys(message.groups_names))

@@ -6,9 +6,9 @@ offset once a minute). If a live replica lacks it at the request's timeout, its 
 """
 
 import asyncio
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from odradek.broker.interfaces import HasLogs, HasPartitions, HasRuntime
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.security.admission import authorization_error
 from odradek.broker.security.context import RequestContext
@@ -17,10 +17,6 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.model.names import INTERNAL_TOPICS
 from odradek.security import AclOperation, ResourceType
 
-
-class _Broker(HasLogs, HasPartitions, HasRuntime, Protocol): ...
-
-
 HIGH_WATERMARK: Final = -1
 """An offset that stands for the high watermark."""
 _UNKNOWN: Final = -1
@@ -28,7 +24,7 @@ _POLL_S: Final = 0.01
 """The interval in which the replicas' offsets are compared: deletions are rare, and followers fetch all the time."""
 
 
-async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return each partition's low watermark, which is its new log start offset.
 
     Errors: OFFSET_OUT_OF_RANGE beyond the high watermark, POLICY_VIOLATION if `cleanup.policy` lacks `delete`,
@@ -42,7 +38,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
 
 
 def _delete_all(
-    broker: _Broker, context: RequestContext, message: Any
+    broker: BrokerParts, context: RequestContext, message: Any
 ) -> Steps[tuple[list[dict[str, Any]], list[tuple[str, dict[str, Any]]]]]:
     """Advance the log start offsets; return the response's topics, and `(topic, result)` of each partition changed."""
     names = (topic.name for topic in message.topics)
@@ -74,7 +70,7 @@ def _delete_all(
     return topics, waiting
 
 
-async def _wait_for_replicas(broker: _Broker, topic: str, result: dict[str, Any], deadline_s: float) -> None:
+async def _wait_for_replicas(broker: BrokerParts, topic: str, result: dict[str, Any], deadline_s: float) -> None:
     """Wait until all replicas have the new log start offset, or set an error in the result."""
     try:
         while broker.partitions.leader(topic, result["partition_index"]).low_watermark < result["low_watermark"]:

@@ -5,10 +5,10 @@ messages (KIP-599), 6 topic ids (KIP-516).
 """
 
 from collections import Counter
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
-from odradek.broker.interfaces import HasController, HasImage, HasQuotas
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.admission import authorization_error
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively, light
@@ -16,15 +16,11 @@ from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import AclOperation, ResourceType
 
-
-class _Broker(HasController, HasImage, HasQuotas, Protocol): ...
-
-
 _TOPIC_IDS_FROM = 6
 _STRICT_FROM = 5
 
 
-async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per entry; a repeated entry, or one with name and id or neither, gets INVALID_REQUEST."""
     if context.api_version < _TOPIC_IDS_FROM:
         requested: list[tuple[str | None, UUID | None]] = [(name, None) for name in message.topic_names]

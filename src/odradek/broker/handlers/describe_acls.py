@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from odradek.broker.interfaces import HasImage
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.acls import decoded_filter, entry_fields, pattern_fields
 
 
-async def handle(broker: HasImage, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the ACLs by resource pattern; INVALID_REQUEST for a filter of unknown numbers."""
     resources = []
     try:

@@ -7,7 +7,7 @@ out entities with parts of other types.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from odradek.broker.interfaces import HasImage
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError
@@ -17,7 +17,7 @@ _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 _TYPES: Final = ("user", "client-id", "ip")
 
 
-async def handle(broker: HasImage, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the entities and their quotas, or INVALID_REQUEST for an invalid filter."""
     del context
     try:

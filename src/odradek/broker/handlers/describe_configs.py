@@ -5,7 +5,8 @@ Versions: 1 sources and synonyms (KIP-226), 3 types and documentation (KIP-569).
 
 from typing import Any
 
-from odradek.broker.handlers.config_resources import ConfigurableBroker, acl_resource, describe
+from odradek.broker.handlers.config_resources import acl_resource, describe
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively
 from odradek.config import ConfigEntry
@@ -14,7 +15,7 @@ from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation
 
 
-async def handle(broker: ConfigurableBroker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per resource, in their order; one for a resource that is repeated with the same keys."""
     with_documentation = optional(message, "include_documentation", False)
     results = []

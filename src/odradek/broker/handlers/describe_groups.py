@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from odradek.broker.groups.machine import State
 from odradek.broker.groups.machine.messages import DescribeRequest, GroupDescription
-from odradek.broker.interfaces import HasGroups
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError
@@ -18,7 +18,7 @@ from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 _NOT_FOUND_FROM: Final = 6
 
 
-async def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one description per group; NOT_COORDINATOR for groups of other brokers."""
     wants_operations = optional(message, "include_authorized_operations", False)
     names = tuple(dict.fromkeys(message.groups))

@@ -6,19 +6,16 @@ directory is cordoned (KIP-1066), which none is.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from odradek.broker.interfaces import HasLogs, HasPartitions, HasRuntime
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.log import Log
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 
 
-class _Broker(HasLogs, HasPartitions, HasRuntime, Protocol): ...
-
-
-def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return each directory with the requested logs (null: all) in it; KAFKA_STORAGE_ERROR if it is offline."""
     del context
     asked_for = None
@@ -37,7 +34,7 @@ def refuse(message: Any, error: KafkaError) -> dict[str, Any]:
     return {"error_code": error.code, "results": []}
 
 
-def _directory(broker: _Broker, directory: str, logs: Mapping[TopicPartition, Log]) -> dict[str, Any]:
+def _directory(broker: BrokerParts, directory: str, logs: Mapping[TopicPartition, Log]) -> dict[str, Any]:
     disk = broker.runtime.disk
     result: dict[str, Any] = {"log_dir": disk.absolute(directory), "topics": []}
     if directory in broker.logs.directories.offline:

@@ -6,7 +6,7 @@ Leaders and followers return the producers of their own log, as in Kafka, for `k
 
 from typing import Any
 
-from odradek.broker.interfaces import HasPartitions
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.security.admission import authorization_error
 from odradek.broker.security.context import RequestContext
@@ -15,7 +15,7 @@ from odradek.model import KafkaError, validate_topic_name
 from odradek.security import AclOperation, ResourceType
 
 
-def handle(broker: HasPartitions, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
+def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
     """Return one description per partition, also for a partition that is named twice."""
     wanted: dict[str, dict[int, None]] = {}
     for topic in message.topics:

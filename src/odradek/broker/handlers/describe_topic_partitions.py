@@ -7,7 +7,7 @@ last one. Eligible leader replicas are always empty, as only KRaft has them.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from odradek.broker.interfaces import HasImage
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import Steps
 from odradek.metadata.image import ClusterImage, TopicImage
@@ -18,7 +18,7 @@ MOST_PARTITIONS: Final = 2_000
 """Kafka's `max.request.partition.size.limit`: a client may request smaller pages only."""
 
 
-def handle(broker: HasImage, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
+def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
     """Return one page of the requested topics, or of all if none is requested.
 
     A cursor before partition 0, or at a topic that was not requested, is INVALID_REQUEST for every topic.

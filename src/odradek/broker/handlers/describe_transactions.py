@@ -5,7 +5,7 @@ Partitions of topics that the client may not describe are left out.
 
 from typing import Any
 
-from odradek.broker.interfaces import HasTransactions
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.transactions.machine import TransactionMetadata
 from odradek.broker.transactions.machine.messages import DescribeTransactionRequest
@@ -15,7 +15,7 @@ from odradek.model.names import numbers_by_topic
 from odradek.security import AclOperation, ResourceType
 
 
-async def handle(broker: HasTransactions, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one description per id, also for a repeated one; TRANSACTIONAL_ID_NOT_FOUND for an unknown one."""
     return {
         "transaction_states": [
@@ -25,7 +25,7 @@ async def handle(broker: HasTransactions, context: RequestContext, message: Any)
     }
 
 
-async def _describe(broker: HasTransactions, context: RequestContext, transactional_id: str) -> dict[str, Any]:
+async def _describe(broker: BrokerParts, context: RequestContext, transactional_id: str) -> dict[str, Any]:
     try:
         context.check(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         found: TransactionMetadata = await broker.transactions.submit(transactional_id, DescribeTransactionRequest())

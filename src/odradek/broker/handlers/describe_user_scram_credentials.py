@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from odradek.broker.interfaces import HasImage
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode
 from odradek.security.sasl import SCRAM_MECHANISMS, decode_credential
 
 
-async def handle(broker: HasImage, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per user; without names, of all users that have a credential.
 
     A user without a credential gets RESOURCE_NOT_FOUND, one that the request names twice DUPLICATE_RESOURCE.

@@ -11,7 +11,7 @@ from typing import Any
 from odradek.broker.controller import partition_jobs
 from odradek.broker.controller.controller_epoch import ControllerEpoch
 from odradek.broker.controller.machine import ElectionType
-from odradek.broker.interfaces import HasController
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import Steps, at_once, cooperatively, in_turns, light
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -20,7 +20,7 @@ from odradek.protocol.messages.message_codec import optional
 Results = dict[TopicPartition, KafkaError | None]
 
 
-async def handle(broker: HasController, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per partition. An error of the request is in all, as version 0 has no other field for it."""
     del context
     wanted: list[TopicPartition] | None = None
@@ -40,9 +40,7 @@ def refuse(message: Any, error: KafkaError) -> dict[str, Any]:
     return at_once(_answer(dict.fromkeys(keys, error), error.code))
 
 
-async def _elect(
-    broker: HasController, wanted: list[TopicPartition] | None, election_type: int, timeout: Any
-) -> Results:
+async def _elect(broker: BrokerParts, wanted: list[TopicPartition] | None, election_type: int, timeout: Any) -> Results:
     if election_type not in ElectionType._value2member_map_:
         raise KafkaError(ErrorCode.invalid_request, f"there are no elections of type {election_type}")
     controller, loop = broker.controller, asyncio.get_running_loop()

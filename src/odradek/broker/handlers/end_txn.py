@@ -8,7 +8,7 @@ the producer id and epoch of the next transaction.
 from typing import Any, Final
 
 from odradek.broker.coordinators.machine import Producer
-from odradek.broker.interfaces import HasTransactions
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.transactions.machine.messages import EndTransactionRequest
 from odradek.broker.transactions.response_errors import response_code
@@ -19,7 +19,7 @@ _FENCED_FROM: Final = 2
 _EPOCH_PER_TRANSACTION_FROM: Final = 5
 
 
-async def handle(broker: HasTransactions, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return an error code, or the next producer id and epoch."""
     try:
         context.check(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id)

@@ -13,23 +13,11 @@ Versions: 4 isolation level, 5 log start offset, 7 sessions (KIP-227), 9 leader 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from odradek.broker.counters import TopicTraffic
-from odradek.broker.interfaces import (
-    HasConfig,
-    HasCounters,
-    HasFence,
-    HasFetchSessions,
-    HasImage,
-    HasPartitions,
-    HasProofs,
-    HasPurgatory,
-    HasQuotas,
-    HasRuntime,
-    HasServer,
-)
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.reading.delayed_fetch import FetchIsolation
@@ -51,32 +39,6 @@ from odradek.protocol.primitives import Meter
 from odradek.security import AclOperation, ResourceType
 from odradek.wire import Buffers, PendingReply, Reply
 
-if TYPE_CHECKING:
-    from odradek.broker.replication.reading.replica_selector import PreferredReadReplicas
-    from odradek.broker.serving.dispatch import Dispatcher
-
-
-class _Broker(
-    HasConfig,
-    HasCounters,
-    HasFence,
-    HasFetchSessions,
-    HasImage,
-    HasPartitions,
-    HasProofs,
-    HasPurgatory,
-    HasQuotas,
-    HasRuntime,
-    HasServer,
-    Protocol,
-):
-    @property
-    def dispatcher(self) -> "Dispatcher": ...
-
-    @property
-    def preferred_read_replicas(self) -> "PreferredReadReplicas | None": ...
-
-
 _READ_COMMITTED: Final = 1
 _CONSUMER: Final = FetchParams(isolation=FetchIsolation.HIGH_WATERMARK)
 _COMMITTED_CONSUMER: Final = FetchParams(isolation=FetchIsolation.TXN_COMMITTED)
@@ -92,7 +54,7 @@ _WORTH_COUNTING_BYTES: Final = 16 * 1024
 _MOVED: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 
 
-def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
+def handle(broker: BrokerParts, context: RequestContext, frame: memoryview) -> Reply:
     """Return the response, or a pending reply that waits for records."""
     header = context.header
     body = bytes(frame[header.body_offset :])
@@ -107,7 +69,7 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     return fetch.begin()
 
 
-async def _serve_large(broker: _Broker, context: RequestContext, body: bytes, meter: Meter) -> Buffers:
+async def _serve_large(broker: BrokerParts, context: RequestContext, body: bytes, meter: Meter) -> Buffers:
     def begin(request: Any) -> "_Fetch | asyncio.Future[Buffers]":
         try:
             return _open(broker, context, body, meter, request)
@@ -120,11 +82,11 @@ async def _serve_large(broker: _Broker, context: RequestContext, body: bytes, me
     return await answer.answer() if isinstance(answer, _Fetch) else answer
 
 
-def _is_proven(broker: HasProofs, context: RequestContext, body: bytes) -> bool:
+def _is_proven(broker: BrokerParts, context: RequestContext, body: bytes) -> bool:
     return broker.proofs.admits(context.header, body, listener=context.listener, host=context.client_host)
 
 
-def _open(broker: _Broker, context: RequestContext, body: bytes, meter: Meter, request: Any) -> "_Fetch":
+def _open(broker: BrokerParts, context: RequestContext, body: bytes, meter: Meter, request: Any) -> "_Fetch":
     """Find the request's partitions. Raises `KafkaError` if the request as a whole is refused."""
     version = context.header.api_version
     params = _fetch_params(broker, request, version)
@@ -147,7 +109,7 @@ def _open(broker: _Broker, context: RequestContext, body: bytes, meter: Meter, r
     return _Fetch(broker, context, request, fetched, meter, params)
 
 
-def _may_open_session(broker: HasImage, context: RequestContext, request: Any, params: FetchParams) -> bool:
+def _may_open_session(broker: BrokerParts, context: RequestContext, request: Any, params: FetchParams) -> bool:
     """Return whether the principal may fetch any of the partitions; if not, no other client's session is evicted."""
     if not context.session.admission.may_refuse:
         return True
@@ -191,7 +153,7 @@ class _Fetch(PendingReply):
 
     def __init__(
         self,
-        broker: _Broker,
+        broker: BrokerParts,
         context: RequestContext,
         request: Any,
         fetched: FetchContext,
@@ -525,7 +487,7 @@ def _replica(request: Any, version: int) -> int:
     return int(request.replica_id if state is None else state.replica_id)
 
 
-def _fetch_params(broker: HasImage, request: Any, version: int) -> FetchParams:
+def _fetch_params(broker: BrokerParts, request: Any, version: int) -> FetchParams:
     """Return whether the reader is a follower or a consumer, and which records it may read.
 
     A follower's fetches can advance the high watermark only if it is registered, and the broker epochs of request and

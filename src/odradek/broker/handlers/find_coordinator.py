@@ -5,9 +5,9 @@ Kafka broker without share groups. Versions: 1 error message and key type, 4 man
 TRANSACTION_ABORTABLE (KIP-890), 6 share groups (KIP-932).
 """
 
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from odradek.broker.interfaces import HasGroups, HasTransactions
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively
 from odradek.metadata.image import BrokerImage
@@ -20,10 +20,7 @@ _TRANSACTION: Final = 1
 _MANY_FROM: Final = 4
 
 
-class _Broker(HasGroups, HasTransactions, Protocol): ...
-
-
-async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the coordinator of each key.
 
     COORDINATOR_NOT_AVAILABLE if the internal topic cannot be created, or its partition has no reachable leader.
@@ -35,7 +32,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
     return {"coordinators": found}
 
 
-async def _find(broker: _Broker, context: RequestContext, key: str, key_type: int) -> dict[str, Any]:
+async def _find(broker: BrokerParts, context: RequestContext, key: str, key_type: int) -> dict[str, Any]:
     try:
         leader = await _coordinator(broker, context, key, key_type)
         endpoint = leader.endpoint(context.listener)
@@ -61,7 +58,7 @@ async def _find(broker: _Broker, context: RequestContext, key: str, key_type: in
     }
 
 
-async def _coordinator(broker: _Broker, context: RequestContext, key: str, key_type: int) -> BrokerImage:
+async def _coordinator(broker: BrokerParts, context: RequestContext, key: str, key_type: int) -> BrokerImage:
     if key_type == _GROUP:
         context.check(AclOperation.DESCRIBE, ResourceType.GROUP, key)
         return await broker.groups.find_coordinator(key)

@@ -7,13 +7,13 @@ import asyncio
 from typing import Any
 
 from odradek.broker.groups.machine.messages import HeartbeatRequest
-from odradek.broker.interfaces import HasGroups
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext, WhenDone
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 
 
-def handle(broker: HasGroups, context: RequestContext, message: Any) -> WhenDone:
+def handle(broker: BrokerParts, context: RequestContext, message: Any) -> WhenDone:
     """Restart the member's session timeout. While the group is loading, the response has no error, as in Kafka."""
     del context
     request = HeartbeatRequest(

@@ -5,12 +5,13 @@ When the response is sent, this broker uses the new values; other brokers read t
 
 from typing import Any
 
-from odradek.broker.handlers.config_resources import AlterResource, ConfigurableBroker, alter
+from odradek.broker.handlers.config_resources import AlterResource, alter
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.config import Alteration
 
 
-async def handle(broker: ConfigurableBroker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one response per resource, in their order. A repeated resource or key is INVALID_REQUEST."""
     resources = [
         AlterResource(

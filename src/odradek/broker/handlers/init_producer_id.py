@@ -7,10 +7,10 @@ TRANSACTION_ABORTABLE (KIP-890), 6 two-phase commit (KIP-939), which may keep th
 """
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final
 
 from odradek.broker.coordinators.machine import Producer
-from odradek.broker.interfaces import HasTransactions
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.transactions.machine.messages import InitProducerIdReply, InitProducerIdRequest
 from odradek.broker.transactions.response_errors import response_code
@@ -18,20 +18,11 @@ from odradek.model import ErrorCode, KafkaError, OdradekError
 from odradek.protocol.messages.message_codec import milliseconds, optional
 from odradek.security import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from odradek.broker.cluster.producer_ids import ProducerIds
-
-
-class _Broker(HasTransactions, Protocol):
-    @property
-    def producer_ids(self) -> "ProducerIds": ...
-
-
 _FENCED_FROM: Final = 4
 _log = logging.getLogger("odradek.broker")
 
 
-async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return a producer id; COORDINATOR_NOT_AVAILABLE, which clients retry, if none can be allocated."""
     if message.transactional_id is not None:
         return await _of_transactional_id(broker, context, message)
@@ -47,7 +38,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
     return {"producer_id": producer_id, "producer_epoch": 0}
 
 
-async def _of_transactional_id(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def _of_transactional_id(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     transactional_id, two_phase = message.transactional_id, optional(message, "enable2_pc", False)
     try:
         context.check(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)

@@ -4,18 +4,14 @@ Versions: 1 rebalance timeout, 4 MEMBER_ID_REQUIRED (KIP-394), 5 static members 
 protocol name in the response, 8 the client's reason (KIP-800), 9 a leader may skip the assignment (KIP-814).
 """
 
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from odradek.broker.groups.machine.messages import JoinReply, JoinRequest
-from odradek.broker.interfaces import HasConfig, HasGroups, HasRuntime
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import milliseconds, optional
 from odradek.runtime import Entropy, uuid4
-
-
-class _Broker(HasConfig, HasGroups, HasRuntime, Protocol): ...
-
 
 _REQUIRES_MEMBER_ID_FROM: Final = 4
 _NULL_PROTOCOL_NAME_FROM: Final = 7
@@ -24,7 +20,7 @@ _LONGEST_NAME: Final = 249
 """Limit of the characters of a client id or instance id in a generated member id."""
 
 
-async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the response at the end of the join phase, or at once an error or the unchanged generation.
 
     INVALID_SESSION_TIMEOUT: the session timeout is outside `group.{min,max}.session.timeout.ms`.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from odradek.broker.groups.machine.messages import LeaveRequest, LeavingMember
-from odradek.broker.interfaces import HasGroups
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively, light
 from odradek.model import ErrorCode, KafkaError
@@ -16,7 +16,7 @@ from odradek.protocol.messages.message_codec import optional
 _MANY_FROM: Final = 3
 
 
-async def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one error per member: UNKNOWN_MEMBER_ID if the group does not exist."""
     try:
         leavers = tuple([each async for each in cooperatively(_leavers(context, message), light)])

@@ -7,7 +7,7 @@ Client metrics have no configuration here, so none are listed. A group is listed
 from typing import Any, Final
 
 from odradek.broker.handlers.config_resources import ConfigResourceType
-from odradek.broker.interfaces import HasImage
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode
 from odradek.protocol.messages.message_codec import optional
@@ -15,7 +15,7 @@ from odradek.protocol.messages.message_codec import optional
 _KNOWN: Final = {0: frozenset({ConfigResourceType.CLIENT_METRICS}), 1: frozenset(ConfigResourceType)}
 
 
-def handle(broker: HasImage, context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the resources of the requested types, or of all; UNSUPPORTED_VERSION for types that the version lacks."""
     known = _KNOWN[context.api_version]
     asked_for: tuple[int, ...] = optional(message, "resource_types", ())

@@ -7,7 +7,7 @@ nothing.
 from typing import Any
 
 from odradek.broker.groups.machine.group_registry import Group
-from odradek.broker.interfaces import HasGroups
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import Steps
 from odradek.model import KafkaError
@@ -15,7 +15,7 @@ from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
 
-def handle(broker: HasGroups, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
+def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
     """Return the groups, or COORDINATOR_LOAD_IN_PROGRESS while a partition of `__consumer_offsets` is loading."""
     states = _filter(message, "states_filter")
     types = _filter(message, "types_filter")

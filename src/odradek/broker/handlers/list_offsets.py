@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
-from odradek.broker.interfaces import HasPartitions
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.replication.partition import Partition
 from odradek.broker.security.admission import authorization_error
 from odradek.broker.security.context import RequestContext
@@ -47,7 +47,7 @@ class _Found(NamedTuple):
     leader_epoch: int = -1
 
 
-def handle(broker: HasPartitions, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
+def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
     """Return one result per partition; a partition that is named twice gets INVALID_REQUEST."""
     named = [(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions]
     twice = {each for each, count in Counter(named).items() if count > 1} if len(set(named)) < len(named) else set()

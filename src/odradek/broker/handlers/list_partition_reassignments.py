@@ -6,13 +6,13 @@ Only the controller serves it. Partitions that are not being reassigned, or do n
 from typing import Any
 
 from odradek.broker.controller import partition_jobs
-from odradek.broker.interfaces import HasController
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively, light
 from odradek.model import ErrorCode, KafkaError
 
 
-async def handle(broker: HasController, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the reassignments of the requested partitions, or all if the topics are null."""
     del context
     wanted: dict[str, set[int]] | None = None

@@ -4,20 +4,16 @@ Versions: 1 filter by duration (KIP-994), 2 filter by a pattern of RE2 (KIP-1152
 returned as such; ids that the client may not describe are left out.
 """
 
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from odradek.broker.groups.machine.consumer.subscriptions import compile_regex
-from odradek.broker.interfaces import HasRuntime, HasTransactions
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.transactions.machine import TransactionMetadata, TransactionState
 from odradek.broker.turns import TURN, Steps
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
-
-
-class _Broker(HasRuntime, HasTransactions, Protocol): ...
-
 
 _STATES = {state.text for state in TransactionState}
 _MOST_STEPS: Final = 1 << 24
@@ -26,7 +22,7 @@ _STEPS_PER_TURN: Final = 1 << 20
 """They take 5 ms at the most."""
 
 
-def handle(broker: _Broker, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
+def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
     """Return the ids, COORDINATOR_LOAD_IN_PROGRESS while a partition loads, or INVALID_REGULAR_EXPRESSION."""
     try:
         text = optional(message, "transactional_id_pattern", "")

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final
 from uuid import UUID
 
-from odradek.broker.interfaces import HasConfig, HasCounters, HasImage
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext, cluster_operations
 from odradek.broker.serving.response_cache import CachedResponse, Key
 from odradek.broker.serving.responses import frame as response_frame
@@ -33,23 +33,6 @@ from odradek.protocol.primitives import Meter
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 from odradek.wire import Buffers, Reply
 
-if TYPE_CHECKING:
-    from odradek.broker.controller.auto_topic_creation_manager import AutoTopicCreationManager
-    from odradek.broker.serving.dispatch import Dispatcher
-    from odradek.broker.serving.response_cache import ResponseCache
-
-
-class _Broker(HasConfig, HasCounters, HasImage, Protocol):
-    @property
-    def response_cache(self) -> "ResponseCache": ...
-
-    @property
-    def auto_topic_creation_manager(self) -> "AutoTopicCreationManager": ...
-
-    @property
-    def dispatcher(self) -> "Dispatcher": ...
-
-
 _TOPIC_IDS_FROM: Final = 12
 _ERROR_OF_REQUEST_FROM: Final = 13
 _NO_TOPIC_ID: Final = UUID(int=0)
@@ -61,7 +44,7 @@ _MAY_FORBID_FROM: Final = 4
 """Clients of earlier versions create what they refresh, even a topic that they have just deleted: nothing waits."""
 
 
-def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
+def handle(broker: BrokerParts, context: RequestContext, frame: memoryview) -> Reply:
     """Return a response from the cache or the image, or a pending reply while topics are created."""
     header = context.header
     body = bytes(frame[header.body_offset :])
@@ -98,7 +81,7 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
 
 
 async def _serve_later(
-    broker: _Broker, context: RequestContext, request: MetadataRequest, keys: Sequence[Key]
+    broker: BrokerParts, context: RequestContext, request: MetadataRequest, keys: Sequence[Key]
 ) -> Buffers:
     """Create absent topics, and return the response, which takes more than one turn."""
     absent, errors = await in_turns(_absent(broker, context, request))
@@ -110,14 +93,14 @@ async def _serve_later(
     return _respond(broker, context, _store(broker, image, () if absent else keys, answer))
 
 
-def _store(broker: _Broker, image: ClusterImage, keys: Sequence[Key], answer: CachedResponse) -> CachedResponse:
+def _store(broker: BrokerParts, image: ClusterImage, keys: Sequence[Key], answer: CachedResponse) -> CachedResponse:
     """Store the response for requests with these keys, unless the image has changed."""
     for key in keys if image is broker.image else ():
         broker.response_cache.put(image, key, answer)
     return answer
 
 
-def _refuse(broker: _Broker, context: RequestContext, body: bytes, error: KafkaError) -> Reply:
+def _refuse(broker: BrokerParts, context: RequestContext, body: bytes, error: KafkaError) -> Reply:
     """Return a response that has `error` for each requested topic, and no brokers."""
     version = context.api_version
     request = decode_metadata_request(version, body, meter=Meter(broker.config.most_request_entries))
@@ -137,7 +120,7 @@ def _refuse(broker: _Broker, context: RequestContext, body: bytes, error: KafkaE
     return _respond(broker, context, _answer(version, message))
 
 
-async def _create(broker: _Broker, absent: list[str], errors: dict[str, ErrorCode], *, wait_s: float) -> None:
+async def _create(broker: BrokerParts, absent: list[str], errors: dict[str, ErrorCode], *, wait_s: float) -> None:
     """Create topics, and add the errors of those that cannot be created to `errors`."""
 
     async def create(name: str) -> None:
@@ -163,7 +146,7 @@ def _answer(version: int, message: dict[str, Any]) -> CachedResponse:
     return CachedResponse(encode_metadata_response(version, message), errors)
 
 
-def _respond(broker: _Broker, context: RequestContext, answer: CachedResponse) -> Buffers:
+def _respond(broker: BrokerParts, context: RequestContext, answer: CachedResponse) -> Buffers:
     """Count the errors of a response, and return its frame."""
     for code, count in answer.errors.items():
         broker.counters.erred(ApiKey.METADATA, code, count)
@@ -171,7 +154,7 @@ def _respond(broker: _Broker, context: RequestContext, answer: CachedResponse) -
 
 
 def _absent(
-    broker: _Broker, context: RequestContext, request: MetadataRequest
+    broker: BrokerParts, context: RequestContext, request: MetadataRequest
 ) -> Steps[tuple[list[str], dict[str, ErrorCode]]]:
     """Return the topics that the request creates, at most `MOST_CREATED`, and the errors of those that it may not."""
     version = context.api_version

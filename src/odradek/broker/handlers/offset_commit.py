@@ -6,10 +6,10 @@ in place of names.
 """
 
 import asyncio
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from odradek.broker.groups.machine.messages import CommitRequest
-from odradek.broker.interfaces import HasConfig, HasGroups, HasImage, HasRuntime
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext, WhenDone
 from odradek.broker.turns import Steps
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -17,15 +17,11 @@ from odradek.protocol.internal_records.group_records import OffsetCommitValue
 from odradek.protocol.messages.message_codec import milliseconds, optional
 from odradek.security import AclOperation, ResourceType
 
-
-class _Broker(HasConfig, HasGroups, HasImage, HasRuntime, Protocol): ...
-
-
 _GROUP_ID_NOT_FOUND_FROM: Final = 9
 _TOPIC_IDS_FROM: Final = 10
 
 
-def handle(broker: _Broker, context: RequestContext, message: Any) -> Steps[dict[str, Any] | WhenDone]:
+def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[dict[str, Any] | WhenDone]:
     """Return one error per partition; an error of the group is repeated at every partition."""
     answers: list[dict[str, Any]] = []
     values: dict[TopicPartition, OffsetCommitValue] = {}

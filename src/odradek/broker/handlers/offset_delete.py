@@ -4,20 +4,17 @@ A group with members keeps the offsets of its subscribed topics, or all offsets 
 the response is sent, the deletion is committed.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 from odradek.broker.groups.machine.messages import DeleteOffsetsRequest
-from odradek.broker.interfaces import HasGroups, HasImage
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import Steps, in_turns
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.security import AclOperation, ResourceType
 
 
-class _Broker(HasGroups, HasImage, Protocol): ...
-
-
-async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one error per partition, or a single error of the group."""
     wanted = await in_turns(_wanted(broker, context, message))
     try:
@@ -30,7 +27,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
     return {"topics": [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]}
 
 
-def _wanted(broker: _Broker, context: RequestContext, message: Any) -> Steps[dict[TopicPartition, ErrorCode]]:
+def _wanted(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[dict[TopicPartition, ErrorCode]]:
     """Return the requested partitions with their errors; NONE for those whose offsets may be deleted."""
     names = (topic.name for topic in message.topics)
     denied = yield from context.denied(AclOperation.READ, ResourceType.TOPIC, names)
@@ -47,7 +44,7 @@ def _wanted(broker: _Broker, context: RequestContext, message: Any) -> Steps[dic
     return wanted
 
 
-async def _delete(broker: _Broker, group_id: str, wanted: dict[TopicPartition, ErrorCode]) -> None:
+async def _delete(broker: BrokerParts, group_id: str, wanted: dict[TopicPartition, ErrorCode]) -> None:
     """Delete the offsets without an error in `wanted`, and set their errors there. Raises the group's `KafkaError`."""
     deletable = tuple(partition for partition, error in wanted.items() if error is ErrorCode.none)
     reply = await broker.groups.submit(group_id, DeleteOffsetsRequest(partitions=deletable))

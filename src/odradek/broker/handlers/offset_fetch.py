@@ -6,10 +6,10 @@ groups (KIP-709), 9 members of consumer groups (KIP-848), 10 topic ids in place 
 """
 
 from collections.abc import Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from odradek.broker.groups.machine.messages import FetchedOffsets, FetchOffsetsRequest
-from odradek.broker.interfaces import HasGroups, HasImage
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import HEAVY, Steps, in_turns
 from odradek.metadata.image import ClusterImage
@@ -17,17 +17,13 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
-
-class _Broker(HasGroups, HasImage, Protocol): ...
-
-
 _GROUP_ERROR_FROM: Final = 2
 _MANY_GROUPS_FROM: Final = 8
 _TOPIC_IDS_FROM: Final = 10
 _NO_OFFSET: Final = -1
 
 
-async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the offsets of each group; a repeated group has one result."""
     require_stable = optional(message, "require_stable", False)
     has_many = context.api_version >= _MANY_GROUPS_FROM

@@ -7,7 +7,7 @@ leader epoch that the client knows, 3 the replica id.
 
 from typing import Any, Final
 
-from odradek.broker.interfaces import HasPartitions
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import Steps
@@ -18,7 +18,7 @@ from odradek.security import AclOperation, ResourceType
 _UNDEFINED: Final = -1
 
 
-def handle(broker: HasPartitions, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
+def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
     """Return one result per partition; epoch and end offset are -1 for an epoch after the leader's."""
     may_read_all = context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, quietly=True)
     names = () if may_read_all else (topic.topic for topic in message.topics)

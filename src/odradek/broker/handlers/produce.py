@@ -12,21 +12,13 @@ The first batch of a transaction in a partition has been verified before the han
 
 import asyncio
 from collections.abc import Container
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from odradek.broker.handlers.delayed_produce import DelayedProduce, Place, Terms
 from odradek.broker.handlers.produce_fast_path import ProduceFastPath
 from odradek.broker.handlers.produce_rejections import count_rejection
-from odradek.broker.interfaces import (
-    HasConfig,
-    HasCounters,
-    HasImage,
-    HasPartitions,
-    HasPurgatory,
-    HasQuotas,
-    HasRuntime,
-)
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.log.batch_contents import InvalidRecordsError
 from odradek.broker.log.validation import UncheckedBatchError
 from odradek.broker.replication.partition import Partition
@@ -53,10 +45,6 @@ from odradek.protocol.primitives import Meter
 from odradek.security import AclOperation, ResourceType
 from odradek.wire import NO_REPLY, Buffers, Reply
 
-
-class _Broker(HasConfig, HasCounters, HasImage, HasPartitions, HasPurgatory, HasQuotas, HasRuntime, Protocol): ...
-
-
 _ZSTD_FROM: Final = 7
 _LATER_MS: Final = 100
 """After this time, an unfinished request is looked at again whose timeout has passed."""
@@ -71,7 +59,7 @@ _NOT_LED: Final = frozenset(
 """Errors for a partition that this broker does not lead, and may lead soon."""
 
 
-def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
+def handle(broker: BrokerParts, context: RequestContext, frame: memoryview) -> Reply:
     """Append the records; the reply completes when they are as safe as `acks` requires."""
     version = context.header.api_version
     verified, context.session.verified = context.session.verified, None
@@ -91,7 +79,9 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     return produce.begin()
 
 
-def _append_all(broker: _Broker, context: RequestContext, request: ProduceRequest, produce: "_Produce") -> Steps[None]:
+def _append_all(
+    broker: BrokerParts, context: RequestContext, request: ProduceRequest, produce: "_Produce"
+) -> Steps[None]:
     refusal, monotonic = _refusal(context, request), broker.runtime.clock.monotonic
     named = (_topic_name(broker, context, name, topic_id) for name, topic_id, _ in request.topics)
     names = (name for name in named if name is not None)
@@ -144,7 +134,7 @@ def _topic_refusal(
     return None
 
 
-def _topic_name(broker: HasImage, context: RequestContext, name: str | None, topic_id: UUID | None) -> str | None:
+def _topic_name(broker: BrokerParts, context: RequestContext, name: str | None, topic_id: UUID | None) -> str | None:
     """Return the name of a topic, or None for an unknown topic id."""
     if context.header.api_version < TOPIC_IDS_FROM:
         return name
@@ -155,7 +145,7 @@ class _Produce(DelayedProduce):
     """One Produce request, and its response as far as it is known."""
 
     def __init__(
-        self, broker: _Broker, context: RequestContext, acks: int, timeout_ms: int, *, transactional: bool
+        self, broker: BrokerParts, context: RequestContext, acks: int, timeout_ms: int, *, transactional: bool
     ) -> None:
         self._terms = Terms(acks, timeout_ms, broker.counters, broker.purgatory)
         self._awaited = {}

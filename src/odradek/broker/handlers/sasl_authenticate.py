@@ -7,7 +7,7 @@ Version 1: the lifetime of the session (KIP-368). A refused client gets its resp
 import asyncio
 from typing import Any, Final
 
-from odradek.broker.interfaces import HasConfig
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext, WhenDone
 from odradek.model import AuthenticationError, ErrorCode
 from odradek.security import Principal
@@ -15,7 +15,7 @@ from odradek.security import Principal
 _ILLEGAL_STATE: Final = "SaslHandshake comes first, and only on a listener with SASL"
 
 
-def handle(broker: HasConfig, context: RequestContext, message: Any) -> dict[str, Any] | WhenDone:
+def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any] | WhenDone:
     """Return the response token; SASL_AUTHENTICATION_FAILED for a refused client."""
     session = context.session
     authentication = session.authentication
@@ -31,7 +31,7 @@ def handle(broker: HasConfig, context: RequestContext, message: Any) -> dict[str
     return {"error_code": ErrorCode.none, "error_message": None, "auth_bytes": token, "session_lifetime": lifetime_ms}
 
 
-def _refuse_later(broker: HasConfig, context: RequestContext, reason: str) -> WhenDone:
+def _refuse_later(broker: BrokerParts, context: RequestContext, reason: str) -> WhenDone:
     connection = context.session.connection
     loop = asyncio.get_running_loop()
     waited: asyncio.Future[None] = loop.create_future()

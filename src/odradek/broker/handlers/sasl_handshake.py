@@ -4,17 +4,14 @@ Version 1: tokens are in SaslAuthenticate requests (KIP-152). Version 0, whose t
 """
 
 import asyncio
-from typing import Any, Protocol
+from typing import Any
 
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 
 
-class _Broker(Protocol):
-    """No part is used."""
-
-
-def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Begin an exchange. UNSUPPORTED_SASL_MECHANISM names those that are enabled, and ends the connection.
 
     ILLEGAL_SASL_STATE without SASL.

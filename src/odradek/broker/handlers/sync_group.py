@@ -6,7 +6,7 @@ Versions: 3 static members (KIP-345), 5 protocol type and name, INCONSISTENT_GRO
 from typing import Any, Final
 
 from odradek.broker.groups.machine.messages import SyncReply, SyncRequest
-from odradek.broker.interfaces import HasGroups
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
@@ -14,7 +14,7 @@ from odradek.protocol.messages.message_codec import optional
 _PROTOCOL_FROM: Final = 5
 
 
-async def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the member's assignment; UNKNOWN_MEMBER_ID for a group that does not exist."""
     if context.api_version >= _PROTOCOL_FROM and None in (message.protocol_type, message.protocol_name):
         code = ErrorCode.inconsistent_group_protocol if message.group_id else ErrorCode.invalid_group_id

@@ -5,11 +5,11 @@ Until the transaction's marker the offsets are pending. Versions: 3 the group's 
 (KIP-890).
 """
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from odradek.broker.coordinators.machine import Producer
 from odradek.broker.groups.machine.messages import NO_GENERATION, CommitRequest
-from odradek.broker.interfaces import HasConfig, HasGroups, HasImage, HasRuntime
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import Steps, in_turns
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -17,16 +17,8 @@ from odradek.protocol.internal_records.group_records import OffsetCommitValue
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from odradek.broker.transactions.partition_verification import PartitionVerification
 
-
-class _Broker(HasConfig, HasGroups, HasImage, HasRuntime, Protocol):
-    @property
-    def verification(self) -> "PartitionVerification": ...
-
-
-async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one error per partition; an error of the transaction or the group is repeated at every partition."""
     try:
         context.check(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id)
@@ -39,7 +31,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
 
 
 def _sort_out(
-    broker: _Broker, context: RequestContext, message: Any
+    broker: BrokerParts, context: RequestContext, message: Any
 ) -> Steps[tuple[dict[TopicPartition, ErrorCode], dict[TopicPartition, OffsetCommitValue]]]:
     """Return the errors of partitions that are refused, and the offsets of the others."""
     errors: dict[TopicPartition, ErrorCode] = {}
@@ -67,7 +59,7 @@ def _sort_out(
 
 
 async def _commit(
-    broker: _Broker, context: RequestContext, message: Any, values: dict[TopicPartition, OffsetCommitValue]
+    broker: BrokerParts, context: RequestContext, message: Any, values: dict[TopicPartition, OffsetCommitValue]
 ) -> ErrorCode:
     producer = Producer(producer_id=message.producer_id, epoch=message.producer_epoch)
     coordinator = broker.groups.runtime.context(message.group_id)

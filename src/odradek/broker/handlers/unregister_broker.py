@@ -5,12 +5,12 @@ Partition assignments do not change, as in Kafka. Unlike in Kafka, a live broker
 
 from typing import Any
 
-from odradek.broker.interfaces import HasMetadataLoop
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 
 
-async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the error code: BROKER_ID_NOT_REGISTERED for an unknown broker."""
     del context
     try:

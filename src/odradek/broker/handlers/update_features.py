@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, Final
 
-from odradek.broker.interfaces import HasMetadataLoop
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.serving.apis import FEATURES
 from odradek.metadata.feature_node import TRANSACTION_VERSION
@@ -27,7 +27,7 @@ class _Upgrade(IntEnum):
     UNSAFE_DOWNGRADE = 3
 
 
-async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the error of the first update that is refused; INVALID_UPDATE_VERSION for a level out of range."""
     is_dry = optional(message, "validate_only", False)
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from odradek.broker.interfaces import HasMetadataLoop
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 
 
-async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Execute the command; return errors of logs that cannot be used, or one error for a stale command."""
     del context
     return await broker.metadata_loop.command_handler.update_metadata(message)

@@ -7,7 +7,7 @@ Version 2: the marker's transaction version (KIP-1228), which decides which prod
 
 from typing import Any
 
-from odradek.broker.interfaces import HasTransactions
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.transactions.marker_writes import Marker, Results
 from odradek.broker.turns import Steps, at_once, in_turns
@@ -15,7 +15,7 @@ from odradek.model import KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional
 
 
-async def handle(broker: HasTransactions, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one error per producer and partition, when all markers are committed or have failed.
 
     As in Kafka, markers of one producer for one partition share one error.

@@ -8,7 +8,7 @@ from typing import Final
 from odradek.broker.groups.machine import GroupCoordinatorMachine
 from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup
 from odradek.broker.groups.machine.consumer.member import MemberState
-from odradek.broker.interfaces import HasGroups
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.observing import catalog
 from odradek.broker.observing.exposition import Family, Sample
 
@@ -64,7 +64,7 @@ def _lowest(group: ConsumerGroup) -> Sample:
     return (group.group_id,), min(epochs, default=group.assignment_epoch)
 
 
-def consumer_groups(broker: HasGroups) -> Iterator[Family | None]:
+def consumer_groups(broker: BrokerParts) -> Iterator[Family | None]:
     """Yield the metrics of all consumer-protocol groups here; yield None where other tasks may run."""
     totals, counted = _Totals(), 0
     for context in broker.groups.runtime.contexts(only_active=True):

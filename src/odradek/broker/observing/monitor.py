@@ -12,10 +12,10 @@ import asyncio
 import logging
 from http import HTTPStatus
 
-from odradek.broker.interfaces import Phase
+from odradek.broker.interfaces import BrokerParts, Phase
 from odradek.broker.observing.exposition import load, render
 from odradek.broker.observing.http import Answer, HttpService
-from odradek.broker.observing.observation import ObservedBroker, steps
+from odradek.broker.observing.observation import steps
 from odradek.model import address_text
 from odradek.runtime import Listener
 from odradek.runtime.listening import listening_error
@@ -27,7 +27,7 @@ _NOT_READY = HTTPStatus.SERVICE_UNAVAILABLE
 class Monitor:
     """The endpoint of one broker. Create it before the broker starts; requests are measured from then on."""
 
-    def __init__(self, broker: ObservedBroker) -> None:
+    def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
         self._service = HttpService(self._respond)
         self._listener: Listener | None = None

@@ -9,25 +9,11 @@ from contextlib import suppress
 from heapq import nlargest
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from odradek import __version__
 from odradek.broker.counters import Histogram, RequestCounters
-from odradek.broker.interfaces import (
-    HasConfig,
-    HasCounters,
-    HasFence,
-    HasFetchSessions,
-    HasGroups,
-    HasImage,
-    HasLogs,
-    HasPartitions,
-    HasPurgatory,
-    HasQuotas,
-    HasRuntime,
-    HasServer,
-    Phase,
-)
+from odradek.broker.interfaces import BrokerParts, Phase
 from odradek.broker.log import Log
 from odradek.broker.observing import catalog
 from odradek.broker.observing.consumer_group_figures import consumer_groups
@@ -37,11 +23,7 @@ from odradek.broker.serving.request_metrics import api_name
 from odradek.model import ErrorCode, TopicPartition
 
 if TYPE_CHECKING:
-    from odradek.broker.cluster.counted_store import CountedStore
-    from odradek.broker.groups.rebalance_journal import RebalanceJournal
     from odradek.broker.observing.catalog import Metric
-    from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
-    from odradek.broker.replication.replica_fetcher import ReplicaFetcherManager
 
 
 _LOGS_AT_ONCE: Final = 1000
@@ -60,48 +42,12 @@ _TYPES: Final[Sequence[tuple[QuotaKind, str, tuple[catalog.Metric, catalog.Metri
 )
 
 
-class ObservedBroker(
-    HasConfig,
-    HasCounters,
-    HasFence,
-    HasFetchSessions,
-    HasGroups,
-    HasImage,
-    HasLogs,
-    HasPartitions,
-    HasPurgatory,
-    HasQuotas,
-    HasRuntime,
-    HasServer,
-    Protocol,
-):
-    """The parts of a broker that metrics and probes read."""
-
-    @property
-    def alter_partition_manager(self) -> "AlterPartitionManager":
-        """The manager of ISR changes, with their counters."""
-
-    @property
-    def fetchers(self) -> "ReplicaFetcherManager": ...
-
-    @property
-    def phase(self) -> Phase: ...
-
-    @property
-    def rebalance_journal(self) -> "RebalanceJournal":
-        """The rebalance journal, with its counters."""
-
-    @property
-    def tree(self) -> "CountedStore":
-        """The metadata tree, with counted operations."""
-
-
-def observe(broker: ObservedBroker) -> list[Family]:
+def observe(broker: BrokerParts) -> list[Family]:
     """Return the current value of every metric of the catalogue."""
     return [family for family in steps(broker) if family is not None]
 
 
-def steps(broker: ObservedBroker) -> Iterator[Family | None]:
+def steps(broker: BrokerParts) -> Iterator[Family | None]:
     """Yield the metrics one by one; yield None during long ones, so that other tasks may run every few ms.
 
     Later metrics have later values.
@@ -123,7 +69,7 @@ def steps(broker: ObservedBroker) -> Iterator[Family | None]:
     yield from consumer_groups(broker)
 
 
-def _logs_of(broker: ObservedBroker) -> Mapping[TopicPartition, Log]:
+def _logs_of(broker: BrokerParts) -> Mapping[TopicPartition, Log]:
     """Return the broker's logs; none during the start, when another thread opens them."""
     return {} if broker.phase is Phase.STARTING else broker.logs.logs
 
@@ -132,7 +78,7 @@ def _one(metric: "Metric", value: float) -> Family:
     return Family(metric, [((), value)])
 
 
-def _traffic(broker: ObservedBroker) -> Iterator[Family]:
+def _traffic(broker: BrokerParts) -> Iterator[Family]:
     topics = list(broker.partitions.traffic.items())
     yield Family(catalog.MESSAGES_IN, [((topic,), traffic.messages_in) for topic, traffic in topics])
     yield Family(catalog.BYTES_IN, [((topic,), traffic.bytes_in) for topic, traffic in topics])
@@ -147,7 +93,7 @@ def _traffic(broker: ObservedBroker) -> Iterator[Family]:
     yield _one(catalog.REPLICATION_BYTES_OUT, broker.counters.replication_bytes_out)
 
 
-def _rejections(broker: ObservedBroker) -> Iterator[Family]:
+def _rejections(broker: BrokerParts) -> Iterator[Family]:
     """Yield the metrics of rejections; the empty topic name is for all topics that this broker does not lead."""
     counters = broker.counters
     topics = [*broker.partitions.traffic.items(), ("", counters.elsewhere)]
@@ -160,7 +106,7 @@ def _rejections(broker: ObservedBroker) -> Iterator[Family]:
     yield _one(catalog.INVALID_SEQUENCE, counters.invalid_sequence_batches)
 
 
-def _requests(broker: ObservedBroker) -> Iterator[Family]:
+def _requests(broker: BrokerParts) -> Iterator[Family]:
     meter = broker.server.meter
     if meter is None:
         return
@@ -203,7 +149,7 @@ def _histograms(named: Iterable[tuple[str, list[Histogram]]]) -> list[Sample]:
     return samples
 
 
-def _clients(broker: ObservedBroker) -> Iterator[Family]:
+def _clients(broker: BrokerParts) -> Iterator[Family]:
     server, sessions = broker.server, broker.fetch_sessions
     listeners = server.counters.items()
     yield Family(catalog.CONNECTIONS, [((name,), count) for name, count in server.connections_by_listener.items()])
@@ -218,7 +164,7 @@ def _clients(broker: ObservedBroker) -> Iterator[Family]:
     yield _one(catalog.FETCH_SESSION_EVICTIONS, sessions.evictions)
 
 
-def _replicas(broker: ObservedBroker) -> Iterator[Family]:
+def _replicas(broker: BrokerParts) -> Iterator[Family]:
     led = under_replicated = under_min_isr = at_min_isr = late = 0
     begun_before_ms = broker.runtime.clock.now_ms() - broker.config.transaction_max_timeout_ms - _LATENESS_MS
     for partition in broker.partitions:
@@ -245,7 +191,7 @@ def _replicas(broker: ObservedBroker) -> Iterator[Family]:
     yield _one(catalog.PRODUCER_IDS, sum(len(log.producers.entries) for log in _logs_of(broker).values()))
 
 
-def _volumes(broker: ObservedBroker) -> Iterator[Family]:
+def _volumes(broker: BrokerParts) -> Iterator[Family]:
     """Yield the space of the volumes of the data directories that can be used."""
     disk, spaces = broker.runtime.disk, {}
     for directory in broker.logs.directories.paths:
@@ -257,7 +203,7 @@ def _volumes(broker: ObservedBroker) -> Iterator[Family]:
     yield Family(catalog.TOTAL_BYTES, [(labels, space.total_bytes) for labels, space in named])
 
 
-def _cluster(broker: ObservedBroker) -> Iterator[Family]:
+def _cluster(broker: BrokerParts) -> Iterator[Family]:
     """Yield the cluster's metrics. Only the controller counts topics, partitions, brokers, so that sums are right."""
     image = broker.image
     is_controller = image.controller_id == broker.config.broker_id and not broker.fence.is_closed
@@ -289,7 +235,7 @@ def _per_log(
     yield Family(metric, samples)
 
 
-def _logs(broker: ObservedBroker) -> Iterator[Family | None]:
+def _logs(broker: BrokerParts) -> Iterator[Family | None]:
     logs = [((topic, str(number)), log) for (topic, number), log in _logs_of(broker).items()]
     flushes = Histogram()
     flushes.add(broker.partitions.writer.flush_time)
@@ -310,7 +256,7 @@ def _logs(broker: ObservedBroker) -> Iterator[Family | None]:
     yield from _per_log(catalog.LOG_SEGMENTS, logs, lambda log: len(log.segment_base_offsets))
 
 
-def _cleaner(broker: ObservedBroker) -> Iterator[Family]:
+def _cleaner(broker: BrokerParts) -> Iterator[Family]:
     cleaner, now_ms = broker.logs.cleaner, broker.runtime.clock.now_ms()
     stats = cleaner.stats
     yield _one(catalog.MAX_CLEAN_TIME, stats.clean_ms / 1000)
@@ -326,7 +272,7 @@ def _cleaner(broker: ObservedBroker) -> Iterator[Family]:
     yield _one(catalog.CLEANER_REMOVED_RECORDS, stats.total_removed_records)
 
 
-def _groups(broker: ObservedBroker) -> Iterator[Family]:
+def _groups(broker: BrokerParts) -> Iterator[Family]:
     machines = list(broker.groups.machines(only_loaded=True))
     groups = [group for machine in machines for group in machine.groups.by_id.values()]
     kinds = Counter(group.kind for group in groups)
@@ -343,7 +289,7 @@ def _groups(broker: ObservedBroker) -> Iterator[Family]:
     yield _one(catalog.JOURNAL_DROPPED, journal.dropped)
 
 
-def _committed_offsets(broker: ObservedBroker) -> Iterator[Family | None]:
+def _committed_offsets(broker: BrokerParts) -> Iterator[Family | None]:
     """Yield the committed offsets, those of groups with members first."""
     groups = [
         (group, machine.offsets.of(group.group_id))
@@ -363,11 +309,7 @@ def _committed_offsets(broker: ObservedBroker) -> Iterator[Family | None]:
     yield Family(catalog.COMMITTED_OFFSET, samples)
 
 
-class _Broker(HasQuotas, HasServer, Protocol):
-    """The parts that have quotas."""
-
-
-def quotas(broker: _Broker) -> Iterator[Family | None]:
+def quotas(broker: BrokerParts) -> Iterator[Family | None]:
     """Yield the metrics of quotas: of clients that are throttled for longest, then of the fastest."""
     left_out: list[Sample] = []
     for kind, name, metrics in _TYPES:

@@ -276,6 +276,11 @@ class Server:
         for connection in tuple(self._connections):
             connection.abort()
 
+    def kill(self) -> None:
+        """Close the ports, and reset all connections."""
+        self.close_listeners()
+        self.abort_connections()
+
     # Connections
 
     def connection_opened(self, connection: Connection, listener: str) -> bool:

@@ -39,7 +39,7 @@ from odradek.broker.transactions.machine.transaction import EPOCH_PER_TRANSACTIO
 from odradek.broker.transactions.marker_writes import MarkerWriter, WhenAppended
 from odradek.broker.transactions.transaction_markers import TransactionMarkers
 from odradek.config import BrokerConfig
-from odradek.metadata.image import BrokerImage, ClusterImage
+from odradek.metadata.image import BrokerImage, MetadataDelta
 from odradek.model import ErrorCode, KafkaError, OdradekError
 from odradek.model.names import TRANSACTIONS_TOPIC
 from odradek.runtime import Clock
@@ -126,9 +126,9 @@ class TransactionCoordinator:
         self.markers.stop()
         self.runtime.kill()
 
-    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+    def image_changed(self, delta: MetadataDelta) -> None:
         """Pass the changed number of partitions to the runtime."""
-        self.runtime.on_image(old, new)
+        self.runtime.on_image(delta.old, delta.new)
 
     def _on_event(self, event: object) -> None:
         if isinstance(event, SendMarkers):

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from odradek.broker.cluster.requests.controller_requests import ControllerRequests
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.metadata.image import ClusterImage
+from odradek.metadata.image import MetadataDelta
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 
@@ -52,8 +52,9 @@ class ControlledShutdown:
         self._broker_epoch = broker_epoch
         self._changed = asyncio.Event()
 
-    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+    def image_changed(self, delta: MetadataDelta) -> None:
         """End the backoff if the controller or the set of brokers has changed."""
+        old, new = delta.old, delta.new
         before = old.controller_id, old.controller_epoch, old.brokers
         if before != (new.controller_id, new.controller_epoch, new.brokers):
             self._changed.set()

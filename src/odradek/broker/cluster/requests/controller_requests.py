@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.metadata.image import NO_CONTROLLER, ClusterImage
+from odradek.metadata.image import NO_CONTROLLER, ClusterImage, MetadataDelta
 from odradek.model import UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.schemas import Message
@@ -67,12 +67,12 @@ class ControllerRequests(Generic[ControllerT_co]):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
 
-    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+    def image_changed(self, delta: MetadataDelta) -> None:
         """Close the connections to the old controller if there is a new one or its registration has changed."""
-        if _controller(old) == _controller(new):
+        if _controller(delta.old) == _controller(delta.new):
             return
         for purpose in self._purposes:
-            self._connections.close_purpose(old.controller_id, purpose)
+            self._connections.close_purpose(delta.old.controller_id, purpose)
         self._changed.set()
         self._changed.clear()
 

@@ -35,7 +35,7 @@ from odradek.broker.controller.auto_topic_creation_manager import AutoTopicCreat
 from odradek.broker.controller.controller import Controller
 from odradek.broker.controller.machine import NewPartitions, TopicCreation
 from odradek.broker.counters import BrokerCounters
-from odradek.broker.groups.group_coordinator import GroupCoordinator
+from odradek.broker.groups.group_coordinator import group_coordinator
 from odradek.broker.groups.rebalance_journal import RebalanceJournal
 from odradek.broker.interfaces import Phase
 from odradek.broker.log.batch_contents import compiled_check
@@ -199,7 +199,7 @@ class Broker:
         self.rebalance_journal = RebalanceJournal(
             self.metadata, runtime.clock, self.partitions, self.journal_connections, create_topic=create_topic
         )
-        self.groups = GroupCoordinator(
+        self.groups = group_coordinator(
             self.metadata,
             runtime.clock,
             self.partitions,
@@ -379,7 +379,7 @@ class Broker:
             _Part(cleaning.start, cleaning.stop, cleaning.kill),
             _Part(stop=self.rebalance_journal.stop),
             _Part(stop=self.add_partitions_to_txn_manager.stop),
-            _Part(transactions.start, transactions.stop, transactions.kill, transactions.image_changed),
+            _Part(transactions.runtime.start, transactions.stop, transactions.kill, transactions.runtime.image_changed),
             _Part(groups.start, groups.stop, groups.kill, groups.image_changed),
             _Part(stop=self.purgatory.expire_all, kill=_nothing),
             _Part(server.accept_client_requests, server.close_listeners, server.kill),

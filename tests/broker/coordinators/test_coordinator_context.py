@@ -214,7 +214,7 @@ async def test_lost_records_without_a_reply_make_the_shard_load_again_too(at: Sc
     await at.start()
     assert await at.add(1) == 1
     topic = ClusterImage(topics={"a": None})  # type: ignore[dict-item]
-    at.context.on_image(topic, ClusterImage())
+    at.context.on_image(topic)
     assert at.machine.totals == {}
     at.partition.lose()
     await at.until_active()
@@ -234,9 +234,9 @@ def test_the_results_of_an_image_are_taken_in_turns(end: str, monkeypatch: pytes
         at.partition.commit()
         topics, some = (ClusterImage(topics=dict.fromkeys(names)) for names in ("abcd", "d"))  # type: ignore[arg-type]
         at.image = some
-        at.context.on_image(topics, some)
+        at.context.on_image(topics)
         assert len(at.machine.totals) == 3
-        at.context.on_image(topics, some)
+        at.context.on_image(topics)
         assert len(at.machine.totals) == 3, "the turn is over, for other coordinators too"
         await asyncio.sleep(0)
         added = at.context.submit("d", Add(1))
@@ -247,7 +247,7 @@ def test_the_results_of_an_image_are_taken_in_turns(end: str, monkeypatch: pytes
             await at.until_active()
         elif end == "newer image":
             at.image = ClusterImage()
-            at.context.on_image(some, at.image)
+            at.context.on_image(some)
             assert len(at.machine.totals) == 2
         await asyncio.sleep(0.1)
         assert at.machine.totals == {"": {"d": 2}, "lost": {"d": 1}, "newer image": {}}[end]
@@ -268,7 +268,7 @@ def test_a_key_that_an_image_deleted_and_a_client_wrote_again_outlives_a_load(mo
             at.context.submit(key, Add(1))
         at.partition.commit()
         topics = ClusterImage(topics=dict.fromkeys("abc"))  # type: ignore[arg-type]
-        at.context.on_image(topics, at.image)
+        at.context.on_image(topics)
         (gone,) = set("abc") - at.machine.totals.keys()
         again = at.context.submit(gone, Add(5))
         at.partition.commit()

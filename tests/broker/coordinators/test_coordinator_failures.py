@@ -185,8 +185,8 @@ async def test_changes_of_topics_wait_until_records_can_be_appended(at: Scene, *
     else:
         at.partition.refusal = KafkaError(ErrorCode.not_enough_replicas)
     topics = ClusterImage(topics={"a": None})  # type: ignore[dict-item]
-    at.context.on_image(topics, ClusterImage())
-    at.context.on_image(ClusterImage(), ClusterImage())
+    at.context.on_image(topics)
+    at.context.on_image(ClusterImage())
     await at.until_active()
     if not is_loading:
         assert at.machine.totals == {"a": 1}

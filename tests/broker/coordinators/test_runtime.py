@@ -9,8 +9,10 @@ import pytest
 
 from odradek.broker.coordinators.coordinator_context import CoordinatorState
 from odradek.broker.coordinators.machine import Producer
-from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime
+from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, TopicKind
+from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.partition import Partition
+from odradek.config import BrokerConfig
 from odradek.metadata.image import ClusterImage, PartitionImage, TopicImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.java_hash import coordinator_partition
@@ -41,14 +43,21 @@ class Scene:
     """A runtime of two partitions."""
 
     def __init__(self, simulation: Simulation) -> None:
-        kind: CoordinatorKind[Any, Any] = CoordinatorKind(
-            topic=TOPIC, new_machine=lambda _: Counters(), codec=TotalCodec()
+        kind: CoordinatorKind[Any, Any, Counters] = CoordinatorKind(
+            topic=TopicKind(name=TOPIC, prefix="offsets.topic", config=lambda _: {}),
+            new_machine=lambda _: Counters(),
+            codec=TotalCodec(),
+            commit_timeout_ms=COMMIT_TIMEOUT_MS,
         )
-        self.runtime = CoordinatorRuntime(kind, simulation.clock, commit_timeout_ms=COMMIT_TIMEOUT_MS)
-        self.leaders = Leaders()
         partition = PartitionImage(replicas=(0,), isr=(0,), leader=0, leader_epoch=0)
         topic = TopicImage(name=TOPIC, topic_id=UUID(int=1), partitions={0: partition, 1: partition})
-        self.runtime.start(self.leaders, ClusterImage(topics={TOPIC: topic}))
+        metadata = MetadataCache(BrokerConfig())
+        metadata.image = ClusterImage(topics={TOPIC: topic})
+        self.leaders = Leaders()
+        self.runtime = CoordinatorRuntime(
+            kind, metadata, simulation.clock, self.leaders, create_topic=cast("Any", None)
+        )
+        self.runtime.start()
 
     async def elect(self, number: int, partition: ControlledPartition | None = None) -> ControlledPartition:
         partition = partition or ControlledPartition()
@@ -101,10 +110,10 @@ async def test_a_marker_in_another_topic_changes_nothing(at: Scene) -> None:
     partition = await at.elect(0)
     at.runtime.submit(KEYS[0], Add(1, Producer(producer_id=7, epoch=0)))
     partition.commit()
-    at.runtime.marker_appended(TopicPartition("t", 0), 7, 1, committed=True)
-    at.runtime.marker_appended(TopicPartition(TOPIC, 1), 7, 1, committed=True)
+    at.runtime.marker_appended(TopicPartition("t", 0), 7, 1, is_commit=True)
+    at.runtime.marker_appended(TopicPartition(TOPIC, 1), 7, 1, is_commit=True)
     assert await at.runtime.submit(KEYS[0], Get()) == 0
-    at.runtime.marker_appended(TopicPartition(TOPIC, 0), 7, 1, committed=True)
+    at.runtime.marker_appended(TopicPartition(TOPIC, 0), 7, 1, is_commit=True)
     assert await at.runtime.submit(KEYS[0], Get()) == 1
 
 

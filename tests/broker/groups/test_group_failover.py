@@ -255,7 +255,7 @@ async def test_a_commit_that_times_out_is_valid_once_it_is_acknowledged(
     client = await world.client()
     await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
     groups = world.broker.groups
-    context = groups.runtime.context("g")
+    context = groups.context("g")
     waiters: list[Any] = []
     monkeypatch.setattr(type(context.partition), "when_reached", lambda *_, waiter, **__: waiters.append(waiter))
     value = OffsetCommitValue(offset=4, commit_timestamp=0)

@@ -173,7 +173,7 @@ async def test_a_marker_makes_the_offsets_of_its_transaction_valid_or_drops_them
     for epoch, restarts in enumerate((False, True)):
         value = OffsetCommitValue(offset=10 + epoch, commit_timestamp=0)
         producer = Producer(producer_id=7, epoch=epoch)
-        led = groups.runtime.context("g").partition
+        led = groups.context("g").partition
         led.log.producers.begin_verification(7, epoch, 0).is_verified = True
         assert await groups.submit("g", CommitRequest(values={key: value}, producer=producer)) is ErrorCode.none
         assert (await fetch(client, "g"))["g"]["t-0"] == (10 if epoch and is_commit else 1)

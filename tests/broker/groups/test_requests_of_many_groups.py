@@ -38,7 +38,7 @@ def test_groups_whose_records_are_not_committed_are_awaited_at_the_same_time(
         await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["a"]})
         groups = world.broker.groups
         for name in GROUPS:
-            monkeypatch.setattr(type(groups.runtime.context(name).partition), "when_reached", lambda *_, **__: None)
+            monkeypatch.setattr(type(groups.context(name).partition), "when_reached", lambda *_, **__: None)
             request = CommitRequest(values={TopicPartition("t", 0): OffsetCommitValue(offset=1, commit_timestamp=0)})
             groups.submit(name, request).cancel()
         started = asyncio.get_running_loop().time()

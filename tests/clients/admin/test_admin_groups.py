@@ -270,7 +270,7 @@ async def test_offsets_that_an_open_transaction_may_change_delay_only_requests_f
     """KIP-447."""
     await commit(admin, "g")
     value, producer = OffsetCommitValue(offset=7, commit_timestamp=0), Producer(producer_id=1, epoch=0)
-    log = world.broker.groups.runtime.context("g").partition.log
+    log = world.broker.groups.context("g").partition.log
     log.producers.begin_verification(1, 0, 0).is_verified = True
     await world.broker.groups.submit("g", CommitRequest(values={T0: value}, producer=producer))
     assert await admin.list_group_offsets(["g", "h"]) == {"g": {T0: OffsetAndMetadata(0)}, "h": {}}

@@ -23,9 +23,8 @@ from enum import Enum, auto
 from itertools import chain
 from typing import Final, Generic, TypeVar
 
-from odradek.broker.coordinators.append_errors import RESIGNED, TOO_LARGE, response_error
 from odradek.broker.coordinators.coordinator_loader import LedPartition, load
-from odradek.broker.coordinators.deferred_replies import DeferredReplies
+from odradek.broker.coordinators.deferred_replies import RESIGNED, TOO_LARGE, DeferredReplies, response_error
 from odradek.broker.coordinators.machine import (
     NO_PRODUCER,
     CoordinatorResult,
@@ -290,9 +289,8 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         """
         return refusal.code is ErrorCode.coordinator_not_available and self.machine.is_read(request)
 
-    def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Pass image changes to the state machine, when it is loaded and the partition accepts records."""
-        del new
+    def on_image(self, old: ClusterImage) -> None:
+        """Pass the image that follows `old` to the machine, when it is loaded and the partition accepts records."""
         if self._image_before is None:
             self._image_before = old
         if self.state is CoordinatorState.ACTIVE and self._check_append() is None:

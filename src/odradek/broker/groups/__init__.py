@@ -1,5 +1,4 @@
-"""The group coordinators of the `__consumer_offsets` partitions that this broker leads.
+"""The group coordinators of the `__consumer_offsets` partitions that this broker leads, and the rebalance journal.
 
-`group_coordinator` takes the handlers' requests, runs the state machine of `broker.groups.machine` on
-`broker.coordinators`, and logs its events. `rebalance_journal` writes a record for each rebalance.
+`broker.coordinators` runs the state machine of `broker.groups.machine`.
 """

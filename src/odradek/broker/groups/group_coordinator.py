@@ -1,4 +1,4 @@
-"""Kafka's `GroupCoordinator`: requests for consumer groups, their configuration, and their log lines (SPEC 6).
+"""The kind of coordinator that Kafka's `GroupCoordinator` is: its configuration and its log lines (SPEC 6).
 
 A group belongs to the partition of `__consumer_offsets` that its id hashes to; the partition's leader coordinates the
 group. `broker.groups.machine` has the state machine, `broker.coordinators` the runtime.
@@ -6,15 +6,19 @@ group. `broker.groups.machine` has the state machine, `broker.coordinators` the 
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 from odradek.assignors import ASSIGNOR_NAMES, KAFKA_CLASSES, create_assignor
-from odradek.broker.coordinators.coordinator_context import CoordinatorState
-from odradek.broker.coordinators.coordinator_topic import CoordinatorTopic, CreateTopic, TopicKind
-from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, LeaderPartitions
+from odradek.broker.coordinators.runtime import (
+    CoordinatorKind,
+    CoordinatorRuntime,
+    CreateTopic,
+    LeaderPartitions,
+    TopicKind,
+)
 from odradek.broker.groups.machine import (
     GroupCoordinatorMachine,
     GroupRecord,
@@ -38,10 +42,8 @@ from odradek.broker.groups.machine.messages import (
 )
 from odradek.broker.groups.rebalance_journal import RebalanceJournal
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.broker.turns import cooperatively, light
 from odradek.config import BrokerConfig, group_config
-from odradek.metadata.image import BrokerImage, MetadataDelta
-from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition
+from odradek.model import ConfigurationError, ErrorCode
 from odradek.model.names import OFFSETS_TOPIC
 from odradek.model.texts import one_line
 from odradek.runtime import Clock
@@ -61,41 +63,72 @@ _TOPIC: Final = TopicKind(
 )
 
 
-class GroupCoordinator:
-    """The coordinators of one broker. `create_topic` returns when the topic is in the image."""
+GroupCoordinator: TypeAlias = CoordinatorRuntime[Request, GroupRecord, GroupCoordinatorMachine]
+"""The group coordinators of one broker."""
 
-    def __init__(
-        self,
-        metadata: MetadataCache,
-        clock: Clock,
-        partitions: LeaderPartitions,
-        journal: RebalanceJournal,
-        worker: Worker,
-        *,
-        create_topic: CreateTopic,
-    ) -> None:
+
+def group_coordinator(
+    metadata: MetadataCache,
+    clock: Clock,
+    partitions: LeaderPartitions,
+    journal: RebalanceJournal,
+    worker: Worker,
+    *,
+    create_topic: CreateTopic,
+) -> GroupCoordinator:
+    """Return the coordinators of one broker. `create_topic` returns when the topic is in the image."""
+    _check_assignors(metadata.config.group_consumer_assignors)
+    settings = _Settings(metadata, worker)
+
+    def new_machine(size_bytes: Callable[[], int]) -> GroupCoordinatorMachine:
+        def has_room_for(more_bytes: int) -> bool:
+            limit_bytes = metadata.config.queued_max_request_bytes
+            return limit_bytes < 0 or more_bytes + size_bytes() <= limit_bytes
+
+        return GroupCoordinatorMachine(
+            settings.of_groups, settings.of_offsets, settings.of_consumer_group, has_room_for
+        )
+
+    def on_event(event: object) -> None:
+        if isinstance(event, RebalanceCompleted):
+            journal.write(event)
+        else:
+            _log_event(event)
+
+    kind = CoordinatorKind[Request, GroupRecord, GroupCoordinatorMachine](
+        topic=_TOPIC,
+        new_machine=new_machine,
+        codec=GroupRecordCodec(),
+        commit_timeout_ms=metadata.config.offsets_commit_timeout_ms,
+        on_event=on_event,
+        error_without_key=ErrorCode.invalid_group_id,
+        needs_no_key=_MAY_HAVE_NO_GROUP_ID,
+        awaits=settings.assignors_for,
+    )
+    return CoordinatorRuntime(kind, metadata, clock, partitions, create_topic=create_topic)
+
+
+class _Settings:
+    """The settings of groups, by the broker's current configuration and those of groups."""
+
+    def __init__(self, metadata: MetadataCache, worker: Worker) -> None:
         self._metadata = metadata
-        self._partitions = partitions
-        self._journal = journal
         self._worker = worker
         self._loading_assignors: asyncio.Future[object] | None = None
-        self._topic = CoordinatorTopic(_TOPIC, metadata, create_topic)
         self._settings_of = metadata.config
         self._known_settings: dict[str, tuple[Mapping[str, str], ConsumerGroupSettings]] = {}
         """Settings by group id; the empty id is for all groups without a configuration of their own."""
-        _check_assignors(metadata.config.group_consumer_assignors)
-        kind = CoordinatorKind[Request, GroupRecord](
-            topic=OFFSETS_TOPIC, new_machine=self._new_machine, codec=GroupRecordCodec(), on_event=self._on_event
-        )
-        self.runtime = CoordinatorRuntime(kind, clock, commit_timeout_ms=metadata.config.offsets_commit_timeout_ms)
 
-    def _new_machine(self, number: int) -> GroupCoordinatorMachine:
-        del number
-        return GroupCoordinatorMachine(
-            self._group_settings, self._offset_settings, self._consumer_settings, self._has_room_for
-        )
+    def assignors_for(self, request: Request) -> "asyncio.Future[object] | None":
+        """Import the assignors beside the event loop at the first heartbeat: with numpy, that takes 0.2 s."""
+        if not isinstance(request, ConsumerGroupHeartbeatRequest):
+            return None
+        if self._loading_assignors is None:
+            names = self._metadata.config.group_consumer_assignors
+            self._loading_assignors = self._worker.submit(partial(_server_assignors, names))
+        return self._loading_assignors
 
-    def _group_settings(self) -> GroupSettings:
+    def of_groups(self) -> GroupSettings:
         config = self._metadata.config
         return GroupSettings(
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
@@ -104,14 +137,14 @@ class GroupCoordinator:
             traces_rebalances=config.group_rebalance_journal_enable,
         )
 
-    def _offset_settings(self) -> OffsetSettings:
+    def of_offsets(self) -> OffsetSettings:
         config = self._metadata.config
         return OffsetSettings(
             retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
             check_interval_ms=config.offsets_retention_check_interval_ms,
         )
 
-    def _consumer_settings(self, group_id: str) -> ConsumerGroupSettings:
+    def of_consumer_group(self, group_id: str) -> ConsumerGroupSettings:
         """Return the settings of a group, from a cache that a new configuration replaces."""
         config, overrides = self._metadata.config, self._metadata.image.group_configs.get(group_id, _NO_OVERRIDES)
         if self._settings_of is not config:
@@ -121,108 +154,6 @@ class GroupCoordinator:
         if known is None or known[0] is not overrides:
             known = self._known_settings[key] = overrides, _settings_of_group(config, group_id, overrides)
         return known[1]
-
-    def _on_event(self, event: object) -> None:
-        if isinstance(event, RebalanceCompleted):
-            self._journal.write(event)
-        else:
-            _log_event(event)
-
-    # -- start, stop, images -------------------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Load the groups of every partition that this broker leads now or later. Does not wait for the loads."""
-        self.runtime.start(self._partitions, self._metadata.image)
-
-    def stop(self) -> None:
-        """Unload all groups; waiting requests get NOT_COORDINATOR."""
-        self.runtime.stop()
-
-    def kill(self) -> None:
-        """Stop without responses, as if the process were killed."""
-        self.runtime.kill()
-
-    def image_changed(self, delta: MetadataDelta) -> None:
-        """Pass changes of topics and brokers to the state machines."""
-        self.runtime.on_image(delta.old, delta.new)
-
-    def marker_appended(
-        self, topic_partition: TopicPartition, producer_id: int, end_offset: int, *, is_commit: bool
-    ) -> None:
-        """Commit or drop the offsets of a transaction whose marker was appended; ignores other topics."""
-        self.runtime.marker_appended(topic_partition, producer_id, end_offset, committed=is_commit)
-
-    # -- requests ------------------------------------------------------------------------------------------------------
-
-    def submit(self, group_id: str, request: Request) -> "asyncio.Future[Any]":
-        """Handle a request of `odradek.broker.groups.machine.messages`, and return a future of its reply.
-
-        The future fails with `KafkaError`: INVALID_GROUP_ID for an empty id where Kafka refuses it, NOT_COORDINATOR,
-        COORDINATOR_LOAD_IN_PROGRESS, or an error of the request.
-        """
-        if not group_id and not isinstance(request, _MAY_HAVE_NO_GROUP_ID):
-            return _failed(KafkaError(ErrorCode.invalid_group_id))
-        if isinstance(request, ConsumerGroupHeartbeatRequest):
-            if self._loading_assignors is None:
-                names = self._metadata.config.group_consumer_assignors
-                self._loading_assignors = self._worker.submit(partial(_server_assignors, names))
-            if not self._loading_assignors.done():
-                return asyncio.ensure_future(self._submit_after(self._loading_assignors, group_id, request))
-        return self.runtime.submit(group_id, request)
-
-    async def _submit_after(self, loading: "asyncio.Future[object]", group_id: str, request: Request) -> object:
-        """Submit a first heartbeat when the assignors are imported: with numpy, that takes 0.2 s."""
-        await asyncio.wait((loading,))
-        return await self.runtime.submit(group_id, request)
-
-    async def submit_all(self, requests: Iterable[tuple[str, Request | KafkaError]]) -> list[Any]:
-        """Handle `(group id, request)` pairs concurrently, and return their replies or exceptions, in order.
-
-        A `KafkaError` in place of a request is returned as its reply.
-        """
-        replies: list[asyncio.Future[Any] | KafkaError] = []
-        results: list[Any] = []
-        try:
-            async for group_id, request in cooperatively(requests):
-                replies.append(request if isinstance(request, KafkaError) else self.submit(group_id, request))
-            async for reply in cooperatively(replies, light):
-                try:
-                    results.append(reply if isinstance(reply, KafkaError) else await reply)
-                except KafkaError as error:
-                    results.append(error.with_traceback(None))
-        finally:
-            for unread in replies[len(results) :]:
-                if isinstance(unread, asyncio.Future) and unread.done() and not unread.cancelled():
-                    unread.exception()  # else asyncio logs it
-        return results
-
-    def machine(self, group_id: str) -> GroupCoordinatorMachine | None:
-        """Return the state machine for a group; None unless this broker coordinates the group and has loaded it."""
-        context = self.runtime.context(group_id)
-        if context is None or context.state is not CoordinatorState.ACTIVE:
-            return None
-        assert isinstance(context.machine, GroupCoordinatorMachine)
-        return context.machine
-
-    def _has_room_for(self, size_bytes: int) -> bool:
-        """Return whether all groups and `size_bytes` more fit into `queued.max.request.bytes` (negative: no limit)."""
-        limit_bytes = self._metadata.config.queued_max_request_bytes
-        return limit_bytes < 0 or size_bytes + self.runtime.size_bytes <= limit_bytes
-
-    def machines(self, *, only_loaded: bool = False) -> Iterator[GroupCoordinatorMachine]:
-        """Yield the state machines of all loaded partitions.
-
-        Raises `KafkaError` COORDINATOR_LOAD_IN_PROGRESS while a partition loads, unless `only_loaded`.
-        """
-        for context in self.runtime.contexts(only_active=only_loaded):
-            assert isinstance(context.machine, GroupCoordinatorMachine)
-            yield context.machine
-
-    async def find_coordinator(self, group_id: str) -> BrokerImage:
-        return await self._topic.find_coordinator(group_id)
-
-    async def offsets_partition(self, group_id: str) -> TopicPartition:
-        return await self._topic.partition(group_id)
 
 
 def _check_assignors(names: Sequence[str]) -> None:
@@ -258,12 +189,6 @@ def _settings_of_group(config: BrokerConfig, group_id: str, overrides: Mapping[s
         migration_policy=config.group_consumer_migration_policy,
         traces_rebalances=config.group_rebalance_journal_enable,
     )
-
-
-def _failed(error: KafkaError) -> "asyncio.Future[Any]":
-    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    future.set_exception(error)
-    return future
 
 
 def _log_event(event: object) -> None:

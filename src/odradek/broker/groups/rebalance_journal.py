@@ -15,14 +15,13 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from odradek.broker.channel import Channel
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
-from odradek.broker.coordinators.coordinator_topic import replication_factor
+from odradek.broker.coordinators.runtime import partition_of, replication_factor
 from odradek.broker.groups.machine import CauseKind, RebalanceCompleted
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.partition import ACKS_LEADER, Partition
 from odradek.metadata.new_topic import NewTopic
 from odradek.model import Buffer, OdradekError, TopicPartition, UnavailableError
 from odradek.model.errors import ErrorCode, KafkaError
-from odradek.model.java_hash import coordinator_partition
 from odradek.model.names import JOURNAL_TOPIC, numbers_by_topic
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.records import encode_batch
@@ -120,14 +119,12 @@ class RebalanceJournal:
         return True
 
     async def _write(self, group_id: str, batch: Buffer) -> None:
-        topics = self._metadata.image.topics
-        if JOURNAL_TOPIC not in topics:
+        if JOURNAL_TOPIC not in self._metadata.image.topics:
             await self._create(self._topic())
-            topics = self._metadata.image.topics
-        number = coordinator_partition(group_id, max(len(topics[JOURNAL_TOPIC].partitions), 1))
-        image = self._metadata.image.partition(TopicPartition(JOURNAL_TOPIC, number))
+        key = partition_of(self._metadata.image, JOURNAL_TOPIC, group_id)
+        number, image = key.partition, self._metadata.image.partition(key)
         if image is None or not image.has_leader:
-            raise UnavailableError(f"{JOURNAL_TOPIC}-{number} has no leader")
+            raise UnavailableError(f"{key} has no leader")
         if image.leader == self._metadata.broker_id:
             partition = self._partitions.leader(JOURNAL_TOPIC, number)
             now_ms = self._clock.now_ms()

@@ -22,7 +22,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
         context.check(AclOperation.READ, ResourceType.GROUP, message.group_id)
         request = AddPartitionsRequest(
             producer=Producer(producer_id=message.producer_id, epoch=message.producer_epoch),
-            partitions=frozenset({await broker.groups.offsets_partition(message.group_id)}),
+            partitions=frozenset({await broker.groups.partition(message.group_id)}),
         )
         await broker.transactions.submit(message.transactional_id, request)
     except KafkaError as error:

@@ -64,5 +64,5 @@ async def _coordinator(broker: BrokerParts, context: RequestContext, key: str, k
         return await broker.groups.find_coordinator(key)
     if key_type == _TRANSACTION:
         context.check(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
-        return await broker.transactions.find_coordinator(key)
+        return await broker.transactions.runtime.find_coordinator(key)
     raise KafkaError(ErrorCode.invalid_request, f"there are no coordinators of type {key_type}")

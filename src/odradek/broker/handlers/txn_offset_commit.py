@@ -62,7 +62,7 @@ async def _commit(
     broker: BrokerParts, context: RequestContext, message: Any, values: dict[TopicPartition, OffsetCommitValue]
 ) -> ErrorCode:
     producer = Producer(producer_id=message.producer_id, epoch=message.producer_epoch)
-    coordinator = broker.groups.runtime.context(message.group_id)
+    coordinator = broker.groups.context(message.group_id)
     if not message.group_id or coordinator is None:
         return ErrorCode.not_coordinator if message.group_id else ErrorCode.invalid_group_id
     error = await broker.verification.verify_offsets(

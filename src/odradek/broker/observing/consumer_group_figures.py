@@ -67,7 +67,7 @@ def _lowest(group: ConsumerGroup) -> Sample:
 def consumer_groups(broker: BrokerParts) -> Iterator[Family | None]:
     """Yield the metrics of all consumer-protocol groups here; yield None where other tasks may run."""
     totals, counted = _Totals(), 0
-    for context in broker.groups.runtime.contexts(only_active=True):
+    for context in broker.groups.contexts(only_active=True):
         machine = context.machine
         assert isinstance(machine, GroupCoordinatorMachine)
         for group in machine.groups.of_type(ConsumerGroup):

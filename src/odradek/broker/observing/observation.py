@@ -273,7 +273,7 @@ def _cleaner(broker: BrokerParts) -> Iterator[Family]:
 
 
 def _groups(broker: BrokerParts) -> Iterator[Family]:
-    machines = list(broker.groups.machines(only_loaded=True))
+    machines = list(broker.groups.machines(only_active=True))
     groups = [group for machine in machines for group in machine.groups.by_id.values()]
     kinds = Counter(group.kind for group in groups)
     states = Counter(str(group.state) for group in groups if group.kind == "classic")
@@ -293,7 +293,7 @@ def _committed_offsets(broker: BrokerParts) -> Iterator[Family | None]:
     """Yield the committed offsets, those of groups with members first."""
     groups = [
         (group, machine.offsets.of(group.group_id))
-        for machine in broker.groups.machines(only_loaded=True)
+        for machine in broker.groups.machines(only_active=True)
         for group in machine.groups.by_id.values()
     ]
     groups.sort(key=lambda each: each[0].is_empty)

@@ -1,6 +1,4 @@
-"""The transaction coordinator of a broker: its topic, configuration and log lines, and the markers that it sends.
+"""The transaction coordinator of a broker, the markers that it sends and writes, and the verification of appends.
 
-The state machine is in `machine`, the runtime in `broker.coordinators`. `transaction_coordinator` takes the handlers'
-requests, `transaction_markers` sends markers to the leaders of partitions, and `marker_writes` appends them there.
-`partition_verification` verifies appends by `add_partitions_to_txn_manager`.
+`broker.coordinators` runs the state machine of `broker.transactions.machine`.
 """

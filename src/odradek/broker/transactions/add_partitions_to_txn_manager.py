@@ -17,11 +17,11 @@ from msgspec import Struct
 from odradek.broker.channel import Channel
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.coordinators.machine import Producer
+from odradek.broker.coordinators.runtime import partition_of
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.transactions.machine.messages import AddPartitionsRequest, Request, VerifyPartitionsRequest
 from odradek.broker.transactions.machine.transaction import EPOCH_PER_TRANSACTION
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
-from odradek.model.java_hash import coordinator_partition
 from odradek.model.names import TRANSACTIONS_TOPIC, numbers_by_topic
 from odradek.protocol.api import ApiKey
 
@@ -75,9 +75,7 @@ class AddPartitionsToTxnManager:
     ) -> Errors:
         """Return an error, or `none`, per partition: whether it is in the transaction, or was added to it."""
         image = self._metadata.image
-        topic = image.topics.get(TRANSACTIONS_TOPIC)
-        count = 1 if topic is None else max(len(topic.partitions), 1)
-        partition = image.partition(TopicPartition(TRANSACTIONS_TOPIC, coordinator_partition(transactional_id, count)))
+        partition = image.partition(partition_of(image, TRANSACTIONS_TOPIC, transactional_id))
         if partition is None or partition.leader not in image.brokers:
             return dict.fromkeys(partitions, ErrorCode.coordinator_not_available)
         if partition.leader == self._metadata.broker_id:

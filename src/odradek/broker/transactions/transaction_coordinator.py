@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from odradek.broker.cluster.producer_ids import ProducerIds
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
-from odradek.broker.coordinators.coordinator_topic import CoordinatorTopic, CreateTopic, TopicKind
-from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime
+from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, CreateTopic, TopicKind
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.transactions.machine import (
@@ -39,7 +38,6 @@ from odradek.broker.transactions.machine.transaction import EPOCH_PER_TRANSACTIO
 from odradek.broker.transactions.marker_writes import MarkerWriter, WhenAppended
 from odradek.broker.transactions.transaction_markers import TransactionMarkers
 from odradek.config import BrokerConfig
-from odradek.metadata.image import BrokerImage, MetadataDelta
 from odradek.model import ErrorCode, KafkaError, OdradekError
 from odradek.model.names import TRANSACTIONS_TOPIC
 from odradek.runtime import Clock
@@ -82,7 +80,6 @@ class TransactionCoordinator:
         self._metadata = metadata
         self._partitions = partitions
         self._producer_ids = producer_ids
-        self._topic = CoordinatorTopic(_TOPIC, metadata, create_topic)
         self.marker_writer = MarkerWriter(partitions, clock, marker_appended)
         self.markers = TransactionMarkers(
             metadata,
@@ -91,13 +88,14 @@ class TransactionCoordinator:
             coordinator=self._coordinator,
             completed=self._complete,
         )
-        kind = CoordinatorKind[Request, TransactionRecord](
-            topic=TRANSACTIONS_TOPIC,
+        kind = CoordinatorKind[Request, TransactionRecord, TransactionMachine](
+            topic=_TOPIC,
             new_machine=lambda _: TransactionMachine(self._settings),
             codec=TransactionRecordCodec(),
+            commit_timeout_ms=_COMMIT_TIMEOUT_MS,
             on_event=self._on_event,
         )
-        self.runtime = CoordinatorRuntime(kind, clock, commit_timeout_ms=_COMMIT_TIMEOUT_MS)
+        self.runtime = CoordinatorRuntime(kind, metadata, clock, partitions, create_topic=create_topic)
 
     def _settings(self) -> TransactionSettings:
         config = self._metadata.config
@@ -110,12 +108,6 @@ class TransactionCoordinator:
             transaction_version=self._metadata.image.features.transaction_version,
         )
 
-    # -- start, stop, images, events -----------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Load the ids of every partition that this broker leads now or later. Does not wait for the loads."""
-        self.runtime.start(self._partitions, self._metadata.image)
-
     def stop(self) -> None:
         """Unload all ids; waiting requests get NOT_COORDINATOR, and the next coordinators send the markers."""
         self.markers.stop()
@@ -125,10 +117,6 @@ class TransactionCoordinator:
         """Stop without responses, as if the process were killed."""
         self.markers.stop()
         self.runtime.kill()
-
-    def image_changed(self, delta: MetadataDelta) -> None:
-        """Pass the changed number of partitions to the runtime."""
-        self.runtime.on_image(delta.old, delta.new)
 
     def _on_event(self, event: object) -> None:
         if isinstance(event, SendMarkers):
@@ -160,8 +148,6 @@ class TransactionCoordinator:
         Raises `KafkaError`: INVALID_REQUEST for an empty id, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
         COORDINATOR_NOT_AVAILABLE if no producer id can be allocated, or an error of the request.
         """
-        if not transactional_id:
-            raise KafkaError(ErrorCode.invalid_request, "the transactional id is empty")
         reply = await self._submit(transactional_id, request)
         if isinstance(reply, ProducerIdNeeded):
             assert isinstance(request, InitProducerIdRequest | EndTransactionRequest)
@@ -202,13 +188,6 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.coordinator_not_available, str(error)) from error
 
     def transactions(self) -> Iterator[TransactionMetadata]:
-        """Yield the metadata of all ids that this broker coordinates.
-
-        Raises `KafkaError` COORDINATOR_LOAD_IN_PROGRESS while a partition loads.
-        """
-        for context in self.runtime.contexts():
-            assert isinstance(context.machine, TransactionMachine)
-            yield from context.machine.transactions.values()
-
-    async def find_coordinator(self, transactional_id: str) -> BrokerImage:
-        return await self._topic.find_coordinator(transactional_id)
+        """Yield the metadata of all ids that this broker coordinates; may raise `KafkaError` as `runtime.machines`."""
+        for machine in self.runtime.machines():
+            yield from machine.transactions.values()

@@ -58,12 +58,12 @@ def sizes(world: World) -> Iterator[tuple[str, int, int]]:
 
 
 def _members(broker: Broker) -> int:
-    machines = broker.groups.machines(only_loaded=True)
+    machines = broker.groups.machines(only_active=True)
     return sum(int(not group.is_empty) for machine in machines for group in machine.groups.by_id.values())
 
 
 def _waiting(broker: Broker) -> int:
-    runtimes = (broker.groups.runtime, broker.transactions.runtime)
+    runtimes = (broker.groups, broker.transactions.runtime)
     return sum(len(context._requests) for each in runtimes for context in each.contexts(only_active=True))
 
 

@@ -176,7 +176,7 @@ class ConsumerGroup(Workload):
     def _coordinated(self) -> Iterator[tuple[int, CoordinatedGroup]]:
         """Yield the brokers that coordinate the group, if it is of the consumer protocol, and their states of it."""
         for number, broker in self.world.running.items():
-            for machine in broker.groups.machines(only_loaded=True):
+            for machine in broker.groups.machines(only_active=True):
                 group = machine.groups.by_id.get(GROUP)
                 if isinstance(group, CoordinatedGroup):
                     yield number, group

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from odradek.cli import main
-from odradek.pipelines.config.parsing import key_lines, line_in_value
+from odradek.config.toml import key_lines, line_in_value
 from odradek.testing.servers.odradek_process import ServedBroker
 
 pytestmark = [pytest.mark.timeout(300)]
@@ -116,7 +116,7 @@ def test_a_join_of_streams_needs_an_equality(
         ('"1 hour"\n[sink]', '"1 hour"\nevent_time = "symbol"\n[sink]', 17, "symbol"),
         ("price DOUBLE", "price DUBLE", 16, "DUBLE"),
         ("price DOUBLE", "price STRUCT<amount: DOUBLE", 16, "or near '<'"),
-        ('topics = ["quotes"]', 'pattern = "quotes("', 15, "streams.quotes.pattern is not a regular expression"),
+        ('topics = ["quotes"]', 'pattern = "quotes("', 15, "streams.quotes.pattern: is not a regular expression"),
         ('"5 seconds"', '"5 sekonds"', 13, "sekonds"),
         ("read_committed", "read_commited", 11, "isolation.level"),
         ("isolation.level", "isolation.levle", 11, "isolation.level"),

@@ -73,11 +73,11 @@ def test_the_input_of_each_stream_is_counted() -> None:
 @pytest.mark.parametrize(
     ("limit", "bad_rows", "text"),
     [
-        (BadRowLimit(share=0.01), 12, None),
-        (BadRowLimit(share=0.01), 13, "11 of 1,000 records are bad rows, more than max_bad_rows = 1%"),
-        (BadRowLimit(rows=12), 12, None),
-        (BadRowLimit(rows=12), 13, "13 of 5,000 records are bad rows, more than max_bad_rows = 12"),
-        (BadRowLimit(share=1.0), 1_002, None),
+        (BadRowLimit("1%"), 12, None),
+        (BadRowLimit("1%"), 13, "11 of 1,000 records are bad rows, more than max_bad_rows = 1%"),
+        (BadRowLimit("12"), 12, None),
+        (BadRowLimit("12"), 13, "13 of 5,000 records are bad rows, more than max_bad_rows = 12"),
+        (BadRowLimit("100%"), 1_002, None),
     ],
 )
 def test_a_share_counts_since_the_last_comparison_and_a_number_since_the_start(

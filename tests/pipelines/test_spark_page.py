@@ -8,7 +8,17 @@ from typing import Any, Final
 
 import pytest
 
-from odradek.pipelines.config import MirrorPipeline, parse_pipeline
+from odradek.pipelines.config import (
+    MirrorPipeline,
+    QueryPipeline,
+    Restart,
+    Sink,
+    Source,
+    Stream,
+    Target,
+    Trigger,
+    parse_pipeline,
+)
 from odradek.pipelines.queries import check_pipeline
 from odradek.pipelines.runner import run_pipelines
 from odradek.pipelines.status import State
@@ -22,9 +32,8 @@ pytestmark = [pytest.mark.timeout(300)]
 
 
 def test_the_tables_have_every_key_of_a_file():
-    source = (ROOT / "src/odradek/pipelines/config/parsing.py").read_text()
-    read = r'(?:table|top|tables)\.(?:text|optional_text|number|flag|choice|texts|mapping|moment_ms)\(\s*"(\w+)"'
-    keys = set(re.findall(read, source)) | set(re.findall(r'_(?:seconds|function)\((?:table|top), "(\w+)"', source))
+    tables = (QueryPipeline, MirrorPipeline, Source, Trigger, Restart, Stream, Sink, Target)
+    keys = {key for table in tables for key in table.__struct_encode_fields__ if key.islower()}
     assert len(keys) > 35
     rows = "\n".join(line for line in PAGE.splitlines() if line.startswith("| `"))
     assert [key for key in sorted(keys) if not re.search(rf"[`.]{key}`", rows)] == []

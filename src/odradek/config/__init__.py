@@ -11,8 +11,7 @@ tree. If logs use it, add a field to `broker.log.log_config`.
 replacement. `consistency` checks keys against each other. `altering` and `describe` serve AlterConfigs and
 DescribeConfigs. `load` reads a file with `properties`, `environment` the variables of a container, and `listeners`
 parses addresses. `secrets` replaces references to secrets. `zookeeper` has the
-keys of TLS and login there. `toml_table` reads the TOML files
-of pipelines and of the lab.
+keys of TLS and login there. `toml` reads TOML files as typed structs.
 """
 
 from odradek.config.altering import Alteration, AlterOperation, altered, check_alterations

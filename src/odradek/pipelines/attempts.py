@@ -95,7 +95,7 @@ class QueryAttempt:
         self._backfill: Backfill | None = None
         self._progress: GroupProgress | None = None
         """None for a member of a group, which commits by itself."""
-        if pipeline.source.group is None:
+        if pipeline.source.consume_mode == "direct":
             self._progress = GroupProgress(pipeline.source.bootstrap_servers, pipeline.source.kafka, pipeline.group)
         expected: tuple[type[Exception], ...] = (OdradekError, OSError, *spark_errors())
         try:
@@ -242,7 +242,7 @@ class Backfill:
         lookup = ClusterLookup(client_settings(ScanSettings, source.bootstrap_servers, source.kafka))
         try:
             for stream in pipeline.streams:
-                partitions = lookup.partitions(topics_strategy(stream.topics))
+                partitions = lookup.partitions(topics_strategy(stream))
                 found = lookup.offsets(dict.fromkeys(partitions, source.until_ms))
                 # A log without a record at or after `until` is read to its end.
                 at_end = lookup.offsets({each: LATEST for each, offset in found.items() if offset < 0})

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from odradek.config.toml_table import TomlPreconditionError
+from odradek.config.toml import TomlPreconditionError
 from odradek.model import OdradekError, is_mistake
 from odradek.pipelines.config import AnyPipeline, MirrorPipeline, TomlKeyError
 
@@ -164,7 +164,7 @@ def _key_of(details: str, pipeline: AnyPipeline) -> tuple[str, int | None]:
         return "source.fail_on_data_loss", None
     if missing := _NO_TOPIC.search(ours[-1][1] if ours else ""):
         streams = () if isinstance(pipeline, MirrorPipeline) else pipeline.streams
-        tables = [f"streams.{each.name}" for each in streams if missing[1] in each.topics.names]
+        tables = [f"streams.{each.name}" for each in streams if missing[1] in each.topics]
         return f"{(tables or ['source'])[0]}.topics", None
     if isinstance(pipeline, MirrorPipeline):
         return "", None

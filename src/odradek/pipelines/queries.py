@@ -58,7 +58,7 @@ def start_query(spark: Any, pipeline: QueryPipeline, disk: Disk) -> Any:
 
 def build_query(session: Any, pipeline: QueryPipeline) -> Any:
     """Create the streams' views, and return the analysed query over them. Raise `TomlKeyError` about an invalid key."""
-    views = {stream.name: _view(session, pipeline, stream) for stream in pipeline.streams}
+    views: dict[str, Any] = {stream.name: _view(session, pipeline, stream) for stream in pipeline.streams}
     for name, view in views.items():
         view.createOrReplaceTempView(name)
     if pipeline.function is not None:
@@ -81,7 +81,7 @@ def start_mirror(spark: Any, pipeline: MirrorPipeline, disk: Disk) -> Any:
     session = new_session(spark, pipeline)
     if pipeline.groups and not hasattr(session, "_jvm"):
         raise TomlKeyError("groups", "groups are not carried over Spark Connect: leave out --remote")
-    records = records_of(session, pipeline.source, pipeline.topics, headers=True)
+    records = records_of(session, pipeline.source, pipeline.source, headers=True)
     copied = records.select(
         "key",
         "value",
@@ -155,8 +155,11 @@ def counted(frame: Any) -> Any:
     return frame.observe(OBSERVED, functions.count(functions.lit(1)).alias("rows"))
 
 
-def records_of(session: Any, source: Source, topics: Topics, *, headers: bool) -> Any:
-    """Return a streaming DataFrame of the records of `topics`. Raise `TomlKeyError` if `source` is invalid."""
+def records_of(session: Any, source: Source, topics: Topics, *, headers: bool, group: str | None = None) -> Any:
+    """Return a streaming DataFrame of the records of `topics`. Raise `TomlKeyError` if `source` is invalid.
+
+    With `group`, the query is a member of that consumer group.
+    """
     options = {
         "kafka.bootstrap.servers": source.bootstrap_servers,
         "failOnDataLoss": str(source.fail_on_data_loss).lower(),
@@ -168,10 +171,10 @@ def records_of(session: Any, source: Source, topics: Topics, *, headers: bool) -
     else:
         # A partition without a record at or after `since` is read from its end.
         options |= {"startingTimestamp": str(source.since_ms), "startingOffsetsByTimestampStrategy": "latest"}
-    if source.group is not None:
-        options |= {"consumeMode": "group", "kafka.group.id": source.group}
-    if topics.names:
-        options["subscribe"] = ",".join(topics.names)
+    if group is not None:
+        options |= {"consumeMode": "group", "kafka.group.id": group}
+    if topics.topics:
+        options["subscribe"] = ",".join(topics.topics)
     else:
         options["subscribePattern"] = topics.pattern
     if (limit := source.max_offsets_per_trigger) is None and source.until_ms is not None:
@@ -199,7 +202,8 @@ def _view(session: Any, pipeline: QueryPipeline, stream: Stream) -> Any:
     if stream.headers:
         columns.append("headers")
     to_topic = stream.has_fields and pipeline.dead_letter_topic is not None
-    records = records_of(session, pipeline.source, stream.topics, headers=stream.headers or to_topic)
+    group = pipeline.group if pipeline.source.consume_mode == "group" else None
+    records = records_of(session, pipeline.source, stream, headers=stream.headers or to_topic, group=group)
     records = _in_time_range(records, pipeline.source)
     key = f"streams.{stream.name}"
     if not stream.has_fields:
@@ -251,7 +255,7 @@ def check_pipeline(spark: Any, pipeline: AnyPipeline) -> str | None:
     if hasattr(spark, "_jvm"):
         check_directories(system_runtime().disk, pipeline)
     if isinstance(pipeline, MirrorPipeline):
-        records_of(session, pipeline.source, pipeline.topics, headers=True)
+        records_of(session, pipeline.source, pipeline.source, headers=True)
         with errors_about("target.kafka"):
             client_settings(SinkSettings, pipeline.target.bootstrap_servers, pipeline.target.kafka)
         return None

@@ -242,7 +242,7 @@ def run_pipelines(
             for run in runs:
                 _stop(run)
             on_status([run.poll() for run in runs])
-    failures = {run.pipeline.name: run.failure for run in runs if run.failure is not None}
+    failures: dict[str, OdradekError] = {run.pipeline.name: run.failure for run in runs if run.failure is not None}
     if failures:
         details = "\n".join(run.details for run in runs if run.details)
         raise PipelineError(failures) from (RuntimeError(details) if details else None)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from odradek.config.definition import definitions
-from odradek.config.toml_table import TomlPreconditionError
+from odradek.config.toml import TomlPreconditionError
 from odradek.model import ConfigurationError
 from odradek.pipelines.config import (
     DIRECTORY_FORMATS,
@@ -13,6 +13,7 @@ from odradek.pipelines.config import (
     MirrorPipeline,
     QueryPipeline,
     TomlKeyError,
+    Topics,
     is_url,
 )
 from odradek.pipelines.errors import errors_about, spark_errors
@@ -71,7 +72,7 @@ def check_sink(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
 
 def check_directories(disk: Disk, pipeline: AnyPipeline) -> None:
     """Raise `TomlKeyError` if this process cannot write to a local directory of the pipeline, or make it."""
-    places = {"checkpoint": pipeline.checkpoint}
+    places: dict[str, str] = {"checkpoint": pipeline.checkpoint}
     if isinstance(pipeline, QueryPipeline):
         if pipeline.sink.format in DIRECTORY_FORMATS:
             places["sink.path"] = pipeline.sink.options["path"]
@@ -94,9 +95,9 @@ def check_topics(pipeline: AnyPipeline) -> None:
     kafka = {key: value for key, value in source.kafka.items() if key in known}
     kafka |= {"default.api.timeout.ms": str(_TOPICS_MS), "request.timeout.ms": str(_TOPICS_MS)}
     if isinstance(pipeline, MirrorPipeline):
-        places = {"source.topics": pipeline.topics}
+        places: dict[str, Topics] = {"source.topics": pipeline.source}
     else:
-        places = {f"streams.{stream.name}.topics": stream.topics for stream in pipeline.streams}
+        places = {f"streams.{stream.name}.topics": stream for stream in pipeline.streams}
     lookup = ClusterLookup(client_settings(ScanSettings, source.bootstrap_servers, kafka))
     try:
         for key, topics in places.items():

@@ -128,7 +128,7 @@ def load_files(paths: Sequence[Path]) -> list[PipelineFile]:
     for path in (each for given in paths for each in toml_files(given)):
         file = load_file(path)
         for other in files:
-            share = None not in (file.pipeline.source.group, other.pipeline.source.group)
+            share = all(each.pipeline.source.consume_mode == "group" for each in (file, other))
             for what in ("name", "checkpoint") if share else ("name", "group", "checkpoint"):
                 if getattr(file.pipeline, what) == getattr(other.pipeline, what):
                     raise click.UsageError(

@@ -83,7 +83,7 @@ def _run(
         from odradek.pipelines.metrics import served_metrics
         from odradek.pipelines.runner import run_pipelines
 
-        by_name = {file.pipeline.name: file for file in loaded}
+        by_name: dict[str, PipelineFile] = {file.pipeline.name: file for file in loaded}
 
         def report(name: str, failure: OdradekError) -> None:
             say(f"odradek: {by_name[name].place(failure)}: {with_notes(failure)}", is_remark=True)

@@ -8,7 +8,7 @@ import click
 from odradek.cli.common import print_listing, print_rows, say, table_options
 from odradek.cli.pipeline.options import SparkChoice, files_argument, load_files, spark_options
 from odradek.cli.pipeline.run import fields
-from odradek.config.toml_table import TomlKeyError
+from odradek.config.toml import TomlKeyError
 from odradek.model import ConfigurationError, PreconditionError, UnavailableError, is_mistake
 from odradek.pipelines.config import AnyPipeline, MirrorPipeline, PipelineFile, Topics
 from odradek.pipelines.config.examples import EXAMPLES
@@ -76,14 +76,14 @@ def list_pipelines(files: tuple[Path, ...], as_json: bool) -> None:  # noqa: FBT
 def _ends(pipeline: AnyPipeline) -> tuple[str, str]:
     """Return what a pipeline reads, and what it writes."""
     if isinstance(pipeline, MirrorPipeline):
-        return _topics_text(pipeline.topics), f"{pipeline.target.bootstrap_servers} {pipeline.target.topic_prefix}*"
+        return _topics_text(pipeline.source), f"{pipeline.target.bootstrap_servers} {pipeline.target.topic_prefix}*"
     sink = pipeline.sink
     place = sink.options.get("topic") or sink.options.get("path", "")
-    return " ".join(_topics_text(stream.topics) for stream in pipeline.streams), f"{sink.format} {place}".strip()
+    return " ".join(_topics_text(stream) for stream in pipeline.streams), f"{sink.format} {place}".strip()
 
 
 def _topics_text(topics: Topics) -> str:
-    return ",".join(topics.names) or f"/{topics.pattern}/"
+    return ",".join(topics.topics) or f"/{topics.pattern}/"
 
 
 @click.command()

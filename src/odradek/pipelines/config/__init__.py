@@ -3,7 +3,7 @@
 docs/spark.md lists every key; `odradek pipeline example KIND` prints a file of each kind.
 """
 
-from odradek.config.toml_table import TomlKeyError
+from odradek.config.toml import TomlKeyError
 from odradek.pipelines.config.parsing import PipelineFile, load_file, load_pipeline, parse_pipeline, toml_files
 from odradek.pipelines.config.pipelines import (
     DIRECTORY_FORMATS,

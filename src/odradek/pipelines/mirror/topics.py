@@ -35,7 +35,7 @@ _NOT_COPIED: Final = frozenset(
 
 def topics_strategy(topics: Topics) -> Subscribe | SubscribePattern:
     """Return the strategy with which a source reads `topics`."""
-    return Subscribe(topics=topics.names) if topics.names else SubscribePattern(pattern=topics.pattern)
+    return Subscribe(topics=topics.topics) if topics.topics else SubscribePattern(pattern=topics.pattern)
 
 
 def selects(strategy: Subscribe | SubscribePattern, topic: str) -> bool:
@@ -54,7 +54,7 @@ class MirrorTopics:
         self._target = shared_keywords(target.bootstrap_servers, target.kafka)
         self._prefix = target.topic_prefix
         self._replication_factor = -1 if target.replication_factor is None else target.replication_factor
-        self._strategy = topics_strategy(pipeline.topics)
+        self._strategy = topics_strategy(pipeline.source)
         self._known: dict[str, int] = {}
         """The source's partition count of each topic that the target has."""
         self._carried: dict[str, dict[str, str]] = {}

@@ -8,6 +8,7 @@ A test compares the file with `stub`. Docstrings are left out: at runtime the me
 import ast
 import builtins
 import inspect
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -30,6 +31,7 @@ INNER: Final = {"GenerationReader", "KafkaStream", "Transaction"}
 VALUES: Final = {"SentRows": "odradek.clients.producer.arrow"}
 """Named tuples with futures."""
 SPECIAL: Final = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
+_METHOD: Final = re.compile(r"= _of_cluster\((\w+)\.(\w+)\)$")
 _HEAD: Final = '''"""The types of the blocking clients: written by tests/clients/blocking_stubs.py, never by hand."""
 '''
 
@@ -80,6 +82,8 @@ def _class(name: str, module_name: str, imports: dict[str, str]) -> str:
     blocking = _Blocking()
     body: list[ast.stmt] = []
     for node in found.body:
+        if isinstance(node, ast.Assign) and (function := _METHOD.search(ast.unparse(node))):
+            body.append(_function_of_module(function[1], function[2], imports))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
             not node.name.startswith("_") or node.name in SPECIAL or node.name == "__init__"
         ):
@@ -93,6 +97,18 @@ def _class(name: str, module_name: str, imports: dict[str, str]) -> str:
     made = ast.ClassDef(name=name, bases=bases, keywords=[], body=body, decorator_list=[])
     _import_names(blocking.names - CLASSES.keys() - VALUES.keys(), module_name, tree, imports)
     return ast.unparse(ast.fix_missing_locations(made))
+
+
+def _function_of_module(module: str, name: str, imports: dict[str, str]) -> ast.FunctionDef:
+    """Return the method that a function of a module of `odradek.clients.admin` is; its first parameter is `self`."""
+    module_name = f"odradek.clients.admin.{module}"
+    tree = ast.parse(inspect.getsource(import_module(module_name)))
+    (node,) = (each for each in tree.body if isinstance(each, ast.AsyncFunctionDef) and each.name == name)
+    node.args.args[0] = ast.arg("self")
+    blocking = _Blocking()
+    method = _method(node, blocking)
+    _import_names(blocking.names, module_name, tree, imports)
+    return method
 
 
 def _method(node: ast.FunctionDef | ast.AsyncFunctionDef, blocking: _Blocking) -> ast.FunctionDef:

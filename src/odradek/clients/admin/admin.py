@@ -1,65 +1,52 @@
 """`Admin`, the public class: describes and changes topics, groups, offsets, configurations and brokers."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
+from functools import wraps
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
 
-from odradek.clients.admin import reassignments, transactions, user_credentials
-from odradek.clients.admin.acls import create_acls, delete_acls, describe_acls
-from odradek.clients.admin.configs import alter_configs, describe_configs, list_config_resources
-from odradek.clients.admin.descriptions import (
-    ClusterDescription,
-    ConfigEntry,
-    ConfigResource,
-    ConfigResourceType,
-    GroupDescription,
-    GroupListing,
-    NewTopic,
-    TopicDescription,
+from odradek.clients.admin import (
+    acls,
+    configs,
+    features,
+    group_waits,
+    groups,
+    log_dirs,
+    quotas,
+    reassignments,
+    rebalances,
+    records,
+    registrations,
+    topics,
+    transactions,
+    user_credentials,
 )
-from odradek.clients.admin.features import BrokerVersions, describe_broker_versions, update_features
+from odradek.clients.admin.descriptions import GroupDescription, NewTopic
 from odradek.clients.admin.group_records import GenerationReader
-from odradek.clients.admin.group_waits import GroupWaits, group_waits
-from odradek.clients.admin.groups import (
-    alter_group_offsets,
-    delete_group_offsets,
-    delete_groups,
-    describe_groups,
-    list_group_offsets,
-    list_groups,
-    remove_group_members,
-)
-from odradek.clients.admin.log_dirs import LogDirDescription, describe_log_dirs
-from odradek.clients.admin.quotas import alter_client_quotas, describe_client_quotas
-from odradek.clients.admin.rebalances import rebalance_history
-from odradek.clients.admin.records import delete_records
-from odradek.clients.admin.registrations import describe_cluster, unregister_broker
-from odradek.clients.admin.topics import create_partitions, create_topics, delete_topics, describe_topics, list_topics
-from odradek.clients.arguments import (
-    Partition,
-    PartitionT,
-    addresses_of,
-    by_partition,
-    instances_of,
-    names_of,
-    numbers_by_partition,
-    partition_of,
-    partitions_of,
-)
+from odradek.clients.arguments import PartitionT, addresses_of, numbers_by_partition
 from odradek.clients.cluster import Cluster
-from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.clients.offsets import OffsetAndTimestamp, list_offsets
 from odradek.clients.setting_types import ClientConfig
 from odradek.clients.settings import ClientSettings, make_settings
-from odradek.config import Alteration
 from odradek.model import KafkaError, TopicPartition
 from odradek.runtime import Runtime, system_runtime
-from odradek.security import ALL_ACLS, AclBinding, AclFilter
-from odradek.security.quotas import QuotaEntity
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _TIME: Final = "a time in ms, EARLIEST or LATEST"
+
+
+def _of_cluster(
+    function: Callable[Concatenate[Cluster, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["Admin", P], Coroutine[Any, Any, T]]:
+    """Return the method of `Admin` that is `function` of its cluster."""
+
+    @wraps(function)
+    async def method(self: "Admin", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await function(self._cluster, *args, **kwargs)
+
+    return method
 
 
 class Admin:
@@ -123,44 +110,11 @@ class Admin:
         topic = NewTopic(name=name, partitions=partitions, replication_factor=replication_factor, configs=configs or {})
         await self.create_topics([topic], validate_only=validate_only)
 
-    async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
-        """Create topics, or with `validate_only` only check whether they can be created.
-
-        Raises `KafkaError` for a single topic or a name given twice, `RefusedTopicsError` for some of several topics.
-        """
-        await create_topics(self._cluster, instances_of(NewTopic, topics), validate_only=validate_only)
-
-    async def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics and their records.
-
-        Raises `KafkaError` if a single topic is refused, `RefusedTopicsError` if some of several topics are refused.
-        """
-        await delete_topics(self._cluster, names_of(names))
-
-    async def create_partitions(
-        self,
-        name: str,
-        total: int,
-        *,
-        assignments: Iterable[Iterable[int]] | None = None,
-        validate_only: bool = False,
-    ) -> None:
-        """Increase a topic's number of partitions to `total`; `assignments` has the replicas of each new one, in order.
-
-        Afterwards a key may belong to another partition. Raises `KafkaError` INVALID_PARTITIONS and others.
-        """
-        await create_partitions(self._cluster, name, total, assignments=assignments, validate_only=validate_only)
-
-    async def list_topics(self, *, include_internal: bool = False) -> list[TopicDescription]:
-        """Return the descriptions of all topics (internal ones only with `include_internal`), sorted by name."""
-        return await list_topics(self._cluster, include_internal=include_internal)
-
-    async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """Describe topics with partitions, leaders and replicas. Raises `KafkaError` for an unknown topic.
-
-        Brokers with DescribeTopicPartitions get a request for every 2,000 partitions.
-        """
-        return await describe_topics(self._cluster, names_of(names))
+    create_topics = _of_cluster(topics.create_topics)
+    delete_topics = _of_cluster(topics.delete_topics)
+    create_partitions = _of_cluster(topics.create_partitions)
+    list_topics = _of_cluster(topics.list_topics)
+    describe_topics = _of_cluster(topics.describe_topics)
 
     async def list_offsets(
         self, wanted: Mapping[PartitionT, int], *, isolation_level: str = "read_uncommitted"
@@ -171,56 +125,17 @@ class Admin:
         """
         return await list_offsets(self._cluster, numbers_by_partition(_TIME, wanted), isolation_level=isolation_level)
 
-    async def delete_records(self, before: Mapping[PartitionT, int]) -> dict[TopicPartition, int]:
-        """Delete each partition's records before an offset; -1 means the high watermark (KIP-107).
-
-        Returns the new first offsets. Raises `RefusedPartitionsError` (OFFSET_OUT_OF_RANGE and others).
-        """
-        return await delete_records(self._cluster, numbers_by_partition("an offset", before))
+    delete_records = _of_cluster(records.delete_records)
 
     # ---- replicas and leaders -----------------------------------------------------------------------------------
 
-    async def alter_partition_reassignments(
-        self,
-        targets: Mapping[PartitionT, Collection[int] | None],
-        *,
-        allow_replication_factor_change: bool = True,
-    ) -> None:
-        """Start to reassign partitions to `targets`: replicas, the preferred leader first; None cancels a reassignment.
-
-        Old replicas are removed when the new ones are in sync; `list_partition_reassignments` shows the progress.
-        Raises `RefusedPartitionsError` for refused partitions; the others are started.
-        """
-        await reassignments.alter_partition_reassignments(
-            self._cluster, by_partition(targets), allow_replication_factor_change=allow_replication_factor_change
-        )
-
-    async def list_partition_reassignments(
-        self, partitions: Iterable[Partition] | None = None
-    ) -> dict[TopicPartition, reassignments.PartitionReassignment]:
-        """Return the reassignments in progress, of `partitions` or of all, sorted by partition."""
-        chosen = None if partitions is None else partitions_of(partitions)
-        return await reassignments.list_partition_reassignments(self._cluster, chosen)
-
-    async def elect_leaders(
-        self, election_type: reassignments.ElectionType, partitions: Iterable[Partition] | None = None
-    ) -> dict[TopicPartition, KafkaError | None]:
-        """Elect leaders of `partitions`, or of all that need an election; return None or an error for each.
-
-        ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE and others are results.
-        Raises `KafkaError` for an error of the whole request.
-        """
-        chosen = None if partitions is None else partitions_of(partitions)
-        return await reassignments.elect_leaders(self._cluster, election_type, chosen)
+    alter_partition_reassignments = _of_cluster(reassignments.alter_partition_reassignments)
+    list_partition_reassignments = _of_cluster(reassignments.list_partition_reassignments)
+    elect_leaders = _of_cluster(reassignments.elect_leaders)
 
     # ---- groups -------------------------------------------------------------------------------------------------
 
-    async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-        """Return the groups of all brokers, sorted by id; filter by `states` (`Stable`, …) and `types` (`classic`, …).
-
-        Raises `KafkaError` UNSUPPORTED_VERSION if a broker is too old for a filter.
-        """
-        return await list_groups(self._cluster, states=names_of(states), types=names_of(types))
+    list_groups = _of_cluster(groups.list_groups)
 
     async def describe_group(self, group_id: str) -> GroupDescription:
         """Describe one group: members, offsets and lags. Raises `KafkaError` GROUP_ID_NOT_FOUND and others."""
@@ -229,231 +144,49 @@ class Admin:
             raise found
         return found
 
-    async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
-        """Describe each group: its members, and committed offset, end offset and lag by partition; or return its error.
-
-        A group that its coordinator does not know and that has no offsets gets the error GROUP_ID_NOT_FOUND.
-        """
-        return await describe_groups(self._cluster, names_of(group_ids))
+    describe_groups = _of_cluster(groups.describe_groups)
 
     def generation_reader(self, group_id: str) -> GenerationReader:
         """Return a reader of a classic group's generation in `__consumer_offsets`; no admin response has it."""
         return GenerationReader(self._cluster, group_id)
 
-    async def group_waits(self, group_id: str) -> GroupWaits:
-        """Return each member's epoch, the partitions that it must revoke, and those that it waits for.
-
-        Of a classic group, only its members, their assignments and its generation are known. Raises `KafkaError`
-        GROUP_ID_NOT_FOUND and others.
-        """
-        return await group_waits(self._cluster, group_id)
-
-    async def rebalance_history(
-        self, group_id: str | None, *, limit: int = 20, since_ms: int | None = None
-    ) -> list[dict[str, Any]]:
-        """Return a group's (None: all groups') last `limit` rebalances, the oldest first, as JSON objects.
-
-        They are those of Odradek's rebalance journal; the list is empty if the cluster has none. With `since_ms` (ms
-        since 1970), older ones are not read.
-        """
-        return await rebalance_history(self._cluster, group_id, limit=limit, since_ms=since_ms)
-
-    async def list_group_offsets(
-        self, group_ids: Iterable[str], *, require_stable: bool = False
-    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
-        """Return each group's committed offsets by partition (empty for an unknown group), or its error.
-
-        With `require_stable`, waits for open transactions that have offsets to commit (KIP-447).
-        """
-        return await list_group_offsets(self._cluster, names_of(group_ids), require_stable=require_stable)
-
-    async def alter_group_offsets(self, group_id: str, offsets: Mapping[PartitionT, int | OffsetAndMetadata]) -> None:
-        """Commit offsets for a group without members; an unknown group is created.
-
-        Raises `KafkaError` UNKNOWN_MEMBER_ID if the group has members, `RefusedPartitionsError` for refused partitions
-        after the others were committed.
-        """
-        wanted = {
-            partition: each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
-            for partition, each in by_partition(offsets).items()
-        }
-        await alter_group_offsets(self._cluster, group_id, wanted)
-
-    async def delete_groups(self, group_ids: Iterable[str]) -> None:
-        """Delete groups without members, with their offsets.
-
-        Raises `RefusedGroupsError` (NON_EMPTY_GROUP and others) after the other groups were deleted.
-        """
-        await delete_groups(self._cluster, names_of(group_ids))
-
-    async def remove_group_members(
-        self,
-        group_id: str,
-        *,
-        member_ids: Iterable[str] = (),
-        group_instance_ids: Iterable[str] = (),
-        reason: str = "removed by an administrator",
-    ) -> None:
-        """Remove members of a group, static members by their `group.instance.id` (KIP-345).
-
-        A running member joins again. Raises `RefusedMembersError` (UNKNOWN_MEMBER_ID and others) after the other
-        members were removed.
-        """
-        await remove_group_members(
-            self._cluster,
-            group_id,
-            member_ids=names_of(member_ids),
-            group_instance_ids=names_of(group_instance_ids),
-            reason=reason,
-        )
-
-    async def delete_group_offsets(self, group_id: str, partitions: Iterable[Partition]) -> None:
-        """Delete a group's committed offsets of `partitions`.
-
-        Raises `RefusedPartitionsError` (GROUP_SUBSCRIBED_TO_TOPIC and others) after the other offsets were deleted, or
-        the `KafkaError` of the group.
-        """
-        await delete_group_offsets(self._cluster, group_id, partitions_of(partitions))
+    group_waits = _of_cluster(group_waits.group_waits)
+    rebalance_history = _of_cluster(rebalances.rebalance_history)
+    list_group_offsets = _of_cluster(groups.list_group_offsets)
+    alter_group_offsets = _of_cluster(groups.alter_group_offsets)
+    delete_groups = _of_cluster(groups.delete_groups)
+    remove_group_members = _of_cluster(groups.remove_group_members)
+    delete_group_offsets = _of_cluster(groups.delete_group_offsets)
 
     # ---- transactions (KIP-664) ---------------------------------------------------------------------------------
 
-    async def list_transactions(self, *, states: Iterable[str] = ()) -> list[transactions.TransactionListing]:
-        """Return the transactional ids of all coordinators, sorted; filter by `states` (`Ongoing`, …)."""
-        return await transactions.list_transactions(self._cluster, states=states)
-
-    async def describe_transactions(
-        self, ids: Iterable[str]
-    ) -> dict[str, transactions.TransactionDescription | KafkaError]:
-        """Return the last transaction of each transactional id, or the `KafkaError` of that id."""
-        return await transactions.describe_transactions(self._cluster, names_of(ids))
-
-    async def terminate_transaction(self, transactional_id: str) -> None:
-        """Abort the id's open transaction, also a prepared one, and fence its producer (KIP-939)."""
-        await transactions.terminate_transaction(self._cluster, transactional_id)
-
-    async def find_hanging_transactions(self, partitions: Iterable[Partition]) -> list[transactions.HangingTransaction]:
-        """Return the transactions that are open in a partition and that no coordinator will end."""
-        chosen = partitions_of(partitions)
-        return await transactions.find_hanging_transactions(self._cluster, chosen)
-
-    async def describe_producers(self, partition: Partition) -> list[transactions.ProducerDescription]:
-        """Return the idempotent producers that the partition's leader knows, and their open transactions (KIP-664)."""
-        return await transactions.describe_producers(self._cluster, partition_of(partition))
-
-    async def abort_transaction(
-        self, partition: Partition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int = 0
-    ) -> None:
-        """Abort a hanging transaction, which is open in `partition` and unknown to its coordinator.
-
-        Take the epochs from `describe_producers`, 0 for an unknown coordinator epoch. Raises `KafkaError`
-        INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if an epoch is older than that in the partition.
-        """
-        epochs = (producer_epoch, coordinator_epoch)
-        await transactions.abort_transaction(self._cluster, partition_of(partition), producer_id, *epochs)
+    list_transactions = _of_cluster(transactions.list_transactions)
+    describe_transactions = _of_cluster(transactions.describe_transactions)
+    terminate_transaction = _of_cluster(transactions.terminate_transaction)
+    find_hanging_transactions = _of_cluster(transactions.find_hanging_transactions)
+    describe_producers = _of_cluster(transactions.describe_producers)
+    abort_transaction = _of_cluster(transactions.abort_transaction)
 
     # ---- the cluster and its configuration ----------------------------------------------------------------------
 
-    async def describe_cluster(self, *, include_fenced_brokers: bool = False) -> ClusterDescription:
-        """Return the controller and the live brokers; `include_fenced_brokers` adds registered brokers not alive."""
-        return await describe_cluster(self._cluster, include_fenced_brokers=include_fenced_brokers)
-
-    async def unregister_broker(self, broker_id: int) -> None:
-        """Unregister a broker that is permanently gone, so that it gets no replicas (KIP-631).
-
-        Raises `KafkaError` BROKER_ID_NOT_REGISTERED, and INVALID_REQUEST for a broker that is alive.
-        """
-        await unregister_broker(self._cluster, broker_id)
-
-    async def describe_log_dirs(
-        self, broker_id: int, partitions: Iterable[Partition] | None = None
-    ) -> list[LogDirDescription]:
-        """Return a broker's log directories with the size of each log in bytes, of `partitions` or of all (KIP-113)."""
-        chosen = None if partitions is None else partitions_of(partitions)
-        return await describe_log_dirs(self._cluster, broker_id, chosen)
-
-    async def describe_broker_versions(self, broker_id: int | None = None) -> BrokerVersions:
-        """Return the APIs and features that a broker, by default any, supports (KIP-584)."""
-        return await describe_broker_versions(self._cluster, broker_id)
-
-    async def update_features(self, upgrades: Mapping[str, int], downgrades: Mapping[str, int] | None = None) -> None:
-        """Finalize higher and lower levels of features by name (KIP-584): all of them, or none."""
-        await update_features(self._cluster, upgrades, downgrades or {})
-
-    async def list_config_resources(
-        self, types: Iterable[ConfigResourceType] = (ConfigResourceType.TOPIC, ConfigResourceType.BROKER)
-    ) -> list[ConfigResource]:
-        """Return the resources of these types: all topics, the live brokers, and groups with overrides (KIP-1142).
-
-        Raises `KafkaError` UNSUPPORTED_VERSION from brokers before Kafka 4.1.
-        """
-        return await list_config_resources(self._cluster, types)
-
-    async def create_acls(self, bindings: Iterable[AclBinding]) -> None:
-        """Add ACLs (KIP-140); one that exists is no error. Raises `RefusedAclsError` if some are refused."""
-        await create_acls(self._cluster, instances_of(AclBinding, bindings))
-
-    async def describe_acls(self, wanted: AclFilter = ALL_ACLS) -> list[AclBinding]:
-        """Return the ACLs that the filter matches, sorted; all by default."""
-        return await describe_acls(self._cluster, wanted)
-
-    async def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
-        """Remove the ACLs that any of the filters matches, and return them, sorted."""
-        return await delete_acls(self._cluster, instances_of(AclFilter, filters))
-
-    async def describe_configs(
-        self,
-        resources: Iterable[ConfigResource],
-        *,
-        include_synonyms: bool = False,
-        include_documentation: bool = False,
-    ) -> dict[ConfigResource, list[ConfigEntry]]:
-        """Return each resource's configuration entries, sorted by name. Raises `KafkaError` if one is refused."""
-        return await describe_configs(
-            self._cluster,
-            instances_of(ConfigResource, resources),
-            include_synonyms=include_synonyms,
-            include_documentation=include_documentation,
-        )
-
-    async def alter_configs(
-        self, resource: ConfigResource, alterations: Iterable[Alteration], *, validate_only: bool = False
-    ) -> None:
-        """Change dynamic configurations of one resource; a broker resource with name "" means all brokers (KIP-339).
-
-        If it raises `KafkaError` (INVALID_CONFIG, INVALID_REQUEST and others), nothing is changed.
-        """
-        (checked,) = instances_of(ConfigResource, [resource])
-        await alter_configs(self._cluster, checked, instances_of(Alteration, alterations), validate_only=validate_only)
+    describe_cluster = _of_cluster(registrations.describe_cluster)
+    unregister_broker = _of_cluster(registrations.unregister_broker)
+    describe_log_dirs = _of_cluster(log_dirs.describe_log_dirs)
+    describe_broker_versions = _of_cluster(features.describe_broker_versions)
+    update_features = _of_cluster(features.update_features)
+    list_config_resources = _of_cluster(configs.list_config_resources)
+    create_acls = _of_cluster(acls.create_acls)
+    describe_acls = _of_cluster(acls.describe_acls)
+    delete_acls = _of_cluster(acls.delete_acls)
+    describe_configs = _of_cluster(configs.describe_configs)
+    alter_configs = _of_cluster(configs.alter_configs)
 
     # ---- quotas -------------------------------------------------------------------------------------------------
 
-    async def describe_client_quotas(self) -> dict[QuotaEntity, dict[str, float]]:
-        """Return the quotas of users, client ids and IP addresses by Kafka's keys (KIP-546)."""
-        return await describe_client_quotas(self._cluster)
-
-    async def alter_client_quotas(
-        self, entity: QuotaEntity, quotas: Mapping[str, float | None], *, validate_only: bool = False
-    ) -> None:
-        """Set quotas of an entity, and remove those that are None. An empty name in it stands for the default.
-
-        If it raises `KafkaError` (INVALID_REQUEST and others), nothing is changed.
-        """
-        (checked,) = instances_of(QuotaEntity, [entity])
-        await alter_client_quotas(self._cluster, checked, quotas, validate_only=validate_only)
+    describe_client_quotas = _of_cluster(quotas.describe_client_quotas)
+    alter_client_quotas = _of_cluster(quotas.alter_client_quotas)
 
     # ---- users --------------------------------------------------------------------------------------------------
 
-    async def describe_user_scram_credentials(
-        self, users: Iterable[str] = ()
-    ) -> dict[str, list[user_credentials.ScramCredentialInfo]]:
-        """Return the SCRAM credentials of users, by default of all that have some (KIP-554)."""
-        return await user_credentials.describe_user_scram_credentials(self._cluster, names_of(users))
-
-    async def alter_user_scram_credentials(
-        self, alterations: Iterable[user_credentials.UserScramCredentialAlteration]
-    ) -> None:
-        """Set and delete SCRAM credentials of users (KIP-554).
-
-        Raises `RefusedUsersError` with the error of each refused user; the other users are altered.
-        """
-        await user_credentials.alter_user_scram_credentials(self._cluster, list(alterations))
+    describe_user_scram_credentials = _of_cluster(user_credentials.describe_user_scram_credentials)
+    alter_user_scram_credentials = _of_cluster(user_credentials.alter_user_scram_credentials)

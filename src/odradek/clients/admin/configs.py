@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from odradek.clients.admin.descriptions import ConfigEntry, ConfigResource, ConfigResourceType, config_entry
 from odradek.clients.admin.topics import answer_error, topic_error
+from odradek.clients.arguments import instances_of
 from odradek.clients.cluster import Cluster
 from odradek.clients.retry import ask_each, retrying
 from odradek.config import Alteration
@@ -18,8 +19,14 @@ _TYPES_FROM = 1
 
 
 async def describe_configs(
-    cluster: Cluster, resources: Iterable[ConfigResource], *, include_synonyms: bool, include_documentation: bool
+    cluster: Cluster,
+    resources: Iterable[ConfigResource],
+    *,
+    include_synonyms: bool = False,
+    include_documentation: bool = False,
 ) -> dict[ConfigResource, list[ConfigEntry]]:
+    """Return each resource's configuration entries, sorted by name. Raises `KafkaError` if one is refused."""
+
     async def request(some: list[ConfigResource]) -> dict[ConfigResource, list[ConfigEntry] | KafkaError]:
         requested = [
             {"resource_type": each.type.value, "resource_name": each.name, "configuration_keys": None} for each in some
@@ -51,7 +58,7 @@ async def describe_configs(
         return found
 
     described: dict[ConfigResource, list[ConfigEntry]] = {}
-    for resource, answer in (await ask_each(cluster, resources, ask)).items():
+    for resource, answer in (await ask_each(cluster, instances_of(ConfigResource, resources), ask)).items():
         if isinstance(answer, KafkaError):
             raise answer
         described[resource] = answer
@@ -59,10 +66,16 @@ async def describe_configs(
 
 
 async def alter_configs(
-    cluster: Cluster, resource: ConfigResource, alterations: Iterable[Alteration], *, validate_only: bool
+    cluster: Cluster, resource: ConfigResource, alterations: Iterable[Alteration], *, validate_only: bool = False
 ) -> None:
+    """Change dynamic configurations of one resource; a broker resource with name "" means all brokers (KIP-339).
+
+    If it raises `KafkaError` (INVALID_CONFIG, INVALID_REQUEST and others), nothing is changed.
+    """
+    (resource,) = instances_of(ConfigResource, [resource])
     configs = [
-        {"name": each.name, "config_operation": int(each.operation), "value": _text(each)} for each in alterations
+        {"name": each.name, "config_operation": int(each.operation), "value": _text(each)}
+        for each in instances_of(Alteration, alterations)
     ]
     altered = {"resource_type": resource.type.value, "resource_name": resource.name, "configs": configs}
     message = {"resources": [altered], "validate_only": validate_only}
@@ -77,7 +90,13 @@ async def alter_configs(
     await retrying(cluster, attempt)
 
 
-async def list_config_resources(cluster: Cluster, types: Iterable[ConfigResourceType]) -> list[ConfigResource]:
+async def list_config_resources(
+    cluster: Cluster, types: Iterable[ConfigResourceType] = (ConfigResourceType.TOPIC, ConfigResourceType.BROKER)
+) -> list[ConfigResource]:
+    """Return the resources of these types: all topics, the live brokers, and groups with overrides (KIP-1142).
+
+    Raises `KafkaError` UNSUPPORTED_VERSION from brokers before Kafka 4.1.
+    """
     message = {"resource_types": [kind.value for kind in types]}
 
     async def attempt() -> list[ConfigResource]:

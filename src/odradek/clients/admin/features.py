@@ -31,7 +31,9 @@ class BrokerVersions(Struct, frozen=True, kw_only=True):
     finalized_features_epoch: int
 
 
-async def describe_broker_versions(cluster: Cluster, broker_id: int | None) -> BrokerVersions:
+async def describe_broker_versions(cluster: Cluster, broker_id: int | None = None) -> BrokerVersions:
+    """Return the APIs and features that a broker, by default any, supports (KIP-584)."""
+
     async def attempt() -> Any:
         connections = cluster.connections
         connection = await (connections.least_loaded() if broker_id is None else connections.to_broker(broker_id))
@@ -52,10 +54,13 @@ async def describe_broker_versions(cluster: Cluster, broker_id: int | None) -> B
     )
 
 
-async def update_features(cluster: Cluster, upgrades: Mapping[str, int], downgrades: Mapping[str, int]) -> None:
+async def update_features(
+    cluster: Cluster, upgrades: Mapping[str, int], downgrades: Mapping[str, int] | None = None
+) -> None:
+    """Finalize higher and lower levels of features by name (KIP-584): all of them, or none."""
     updates = [
         {"feature": name, "max_version_level": level, "allow_downgrade": kind != _UPGRADE, "upgrade_type": kind}
-        for kind, levels in ((_UPGRADE, upgrades), (_SAFE_DOWNGRADE, downgrades))
+        for kind, levels in ((_UPGRADE, upgrades), (_SAFE_DOWNGRADE, downgrades or {}))
         for name, level in levels.items()
     ]
     message = {"timeout_ms": cluster.timeout_ms, "feature_updates": updates}

@@ -64,6 +64,11 @@ class GroupWaits(Struct, frozen=True, kw_only=True):
 
 
 async def group_waits(cluster: Cluster, group_id: str) -> GroupWaits:
+    """Return each member's epoch, the partitions that it must revoke, and those that it waits for.
+
+    Of a classic group, only its members, their assignments and its generation are known. Raises `KafkaError`
+    GROUP_ID_NOT_FOUND and others.
+    """
     group = (await describe_groups(cluster, [group_id]))[group_id]
     if isinstance(group, KafkaError):
         raise group

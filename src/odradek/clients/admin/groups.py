@@ -22,6 +22,7 @@ from odradek.clients.admin.results import (
     errors_of,
 )
 from odradek.clients.admin.topics import current_metadata
+from odradek.clients.arguments import Partition, PartitionT, by_partition, names_of, partitions_of
 from odradek.clients.cluster import Cluster
 from odradek.clients.coordinators import ask_coordinators, find_coordinator
 from odradek.clients.group_offsets import (
@@ -67,8 +68,12 @@ def no_such_group(group_id: str) -> KafkaError:
 # ---- listing and describing -----------------------------------------------------------------------------------------
 
 
-async def list_groups(cluster: Cluster, *, states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
-    message = {"states_filter": list(states), "types_filter": list(types)}
+async def list_groups(cluster: Cluster, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+    """Return the groups of all brokers, sorted by id; filter by `states` (`Stable`, …) and `types` (`classic`, …).
+
+    Raises `KafkaError` UNSUPPORTED_VERSION if a broker is too old for a filter.
+    """
+    message = {"states_filter": names_of(states), "types_filter": names_of(types)}
 
     async def ask(node_id: int) -> list[GroupListing]:
         connection = await cluster.connections.to_broker(node_id)
@@ -100,6 +105,11 @@ async def list_groups(cluster: Cluster, *, states: Iterable[str], types: Iterabl
 
 
 async def describe_groups(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
+    """Describe each group: its members, and committed offset, end offset and lag by partition; or return its error.
+
+    A group that its coordinator does not know and that has no offsets gets the error GROUP_ID_NOT_FOUND.
+    """
+
     async def ask(
         connection: ClientConnection, node_id: int, some: list[str]
     ) -> dict[str, GroupDescription | KafkaError]:
@@ -122,7 +132,7 @@ async def describe_groups(cluster: Cluster, group_ids: Iterable[str]) -> dict[st
                     found[group.group_id] = consumer_group_description(group, coordinator)
         return found
 
-    wanted = list(dict.fromkeys(group_ids))
+    wanted = list(dict.fromkeys(names_of(group_ids)))
     answers = await ask_coordinators(cluster, wanted, ask)
     described = {group_id: answer for group_id, answer in answers.items() if isinstance(answer, GroupDescription)}
     offsets = await list_group_offsets(cluster, described)
@@ -160,12 +170,17 @@ def _coordinator(cluster: Cluster, node_id: int) -> BrokerDescription | None:
 async def list_group_offsets(
     cluster: Cluster, group_ids: Iterable[str], *, require_stable: bool = False
 ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
+    """Return each group's committed offsets by partition (empty for an unknown group), or its error.
+
+    With `require_stable`, waits for open transactions that have offsets to commit (KIP-447).
+    """
+
     async def ask(
         connection: ClientConnection, _: int, some: list[str]
     ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
         return await fetch_many(connection, some, require_stable=require_stable)
 
-    return await ask_coordinators(cluster, group_ids, ask)
+    return await ask_coordinators(cluster, names_of(group_ids), ask)
 
 
 async def end_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -190,18 +205,33 @@ async def end_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) ->
 
 
 async def alter_group_offsets(
-    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    cluster: Cluster, group_id: str, offsets: Mapping[PartitionT, int | OffsetAndMetadata]
 ) -> None:
+    """Commit offsets for a group without members; an unknown group is created.
+
+    Raises `KafkaError` UNKNOWN_MEMBER_ID if the group has members, `RefusedPartitionsError` for refused partitions
+    after the others were committed.
+    """
+    wanted = {
+        partition: each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
+        for partition, each in by_partition(offsets).items()
+    }
+
     async def attempt() -> None:
         connection = await cluster.connections.to_broker(await find_coordinator(cluster, group_id))
-        codes = await commit_each(connection, group_id, NO_MEMBER, offsets)
-        _raise_refused(group_id, offsets, codes)
+        codes = await commit_each(connection, group_id, NO_MEMBER, wanted)
+        _raise_refused(group_id, wanted, codes)
 
-    if offsets:
+    if wanted:
         await retrying(cluster, attempt)
 
 
 async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> None:
+    """Delete groups without members, with their offsets.
+
+    Raises `RefusedGroupsError` (NON_EMPTY_GROUP and others) after the other groups were deleted.
+    """
+
     async def ask(connection: ClientConnection, _: int, some: list[str]) -> dict[str, KafkaError | None]:
         response = await connection.request(ApiKey.DELETE_GROUPS, {"groups_names": some})
         return {
@@ -209,18 +239,28 @@ async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> None:
             for group in response.results
         }
 
-    results = await ask_coordinators(cluster, group_ids, ask)
+    results = await ask_coordinators(cluster, names_of(group_ids), ask)
     if errors := errors_of(results):
         raise RefusedGroupsError(errors)
 
 
 async def remove_group_members(
-    cluster: Cluster, group_id: str, *, member_ids: Iterable[str], group_instance_ids: Iterable[str], reason: str
+    cluster: Cluster,
+    group_id: str,
+    *,
+    member_ids: Iterable[str] = (),
+    group_instance_ids: Iterable[str] = (),
+    reason: str = "removed by an administrator",
 ) -> None:
+    """Remove members of a group, static members by their `group.instance.id` (KIP-345).
+
+    A running member joins again. Raises `RefusedMembersError` (UNKNOWN_MEMBER_ID and others) after the other
+    members were removed.
+    """
     wanted: dict[str, dict[str, str | None]] = {
-        each: {"member_id": "", "group_instance_id": each, "reason": reason} for each in group_instance_ids
+        each: {"member_id": "", "group_instance_id": each, "reason": reason} for each in names_of(group_instance_ids)
     }
-    wanted |= {each: {"member_id": each, "group_instance_id": None, "reason": reason} for each in member_ids}
+    wanted |= {each: {"member_id": each, "group_instance_id": None, "reason": reason} for each in names_of(member_ids)}
 
     async def ask(some: list[str]) -> dict[str, KafkaError | None]:
         connection = await cluster.connections.to_broker(await find_coordinator(cluster, group_id))
@@ -251,8 +291,13 @@ def _member_error(code: ErrorCode, group_id: str, member: str) -> KafkaError | N
     return KafkaError(code, f"group {group_id!r}, member {member!r}: {explained(code)}")
 
 
-async def delete_group_offsets(cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-    wanted = list(partitions)
+async def delete_group_offsets(cluster: Cluster, group_id: str, partitions: Iterable[Partition]) -> None:
+    """Delete a group's committed offsets of `partitions`.
+
+    Raises `RefusedPartitionsError` (GROUP_SUBSCRIBED_TO_TOPIC and others) after the other offsets were deleted, or
+    the `KafkaError` of the group.
+    """
+    wanted = partitions_of(partitions)
     topics = [
         {"name": topic, "partitions": [{"partition_index": each.partition} for each in some]}
         for topic, some in by_topic(wanted)

@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from odradek.clients.arguments import Partition, partitions_of
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import by_topic
 from odradek.clients.retry import retrying
@@ -27,13 +28,13 @@ class LogDirDescription(Struct, frozen=True, kw_only=True):
 
 
 async def describe_log_dirs(
-    cluster: Cluster, broker_id: int, partitions: Iterable[TopicPartition] | None = None
+    cluster: Cluster, broker_id: int, partitions: Iterable[Partition] | None = None
 ) -> list[LogDirDescription]:
-    topics = (
-        None
-        if partitions is None
-        else [{"topic": topic, "partitions": [each.partition for each in some]} for topic, some in by_topic(partitions)]
-    )
+    """Return a broker's log directories with the size of each log in bytes, of `partitions` or of all (KIP-113)."""
+    topics = None
+    if partitions is not None:
+        chosen = by_topic(partitions_of(partitions))
+        topics = [{"topic": topic, "partitions": [each.partition for each in some]} for topic, some in chosen]
 
     async def attempt() -> list[LogDirDescription]:
         connection = await cluster.connections.to_broker(broker_id)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from odradek.clients.arguments import instances_of
 from odradek.clients.cluster import Cluster
 from odradek.clients.retry import retrying
 from odradek.model import ErrorCode, KafkaError, explained
@@ -11,6 +12,8 @@ from odradek.security.quotas import DEFAULT, QuotaEntity
 
 
 async def describe_client_quotas(cluster: Cluster) -> dict[QuotaEntity, dict[str, float]]:
+    """Return the quotas of users, client ids and IP addresses by Kafka's keys (KIP-546)."""
+
     async def attempt() -> Any:
         connection = await cluster.connections.least_loaded()
         response = await connection.request(ApiKey.DESCRIBE_CLIENT_QUOTAS, {"components": [], "strict": False})
@@ -24,10 +27,15 @@ async def describe_client_quotas(cluster: Cluster) -> dict[QuotaEntity, dict[str
 
 
 async def alter_client_quotas(
-    cluster: Cluster, entity: QuotaEntity, quotas: Mapping[str, float | None], *, validate_only: bool
+    cluster: Cluster, entity: QuotaEntity, quotas: Mapping[str, float | None], *, validate_only: bool = False
 ) -> None:
+    """Set quotas of an entity, and remove those that are None. An empty name in it stands for the default.
+
+    If it raises `KafkaError` (INVALID_REQUEST and others), nothing is changed.
+    """
+    (checked,) = instances_of(QuotaEntity, [entity])
     entry = {
-        "entity": [{"entity_type": kind, "entity_name": name or None} for kind, name in entity.parts.items()],
+        "entity": [{"entity_type": kind, "entity_name": name or None} for kind, name in checked.parts.items()],
         "ops": [
             {"key": key, "value": 0.0 if value is None else float(value), "remove": value is None}
             for key, value in quotas.items()

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from odradek.clients.admin.results import RefusedPartitionsError
+from odradek.clients.arguments import Partition, PartitionT, by_partition, partitions_of
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import by_topic
 from odradek.clients.retry import retrying
@@ -41,10 +42,16 @@ class PartitionReassignment(Struct, frozen=True, kw_only=True):
 
 async def alter_partition_reassignments(
     cluster: Cluster,
-    targets: Mapping[TopicPartition, Collection[int] | None],
+    targets: Mapping[PartitionT, Collection[int] | None],
     *,
     allow_replication_factor_change: bool = True,
 ) -> None:
+    """Start to reassign partitions to `targets`: replicas, the preferred leader first; None cancels a reassignment.
+
+    Old replicas are removed when the new ones are in sync; `list_partition_reassignments` shows the progress.
+    Raises `RefusedPartitionsError` for refused partitions; the others are started.
+    """
+    replicas = by_partition(targets)
     message = {
         "topics": [
             {
@@ -52,12 +59,12 @@ async def alter_partition_reassignments(
                 "partitions": [
                     {
                         "partition_index": each.partition,
-                        "replicas": None if (target := targets[each]) is None else list(target),
+                        "replicas": None if (target := replicas[each]) is None else list(target),
                     }
                     for each in some
                 ],
             }
-            for name, some in by_topic(targets)
+            for name, some in by_topic(replicas)
         ],
         "timeout": cluster.timeout_ms,
         "allow_replication_factor_change": allow_replication_factor_change,
@@ -80,13 +87,14 @@ async def alter_partition_reassignments(
 
 
 async def list_partition_reassignments(
-    cluster: Cluster, partitions: Iterable[TopicPartition] | None
+    cluster: Cluster, partitions: Iterable[Partition] | None = None
 ) -> dict[TopicPartition, PartitionReassignment]:
+    """Return the reassignments in progress, of `partitions` or of all, sorted by partition."""
     topics = None
     if partitions is not None:
         topics = [
             {"name": name, "partition_indexes": [each.partition for each in some]}
-            for name, some in by_topic(partitions)
+            for name, some in by_topic(partitions_of(partitions))
         ]
     message = {"topics": topics, "timeout": cluster.timeout_ms}
 
@@ -109,13 +117,17 @@ async def list_partition_reassignments(
 
 
 async def elect_leaders(
-    cluster: Cluster, election_type: ElectionType, partitions: Iterable[TopicPartition] | None
+    cluster: Cluster, election_type: ElectionType, partitions: Iterable[Partition] | None = None
 ) -> dict[TopicPartition, KafkaError | None]:
+    """Elect leaders of `partitions`, or of all that need an election; return None or an error for each.
+
+    ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE and others are results.
+    Raises `KafkaError` for an error of the whole request.
+    """
     wanted = None
     if partitions is not None:
-        wanted = [
-            {"topic": name, "partitions": [each.partition for each in some]} for name, some in by_topic(partitions)
-        ]
+        chosen = by_topic(partitions_of(partitions))
+        wanted = [{"topic": name, "partitions": [each.partition for each in some]} for name, some in chosen]
     message = {"election_type": int(election_type), "topic_partitions": wanted, "timeout": cluster.timeout_ms}
 
     async def attempt() -> dict[TopicPartition, KafkaError | None]:

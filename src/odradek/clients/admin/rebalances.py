@@ -15,9 +15,13 @@ from odradek.protocol.batches.records import decode_records
 
 
 async def rebalance_history(
-    cluster: Cluster, group_id: str | None, *, limit: int, since_ms: int | None
+    cluster: Cluster, group_id: str | None, *, limit: int = 20, since_ms: int | None = None
 ) -> list[dict[str, Any]]:
-    """Implement `Admin.rebalance_history`; times in the JSON objects are in ms."""
+    """Return a group's (None: all groups') last `limit` rebalances, the oldest first, as JSON objects.
+
+    They are those of Odradek's rebalance journal; the list is empty if the cluster has none. With `since_ms` (ms
+    since 1970), older ones are not read.
+    """
     found: list[dict[str, Any]] = []
     # `partitions_of` would wait for a topic that does not exist.
     metadata = await current_metadata(cluster, [JOURNAL_TOPIC])

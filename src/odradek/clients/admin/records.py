@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from odradek.clients.admin.results import RefusedPartitionsError, errors_of
+from odradek.clients.arguments import PartitionT, numbers_by_partition
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import by_topic
 from odradek.clients.retry import ask_each
@@ -20,7 +21,12 @@ _REASONS: Final = {
 }
 
 
-async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+async def delete_records(cluster: Cluster, before: Mapping[PartitionT, int]) -> dict[TopicPartition, int]:
+    """Delete each partition's records before an offset; -1 means the high watermark (KIP-107).
+
+    Returns the new first offsets. Raises `RefusedPartitionsError` (OFFSET_OUT_OF_RANGE and others).
+    """
+    offsets = numbers_by_partition("an offset", before)
     # With half of the timeout, a broker that waits for replicas answers before this client's request times out.
     limit_ms = min(cluster.timeout_ms, cluster.settings.request_timeout_ms) // 2
 
@@ -46,7 +52,7 @@ async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int])
         topics = [
             {
                 "name": name,
-                "partitions": [{"partition_index": each.partition, "offset": before[each]} for each in some],
+                "partitions": [{"partition_index": each.partition, "offset": offsets[each]} for each in some],
             }
             for name, some in by_topic(partitions)
         ]
@@ -56,10 +62,10 @@ async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int])
             for each in topic.partitions:
                 key = TopicPartition(topic.name, each.partition_index)
                 is_deleted = each.error_code == ErrorCode.none
-                found[key] = each.low_watermark if is_deleted else _error(key, each.error_code, before[key])
+                found[key] = each.low_watermark if is_deleted else _error(key, each.error_code, offsets[key])
         return found
 
-    results = await ask_each(cluster, before, ask)
+    results = await ask_each(cluster, offsets, ask)
     if errors := errors_of(results):
         raise RefusedPartitionsError(errors)
     return {key: each for key, each in results.items() if not isinstance(each, KafkaError)}

@@ -10,7 +10,8 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
 
 
-async def describe_cluster(cluster: Cluster, *, include_fenced_brokers: bool) -> ClusterDescription:
+async def describe_cluster(cluster: Cluster, *, include_fenced_brokers: bool = False) -> ClusterDescription:
+    """Return the controller and the live brokers; `include_fenced_brokers` adds registered brokers not alive."""
     await cluster.refresh(timeout_ms=cluster.timeout_ms)
     metadata = cluster.metadata
     brokers = {
@@ -48,6 +49,11 @@ async def _fenced_brokers(cluster: Cluster) -> list[BrokerDescription]:
 
 
 async def unregister_broker(cluster: Cluster, broker_id: int) -> None:
+    """Unregister a broker that is permanently gone, so that it gets no replicas (KIP-631).
+
+    Raises `KafkaError` BROKER_ID_NOT_REGISTERED, and INVALID_REQUEST for a broker that is alive.
+    """
+
     async def attempt() -> None:
         connection = await cluster.connections.least_loaded()
         _raise(await connection.request(ApiKey.UNREGISTER_BROKER, {"broker_id": broker_id}))

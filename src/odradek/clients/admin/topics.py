@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from odradek.clients.admin.descriptions import NewTopic, TopicDescription, topic_description
 from odradek.clients.admin.results import RefusedTopicsError, errors_of
-from odradek.clients.arguments import broker_ids, whole_number
+from odradek.clients.arguments import broker_ids, instances_of, names_of, whole_number
 from odradek.clients.cluster import Cluster
 from odradek.clients.metadata import ClusterMetadata, merge, partition_metadata
 from odradek.clients.retry import ask_each, retrying
@@ -27,8 +27,12 @@ class UnknownTopicError(KafkaError):
         super().__init__(ErrorCode.unknown_topic_or_partition, f"there is no topic {name!r}")
 
 
-async def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool) -> None:
-    listed = list(topics)
+async def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
+    """Create topics, or with `validate_only` only check whether they can be created.
+
+    Raises `KafkaError` for a single topic or a name given twice, `RefusedTopicsError` for some of several topics.
+    """
+    listed = instances_of(NewTopic, topics)
     wanted = {topic.name: topic for topic in listed}
     for name, times in Counter(topic.name for topic in listed).items():
         if times > 1:
@@ -48,6 +52,11 @@ async def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validat
 
 
 async def delete_topics(cluster: Cluster, names: Iterable[str]) -> None:
+    """Delete topics and their records.
+
+    Raises `KafkaError` if a single topic is refused, `RefusedTopicsError` if some of several topics are refused.
+    """
+
     async def ask(some: list[str]) -> dict[str, KafkaError | None]:
         message = {
             "topics": [{"name": name, "topic_id": None} for name in some],
@@ -58,12 +67,21 @@ async def delete_topics(cluster: Cluster, names: Iterable[str]) -> None:
         response = await connection.request(ApiKey.DELETE_TOPICS, message)
         return {topic.name: topic_error(topic.name, topic) for topic in response.responses}
 
-    await _change(cluster, names, ask)
+    await _change(cluster, names_of(names), ask)
 
 
 async def create_partitions(
-    cluster: Cluster, name: str, total: int, *, assignments: Iterable[Iterable[int]] | None, validate_only: bool
+    cluster: Cluster,
+    name: str,
+    total: int,
+    *,
+    assignments: Iterable[Iterable[int]] | None = None,
+    validate_only: bool = False,
 ) -> None:
+    """Increase a topic's number of partitions to `total`; `assignments` has the replicas of each new one, in order.
+
+    Afterwards a key may belong to another partition. Raises `KafkaError` INVALID_PARTITIONS and others.
+    """
     placed = None if assignments is None else [{"broker_ids": broker_ids(each)} for each in assignments]
     message = {
         "topics": [{"name": name, "count": whole_number("total", total, bits=32), "assignments": placed}],
@@ -88,7 +106,11 @@ async def _change(cluster: Cluster, names: Iterable[str], ask: Any) -> None:
 
 
 async def describe_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicDescription]:
-    wanted = list(dict.fromkeys(names))
+    """Describe topics with partitions, leaders and replicas. Raises `KafkaError` for an unknown topic.
+
+    Brokers with DescribeTopicPartitions get a request for every 2,000 partitions.
+    """
+    wanted = list(dict.fromkeys(names_of(names)))
 
     async def attempt() -> dict[str, TopicDescription]:
         try:
@@ -149,7 +171,8 @@ async def _describe_in_pages(cluster: Cluster, names: list[str]) -> dict[str, To
         cursor = after
 
 
-async def list_topics(cluster: Cluster, *, include_internal: bool) -> list[TopicDescription]:
+async def list_topics(cluster: Cluster, *, include_internal: bool = False) -> list[TopicDescription]:
+    """Return the descriptions of all topics (internal ones only with `include_internal`), sorted by name."""
     metadata = await current_metadata(cluster, None)
     return [
         topic_description(topic)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from odradek.clients.arguments import Partition, names_of, partition_of, partitions_of
 from odradek.clients.cluster import Cluster
 from odradek.clients.coordinators import LAST_END_TXN_OF_VERSION_1, CoordinatorType, ask_coordinators
 from odradek.clients.retry import retrying
@@ -74,10 +75,14 @@ NO_TIMEOUT_MS: Final = (1 << 31) - 1
 """The timeout that coordinators give transactions of two-phase commit."""
 
 
-async def list_transactions(
+async def list_transactions(cluster: Cluster, *, states: Iterable[str] = ()) -> list[TransactionListing]:
+    """Return the transactional ids of all coordinators, sorted; filter by `states` (`Ongoing`, …)."""
+    return await _list(cluster, states=states)
+
+
+async def _list(
     cluster: Cluster, *, states: Iterable[str] = (), producer_ids: Iterable[int] = ()
 ) -> list[TransactionListing]:
-    """Implement `Admin.list_transactions`: ask every broker."""
     message = {
         "state_filters": list(states),
         "producer_id_filters": list(producer_ids),
@@ -111,18 +116,18 @@ async def list_transactions(
     return await retrying(cluster, attempt)
 
 
-async def describe_transactions(
-    cluster: Cluster, transactional_ids: Iterable[str]
-) -> dict[str, TransactionDescription | KafkaError]:
+async def describe_transactions(cluster: Cluster, ids: Iterable[str]) -> dict[str, TransactionDescription | KafkaError]:
+    """Return the last transaction of each transactional id, or the `KafkaError` of that id."""
+
     async def ask(connection: Any, node_id: int, some: list[str]) -> dict[str, TransactionDescription | KafkaError]:
         response = await connection.request(ApiKey.DESCRIBE_TRANSACTIONS, {"transactional_ids": some})
         return {each.transactional_id: _transaction(each, node_id) for each in response.transaction_states}
 
-    return await ask_coordinators(cluster, transactional_ids, ask, CoordinatorType.TRANSACTION)
+    return await ask_coordinators(cluster, names_of(ids), ask, CoordinatorType.TRANSACTION)
 
 
 async def terminate_transaction(cluster: Cluster, transactional_id: str) -> None:
-    """Implement `Admin.terminate_transaction`: initialise a producer of the id, as Kafka's `fenceProducers` does."""
+    """Abort the id's open transaction, also a prepared one, and fence its producer (KIP-939)."""
     message = {
         "transactional_id": transactional_id,
         "transaction_timeout": _FENCING_TIMEOUT_MS,
@@ -174,8 +179,9 @@ async def end_prepared_transactions(
     return await ask_coordinators(cluster, prepared, ask, CoordinatorType.TRANSACTION)
 
 
-async def find_hanging_transactions(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[HangingTransaction]:
-    wanted = list(partitions)
+async def find_hanging_transactions(cluster: Cluster, partitions: Iterable[Partition]) -> list[HangingTransaction]:
+    """Return the transactions that are open in a partition and that no coordinator will end."""
+    wanted = partitions_of(partitions)
     described = await asyncio.gather(*(describe_producers(cluster, each) for each in wanted))
     suspects = [
         HangingTransaction(partition=partition, producer=producer)
@@ -187,7 +193,7 @@ async def find_hanging_transactions(cluster: Cluster, partitions: Iterable[Topic
         return []
     # The coordinators are asked after the partitions: a transaction that has ended since hangs nowhere.
     ids = sorted({each.producer.producer_id for each in suspects})
-    listed = await list_transactions(cluster, producer_ids=ids)
+    listed = await _list(cluster, producer_ids=ids)
     known = await describe_transactions(cluster, (each.transactional_id for each in listed))
     held = {
         (each.producer_id, partition)
@@ -200,38 +206,44 @@ async def find_hanging_transactions(cluster: Cluster, partitions: Iterable[Topic
     return [each for each, producers in zip(unknown, still_open, strict=True) if each.producer in producers]
 
 
-async def describe_producers(cluster: Cluster, partition: TopicPartition) -> list[ProducerDescription]:
-    """Implement `Admin.describe_producers`; the result is sorted by producer id."""
+async def describe_producers(cluster: Cluster, partition: Partition) -> list[ProducerDescription]:
+    """Return the idempotent producers that the partition's leader knows, and their open transactions (KIP-664)."""
+    asked = partition_of(partition)
 
     async def attempt() -> list[ProducerDescription]:
-        topics = [{"name": partition.topic, "partition_indexes": [partition.partition]}]
-        answer = await _request_leader(cluster, partition, ApiKey.DESCRIBE_PRODUCERS, {"topics": topics})
+        topics = [{"name": asked.topic, "partition_indexes": [asked.partition]}]
+        answer = await _request_leader(cluster, asked, ApiKey.DESCRIBE_PRODUCERS, {"topics": topics})
         (result,) = answer.topics[0].partitions
         if result.error_code != ErrorCode.none:
-            raise _error(partition, result.error_code, result.error_message)
+            raise _error(asked, result.error_code, result.error_message)
         return sorted(map(_description, result.active_producers), key=lambda each: each.producer_id)
 
     return await retrying(cluster, attempt)
 
 
 async def abort_transaction(
-    cluster: Cluster, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    cluster: Cluster, partition: Partition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int = 0
 ) -> None:
-    """Implement `Admin.abort_transaction`: write an abort marker to `partition`."""
+    """Abort a hanging transaction, which is open in `partition` and unknown to its coordinator.
+
+    Take the epochs from `describe_producers`, 0 for an unknown coordinator epoch. Raises `KafkaError`
+    INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if an epoch is older than that in the partition.
+    """
+    hanging = partition_of(partition)
     marker = {
         "producer_id": producer_id,
         "producer_epoch": producer_epoch,
         "transaction_result": False,
         "coordinator_epoch": coordinator_epoch,
         "transaction_version": 0,
-        "topics": [{"name": partition.topic, "partition_indexes": [partition.partition]}],
+        "topics": [{"name": hanging.topic, "partition_indexes": [hanging.partition]}],
     }
 
     async def attempt() -> None:
-        answer = await _request_leader(cluster, partition, ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]})
+        answer = await _request_leader(cluster, hanging, ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]})
         code = answer.markers[0].topics[0].partitions[0].error_code
         if code != ErrorCode.none:
-            raise _error(partition, code, None)
+            raise _error(hanging, code, None)
 
     await retrying(cluster, attempt)
 

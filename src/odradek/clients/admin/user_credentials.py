@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from odradek.clients.admin.results import RefusedUsersError, errors_of
 from odradek.clients.admin.topics import answer_error
+from odradek.clients.arguments import names_of
 from odradek.clients.cluster import Cluster
 from odradek.clients.retry import ask_each, retrying
 from odradek.model import ErrorCode, KafkaError
@@ -48,9 +49,10 @@ UserScramCredentialAlteration = UserScramCredentialUpsertion | UserScramCredenti
 
 
 async def describe_user_scram_credentials(
-    cluster: Cluster, users: Iterable[str]
+    cluster: Cluster, users: Iterable[str] = ()
 ) -> dict[str, list[ScramCredentialInfo]]:
-    wanted = [{"name": user} for user in dict.fromkeys(users)]
+    """Return the SCRAM credentials of users, by default of all that have some (KIP-554)."""
+    wanted = [{"name": user} for user in dict.fromkeys(names_of(users))]
 
     async def attempt() -> dict[str, list[ScramCredentialInfo]]:
         connection = await cluster.connections.least_loaded()
@@ -72,9 +74,9 @@ async def describe_user_scram_credentials(
 
 
 async def alter_user_scram_credentials(cluster: Cluster, alterations: Iterable[UserScramCredentialAlteration]) -> None:
-    """Implement `Admin.alter_user_scram_credentials`.
+    """Set and delete SCRAM credentials of users (KIP-554).
 
-    A request has one alteration of each user: Kafka's controller refuses two, even of different mechanisms.
+    Raises `RefusedUsersError` with the error of each refused user; the other users are altered.
     """
     rounds: list[dict[str, dict[str, Any]]] = []
     for each in alterations:

@@ -114,12 +114,18 @@ def test_protobuf_values_become_columns_and_bad_ones_stay_or_fail(spark: Any, tm
     ("keys", "sentence"),
     [
         ('format = "avro"', "streams.orders.schema is missing"),
-        ('format = "avro"\nschema = "a.avsc"\nvalue = "a INT"', 'streams.orders.value is not for format = "avro"'),
-        ('format = "avro"\nschema = "a.avsc"\nmessage = "M"', 'streams.orders.message is not for format = "avro"'),
-        ('schema = "a.avsc"', 'streams.orders.schema is not for format = "json"'),
+        (
+            'format = "avro"\nschema = "a.avsc"\nvalue = "a INT"',
+            'streams.orders.value is for streams.orders.format = "json"',
+        ),
+        (
+            'format = "avro"\nschema = "a.avsc"\nmessage = "M"',
+            'streams.orders.message is for streams.orders.format = "protobuf"',
+        ),
+        ('schema = "a.avsc"', 'streams.orders.schema is for streams.orders.format = "avro" or "protobuf"'),
         ('format = "protobuf"\nschema = "a.desc"', "streams.orders.message is missing"),
         ('format = "avro"\nschema = "a.avsc"\nframing = "registry"', "framing is one of confluent, not 'registry'"),
-        ('format = "orc"', "streams.orders.format is one of json, avro, protobuf, not 'orc'"),
+        ('format = "orc"', "streams.orders.format is one of avro, json, protobuf, not 'orc'"),
     ],
 )
 def test_keys_that_do_not_belong_to_the_format_are_refused(tmp_path: Path, keys: str, sentence: str) -> None:

@@ -33,7 +33,8 @@ pytestmark = [pytest.mark.timeout(300)]
 
 def test_the_tables_have_every_key_of_a_file():
     tables = (QueryPipeline, MirrorPipeline, Source, Trigger, Restart, Stream, Sink, Target)
-    keys = {key for table in tables for key in table.__struct_encode_fields__ if key.islower()}
+    names = {"restart", "sink", "source", "streams", "target", "trigger"}
+    keys = {key for table in tables for key in table.__struct_encode_fields__ if key.islower()} - names
     assert len(keys) > 35
     rows = "\n".join(line for line in PAGE.splitlines() if line.startswith("| `"))
     assert [key for key in sorted(keys) if not re.search(rf"[`.]{key}`", rows)] == []

@@ -1,7 +1,6 @@
 """A TOML file as typed structs of msgspec, whose errors name the key, the nearest key that exists, and the line."""
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self, TypeVar
@@ -68,19 +67,6 @@ class Text(str):
             raise ValueError(f"expected {cls.kind}, got {text!r}")
         cls.check(text)
         return cls(text)
-
-
-def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
-    """Return a file's text and its values. Raise `ConfigurationError`, which begins with FILE."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        return text, tomllib.loads(text)
-    except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigurationError(f"{path}: not TOML: it is not UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{path}: not TOML: {error}") from None
 
 
 def converted(values: object, kind: type[T], *, custom: Callable[[Any, Any], Any] | None = None, key: str = "") -> T:

@@ -2,6 +2,7 @@
 
 import json
 import posixpath
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -9,7 +10,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from odradek.config.toml import TomlKeyError, converted, place_of, read_toml
+from odradek.config.toml import TomlKeyError, converted, place_of
 from odradek.model import ConfigurationError, OdradekError
 from odradek.pipelines.config.pipelines import (
     DIRECTORY_FORMATS,
@@ -89,9 +90,16 @@ def load_pipeline(path: Path) -> AnyPipeline:
 
 def load_file(path: Path) -> PipelineFile:
     """Return a file's pipeline and text. Raise `ConfigurationError`, which begins with FILE or FILE:LINE."""
-    text, values = read_toml(path)
+    text = ""
     try:
-        pipeline = parse_pipeline(values, directory=path.parent, default_name=path.stem)
+        text = path.read_text(encoding="utf-8-sig")
+        pipeline = parse_pipeline(tomllib.loads(text), directory=path.parent, default_name=path.stem)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path}: not TOML: it is not UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path}: not TOML: {error}") from None
     except ConfigurationError as error:
         raise ConfigurationError(f"{place_of(path, text, error)}: {error}") from None
     return PipelineFile(path=path, text=text, pipeline=pipeline)

@@ -19,6 +19,7 @@ from odradek.config import BrokerConfig, GroupConfig, TopicConfig
 from odradek.config.definition import definitions
 from odradek.config.replaced_keys import REPLACED_KEYS
 from odradek.config.unimplemented_keys import IGNORED_KEYS, unimplemented_keys
+from tests.docs import public_names
 from tests.docs.fenced_blocks import PAGES, ROOT, examples
 
 CLIENTS: Final = (ConsumerSettings, ProducerSettings, ZookeeperConsumerSettings)
@@ -206,3 +207,7 @@ def test_messages_that_the_page_of_troubles_explains_are_printed() -> None:
     for message in messages:
         for part in re.split(r"…|\b[A-Z]\b", message):
             assert part.strip() in said or part.strip() == "Address already in use", message  # that is the system's
+
+
+def test_a_public_name_changes_only_with_the_list_of_names() -> None:
+    assert public_names.PATH.read_text() == public_names.text(), "python -m tests.docs.public_names writes it"

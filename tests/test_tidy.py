@@ -16,6 +16,8 @@ from typing import Final
 
 import pytest
 
+from tests.docs.public_names import FACES
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCES: Final = sorted(
     path for folder in ("src", "demo", "bench", "examples") for path in (ROOT / folder).rglob("*.py")
@@ -173,10 +175,6 @@ def test_functions_are_short_enough_to_be_seen_at_once():
 
 
 # ---- documentation --------------------------------------------------------------------------------------------------
-
-
-FACES: Final = ("clients", "clients.admin", "testing", "assignors", "partitioners", "lab", "model")
-"""The packages whose `__all__` users read; elsewhere a signature may say enough."""
 
 
 def _undocumented(path: Path) -> Iterator[str]:

@@ -31,7 +31,7 @@ FATAL_ERROR
 def machine(*events: TransactionEvent, version: int = 1) -> TransactionMachine:
     made = TransactionMachine("x", 60_000)
     made.step(TransactionEvent.INITIALIZE)
-    made.initialized(None)
+    made.initialized(None, uses_version_2=False)
     made.begin(100.0, uses_version_2=version == 2)
     for event in events:
         made.step(event)

@@ -362,7 +362,7 @@ class Sender:
             if self._transaction_manager is not None:
                 self._transaction_manager.request_epoch_bump(batch.partition)
             if self._machine is not None:
-                self._machine.needs_new_epoch = True
+                self._machine.batch_lost()
         self._metrics.record_error_total += batch.count
         batch.complete_exceptionally(error)
         self._accumulator.deallocate(batch)

@@ -144,8 +144,7 @@ class CoordinatorRequests:
     async def add_partitions(self) -> None:
         """Add the machine's new partitions to the transaction."""
         machine = self.machine
-        partitions = set(machine.new_partitions)
-        machine.is_started = True
+        partitions = machine.add_partitions()
         message = {
             "v3_and_below_transactional_id": machine.transactional_id,
             "v3_and_below_producer_id": self.identity.producer_id,
@@ -171,7 +170,7 @@ class CoordinatorRequests:
     async def send_offsets(self, offsets: Mapping[Any, OffsetAndMetadata], group: ConsumerGroupMetadata) -> None:
         """Commit a group's offsets as part of the transaction."""
         machine, group_id = self.machine, group.group_id
-        machine.is_started = True
+        machine.add_offsets()
         message = {
             "transactional_id": machine.transactional_id,
             "group_id": group_id,

@@ -141,10 +141,14 @@ class TransactionMachine(Struct):
         self.step(TransactionEvent.BEGIN)
         self.begun_at, self.uses_version_2 = now, uses_version_2
 
-    def initialized(self, prepared: PreparedTransaction | None) -> None:
+    def initialized(self, prepared: PreparedTransaction | None, *, uses_version_2: bool) -> None:
         """Handle the first InitProducerId response; `prepared` is the transaction that the coordinator has kept."""
         self.step(TransactionEvent.FOUND_PREPARED if prepared else TransactionEvent.INITIALIZED)
-        self.prepared, self.is_started = prepared, prepared is not None
+        self.prepared, self.is_started, self.uses_version_2 = prepared, prepared is not None, uses_version_2
+
+    def prepare(self, prepared: PreparedTransaction) -> None:
+        self.step(TransactionEvent.PREPARE)
+        self.prepared = prepared
 
     def may_send(self, partition: TopicPartition) -> bool:
         """Return whether a batch may be sent; otherwise request AddPartitionsToTxn for its partition."""
@@ -162,10 +166,30 @@ class TransactionMachine(Struct):
         """Return whether AddPartitionsToTxn must be sent."""
         return bool(self.new_partitions) and self.error is None and not self.is_aborting
 
+    def add_partitions(self) -> set[TopicPartition]:
+        """Return the partitions of an AddPartitionsToTxn that is sent now."""
+        self.is_started = True
+        return set(self.new_partitions)
+
+    def add_offsets(self) -> None:
+        """Handle a request with offsets of a group that is sent now."""
+        self.is_started = True
+
     def partitions_added(self, partitions: set[TopicPartition]) -> None:
         """Handle AddPartitionsToTxn's success."""
         self.new_partitions -= partitions
         self.partitions |= partitions
+
+    def ended(self, *, is_forgotten: bool) -> None:
+        """Handle EndTxn's response; `is_forgotten` if the coordinator has removed the transactional id."""
+        self.is_started = False
+        if is_forgotten:
+            self.needs_new_epoch, self.uses_version_2 = True, False
+
+    @property
+    def must_initialize(self) -> bool:
+        """Return whether InitProducerId must follow EndTxn."""
+        return self.needs_new_epoch and not self.uses_version_2
 
     def completed(self) -> None:
         """Handle the end of a transaction, after EndTxn and, if necessary, InitProducerId."""
@@ -176,6 +200,10 @@ class TransactionMachine(Struct):
         self.partitions.clear()
 
     # ---- errors -------------------------------------------------------------------------------------------------
+
+    def batch_lost(self) -> None:
+        """Handle a batch with sequences that is not sent again."""
+        self.needs_new_epoch = True
 
     def batch_failed(self, error: OdradekError, now: float) -> None:
         """Handle a batch that is not delivered."""

@@ -49,8 +49,7 @@ class Transactions:
             raise (
                 KafkaError(error.code, f"transactional id {name!r}: {explained(error.code, why)}") if why else error
             ) from None
-        machine.uses_version_2 = self._requests.uses_version_2
-        machine.initialized(prepared)
+        machine.initialized(prepared, uses_version_2=self._requests.uses_version_2)
 
     async def begin(self) -> None:
         """Begin a transaction, with the protocol that the cluster uses now."""
@@ -77,9 +76,9 @@ class Transactions:
         async with self._one_call:
             self.machine.check_open()
             await self._flush()
-            self.machine.step(TransactionEvent.PREPARE)
-            self.machine.prepared = PreparedTransaction(*self._requests.identity)
-            return self.machine.prepared
+            prepared = PreparedTransaction(*self._requests.identity)
+            self.machine.prepare(prepared)
+            return prepared
 
     async def complete(self, state: PreparedTransaction | None) -> bool:
         """Commit the prepared transaction if it is `state`, else abort it; return whether it was committed."""
@@ -122,14 +121,15 @@ class Transactions:
         machine = self.machine
         try:
             if machine.is_started:
+                is_forgotten = False
                 try:
                     await self._requests.end_transaction(committed=committed)
                 except KafkaError as error:
-                    if committed or error.code not in FORGOTTEN:
+                    is_forgotten = not committed and error.code in FORGOTTEN
+                    if not is_forgotten:
                         raise
-                    machine.needs_new_epoch, machine.uses_version_2 = True, False
-                machine.is_started = False
-            if machine.needs_new_epoch and not machine.uses_version_2:
+                machine.ended(is_forgotten=is_forgotten)
+            if machine.must_initialize:
                 await self._requests.init_producer_id()
         except OdradekError as error:
             if error.retriable:

@@ -54,12 +54,12 @@ def fill(data: Path, *, partitions: int, mib: int, batch_bytes: int) -> int:
     data.mkdir(parents=True)
     log = Log.open(SystemDisk(), str(first), LogConfig(), now_ms=_TIME_MS)
     records = [(_TIME_MS, None, bytes(_RECORD_BYTES), ())] * max(1, batch_bytes // _RECORD_BYTES)
-    while log.size < mib * _MIB:
+    while log.segments.size < mib * _MIB:
         log.append_as_leader(encode_batch(records), leader_epoch=0, now_ms=_TIME_MS)
-        if log.pending_bytes >= _MIB:
+        if log.writer.pending.size >= _MIB:
             log.write()
     log.write()
-    size = log.size
+    size = log.segments.size
     log.abandon()
     for number in range(1, partitions):
         shutil.copytree(first, data / f"bench-{number}")

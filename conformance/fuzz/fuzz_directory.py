@@ -147,7 +147,7 @@ def _use(log: Log, *, is_trusted: bool) -> None:
             offset = header.next_offset
         if is_trusted:
             offset += 1 + (log.log_end_offset - offset) // 50
-    for look in (log.reader.find_max_timestamp, partial(log.reader.find_offset, _NOW + 100)):
+    for look in (log.find_max_timestamp, partial(log.find_offset, _NOW + 100)):
         with suppress(CorruptBatchError):  # its checksum is right, and its records are none
             at_once(look())
     end = log.log_end_offset

@@ -63,7 +63,7 @@ async def test_an_error_before_a_write_stops_its_partition_and_no_other_of_that_
     original = LogWriter._new_write
 
     def fail(writer: LogWriter) -> object:
-        if writer._local.directory.endswith("t-0"):
+        if writer._log.directory.endswith("t-0"):
             raise KeyError("oh")
         return original(writer)
 
@@ -150,10 +150,10 @@ async def test_a_sync_that_finds_no_thread_is_done_later(world: World) -> None:
     for _ in range(4):
         assert await produced(client, world, size=900) == ErrorCode.none
     await asyncio.sleep(3)
-    assert log.recovery_point == 0
+    assert log.writer.recovery_point == 0
     disk.has_threads = True
     await asyncio.sleep(3)
-    assert log.recovery_point == log.segment_base_offsets[-1] > 0
+    assert log.writer.recovery_point == log.segments.bases[-1] > 0
 
 
 @pytest.mark.parametrize(("shortage", "short", "enough"), [("has_threads", False, True), ("most_open_files", 0, None)])

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from odradek.broker.cluster.metadata import metadata_loop
 from odradek.broker.handlers import delete_records
-from odradek.broker.log import Log, log, segment_deletion
+from odradek.broker.log import Log, log
 from odradek.broker.log.checkpoints.leader_epoch_cache import LeaderEpochs
 from odradek.broker.log.cleaner import log_cleaner
 from odradek.broker.log.cleaner.offset_map import OffsetMap
@@ -328,7 +328,7 @@ def an_index_is_one_off(patch: pytest.MonkeyPatch) -> None:
 
 
 def retention_deletes_all_but_the_active_segment(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(segment_deletion, "count_expired", lambda segments, config, **_: max(len(segments) - 1, 0))
+    patch.setattr(log, "count_expired", lambda segments, config, **_: max(len(segments) - 1, 0))
 
 
 def deletions_are_acknowledged_before_followers_know_them(patch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from odradek.broker.coordinators.machine import NO_PRODUCER, CoordinatorResult, Now, Producer, Reply
-from odradek.broker.log.log import AppendInfo
+from odradek.broker.log.validation import AppendInfo
 from odradek.broker.replication.partition import ACKS_ALL, Waiter
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition

@@ -98,7 +98,7 @@ async def test_the_log_goes_by_the_new_values_at_once(world: World) -> None:
     assert response.error_code == ErrorCode.message_too_large
     response = await client.produce("t", world.batch(b"x"), partition=1)
     assert response.log_append_time > NOW_MS
-    assert log.segment_base_offsets == [0, 1]
+    assert log.segments.bases == [0, 1]
 
 
 @in_world(brokers=2, started=False)

@@ -125,10 +125,10 @@ async def test_segments_of_deleted_records_go_when_retention_looks(world: World)
     for number in range(5):
         await client.produce("t", world.batch(b"%d" % number * 30))
     log = broker.logs.get(TopicPartition("t", 0))
-    assert log.segment_base_offsets == [0, 1, 2, 3, 4]
+    assert log.segments.bases == [0, 1, 2, 3, 4]
     await delete_records(client, "t", (0, 3))
     broker.logs.maintenance.run(broker.runtime.clock.now_ms())
-    assert log.segment_base_offsets == [3, 4]
+    assert log.segments.bases == [3, 4]
 
 
 @played
@@ -143,7 +143,7 @@ async def test_nothing_of_a_topic_that_the_metadata_does_not_know_goes(world: Wo
     world.runtime.disk.remove("/data/meta.properties")
     broker = await world.start(log_retention_ms=1, log_retention_bytes=1)
     broker.logs.maintenance.run(broker.runtime.clock.now_ms() + 10**12)
-    assert broker.logs.get(TopicPartition("t", 0)).segment_base_offsets == [0, 1, 2, 3, 4]
+    assert broker.logs.get(TopicPartition("t", 0)).segments.bases == [0, 1, 2, 3, 4]
 
 
 @played
@@ -287,7 +287,7 @@ async def test_describe_log_dirs_returns_logs_by_directory_with_their_sizes(worl
     assert sorted(everything) == ["/one", "/two"]
     assert sorted(map(len, everything.values())) == [2, 2]
     sizes = everything["/one"] | everything["/two"]
-    assert sizes.pop(("t", 1)) == broker.logs.get(TopicPartition("t", 1)).size > 100
+    assert sizes.pop(("t", 1)) == broker.logs.get(TopicPartition("t", 1)).segments.size > 100
     assert sizes == {("t", 0): 0, ("t", 2): 0, ("u", 0): 0}
     some = await described([{"topic": "u", "partitions": [0, 7]}, {"topic": "gone", "partitions": [0]}])
     assert sorted(some["/one"] | some["/two"]) == [("u", 0)]

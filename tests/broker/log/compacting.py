@@ -69,7 +69,7 @@ class Room:
     def roll(self) -> None:
         """Let what comes next be in a new segment, and sync those before it."""
         if self.log.segments[-1].size:
-            self.log._local.roll(self.now_ms)
+            self.log.roll(self.now_ms)
         self.manager.maintenance.run(self.now_ms)
 
     def compact(self, *, stable_offset: int | None = None) -> int:

@@ -46,8 +46,8 @@ def test_records_without_timestamps_are_kept_although_librdkafkas_header_says_19
     append(log, batch(-1, -1, codec=codec, max_timestamp=0))
     assert stored_times(log) == [-1]
     assert log.delete_old_segments(NOW + DAY) == 0
-    assert at_once(log.reader.find_offset(0)) is None
-    assert at_once(log.reader.find_max_timestamp()) is None
+    assert at_once(log.find_offset(0)) is None
+    assert at_once(log.find_max_timestamp()) is None
     assert log.delete_old_segments(NOW + DAY + 1) == 1
 
 
@@ -61,7 +61,7 @@ def test_a_header_with_a_too_early_largest_timestamp_is_corrected(claimed: int) 
     append(log, batch(NOW - 5, NOW, NOW - 3, max_timestamp=claimed))
     assert stored_times(log) == [NOW]
     assert log.delete_old_segments(NOW + MINUTE) == 0
-    assert at_once(log.reader.find_offset(NOW)) == (NOW, 1, 0)
+    assert at_once(log.find_offset(NOW)) == (NOW, 1, 0)
 
 
 def test_a_largest_timestamp_before_the_first_one_is_corrected() -> None:
@@ -99,21 +99,21 @@ def test_a_segment_that_begins_without_timestamps_is_rolled_by_its_age() -> None
     append(log, batch(-1, max_timestamp=0))
     append(log, batch(NOW))
     append(log, batch(NOW + 1))
-    assert log.segment_base_offsets == [0]
+    assert log.segments.bases == [0]
     append(log, batch(-1, max_timestamp=0), now_ms=NOW + DAY + 1)
-    assert log.segment_base_offsets == [0, 3]
+    assert log.segments.bases == [0, 3]
 
 
 def test_records_without_timestamps_are_no_reason_to_compact_at_once() -> None:
     log = open_log(cleanup_policy=("compact",), max_compaction_lag_ms=DAY, min_cleanable_dirty_ratio=0.99)
     append(log, batch(-1, max_timestamp=0))
     log.roll_for_compaction(NOW + 1)
-    assert log.segment_base_offsets == [0]
+    assert log.segments.bases == [0]
     log.update_config(
         LogConfig(**{name: getattr(log.config, name) for name in LogConfig.__slots__} | {"segment_ms": 1})
     )
     append(log, batch(-1), now_ms=NOW + 2)
-    assert log.segment_base_offsets == [0, 1]
+    assert log.segments.bases == [0, 1]
     log.flush()
     assert measure(log, 0, stable_offset=2, now_ms=NOW + 3).delay_ms == 0
 
@@ -134,7 +134,7 @@ def test_a_stored_header_of_1970_is_no_timestamp(clean: bool) -> None:
     log = Log.open(disk, "/data/t-0", LogConfig(retention_ms=DAY), now_ms=NOW, clean=clean)
     assert log.delete_old_segments(NOW + DAY) == 0
     append(log, batch(NOW))
-    assert log.segment_base_offsets == [0], "it is not 55 years old"
+    assert log.segments.bases == [0], "it is not 55 years old"
 
 
 def test_a_follower_keeps_what_its_leader_stored_in_1970() -> None:

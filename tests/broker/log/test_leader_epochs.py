@@ -135,10 +135,10 @@ def test_the_last_record_may_be_in_a_finished_segment(caplog: pytest.LogCaptureF
     config = replace(log.config, cleanup_policy=("compact",), max_compaction_lag_ms=1)
     log.update_config(config)
     log.roll_for_compaction(NOW + 10)
-    assert log.segment_base_offsets[-1] == log.log_end_offset == 4
+    assert log.segments.bases[-1] == log.log_end_offset == 4
     log.close()
     disk.replace_file(PATH, b"0\n1\n0 0\n")
     log = reopened(disk)
     assert log.epochs.entries == [(0, 0), (3, 2)]
-    assert (log.log_end_offset, log.segment_base_offsets[-1]) == (4, 4)
+    assert (log.log_end_offset, log.segments.bases[-1]) == (4, 4)
     assert "lacks its last leader epoch" in caplog.text

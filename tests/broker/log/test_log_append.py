@@ -37,10 +37,10 @@ def values_of(data: bytes) -> list[tuple[int, bytes | None]]:
 
 
 def refusal(log: Log, data: bytes | bytearray, now_ms: int = NOW) -> ErrorCode:
-    before = (log.log_end_offset, log.pending_bytes)
+    before = (log.log_end_offset, log.writer.pending.size)
     with pytest.raises(KafkaError) as caught:
         log.append_as_leader(memoryview(data), leader_epoch=0, now_ms=now_ms)
-    assert (log.log_end_offset, log.pending_bytes) == before, "a refused batch leaves no trace"
+    assert (log.log_end_offset, log.writer.pending.size) == before, "a refused batch leaves no trace"
     return caught.value.code
 
 
@@ -78,11 +78,11 @@ def test_only_what_is_written_is_read() -> None:
     log = new_log()
     log.append_as_leader(batch(b"a"), leader_epoch=0, now_ms=NOW)
     assert (log.log_end_offset, log.written_offset) == (1, 0)
-    assert log.pending_bytes > 0
+    assert log.writer.pending.size > 0
     assert log.read(0, 1000) == b""
     assert log.read(1, 1000) == b"", "appended, not written"
     log.write()
-    assert (log.written_offset, log.pending_bytes) == (1, 0)
+    assert (log.written_offset, log.writer.pending.size) == (1, 0)
     assert values_of(log.read(0, 1000)) == [(0, b"a")]
     assert log.read(1, 1000) == b"", "the end of the log"
 
@@ -238,7 +238,7 @@ def test_log_append_time_replaces_the_records_time() -> None:
     (record,) = decode_records(log.read(0, 1000))
     assert record.timestamp == NOW
     assert verify_crc(data, 0, read_header(data))
-    assert at_once(log.reader.find_offset(NOW)) == (NOW, 0, 0)
+    assert at_once(log.find_offset(NOW)) == (NOW, 0, 0)
 
 
 def test_a_repeated_batch_gets_its_first_offsets_and_is_not_appended_again() -> None:
@@ -282,7 +282,7 @@ def test_a_configuration_takes_effect_on_the_next_append() -> None:
     log.update_config(replace(log.config, max_message_bytes=500, segment_bytes=600))
     assert refusal(log, batch(b"x" * 1000)) == ErrorCode.message_too_large
     log.append_as_leader(batch(b"x"), leader_epoch=0, now_ms=NOW)
-    assert log.segment_base_offsets == [0, 1]
+    assert log.segments.bases == [0, 1]
 
 
 def test_a_configuration_changes_the_roll_time_of_the_active_segment() -> None:
@@ -291,7 +291,7 @@ def test_a_configuration_changes_the_roll_time_of_the_active_segment() -> None:
     log.append_as_leader(batch(b"a"), leader_epoch=0, now_ms=NOW)
     log.update_config(replace(log.config, segment_ms=10))
     log.append_as_leader(batch(b"b", time_ms=NOW + 11), leader_epoch=0, now_ms=NOW + 11)
-    assert log.segment_base_offsets == [0, 1]
+    assert log.segments.bases == [0, 1]
 
 
 def test_a_repeated_batch_is_a_duplicate_although_a_new_rule_refuses_it() -> None:

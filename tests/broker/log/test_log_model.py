@@ -63,7 +63,7 @@ class LogModel(RuleBasedStateMachine):
             self.config,
             now_ms=self.now_ms,
             clean=clean,
-            recovery_point=self.log.recovery_point if hasattr(self, "log") else 0,
+            recovery_point=self.log.writer.recovery_point if hasattr(self, "log") else 0,
             log_start_offset=self.start,
         )
 
@@ -134,7 +134,7 @@ class LogModel(RuleBasedStateMachine):
     def flush(self) -> None:
         self.log.flush()
         self.written = self.log.log_end_offset
-        assert self.log.synced_offset == self.written
+        assert self.log.writer.synced_offset == self.written
 
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:
@@ -157,9 +157,9 @@ class LogModel(RuleBasedStateMachine):
     @rule(elapsed_ms=st.sampled_from([0, 0, 10_000, 10**9]))
     def retain(self, elapsed_ms: int) -> None:
         self.now_ms += elapsed_ms
-        before = self.log.segment_base_offsets
+        before = self.log.segments.bases
         count = self.log.delete_old_segments(self.now_ms)
-        gone = (self.log.segment_base_offsets or [self.written])[0]
+        gone = (self.log.segments.bases or [self.written])[0]
         if count:
             assert count == (before.index(gone) if gone in before else len(before))
             old = [batch for batch in self.batches if batch.first_offset < gone]
@@ -167,7 +167,7 @@ class LogModel(RuleBasedStateMachine):
             is_large = self.config.retention_bytes >= 0
             assert is_old or is_large or gone <= self.start
             if not is_old and gone > self.start:
-                assert self.log.size >= self.config.retention_bytes
+                assert self.log.segments.size >= self.config.retention_bytes
         self.start = max(self.start, gone)
         self.batches = [batch for batch in self.batches if batch.first_offset >= gone]
         for path in self.log.take_deleted_files(self.now_ms + 10**6):
@@ -195,10 +195,10 @@ class LogModel(RuleBasedStateMachine):
     @rule()
     def cut_power_and_reopen(self) -> None:
         """Cut the power and reopen; synced batches are there, and a prefix of the others."""
-        synced = self.log.synced_offset
+        synced = self.log.writer.synced_offset
         if not synced:
             self.log.flush()
-        synced, self.written = self.log.synced_offset, self.log.written_offset
+        synced, self.written = self.log.writer.synced_offset, self.log.written_offset
         self.disk.cut_power(Survival.ANY)
         self.log = self.reopened(clean=False)
         assert synced <= self.log.log_end_offset <= self.written
@@ -228,7 +228,7 @@ class LogModel(RuleBasedStateMachine):
     @rule(age=st.integers(-500, 3000))
     def find_offset(self, age: int) -> None:
         wanted = self.now_ms - age
-        found = at_once(self.log.reader.find_offset(wanted))
+        found = at_once(self.log.find_offset(wanted))
         records = [
             (time_ms, batch.first_offset + number)
             for batch in self.batches
@@ -237,7 +237,7 @@ class LogModel(RuleBasedStateMachine):
             if batch.first_offset + number >= self.start
         ]
         assert (found and found[:2]) == next((record for record in records if record[0] >= wanted), None)
-        latest = at_once(self.log.reader.find_max_timestamp())
+        latest = at_once(self.log.find_max_timestamp())
         assert (latest and latest[0]) == max((time_ms for time_ms, _ in records), default=None)
 
     @invariant()
@@ -246,8 +246,8 @@ class LogModel(RuleBasedStateMachine):
             return
         assert (self.log.log_start_offset, self.log.written_offset) == (self.start, self.written)
         assert self.log.log_end_offset == self.end
-        assert self.log.recovery_point <= self.log.synced_offset <= self.log.written_offset
-        assert bool(self.log.pending_bytes) == (self.log.log_end_offset > self.log.written_offset)
+        assert self.log.writer.recovery_point <= self.log.writer.synced_offset <= self.log.written_offset
+        assert bool(self.log.writer.pending.size) == (self.log.log_end_offset > self.log.written_offset)
 
     def teardown(self) -> None:
         if hasattr(self, "log"):

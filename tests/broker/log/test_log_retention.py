@@ -35,7 +35,7 @@ def test_segments_are_deleted_when_their_latest_record_is_too_old() -> None:
     log = log_of(7, retention_ms=1000)
     assert log.delete_old_segments(NOW + 1010) == 0, "offset 1 is 1000 ms old, which is not more"
     assert log.delete_old_segments(NOW + 1011) == 1
-    assert (log.log_start_offset, log.segment_base_offsets) == (2, [2, 4, 6])
+    assert (log.log_start_offset, log.segments.bases) == (2, [2, 4, 6])
     with pytest.raises(KafkaError) as caught:
         log.read(1, 100)
     assert caught.value.code == ErrorCode.offset_out_of_range
@@ -59,9 +59,9 @@ def test_records_without_time_age_from_their_append() -> None:
 
 def test_the_oldest_segments_are_deleted_while_the_log_exceeds_its_size() -> None:
     log = log_of(7, retention_bytes=3 * SIZE, retention_ms=-1)
-    assert log.size == 7 * SIZE
+    assert log.segments.size == 7 * SIZE
     assert log.delete_old_segments(NOW) == 2
-    assert (log.log_start_offset, log.size) == (4, 3 * SIZE)
+    assert (log.log_start_offset, log.segments.size) == (4, 3 * SIZE)
     append(log, 1)
     assert log.delete_old_segments(NOW) == 0, "4 batches, less 2, would be too few"
 
@@ -78,7 +78,7 @@ def test_without_room_for_another_segment_the_last_one_is_kept(operation: str, n
     count = 2 if (operation, number) == ("create .log", errno.EMFILE) else 1
     disk.fail_next(kind, number, path_end=f"00007{end}", count=count)
     assert log.delete_old_segments(NOW + 9999) == 3
-    assert (log.log_start_offset, log.log_end_offset, log.segment_base_offsets) == (6, 7, [6])
+    assert (log.log_start_offset, log.log_end_offset, log.segments.bases) == (6, 7, [6])
     assert log.failure is None
     disk.fail_next(kind, number, path_end=f"00007{end}", count=count)
     assert log.delete_old_segments(NOW + 9999) == 0
@@ -89,14 +89,14 @@ def test_without_room_for_another_segment_the_last_one_is_kept(operation: str, n
     found = [next(iterate_batches(log.read(offset, 10_000)))[1].base_offset for offset in range(6, 11)]
     assert found == [6, 7, 8, 9, 10]
     assert log.delete_old_segments(NOW + 9999) == 3
-    assert (log.log_start_offset, log.log_end_offset, log.segment_base_offsets) == (11, 11, [11])
+    assert (log.log_start_offset, log.log_end_offset, log.segments.bases) == (11, 11, [11])
 
 
 def test_a_log_without_records_keeps_its_end_offset_and_producers() -> None:
     disk = MemoryDisk()
     log = log_of(7, disk, retention_ms=1000)
     assert log.delete_old_segments(NOW + 9999) == 4
-    assert (log.log_start_offset, log.log_end_offset, log.segment_base_offsets) == (7, 7, [7])
+    assert (log.log_start_offset, log.log_end_offset, log.segments.bases) == (7, 7, [7])
     assert log.delete_old_segments(NOW + 9999) == 0, "an empty segment stays"
     log.abandon()
     log = Log.open(disk, "/data/t-0", log.config, now_ms=NOW)
@@ -109,7 +109,7 @@ def test_the_end_of_the_log_outlives_a_crash_while_its_newest_segment_is_not_wri
     disk = MemoryDisk()
     log = log_of(6, disk, retention_ms=1000)
     log.append_as_leader(encode_batch([(NOW, None, b"x" * 50, ())]), leader_epoch=9, now_ms=NOW)
-    assert log.segment_base_offsets == [0, 2, 4, 6]
+    assert log.segments.bases == [0, 2, 4, 6]
     assert log.delete_old_segments(NOW + 9999) == 2, "the one at 4 keeps the log's end until the one at 6 is written"
     disk.kill()
     assert Log.open(disk, "/data/t-0", log.config, now_ms=NOW).log_end_offset == 6
@@ -121,7 +121,7 @@ def test_uncommitted_and_unwritten_records_are_kept() -> None:
     log.append_as_leader(encode_batch([(NOW, None, b"x" * 50, ())]), leader_epoch=9, now_ms=NOW)
     assert log.delete_old_segments(NOW + 9999) == 1
     assert log.log_start_offset == 6
-    assert log.pending_bytes == SIZE
+    assert log.writer.pending.size == SIZE
     log.write()
     assert next(iterate_batches(log.read(7, 1)))[1].base_offset == 7
 
@@ -131,7 +131,7 @@ def test_retention_of_compacted_topics_deletes_only_before_the_start_offset() ->
     assert log.delete_old_segments(NOW + 9999) == 0
     log.advance_log_start_offset(5)
     assert log.delete_old_segments(NOW + 9999) == 2
-    assert (log.log_start_offset, log.segment_base_offsets) == (5, [4, 6])
+    assert (log.log_start_offset, log.segments.bases) == (5, [4, 6])
 
 
 def test_deleted_records_are_hidden_at_once_and_removed_by_retention() -> None:

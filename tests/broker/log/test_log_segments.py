@@ -19,7 +19,7 @@ def test_a_segment_is_rolled_before_it_grows_too_large() -> None:
     log = new_log(disk, segment_bytes=3 * size)
     for _ in range(7):
         append(log, NOW)
-    assert log.segment_base_offsets == [0, 3, 6]
+    assert log.segments.bases == [0, 3, 6]
     assert [disk.size(f"/data/t-0/{base:020d}.log") for base in (0, 3, 6)] == [3 * size, 3 * size, size]
 
 
@@ -27,14 +27,14 @@ def test_a_segment_is_rolled_when_its_records_span_too_much_time() -> None:
     log = new_log(segment_ms=1000)
     for time_ms in (NOW, NOW + 999, NOW + 1000, NOW + 1001, NOW + 1500, NOW + 2002):
         append(log, time_ms)
-    assert log.segment_base_offsets == [0, 3, 5]
+    assert log.segments.bases == [0, 3, 5]
 
 
 def test_a_segment_of_records_without_time_is_rolled_by_the_clock() -> None:
     log = new_log(segment_ms=1000)
     for elapsed in (0, 1000, 1001, 1500):
         append(log, -1, now_ms=NOW + elapsed)
-    assert log.segment_base_offsets == [0, 2]
+    assert log.segments.bases == [0, 2]
 
 
 def test_jitter_rolls_logs_at_different_ages() -> None:
@@ -44,7 +44,7 @@ def test_jitter_rolls_logs_at_different_ages() -> None:
         log = Log.open(MemoryDisk(), f"/data/t-{number}", config, now_ms=NOW)
         for elapsed in range(0, 101, 5):
             append(log, NOW + elapsed)
-        bases.add(log.segment_base_offsets[1])
+        bases.add(log.segments.bases[1])
     assert len(bases) > 5
 
 
@@ -72,7 +72,7 @@ def test_each_segment_of_a_log_has_its_own_jitter() -> None:
     log = new_log(segment_ms=100, segment_jitter_ms=100)
     for elapsed in range(3000):
         append(log, NOW + elapsed)
-    bases = log.segment_base_offsets
+    bases = log.segments.bases
     ages = [after - before for before, after in pairwise(bases)]
     assert len(ages) > 30
     assert len(set(ages)) > 20
@@ -82,11 +82,11 @@ def test_a_segment_is_rolled_when_its_index_is_full() -> None:
     log = new_log(segment_index_bytes=36, index_interval_bytes=0)
     for _ in range(12):
         append(log, NOW)
-    assert log.segment_base_offsets == [0, 5, 10], "four entries of 8 bytes, none for the first batch"
+    assert log.segments.bases == [0, 5, 10], "four entries of 8 bytes, none for the first batch"
     log = new_log(segment_index_bytes=36, index_interval_bytes=0)
     for number in range(12):
         append(log, NOW + number)
-    assert log.segment_base_offsets == [0, 3, 6, 9], "two entries of 12 bytes, and room for a last one"
+    assert log.segments.bases == [0, 3, 6, 9], "two entries of 12 bytes, and room for a last one"
 
 
 def test_rolling_many_times_before_one_write_keeps_the_order() -> None:
@@ -97,7 +97,7 @@ def test_rolling_many_times_before_one_write_keeps_the_order() -> None:
         log.append_as_leader(data, leader_epoch=0, now_ms=NOW)
     assert disk.list("/data/t-0") == ["00000000000000000000.log"], "files are created in the order of writing"
     log.write()
-    assert log.segment_base_offsets == list(range(9))
+    assert log.segments.bases == list(range(9))
     assert b"".join(log.read(offset, 10_000) for offset in range(9)) == b"".join(sent)
 
 
@@ -105,7 +105,7 @@ def test_a_read_returns_batches_of_one_segment() -> None:
     log = new_log(segment_bytes=250)
     for _ in range(6):
         append(log, NOW, size=20)
-    assert log.segment_base_offsets == [0, 2, 4]
+    assert log.segments.bases == [0, 2, 4]
     offset, seen = 0, []
     while data := log.read(offset, 10_000):
         headers = [header for _, header in iterate_batches(data)]
@@ -127,7 +127,7 @@ def test_every_offset_is_found_whatever_the_sizes(seed: int, reopen: bool) -> No
     if reopen:
         log.close()
         log = Log.open(disk, "/data/t-0", log.config, now_ms=NOW, clean=True)
-    assert len(log.segment_base_offsets) > 3
+    assert len(log.segments.bases) > 3
     for offset, first in enumerate(firsts):
         assert next(iterate_batches(log.read(offset, 1)))[1].base_offset == first
 
@@ -150,9 +150,9 @@ def test_the_first_record_since_a_time_is_the_one_that_a_scan_finds(seed: int, r
         log = Log.open(disk, "/data/t-0", log.config, now_ms=NOW, clean=True)
     for wanted in [*range(NOW - 250, NOW + 1500, 7), *times]:
         expected = next(((time_ms, offset) for offset, time_ms in enumerate(times) if time_ms >= wanted), None)
-        found = at_once(log.reader.find_offset(wanted))
+        found = at_once(log.find_offset(wanted))
         assert (found and found[:2]) == expected
-    found = at_once(log.reader.find_max_timestamp())
+    found = at_once(log.find_max_timestamp())
     assert found is not None
     assert found[:2] == (max(times), times.index(max(times)))
     assert found.leader_epoch == log.epochs.epoch_at(found.offset)
@@ -165,11 +165,11 @@ def test_truncated_timestamps_are_forgotten() -> None:
     log.truncate_to(3)
     for number in range(3, 9):
         append(log, NOW + 10 * number)
-    assert at_once(log.reader.find_offset(NOW + 150)) == (NOW + 200, 2, 0)
-    assert at_once(log.reader.find_offset(NOW + 201)) is None
-    assert at_once(log.reader.find_max_timestamp()) == (NOW + 200, 2, 0)
+    assert at_once(log.find_offset(NOW + 150)) == (NOW + 200, 2, 0)
+    assert at_once(log.find_offset(NOW + 201)) is None
+    assert at_once(log.find_max_timestamp()) == (NOW + 200, 2, 0)
     append(log, NOW + 205)
-    assert at_once(log.reader.find_offset(NOW + 201)) == (NOW + 205, 9, 0)
+    assert at_once(log.find_offset(NOW + 201)) == (NOW + 205, 9, 0)
     assert log.delete_old_segments(NOW + 1206) == 1, "no record is later than 205"
 
 
@@ -178,22 +178,22 @@ def test_deleted_and_unwritten_records_are_not_found_by_time() -> None:
     for time_ms in (NOW + 50, NOW + 10, NOW + 30):
         append(log, time_ms)
     log.append_as_leader(batch(NOW + 99), leader_epoch=0, now_ms=NOW)
-    assert at_once(log.reader.find_offset(NOW + 60)) is None
-    assert at_once(log.reader.find_max_timestamp()) == (NOW + 50, 0, 0)
+    assert at_once(log.find_offset(NOW + 60)) is None
+    assert at_once(log.find_max_timestamp()) == (NOW + 50, 0, 0)
     log.write()
-    assert at_once(log.reader.find_max_timestamp()) == (NOW + 99, 3, 0)
+    assert at_once(log.find_max_timestamp()) == (NOW + 99, 3, 0)
     log.truncate_to(3)
     log.advance_log_start_offset(1)
-    assert at_once(log.reader.find_offset(NOW)) == (NOW + 10, 1, 0)
-    assert at_once(log.reader.find_max_timestamp()) == (NOW + 30, 2, 0)
+    assert at_once(log.find_offset(NOW)) == (NOW + 10, 1, 0)
+    assert at_once(log.find_max_timestamp()) == (NOW + 30, 2, 0)
 
 
 def test_an_empty_log_and_records_without_time_have_no_latest() -> None:
     log = new_log()
-    assert at_once(log.reader.find_max_timestamp()) is None
-    assert at_once(log.reader.find_offset(0)) is None
+    assert at_once(log.find_max_timestamp()) is None
+    assert at_once(log.find_offset(0)) is None
     append(log, -1)
-    assert at_once(log.reader.find_max_timestamp()) is None
+    assert at_once(log.find_max_timestamp()) is None
 
 
 def test_few_descriptors_are_enough_for_many_logs() -> None:

@@ -61,7 +61,7 @@ class Remembered:
             self.settings,
             now_ms=NOW,
             clean=clean,
-            recovery_point=self.log.recovery_point,
+            recovery_point=self.log.writer.recovery_point,
             log_start_offset=self.log.log_start_offset,
         )
 
@@ -81,9 +81,9 @@ class Remembered:
         known = {each.timestamp for each in self.records}
         for timestamp in {0, NOW, *(time + step for time in known for step in (-1, 0, 1))} - {-1, -2}:
             due = next((each for each in self.records if each.timestamp >= timestamp), None)
-            assert at_once(self.log.reader.find_offset(timestamp)) == due, timestamp
+            assert at_once(self.log.find_offset(timestamp)) == due, timestamp
         latest = max((each for each in self.records if each.timestamp >= 0), key=lambda e: e.timestamp, default=None)
-        assert at_once(self.log.reader.find_max_timestamp()) == latest
+        assert at_once(self.log.find_max_timestamp()) == latest
 
     def _fields(self) -> dict[str, object]:
         return {name: getattr(self.settings, name) for name in LogConfig.__slots__}
@@ -160,27 +160,27 @@ def unreadable(codec: Codec) -> bytearray:
 @pytest.mark.parametrize("codec", list(Codec))
 def test_a_batch_with_unreadable_records_does_not_block_a_look_up(codec: Codec) -> None:
     log = log_with(batch_at(NOW), unreadable(codec), batch_at(NOW + 70, NOW + 90))
-    assert at_once(log.reader.find_offset(NOW)) == (NOW, 0, 4)
-    assert at_once(log.reader.find_offset(NOW + 55)) == (NOW + 60, 1, 4), "its header is believed"
-    assert at_once(log.reader.find_offset(NOW + 61)) == (NOW + 70, 3, 4)
-    assert at_once(log.reader.find_max_timestamp()) == (NOW + 90, 4, 4)
+    assert at_once(log.find_offset(NOW)) == (NOW, 0, 4)
+    assert at_once(log.find_offset(NOW + 55)) == (NOW + 60, 1, 4), "its header is believed"
+    assert at_once(log.find_offset(NOW + 61)) == (NOW + 70, 3, 4)
+    assert at_once(log.find_max_timestamp()) == (NOW + 90, 4, 4)
     log = log_with(batch_at(NOW), unreadable(codec))
-    assert at_once(log.reader.find_max_timestamp()) == (NOW + 60, 1, 4)
+    assert at_once(log.find_max_timestamp()) == (NOW + 60, 1, 4)
 
 
 def test_a_timestamp_of_a_header_without_a_record_is_not_returned() -> None:
     liars = [lying(batch_at(NOW + n), max_timestamp=NOW + 1000) for n in range(5)]
     log = log_with(*liars, batch_at(NOW + 9, NOW + 8), batch_at(NOW + 9))
-    assert at_once(log.reader.find_offset(NOW + 500)) is None
-    assert at_once(log.reader.find_offset(NOW + 3)) == (NOW + 3, 3, 4)
-    assert at_once(log.reader.find_max_timestamp()) == (NOW + 9, 5, 4)
+    assert at_once(log.find_offset(NOW + 500)) is None
+    assert at_once(log.find_offset(NOW + 3)) == (NOW + 3, 3, 4)
+    assert at_once(log.find_max_timestamp()) == (NOW + 9, 5, 4)
     log.advance_log_start_offset(6)
-    assert at_once(log.reader.find_max_timestamp()) == (NOW + 9, 7, 4)
+    assert at_once(log.find_max_timestamp()) == (NOW + 9, 7, 4)
 
 
 def test_after_many_wrong_headers_the_latest_record_so_far_is_returned() -> None:
     log = log_with(*[lying(batch_at(NOW + n), max_timestamp=NOW + 1000) for n in range(100)])
-    found = at_once(log.reader.find_max_timestamp())
+    found = at_once(log.find_max_timestamp())
     assert found is not None
     assert found.timestamp == NOW + found.offset
 
@@ -195,8 +195,8 @@ def test_a_decompression_bomb_is_not_opened_to_find_a_time() -> None:
     log.append_as_leader(bomb, leader_epoch=4, now_ms=NOW, from_client=False)
     log.append_as_leader(batch_at(NOW + 5), leader_epoch=4, now_ms=NOW)
     log.write()
-    assert at_once(log.reader.find_offset(NOW - 5)) == (NOW, 0, 4)
-    assert at_once(log.reader.find_max_timestamp()) == (NOW + 5, MOST_RECORDS + 1, 4)
+    assert at_once(log.find_offset(NOW - 5)) == (NOW, 0, 4)
+    assert at_once(log.find_max_timestamp()) == (NOW + 5, MOST_RECORDS + 1, 4)
 
 
 def test_very_many_record_headers_are_not_walked_to_find_a_time() -> None:
@@ -207,22 +207,22 @@ def test_very_many_record_headers_are_not_walked_to_find_a_time() -> None:
         batch = encode_batch(some, codec=Codec.ZSTD)
         log.append_as_leader(batch, leader_epoch=4, now_ms=NOW, from_client=False)
     log.write()
-    assert at_once(log.reader.find_offset(NOW + 1)) == (NOW + 1, 1, 4)
-    assert at_once(log.reader.find_offset(NOW + 3)) == (NOW + 3, 2, 4), "the first offset of a batch that is not read"
+    assert at_once(log.find_offset(NOW + 1)) == (NOW + 1, 1, 4)
+    assert at_once(log.find_offset(NOW + 3)) == (NOW + 3, 2, 4), "the first offset of a batch that is not read"
 
 
 def test_a_search_takes_turns_between_which_the_log_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time_lookup, "TURN_BATCHES", 10)
     log = log_with(batch_at(NOW + 50), *[batch_at(NOW + number % 7) for number in range(100)], batch_at(NOW + 20))
     log.advance_log_start_offset(1)
-    for search in (log.reader.find_offset(NOW + 10), log.reader.find_max_timestamp()):
+    for search in (log.find_offset(NOW + 10), log.find_max_timestamp()):
         weights: list[int] = []
         with pytest.raises(StopIteration) as done:
             while True:
                 weights.append(next(search))
         assert done.value.value == (NOW + 20, 101, 4)
         assert weights.count(10) >= 10
-    search = log.reader.find_offset(NOW + 10)
+    search = log.find_offset(NOW + 10)
     next(search)
     log.truncate_to(5)
     assert at_once(search) is None
@@ -230,14 +230,14 @@ def test_a_search_takes_turns_between_which_the_log_may_change(monkeypatch: pyte
 
 def test_each_batch_with_a_wrong_header_is_read_in_a_turn() -> None:
     log = log_with(*[lying(batch_at(NOW + n), max_timestamp=NOW + 1000) for n in range(5)])
-    assert list(log.reader.find_offset(NOW + 500)) == [time_lookup.TURN_BATCHES] * 6
+    assert list(log.find_offset(NOW + 500)) == [time_lookup.TURN_BATCHES] * 6
 
 
 def test_a_batch_that_takes_too_much_memory_decompressed_is_not_opened_either() -> None:
     big = encode_batch([(NOW + n, None, b"v" * 1000, ()) for n in range(10)], codec=Codec.GZIP)
     log = log_with(big)
-    assert at_once(log.reader.find_offset(NOW + 5)) == (NOW + 5, 5, 4)
+    assert at_once(log.find_offset(NOW + 5)) == (NOW + 5, 5, 4)
     small = Log.open(MemoryDisk(), "/data/t-0", LogConfig(validate_max_bytes=5000), now_ms=NOW)
     small.append_as_leader(big, leader_epoch=4, now_ms=NOW)
     small.write()
-    assert at_once(small.reader.find_offset(NOW + 5)) == (NOW + 9, 0, 4)
+    assert at_once(small.find_offset(NOW + 5)) == (NOW + 9, 0, 4)

@@ -21,40 +21,40 @@ def append(log: Log, *, size: int = 50, sequence: int = -1, leader_epoch: int = 
 def test_appends_go_on_while_a_job_writes() -> None:
     log = new_log(MemoryDisk())
     append(log)
-    job = log.begin_write()
+    job = log.writer.begin_write()
     assert job is not None
     append(log)
-    assert log.begin_write() is None, "one at a time"
+    assert log.writer.begin_write() is None, "one at a time"
     job.run()
     assert log.written_offset == 0, "until the job is given back"
-    log.finish_write(job)
+    log.writer.finish_write(job)
     assert (log.written_offset, log.log_end_offset) == (1, 2)
     assert offsets(log) == [0]
     log.write()
     assert offsets(log) == [0, 1]
-    assert log.begin_write() is None, "nothing is pending"
+    assert log.writer.begin_write() is None, "nothing is pending"
 
 
 def test_large_writes_and_synced_ones_are_for_a_thread() -> None:
     log = new_log(MemoryDisk())
     append(log, size=60_000)
-    job = log.begin_write()
+    job = log.writer.begin_write()
     assert job is not None
     assert not job.prefers_thread
     append(log, size=60_000)
     append(log, size=10_000)
     job.run()
-    log.finish_write(job)
-    job = log.begin_write()
+    log.writer.finish_write(job)
+    job = log.writer.begin_write()
     assert job is not None
     assert job.prefers_thread
     assert job.size > 65_536
     log = new_log(MemoryDisk(), flush_messages=2)
     append(log)
     log.write()
-    assert log.recovery_point == 0
+    assert log.writer.recovery_point == 0
     append(log)
-    job = log.begin_write()
+    job = log.writer.begin_write()
     assert job is not None
     assert job.prefers_thread, "every second message is synced"
 
@@ -87,7 +87,7 @@ def test_a_full_disk_refuses_appends_and_serves_reads_until_there_is_room() -> N
         assert caught.value.code == ErrorCode.kafka_storage_error
         assert isinstance(caught.value, StorageError)
         assert isinstance(caught.value, KafkaError)
-        assert (log.log_end_offset, log.written_offset, log.pending_bytes) == (5, 5, 0)
+        assert (log.log_end_offset, log.written_offset, log.writer.pending.size) == (5, 5, 0)
         assert log.failure is None
         assert offsets(log) == list(range(5))
     disk.capacity_bytes = None
@@ -126,13 +126,13 @@ def test_records_appended_during_a_failed_write_are_lost_with_it() -> None:
     disk = MemoryDisk()
     log = new_log(disk)
     append(log)
-    job = log.begin_write()
+    job = log.writer.begin_write()
     assert job is not None
     append(log)
     disk.capacity_bytes = disk.used_bytes()
     job.run()
     with pytest.raises(LogStorageError, match="2 offsets from 0"):
-        log.finish_write(job)
+        log.writer.finish_write(job)
     disk.capacity_bytes = None
     assert append(log) == 0
 
@@ -167,7 +167,7 @@ def test_a_failed_sync_stops_the_log_and_is_never_tried_again() -> None:
         log.write()
     syncs = disk.operations
     assert log.written_offset == 1
-    assert log.begin_flush(include_active=True) is None
+    assert log.writer.begin_flush(include_active=True) is None
     with pytest.raises(LogStorageError):
         append(log)
     log.close()
@@ -182,14 +182,14 @@ def test_a_failed_sync_in_the_background_stops_the_log() -> None:
     for _ in range(5):
         append(log)
     log.write()
-    job = log.begin_flush()
+    job = log.writer.begin_flush()
     assert job is not None
     disk.fail_next("sync", errno.ENOSPC, path_end=".log")
     job.run()
     with pytest.raises(LogStorageError, match="Failed to sync"):
-        log.finish_flush(job)
+        log.writer.finish_flush(job)
     assert log.failure is not None
-    assert log.recovery_point == 0
+    assert log.writer.recovery_point == 0
 
 
 def test_a_flush_moves_the_recovery_point_over_finished_segments() -> None:
@@ -198,18 +198,18 @@ def test_a_flush_moves_the_recovery_point_over_finished_segments() -> None:
     for number in range(5):
         append(log, leader_epoch=number)
         log.write()
-    assert log.recovery_point == 0
-    job = log.begin_flush()
+    assert log.writer.recovery_point == 0
+    job = log.writer.begin_flush()
     assert job is not None
-    assert log.begin_flush() is None, "one at a time"
+    assert log.writer.begin_flush() is None, "one at a time"
     append(log, leader_epoch=4)
     log.write()
     job.run()
-    log.finish_flush(job)
-    assert log.recovery_point == log.segment_base_offsets[-2] == job.recovery_point == job.synced_offset
+    log.writer.finish_flush(job)
+    assert log.writer.recovery_point == log.segments.bases[-2] == job.recovery_point == job.synced_offset
     disk.cut_power(Survival.LOSE)
-    recovered = Log.open(disk, "/data/t-0", LogConfig(), now_ms=NOW, recovery_point=log.recovery_point)
-    assert offsets(recovered)[: log.recovery_point] == list(range(log.recovery_point))
+    recovered = Log.open(disk, "/data/t-0", LogConfig(), now_ms=NOW, recovery_point=log.writer.recovery_point)
+    assert offsets(recovered)[: log.writer.recovery_point] == list(range(log.writer.recovery_point))
     assert recovered.epochs.entries[:2] == [(0, 0), (1, 1)]
 
 
@@ -219,7 +219,7 @@ def test_flush_syncs_everything_that_was_appended() -> None:
     for _ in range(5):
         append(log)
     log.flush()
-    assert log.synced_offset == 5
+    assert log.writer.synced_offset == 5
     disk.cut_power(Survival.LOSE)
     assert offsets(new_log(disk)) == list(range(5))
 
@@ -230,12 +230,12 @@ def test_a_flush_under_way_does_not_undo_a_truncation() -> None:
     for number in range(8):
         append(log, sequence=number, leader_epoch=number // 2)
     log.write()
-    job = log.begin_flush()
+    job = log.writer.begin_flush()
     assert job is not None
     assert log.truncate_to(3)
     job.run()
-    log.finish_flush(job)
-    assert log.recovery_point <= log.synced_offset <= 3
+    log.writer.finish_flush(job)
+    assert log.writer.recovery_point <= log.writer.synced_offset <= 3
     assert offsets(log) == [0, 1, 2]
     assert log.epochs.entries == [(0, 0), (1, 2)]
     assert append(log, sequence=3, leader_epoch=1) == 3, "the producers are as they were at offset 3"
@@ -252,11 +252,11 @@ def test_a_job_that_ends_after_its_log_is_ignored(end: Callable[[Log], object]) 
     log.write()
     append(log)
     append(log)
-    job = log.begin_write()
+    job = log.writer.begin_write()
     assert job is not None
     end(log)
     job.run()
-    log.finish_write(job)
+    log.writer.finish_write(job)
     log.abandon()
     assert offsets(new_log(disk)) == [0, 1, 2]
 
@@ -266,11 +266,11 @@ def test_an_index_page_without_room_is_written_later() -> None:
     log = new_log(disk, index_interval_bytes=0)
     for _ in range(514):
         append(log, size=1)
-    job = log.begin_write()
+    job = log.writer.begin_write()
     assert job is not None
     job.run()
     disk.capacity_bytes = disk.used_bytes()
-    log.finish_write(job)
+    log.writer.finish_write(job)
     assert offsets(log) == list(range(514))
     disk.capacity_bytes = None
     append(log)
@@ -288,14 +288,14 @@ def test_a_flush_without_room_is_tried_again_and_the_log_goes_on() -> None:
     append(log, leader_epoch=4)
     log.write()
     disk.capacity_bytes = disk.used_bytes()
-    job = log.begin_flush(include_active=True)
+    job = log.writer.begin_flush(include_active=True)
     assert job is not None
     job.run()
-    log.finish_flush(job)
-    assert log.synced_offset == 0
+    log.writer.finish_flush(job)
+    assert log.writer.synced_offset == 0
     disk.capacity_bytes = None
     log.flush()
-    assert log.synced_offset == log.log_end_offset == 1
+    assert log.writer.synced_offset == log.log_end_offset == 1
     assert disk.read_file(f"{log.directory}/leader-epoch-checkpoint").endswith(b"4 0\n")
 
 
@@ -305,12 +305,12 @@ def test_leader_epochs_are_written_again_after_a_full_disk_and_a_truncation() ->
     append(log, leader_epoch=4)
     append(log, leader_epoch=4)
     log.write()
-    job = log.begin_flush(include_active=True)
+    job = log.writer.begin_flush(include_active=True)
     assert job is not None
     disk.capacity_bytes = disk.used_bytes()
     job.run()
     log.truncate_to(1)
-    log.finish_flush(job)
+    log.writer.finish_flush(job)
     disk.capacity_bytes = None
     log.close()
     assert disk.read_file(f"{log.directory}/leader-epoch-checkpoint").endswith(b"4 0\n")
@@ -323,13 +323,13 @@ def test_a_failed_sync_stops_a_log_that_was_truncated_meanwhile() -> None:
     append(log)
     append(log)
     log.write()
-    job = log.begin_flush(include_active=True)
+    job = log.writer.begin_flush(include_active=True)
     assert job is not None
     disk.fail_next("sync", errno.EIO, path_end=".log")
     job.run()
     log.truncate_to(1)
     with pytest.raises(LogStorageError):
-        log.finish_flush(job)
+        log.writer.finish_flush(job)
     assert log.failure is not None
 
 

@@ -69,8 +69,8 @@ def test_a_batch_behind_one_that_found_no_room_is_refused_like_it(disk: MemoryDi
 def test_a_batch_behind_one_that_lacked_replicas_is_refused_like_it(log: Log, written: int) -> None:
     for sequence in range(written):
         append(log, sequence)
-    log.refused.note_batch(batch(written), NO_REPLICAS, NOW)
-    log.refused.note_batch(batch(written + 1), NO_REPLICAS, NOW)
+    log.writer.refused.note_batch(batch(written), NO_REPLICAS, NOW)
+    log.writer.refused.note_batch(batch(written + 1), NO_REPLICAS, NOW)
     assert refusal(log, written + 2) == ErrorCode.not_enough_replicas
     assert append(log, written) == written
     assert refusal(log, written + 2) == ErrorCode.not_enough_replicas, "behind written + 1"
@@ -80,7 +80,7 @@ def test_a_batch_behind_one_that_lacked_replicas_is_refused_like_it(log: Log, wr
 
 def test_a_batch_of_another_epoch_is_judged_by_its_sequence_alone(log: Log) -> None:
     append(log, 0)
-    log.refused.note_batch(batch(1), NO_REPLICAS, NOW)
+    log.writer.refused.note_batch(batch(1), NO_REPLICAS, NOW)
     assert refusal(log, 2, epoch=1) == ErrorCode.out_of_order_sequence_number
     assert append(log, 0, epoch=1) == 1
 
@@ -88,7 +88,7 @@ def test_a_batch_of_another_epoch_is_judged_by_its_sequence_alone(log: Log) -> N
 def test_a_refusal_ends_when_the_batch_was_replicated(log: Log) -> None:
     """This broker follows, and copies the batch that it refused when it led."""
     append(log, 0)
-    log.refused.note_batch(batch(1), NO_REPLICAS, NOW)
+    log.writer.refused.note_batch(batch(1), NO_REPLICAS, NOW)
     copied = bytearray(batch(1))
     assign_offset(memoryview(copied), 0, 1, 0)
     log.append_as_follower(copied, now_ms=NOW)
@@ -97,14 +97,14 @@ def test_a_refusal_ends_when_the_batch_was_replicated(log: Log) -> None:
 
 def test_a_refusal_outlives_maintenance_and_ends_thirty_seconds_after_the_last_try(log: Log) -> None:
     append(log, 0)
-    log.refused.note_batch(batch(1), NO_REPLICAS, NOW - 25_000)
+    log.writer.refused.note_batch(batch(1), NO_REPLICAS, NOW - 25_000)
     log.expire_producers(NOW)
     assert refusal(log, 2) == ErrorCode.not_enough_replicas
     with pytest.raises(KafkaError) as caught:
         log.append_as_leader(batch(2), leader_epoch=0, now_ms=NOW + 5_001)
     assert caught.value.code is ErrorCode.out_of_order_sequence_number
     log.expire_producers(NOW + 5_001)
-    assert len(log.refused) == 0
+    assert len(log.writer.refused) == 0
 
 
 def test_all_refused_batches_of_a_producer_are_known(log: Log) -> None:
@@ -116,14 +116,14 @@ def test_all_refused_batches_of_a_producer_are_known(log: Log) -> None:
     copied = bytearray(batch(1))
     assign_offset(memoryview(copied), 0, 1, 0)
     log.append_as_follower(copied, now_ms=NOW)
-    log.refused.add_all(refused)
+    log.writer.refused.add_all(refused)
     assert refusal(log, 4) == ErrorCode.not_leader_or_follower
     assert [append(log, sequence) for sequence in (2, 3, 4)] == [2, 3, 4]
 
 
 def test_an_unknown_producer_must_send_its_first_refused_batch_first(log: Log) -> None:
-    log.refused.note_batch(batch(5), NOT_LEADER, NOW)
-    log.refused.note_batch(batch(6), NOT_LEADER, NOW)
+    log.writer.refused.note_batch(batch(5), NOT_LEADER, NOW)
+    log.writer.refused.note_batch(batch(6), NOT_LEADER, NOW)
     assert refusal(log, 6) == refusal(log, 7) == ErrorCode.not_leader_or_follower
     assert [append(log, sequence) for sequence in (5, 6, 7)] == [0, 1, 2]
 
@@ -138,13 +138,13 @@ def test_batches_behind_lost_ones_that_cannot_be_truncated_yet_get_the_same_erro
         append(log, 0)
         log.write()
     append(log, written)
-    job = log.begin_write()
+    job = log.writer.begin_write()
     assert job is not None
-    log.close_files()
+    log.segments.close()
     disk.most_open_files = 0
     with pytest.raises(LogStorageError, match="not begun"):
-        log.finish_write(job)
-    log.close_files()
+        log.writer.finish_write(job)
+    log.segments.close()
     assert refusal(log, written + 1) == ErrorCode.kafka_storage_error
     assert refusal(log, written + 2) == ErrorCode.kafka_storage_error
     disk.most_open_files = None
@@ -159,32 +159,32 @@ def test_batches_behind_lost_ones_that_cannot_be_truncated_yet_get_the_same_erro
 
 def test_a_batch_of_an_unknown_producer_waits_for_refused_batches_before_it_only(log: Log) -> None:
     """Its earlier batches were refused by another broker."""
-    log.refused.note_batch(batch(2), NOT_LEADER, NOW)
+    log.writer.refused.note_batch(batch(2), NOT_LEADER, NOW)
     assert refusal(log, 3) == ErrorCode.not_leader_or_follower
     assert [append(log, sequence) for sequence in (0, 1, 2, 3)] == [0, 1, 2, 3]
 
 
 def test_refusals_from_before_this_broker_led_join_those_of_its_log(log: Log) -> None:
-    log.refused.note_batch(batch(0), NO_REPLICAS, NOW)
+    log.writer.refused.note_batch(batch(0), NO_REPLICAS, NOW)
     refused = RefusedBatches()
     refused.note_batch(batch(1), NOT_LEADER, NOW)
-    log.refused.add_all(refused)
+    log.writer.refused.add_all(refused)
     assert refusal(log, 1) == refusal(log, 2) == ErrorCode.not_leader_or_follower
     assert [append(log, sequence) for sequence in (0, 1, 2)] == [0, 1, 2]
 
 
 def test_an_older_epoch_does_not_replace_the_refusals_of_a_newer_one(log: Log) -> None:
     append(log, 0, epoch=5)
-    log.refused.note_batch(batch(1, epoch=5), NO_REPLICAS, NOW)
-    log.refused.note_batch(batch(7, epoch=4), NO_REPLICAS, NOW)
+    log.writer.refused.note_batch(batch(1, epoch=5), NO_REPLICAS, NOW)
+    log.writer.refused.note_batch(batch(7, epoch=4), NO_REPLICAS, NOW)
     assert refusal(log, 2, epoch=5) == ErrorCode.not_enough_replicas
 
 
 @pytest.mark.parametrize("start", [2**31 - 2, 0])
 def test_sequences_that_start_again_at_zero_keep_their_order(log: Log, start: int) -> None:
     first, second, third = ((start + each) % 2**31 for each in range(3))
-    log.refused.note_batch(batch(second), NOT_LEADER, NOW)
-    log.refused.note_batch(batch(first), NOT_LEADER, NOW)
+    log.writer.refused.note_batch(batch(second), NOT_LEADER, NOW)
+    log.writer.refused.note_batch(batch(first), NOT_LEADER, NOW)
     assert refusal(log, third) == refusal(log, second) == ErrorCode.not_leader_or_follower
     assert [append(log, sequence) for sequence in (first, second, third)] == [0, 1, 2]
 

@@ -62,7 +62,7 @@ class Writer:
         self.log.producers.committed(self.log.written_offset)
 
     def aborted(self) -> list[AbortedTransaction]:
-        return self.log.reader.aborted_transactions(0, self.log.written_offset)
+        return self.log.aborted_transactions(0, self.log.written_offset)
 
     def files(self) -> list[str]:
         return [name for name in self.disk.list(DIRECTORY) if name.endswith(".txnindex")]
@@ -84,7 +84,7 @@ def scripted(writer: Writer) -> list[AbortedTransaction]:
         if not round_ % 2:
             expected.append(AbortedTransaction(2, begin + 2, last, last + 1))
     writer.settle()
-    assert len(writer.log.segment_base_offsets) > 3
+    assert len(writer.log.segments.bases) > 3
     return expected
 
 
@@ -111,10 +111,10 @@ class Outcome:
         log.producers.committed(log.written_offset)
         end = log.written_offset if end_offset is None else end_offset
         start = log.first_base_offset
-        assert log.reader.aborted_transactions(start, end) == [
+        assert log.aborted_transactions(start, end) == [
             each for each in self.aborted if each.last_offset >= start and each.first_offset < end
         ]
         entries = log.producers.entries.items()
         assert {key: entry.transaction_start for key, entry in entries if entry.transaction_start >= 0} == self.open
         unstable = min(self.open.values(), default=None)
-        assert log.reader.first_unstable_offset == (None if unstable is None else max(unstable, log.log_start_offset))
+        assert log.first_unstable_offset == (None if unstable is None else max(unstable, log.log_start_offset))

@@ -165,7 +165,7 @@ def test_a_damaged_leader_is_not_replaced_by_a_dead_broker_that_is_still_registe
         partition.log.suspected.add(partition.log.segments[0].log.path)
         await asyncio.sleep(20)
         assert list(leaders(world)) == [damaged]
-        assert partition.log.damage is not None
+        assert partition.log.suspected.damage is not None
         assert partition.isr == (damaged,)
 
     slow = {"replica.lag.time.max.ms": "30000"}
@@ -187,7 +187,7 @@ async def test_a_lagging_follower_copies_the_batches_before_the_damage(
     damage(world, damaged, byte=partition.log.segments[0].find(15) + 65)
     await world.start(other)
     await until(lambda: world.running[other].logs.logs[T0].written_offset == 15)
-    await until(lambda: partition.log.damage is not None)
+    await until(lambda: partition.log.suspected.damage is not None)
     assert leader_of(world)[0] == damaged
     assert not stray_logs(world, damaged), "it has what nobody else has"
     await asyncio.sleep(60)

@@ -232,5 +232,5 @@ async def test_a_segment_is_synced_when_the_next_one_begins(world: World) -> Non
     for _ in range(3):
         assert (await client.produce("t", world.batch(b"a" * 900))).error_code == 0
     await broker.partitions.writer.drain()
-    assert log.segment_base_offsets == [0, 2]
-    assert log.recovery_point == log.synced_offset == 2
+    assert log.segments.bases == [0, 2]
+    assert log.writer.recovery_point == log.writer.synced_offset == 2

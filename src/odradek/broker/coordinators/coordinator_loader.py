@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from odradek.broker.coordinators.machine import NO_PRODUCER, Machine, RecordCodec
 from odradek.broker.log.errors import DamagedSegmentError
-from odradek.broker.log.log import AppendInfo
 from odradek.broker.log.names import parent_of
+from odradek.broker.log.validation import AppendInfo
 from odradek.broker.replication.partition import ACKS_ALL, ACKS_LEADER, Waiter
 from odradek.broker.turns import cooperatively_by_time
 from odradek.model import Buffer, ErrorCode, KafkaError, TopicPartition

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from odradek.broker.counters import BrokerCounters
 from odradek.broker.handlers.produce_rejections import count_rejection
-from odradek.broker.log.log import AppendInfo
+from odradek.broker.log.validation import AppendInfo
 from odradek.broker.replication.partition import ACKS_ALL, Partition
 from odradek.broker.serving.purgatory import Purgatory
 from odradek.model import ErrorCode, KafkaError

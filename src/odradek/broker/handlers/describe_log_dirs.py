@@ -48,7 +48,7 @@ def _directory(broker: BrokerParts, directory: str, logs: Mapping[TopicPartition
         by_topic.setdefault(topic_partition.topic, []).append(
             {
                 "partition_index": topic_partition.partition,
-                "partition_size": log.size,
+                "partition_size": log.segments.size,
                 "offset_lag": _lag(broker.partitions, topic_partition, log),
                 "is_future_key": False,
             }

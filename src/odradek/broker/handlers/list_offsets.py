@@ -120,11 +120,11 @@ def _find(partition: Partition, timestamp: int, version: int, end: int, *, is_en
         case -5 | -6:
             return _Found()
         case -3:
-            found = yield from log.reader.find_max_timestamp()
+            found = yield from log.find_max_timestamp()
         case _ if timestamp < 0:
             raise KafkaError(ErrorCode.unsupported_version, f"there is no special timestamp {timestamp}")
         case _:
-            found = yield from log.reader.find_offset(timestamp)
+            found = yield from log.find_offset(timestamp)
     if found is not None and found.offset < end:
         return _Found(*found)
     if not is_end_known:

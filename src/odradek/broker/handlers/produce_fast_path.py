@@ -14,7 +14,7 @@ import struct
 from typing import Final
 
 from odradek.broker.handlers.delayed_produce import DelayedProduce, Place, Terms
-from odradek.broker.log.log import AppendInfo
+from odradek.broker.log.validation import AppendInfo
 from odradek.broker.replication.partition import Partition
 from odradek.broker.security.context import RequestContext, Session
 from odradek.broker.security.quotas.client_quotas import Charge, ClientLimits, ClientQuotas

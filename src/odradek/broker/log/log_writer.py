@@ -2,48 +2,103 @@
 
 A write that fails for lack of room, descriptors, memory or threads loses its batches and all later ones; the log is
 truncated to `written_offset`, and appends go on. A failed sync or any other error stops the log until recovery.
-
-```
-                      no room, descriptor, memory, thread             truncation succeeds
-appended, not written ───────────────────────────────────► lost ─────────────────────────────► appends go on
-                      anything else ──► stopped            └ each append tries the truncation again
-```
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import NoReturn
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
 
-from odradek.broker.log.durability import FlushJob
 from odradek.broker.log.errors import LogStorageError, describe, is_disk_failure, is_passing
-from odradek.broker.log.local_log import LocalLog
-from odradek.broker.log.names import SNAPSHOT, offset_file
-from odradek.broker.log.pending_writes import WriteJob, WritePart
+from odradek.broker.log.flush_job import FlushJob, make_flush_job
+from odradek.broker.log.names import SNAPSHOT, offset_file, parent_of
+from odradek.broker.log.pending_writes import PendingWrites, WriteJob, WritePart
 from odradek.broker.log.producers.producer_snapshot import encode_snapshot
 from odradek.broker.log.producers.refused_batches import RefusedBatches
 from odradek.broker.log.segments.open_files import write_file
 from odradek.runtime.shortages import is_out_of_descriptors
 
+if TYPE_CHECKING:
+    from odradek.broker.log.log import Log
+
 _logger = logging.getLogger("odradek.log")
 
 
-class LogWriter:
-    """The write and flush jobs of one log. Methods raise `LogStorageError`.
+class State(Enum):
+    """LOST: segments, epochs and producers still have what is lost or truncated; an append truncates it first."""
 
-    `failure` says why the log stopped, None while it runs. `on_failure` is called when the log stops (except by
-    `halt`), and for each read or flush error that means a failed disk.
+    RUNNING = auto()
+    LOST = auto()
+    STOPPED = auto()
+
+
+class Event(Enum):
+    """SHORTAGE is of room, descriptors, memory or threads, FAILURE any other error."""
+
+    SHORTAGE = auto()
+    TRUNCATION_BEGINS = auto()
+    TRUNCATION_ENDS = auto()
+    FAILURE = auto()
+
+
+NEXT: Final[Mapping[State, Mapping[Event, State]]] = {
+    State.RUNNING: {
+        Event.SHORTAGE: State.LOST,
+        Event.TRUNCATION_BEGINS: State.LOST,
+        Event.FAILURE: State.STOPPED,
+    },
+    State.LOST: {
+        Event.TRUNCATION_ENDS: State.RUNNING,
+        Event.FAILURE: State.STOPPED,
+    },
+    State.STOPPED: {},
+}
+"""The next state by event; other events change nothing."""
+
+
+class LogWriter:
+    """The write and flush jobs of one log, at most one of each under way. Methods raise `LogStorageError`.
+
+    Batches below `synced_offset` and indexes below `recovery_point` are synced. The next flush also syncs
+    `unsynced_paths`: changed directories, and files outside segments. `failure` says why the log stopped. `on_failure`
+    is called when the log stops (except by `stop`), and for each read or flush error that means a failed disk.
     """
 
-    __slots__ = ("_local", "_lost", "_write", "failure", "on_failure", "refused")
+    __slots__ = (
+        "_closed_at",
+        "_flush",
+        "_log",
+        "_unreported",
+        "_write",
+        "failure",
+        "last_flush_ms",
+        "on_failure",
+        "pending",
+        "recovery_point",
+        "refused",
+        "state",
+        "synced_offset",
+        "unsynced_paths",
+    )
 
-    def __init__(self, local: LocalLog) -> None:
-        self._local = local
+    def __init__(self, log: "Log", *, is_clean: bool, recovery_point: int, now_ms: int) -> None:
+        """`is_clean` is whether the log is as a clean shutdown left it."""
+        end = log.log_end_offset
+        self._log = log
         self._write: WriteJob | None = None
-        self._lost: LogStorageError | None = None
+        self._flush: FlushJob | None = None
+        self._unreported: LogStorageError | None = None
         """The error of lost pending batches, which the next `begin_write` raises for waiting producers."""
-        self.failure: str | None = None
+        self._closed_at = end if is_clean else None
+        self.pending = PendingWrites()
+        self.unsynced_paths = set() if is_clean else {log.directory, parent_of(log.directory)}
+        self.synced_offset = end if is_clean else min(recovery_point, end)
+        self.recovery_point = end if is_clean else min(recovery_point, log.segments.active.base_offset)
+        self.last_flush_ms = now_ms
         self.refused = RefusedBatches()
+        self.state = State.RUNNING
+        self.failure: str | None = None
         self.on_failure: Callable[[Exception], None] | None = None
 
     # ---- writing ------------------------------------------------------------------------------------------------
@@ -59,39 +114,35 @@ class LogWriter:
         """
         if self._write is not None:
             return None
-        if self._lost is not None:
-            lost, self._lost = self._lost, None
-            if self._local.needs_truncation:
-                with suppress(LogStorageError):
-                    self.truncate_lost_batches(self._local.last_append_ms)
+        if self._unreported is not None:
+            lost, self._unreported = self._unreported, None
+            self._try_to_truncate()
             raise lost
-        if not self._local.pending.size:
+        if not self.pending.size:
             return None
         try:
             self._write = self._new_write()
         except Exception as error:
-            raise self._fail_write(error) from error
+            raise self._lose_written(error) from error
         return self._write
 
     def _new_write(self) -> WriteJob:
-        local = self._local
-        config, size, synced_offset = local.config, local.pending.size, local.durability.synced_offset
+        log, config, size = self._log, self._log.config, self.pending.size
         parts: list[WritePart] = []
         if config.discard_writes:
-            local.pending.clear()
+            self.pending.clear()
         else:
-            parts = local.pending.take(local.segments.active)
-        sync = config.flush_group or local.log_end_offset - synced_offset >= config.flush_messages
+            parts = self.pending.take(log.segments.active)
+        sync = config.flush_group or log.log_end_offset - self.synced_offset >= config.flush_messages
         sync = sync and bool(parts)
-        unsynced = local.durability.unsynced_paths
         if any(part.file is None for part in parts):
-            unsynced.add(local.directory)
-        names = sorted(unsynced) if sync else []
-        unsynced.difference_update(names)
-        job = WriteJob(local.pool.disk, parts, names, size=size, end_offset=local.log_end_offset, sync=sync)
-        if sync and synced_offset < parts[0].segment.base_offset:
-            older = local.segments[: local.segments.find(parts[0].segment.base_offset)]
-            job.behind = [segment.log.path for segment in older if segment.next_offset > synced_offset]
+            self.unsynced_paths.add(log.directory)
+        names = sorted(self.unsynced_paths) if sync else []
+        self.unsynced_paths.difference_update(names)
+        job = WriteJob(log.pool.disk, parts, names, size=size, end_offset=log.log_end_offset, sync=sync)
+        if sync and self.synced_offset < parts[0].segment.base_offset:
+            older = log.segments[: log.segments.find(parts[0].segment.base_offset)]
+            job.behind = [segment.log.path for segment in older if segment.next_offset > self.synced_offset]
         return job
 
     def finish_write(self, job: WriteJob) -> None:
@@ -107,15 +158,14 @@ class LogWriter:
         if self._write is not job:
             return
         self._write = None
-        durability = self._local.durability
         if job.error is not None:
-            durability.unsynced_paths.update(job.names)
-            raise self._fail_write(job.error, may_go_on=not job.failed_sync) from job.error
-        self._local.written_offset = job.end_offset
+            self.unsynced_paths.update(job.names)
+            raise self._lose_written(job.error, may_go_on=not job.failed_sync) from job.error
+        self._log.written_offset = job.end_offset
         for part in job.parts:
             part.segment.written_size += part.size
         if job.sync:
-            durability.synced_offset = job.end_offset
+            self.synced_offset = job.end_offset
         for part in job.parts:
             try:
                 part.segment.flush_full_pages()
@@ -123,18 +173,10 @@ class LogWriter:
                 path = part.segment.log.path
                 _logger.warning("Index entries of %s stay in memory until the next flush: %s", path, describe(error))
 
-    def _fail_write(self, error: Exception, *, may_go_on: bool = True) -> LogStorageError:
-        lost = self._lose_pending(error, may_go_on=may_go_on)
-        self._lost = None
-        with suppress(LogStorageError):
-            self.truncate_lost_batches(self._local.last_append_ms)
-        return lost
-
     def abandon(self) -> None:
         """Drop pending batches and ignore the current jobs, as if the process were killed."""
-        self._write = None
-        self._local.durability.abandon()
-        self._local.pending.clear()
+        self._write = self._flush = None
+        self.pending.clear()
 
     # ---- syncing ------------------------------------------------------------------------------------------------
 
@@ -143,141 +185,183 @@ class LogWriter:
 
         Pass the job to `finish_flush` after its run. The active segment is synced only with `include_active`.
         """
-        local, durability = self._local, self._local.durability
-        if durability.is_flushing or self.failure is not None or local.config.discard_writes:
+        log = self._log
+        if self._flush is not None or self.failure is not None or log.config.discard_writes:
             return None
         if now_ms is not None and include_active:
-            durability.last_flush_ms = now_ms
+            self.last_flush_ms = now_ms
         try:
-            return durability.begin(
-                local.segments, local.epochs, written_offset=local.written_offset, include_active=include_active
+            self._flush = make_flush_job(
+                log.pool.disk,
+                log.segments,
+                log.epochs,
+                [log.directory, *self.unsynced_paths],
+                recovery_point=self.recovery_point,
+                written_offset=log.written_offset,
+                include_active=include_active,
             )
         except Exception as error:
-            _logger.warning("Failed to flush %s, will retry: %s", local.directory, describe(error))
-            self.report_disk_failure(error)
+            _logger.warning("Failed to flush %s, will retry: %s", log.directory, describe(error))
+            self.report(error)
             return None
+        if self._flush is not None:
+            self.unsynced_paths.clear()
+        return self._flush
 
     def finish_flush(self, job: FlushJob) -> None:
-        """Record the synced offsets. If a sync failed or the error is not passing, stop the log and raise."""
-        error, directory = self._local.durability.finish(job), self._local.directory
-        if error is not None and is_passing(error) and not job.failed_sync:
-            _logger.warning("Failed to flush %s, will retry: %s", directory, describe(error))
-        elif error is not None:
-            self.stop(f"Failed to sync {directory}: {describe(error)}", error)
+        """Record the synced offsets, unless the log was truncated. Stop the log if a sync failed, and raise."""
+        error, is_current = job.error, self._flush is job
+        if error is not None:
+            job.give_back_epochs()
+        if is_current:
+            self._flush = None
+            if error is None:
+                self.synced_offset = max(self.synced_offset, job.synced_offset)
+                self.recovery_point = max(self.recovery_point, job.recovery_point)
+            else:
+                self.unsynced_paths.update(job.names)
+        if error is None or not (is_current or job.failed_sync):
+            return
+        if is_passing(error) and not job.failed_sync:
+            _logger.warning("Failed to flush %s, will retry: %s", self._log.directory, describe(error))
+        else:
+            raise self.fail(f"Failed to sync {self._log.directory}: {describe(error)}", error) from error
 
     def begin_close(self) -> FlushJob | None:
         """Write everything; return the job that syncs, None if nothing has changed since a clean shutdown."""
-        local = self._local
+        log, end = self._log, self._log.log_end_offset
         assert self._write is None, "closing waits for the writer thread"
-        self.check_may_append(local.last_append_ms)
-        is_untouched = local.durability.is_untouched(local.log_end_offset) and not local.epochs.is_dirty
-        if is_untouched or local.config.discard_writes:
+        self.check_may_append(log.last_append_ms)
+        is_untouched = self._closed_at == log.log_end_offset and not self.unsynced_paths and not log.epochs.is_dirty
+        if is_untouched or log.config.discard_writes:
             return None
-        job = self.begin_write()
-        if job is not None:
-            job.run()
-            self.finish_write(job)
-        local.segments.active.finish()
-        snapshot = offset_file(local.directory, local.log_end_offset, SNAPSHOT)
+        log.write()
+        log.segments.active.finish()
+        end = log.log_end_offset
+        snapshot = offset_file(log.directory, end, SNAPSHOT)
         try:
-            write_file(local.pool.disk, snapshot, encode_snapshot(local.producers))
-            return local.durability.begin_close(local.segments, local.epochs, end_offset=local.log_end_offset)
+            write_file(log.pool.disk, snapshot, encode_snapshot(log.producers))
+            self._flush = make_flush_job(
+                log.pool.disk,
+                log.segments,
+                log.epochs,
+                [snapshot, log.directory, *self.unsynced_paths],
+                recovery_point=min(self.recovery_point, log.segments.active.base_offset) - 1,
+                written_offset=end,
+                include_active=True,
+                is_last=True,
+            )
         except OSError as error:
-            self.stop(f"Failed to close {local.directory}: {error}", error)
+            raise self.fail(f"Failed to close {log.directory}: {error}", error) from error
+        if self._flush is not None:
+            self._flush.recovery_point = self._flush.synced_offset = end
+        return self._flush
 
-    # ---- failures -----------------------------------------------------------------------------------------------
+    # ---- truncation ---------------------------------------------------------------------------------------------
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether the log has not stopped and needs no truncation of lost batches."""
-        return self.failure is None and not self._local.needs_truncation
+    def begin_truncation(self, offset: int, base_offset: int) -> None:
+        """Record that the log is about to end at `offset`, in the segment that begins at `base_offset`."""
+        directory = self._log.directory
+        self.pending.clear()
+        self._flush = self._closed_at = None
+        self.unsynced_paths.update((directory, parent_of(directory)))
+        self.synced_offset = min(self.synced_offset, offset)
+        self.recovery_point = min(self.recovery_point, base_offset)
+        self._handle(Event.TRUNCATION_BEGINS)
+
+    def end_truncation(self) -> None:
+        """Let appends go on after a truncation."""
+        self._handle(Event.TRUNCATION_ENDS)
 
     def check_may_append(self, now_ms: int) -> None:
         """Raise `LogStorageError` if the log has stopped, or lost batches are not yet reported and truncated."""
+        if self.state is State.RUNNING and self._unreported is None:
+            return
         if self.failure is not None:
             raise LogStorageError(self.failure)
-        if self._lost is not None:
-            raise self._lost
-        if self._local.needs_truncation:
-            self.truncate_lost_batches(now_ms)
+        if self._unreported is not None:
+            raise self._unreported
+        self._truncate_lost_batches(now_ms)
 
-    def truncate_lost_batches(self, now_ms: int) -> None:
+    def _truncate_lost_batches(self, now_ms: int) -> None:
         """Truncate the log to `written_offset`, and record the lost batches as refused.
 
         Raises `LogStorageError` if a write is under way or the truncation fails. After a passing error appends retry.
         """
-        local = self._local
+        log = self._log
         if self._write is not None:
-            raise LogStorageError(f"{local.directory} cannot be appended to until a write has ended", is_passing=True)
-        what = f"Batches of {local.directory} from offset {local.written_offset} on are lost"
+            raise LogStorageError(f"{log.directory} cannot be appended to until a write has ended", is_passing=True)
+        what = f"Batches of {log.directory} from offset {log.written_offset} on are lost"
         try:
-            batches = local.producers.batches_since(local.written_offset)
-            local.truncate(local.written_offset)
+            batches = log.producers.batches_since(log.written_offset)
+            log.truncate_unsynced(log.written_offset)
             refusal = LogStorageError(what, is_passing=True)
             for producer_id, epoch, sequence in batches:
                 self.refused.note(producer_id, epoch, sequence, refusal, now_ms)
         except Exception as error:
             message = f"{what}, and truncating the log failed: {describe(error)}"
-            if not is_passing(error):
-                self.stop(message, error)
-            raise LogStorageError(message, is_passing=True) from error
+            raise self.fail(message, error, may_go_on=True) from error
 
-    def _lose_pending(self, error: Exception, *, may_go_on: bool = True) -> LogStorageError:
-        """Drop all pending batches and return the error for their producers.
+    def _try_to_truncate(self) -> None:
+        if self.state is State.LOST:
+            with suppress(LogStorageError):
+                self._truncate_lost_batches(self._log.last_append_ms)
 
-        Without `may_go_on`, or unless `error` is passing, stop the log and raise.
+    # ---- failures -----------------------------------------------------------------------------------------------
+
+    def _handle(self, event: Event) -> None:
+        self.state = NEXT[self.state].get(event, self.state)
+
+    def lose(self, error: Exception, *, first: int = 0, may_go_on: bool = True) -> LogStorageError:
+        """Drop all pending batches after `error`; return the error for their producers.
+
+        `first` is the offset of a failed append: producers of batches before it get the error from `begin_write`.
         """
-        local, end = self._local, self._end_of_writes
+        log, end = self._log, self._end_of_writes
         message = (
-            f"Failed to write {local.log_end_offset - end} offsets from {end} on to {local.directory}: "
-            f"{describe(error)}"
+            f"Failed to write {log.log_end_offset - end} offsets from {end} on to {log.directory}: {describe(error)}"
         )
-        local.drop_pending(end)
-        if is_out_of_descriptors(error):
-            local.pool.give_back()
-        if not (may_go_on and is_passing(error)):
-            self.stop(message, error)
-        local.needs_truncation = True
-        return LogStorageError(message, is_passing=True)
-
-    def lose_append(self, error: Exception, first: int) -> LogStorageError:
-        """Drop pending batches and the partial append at offset `first`; return the error, even if the log stops."""
-        has_others = first > self._end_of_writes
-        try:
-            lost = self._lose_pending(error)
-        except LogStorageError as stopped:
-            lost = stopped
-        if has_others:
-            self._lost = lost
+        self._drop_pending()
+        lost = self.fail(message, error, may_go_on=may_go_on)
+        self._unreported = lost if first > end else None
         return lost
+
+    def _lose_written(self, error: Exception, *, may_go_on: bool = True) -> LogStorageError:
+        lost = self.lose(error, may_go_on=may_go_on)
+        self._try_to_truncate()
+        return lost
+
+    def _drop_pending(self) -> None:
+        self.pending.clear()
+        self._log.log_end_offset = self._end_of_writes
 
     @property
     def _end_of_writes(self) -> int:
         """The end offset of the current write, or `written_offset`."""
-        return self._local.written_offset if self._write is None else self._write.end_offset
+        return self._log.written_offset if self._write is None else self._write.end_offset
 
-    def report_disk_failure(self, error: Exception) -> None:
-        """Call `on_failure` if `error` shows that the disk has failed."""
-        if is_disk_failure(error) and self.on_failure is not None:
-            self.on_failure(error)
-
-    def give_up(self, message: str, error: OSError) -> NoReturn:
-        """Raise `LogStorageError`, and stop the log, except for lack of descriptors, after which the caller retries."""
+    def fail(self, message: str, error: Exception, *, may_go_on: bool = False) -> LogStorageError:
+        """Return the error to raise; the log is LOST after a shortage with `may_go_on`, otherwise STOPPED."""
         if is_out_of_descriptors(error):
-            self._local.pool.give_back()
-            raise LogStorageError(message, is_passing=True) from error
-        self.stop(message, error)
-
-    def stop(self, message: str, error: Exception) -> NoReturn:
-        """Stop the log, which refuses appends until recovery, and raise `LogStorageError`."""
+            self._log.pool.give_back()
+        if may_go_on and is_passing(error):
+            self._handle(Event.SHORTAGE)
+            return LogStorageError(message, is_passing=True)
         is_first, self.failure = self.failure is None, message
+        self._handle(Event.FAILURE)
         _logger.error("%s; appends are refused until the broker restarts and recovers the log", message)
         if is_first and self.on_failure is not None:
             self.on_failure(error)
-        raise LogStorageError(message)
+        return LogStorageError(message)
 
-    def halt(self, message: str) -> None:
-        """Stop the log because its disk has failed, without calling `on_failure`."""
+    def stop(self, message: str) -> None:
+        """Stop the log because its disk has failed, without calling `on_failure`; pending batches are lost."""
         if self.failure is None:
             self.failure = message
-            self._local.drop_pending(self._end_of_writes)
+            self._handle(Event.FAILURE)
+            self._drop_pending()
+
+    def report(self, error: Exception) -> None:
+        """Call `on_failure` if `error` shows that the disk has failed."""
+        if is_disk_failure(error) and self.on_failure is not None:
+            self.on_failure(error)

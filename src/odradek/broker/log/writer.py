@@ -18,8 +18,8 @@ from functools import partial
 from typing import Final, Protocol
 
 from odradek.broker.counters import Histogram
-from odradek.broker.log.durability import FlushJob
 from odradek.broker.log.errors import LogStorageError
+from odradek.broker.log.flush_job import FlushJob
 from odradek.broker.log.full_disks import FullDisks
 from odradek.broker.log.log import Log
 from odradek.broker.log.names import parent_of
@@ -99,7 +99,7 @@ class Writer:
 
     async def settle(self, log: Log) -> None:
         """Return when all appends to `log` are written or have failed."""
-        while log in self._busy or log.pending_bytes:
+        while log in self._busy or log.writer.pending.size:
             busy = self._busy.get(log)
             if busy is not None:
                 await asyncio.wait([busy])
@@ -139,7 +139,7 @@ class Writer:
 
     def _write(self, appender: Appender) -> None:
         try:
-            job = appender.log.begin_write()
+            job = appender.log.writer.begin_write()
         except LogStorageError as error:
             self._fail(appender, error)
             return
@@ -155,7 +155,7 @@ class Writer:
 
     def _finish(self, appender: Appender, job: WriteJob, *, may_notify: bool = True) -> None:
         try:
-            appender.log.finish_write(job)
+            appender.log.writer.finish_write(job)
         except LogStorageError as error:
             self._fail(appender, error)
         else:
@@ -197,7 +197,7 @@ class Writer:
 
     def _flush(self, appender: Appender) -> None:
         """Flush finished segments on the background thread, as Kafka does when a segment is rolled."""
-        job = appender.log.begin_flush()
+        job = appender.log.writer.begin_flush()
         if job is not None:
             flushed = partial(self._flushed, appender, job, self._clock.monotonic())
             future = self._disk.submit(job.run, background=True)
@@ -211,7 +211,7 @@ class Writer:
             return
         _take_error(job, future)
         try:
-            appender.log.finish_flush(job)
+            appender.log.writer.finish_flush(job)
         except LogStorageError as error:
             self._fail(appender, error)
 

@@ -252,8 +252,8 @@ def _logs(broker: BrokerParts) -> Iterator[Family | None]:
             for partition in broker.partitions
         ],
     )
-    yield from _per_log(catalog.LOG_SIZE, logs, lambda log: log.size)
-    yield from _per_log(catalog.LOG_SEGMENTS, logs, lambda log: len(log.segment_base_offsets))
+    yield from _per_log(catalog.LOG_SIZE, logs, lambda log: log.segments.size)
+    yield from _per_log(catalog.LOG_SEGMENTS, logs, lambda log: len(log.segments.bases))
 
 
 def _cleaner(broker: BrokerParts) -> Iterator[Family]:

@@ -103,7 +103,7 @@ class DamagedLogs:
 
     def is_damaged(self, key: TopicPartition) -> bool:
         log = self._logs.get(key)
-        return log is not None and log.damage is not None
+        return log is not None and log.suspected.damage is not None
 
     def is_replaceable(self, key: TopicPartition) -> bool:
         """Return whether the log is damaged and another live broker is in sync and, if this one leads, fetches."""
@@ -132,7 +132,7 @@ class DamagedLogs:
         """Rename the log to `-stray` if `may_be_copied`. Raises `LogStorageError` the second time for a partition."""
         if not self.may_be_copied(key, partition):
             return
-        damage = self._logs.logs[key].damage
+        damage = self._logs.logs[key].suspected.damage
         if key in self._replaced:
             raise LogStorageError(
                 f"{damage}: the log was copied anew since this broker started, and is damaged again; check its disk, "
@@ -142,7 +142,7 @@ class DamagedLogs:
         self._replaced.add(key)
 
     def _report(self, key: TopicPartition, log: Log) -> None:
-        damage = log.damage
+        damage = log.suspected.damage
         if self.is_replaceable(key):
             _log.error("%s is damaged: %s; another in-sync replica leads, and this one is copied anew", key, damage)
             return

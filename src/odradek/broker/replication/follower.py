@@ -134,7 +134,7 @@ class Follower:
         """If the log is empty, start it at the first batch, which may begin before the leader's log start offset."""
         log = self.log
         first = read_header(records).base_offset
-        if not log.size and 0 <= first < log.log_end_offset:
+        if not log.segments.size and 0 <= first < log.log_end_offset:
             probe("replication: an empty follower starts before its log start offset")
             self._logs.truncate_fully_and_start_at(self.topic_partition, first, now_ms)
 
@@ -242,7 +242,7 @@ class Follower:
     @property
     def last_stable_offset(self) -> int:
         """The first committed offset that an open transaction may abort, else the high watermark."""
-        unstable = self.log.reader.first_unstable_offset
+        unstable = self.log.first_unstable_offset
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
@@ -273,7 +273,7 @@ class Follower:
             end = self.last_stable_offset if is_stable else self.high_watermark
             if end > start:
                 try:
-                    reader.advanced(max(log.reader.size_between(start, end), 1))
+                    reader.advanced(max(log.size_between(start, end), 1))
                 except KafkaError:
                     reader.interrupted()  # it reads, and returns the error
 

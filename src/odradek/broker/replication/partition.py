@@ -16,7 +16,8 @@ from uuid import UUID
 
 from odradek.broker.counters import TopicTraffic
 from odradek.broker.log.errors import DamagedSegmentError, LogStorageError
-from odradek.broker.log.log import AppendInfo, Log
+from odradek.broker.log.log import Log
+from odradek.broker.log.validation import AppendInfo
 from odradek.broker.replication.machine import Divergence, IsrChange, LeaderReplication, divergence
 from odradek.broker.replication.reading.delayed_fetch import DelayedFetch, FetchIsolation
 from odradek.broker.replication.reading.leader_epochs import check_leader_epoch
@@ -134,7 +135,7 @@ class Partition:
         return self._stable_offset(self.high_watermark)
 
     def _stable_offset(self, high_watermark: int) -> int:
-        unstable = self.log.reader.first_unstable_offset
+        unstable = self.log.first_unstable_offset
         return high_watermark if unstable is None else min(unstable, high_watermark)
 
     @property
@@ -168,7 +169,7 @@ class Partition:
         except KafkaError as error:
             duplicate = self.log.find_duplicate(records) if self._resigned is None else None
             if duplicate is None:
-                self.log.refused.note_batch(records, error, now_ms)
+                self.log.writer.refused.note_batch(records, error, now_ms)
                 raise
             return duplicate
         epoch = self.leader_epoch
@@ -396,7 +397,7 @@ class Partition:
             return
         try:
             is_usual = (stable_before, stable) == (before, offset)
-            stable_size = max(size, 1) if is_usual else self.log.reader.size_between(stable_before, stable)
+            stable_size = max(size, 1) if is_usual else self.log.size_between(stable_before, stable)
         except KafkaError:
             for reader in tuple(self._stable_readers):
                 reader.interrupted()  # it reads again
@@ -449,13 +450,13 @@ class Partition:
 
         Clients then refresh their metadata, while they give up after CORRUPT_MESSAGE.
         """
-        if self.log.may_be_damaged and len(self.isr) > 1:
+        if self.log.suspected.may_be_damaged and len(self.isr) > 1:
             return KafkaError(ErrorCode.kafka_storage_error, str(error))
         return error
 
     @property
     def has_only_damaged_copy(self) -> bool:
-        return self.log.damage is not None and len(self.isr) == 1
+        return self.log.suspected.damage is not None and len(self.isr) == 1
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> Divergence | None:
         """Return where a reader's log diverges, or None. Raises `KafkaError` if `last_fetched_epoch` is too new."""

@@ -295,7 +295,7 @@ class ReplicaManager:
         return log
 
     def _make_leader(self, key: TopicPartition, topic: TopicImage, image: PartitionImage, log: Log) -> None:
-        self.refused.move(key, (topic.topic_id, key.partition), to=log.refused)
+        self.refused.move(key, (topic.topic_id, key.partition), to=log.writer.refused)
         partition = Partition(
             topic_partition=key,
             topic_id=topic.topic_id,

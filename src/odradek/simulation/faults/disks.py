@@ -42,7 +42,7 @@ async def flip_bit(schedule: Schedule, one: int, other: int) -> None:
     world.simulation.network.note(f"a bit of {place} at offset {batch[1].base_offset} has flipped")
     async with asyncio.timeout(PATIENCE_S), world.consumer("finder") as consumer:
         consumer.assign([place])
-        while log.damage is None:
+        while log.suspected.damage is None:
             if log.log_start_offset > batch[1].base_offset:
                 return  # it was deleted before a consumer read it
             if place not in {each.topic_partition for each in world.running[one].partitions}:

@@ -47,11 +47,11 @@ async def test_a_compacted_topic_is_compacted_by_itself_and_a_restart_goes_on_th
     await client.create_topic("t", config=COMPACT)
     await fill(world, client, 100)
     log = broker.logs.logs[T0]
-    before = log.size
+    before = log.segments.size
     await world.pass_time(5)
-    assert log.size < before / 3
+    assert log.segments.size < before / 3
     assert (log.log_start_offset, log.log_end_offset) == (0, 100)
-    active = log.segment_base_offsets[-1]
+    active = log.segments.bases[-1]
     assert broker.logs.cleaner.offsets == {T0: active}
     left = [record.offset for data in batches_of(log) for record in decode_records(data)]
     assert left[-5:] == [95, 96, 97, 98, 99]
@@ -69,12 +69,12 @@ async def test_the_rate_of_compaction_is_limited_and_a_new_limit_holds_at_once(w
     broker, client = await world.start(**QUICK, log_cleaner_io_max_bytes_per_second=1000.0), await world.client()
     await client.create_topic("t", config={**COMPACT, "segment.bytes": "20000"})
     await fill(world, client, 200)
-    size = broker.logs.logs[T0].size
+    size = broker.logs.logs[T0].segments.size
     await world.pass_time(5)
     assert broker.logs.cleaner.is_busy_with(T0)
-    assert broker.logs.logs[T0].size == size
+    assert broker.logs.logs[T0].segments.size == size
     await world.pass_time(2 * size / 1000 + 10)
-    assert broker.logs.logs[T0].size < size / 2
+    assert broker.logs.logs[T0].segments.size < size / 2
     stats = broker.logs.cleaner.stats
     assert stats.total_read_bytes > size  # twice, all but the last segment
     assert stats.clean_ms > 0.95 * (stats.total_read_bytes + stats.total_written_bytes)
@@ -97,9 +97,9 @@ async def test_a_broker_that_must_not_compact_does_not(world: World) -> None:
     broker, client = await world.start(**QUICK, log_cleaner_enable=False), await world.client()
     await client.create_topic("t", config=COMPACT)
     await fill(world, client, 100)
-    size = broker.logs.logs[T0].size
+    size = broker.logs.logs[T0].segments.size
     await world.pass_time(60)
-    assert broker.logs.logs[T0].size == size
+    assert broker.logs.logs[T0].segments.size == size
 
 
 @played
@@ -182,7 +182,7 @@ def test_readers_get_on_all_the_time_while_segments_are_replaced(play: Play) -> 
         await writing
         assert await following == last
         assert await read(world, "again", changes) == last
-        assert log.size < 200 * keys * 2
+        assert log.segments.size < 200 * keys * 2
         await broker.stop()
 
     play(scene)

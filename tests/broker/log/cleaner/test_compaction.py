@@ -66,7 +66,7 @@ def test_unsynced_segments_are_not_compacted() -> None:
     """Recovery cuts a log where something is wrong behind the recovery point: there, all must be as it was written."""
     room = Room()
     room.append(("a", "1"), ("a", "2"))
-    room.log._local.roll(NOW)
+    room.log.roll(NOW)
     room.append(("b", "1"))
     assert room.compact() == 0
     room.manager.maintenance.run(NOW)
@@ -122,10 +122,10 @@ def test_a_segment_of_a_compacted_log_is_rolled_by_the_greatest_lag() -> None:
     room.append(("a", "1"))
     room.now_ms += 1000
     room.append(("a", "2"))
-    assert room.log.segment_base_offsets == [0]
+    assert room.log.segments.bases == [0]
     room.now_ms += 1
     room.append(("a", "3"))
-    assert room.log.segment_base_offsets == [0, 2]
+    assert room.log.segments.bases == [0, 2]
 
 
 def test_a_tombstone_is_removed_after_its_delete_horizon() -> None:
@@ -219,7 +219,7 @@ def test_the_last_batch_of_a_segment_is_kept_for_its_end_offset() -> None:
     room.reconfigure(replace(COMPACT, segment_bytes=1))
     assert room.compact() == 1
     assert spans(header for header, _ in room.batches()) == [(1, 1, 0), (2, 3, 2)]
-    assert room.log.segment_base_offsets == [0, 2, 4]
+    assert room.log.segments.bases == [0, 2, 4]
     room.reconfigure(COMPACT)
     room.append(("c", "1"))
     room.append(("c", "2"))
@@ -227,7 +227,7 @@ def test_the_last_batch_of_a_segment_is_kept_for_its_end_offset() -> None:
     room.now_ms += 1
     assert room.compact() == 1
     assert spans(header for header, _ in room.batches()) == [(2, 3, 2), (5, 5, 1)]
-    assert room.log.segment_base_offsets == [0, 6], "small neighbours become one"
+    assert room.log.segments.bases == [0, 6], "small neighbours become one"
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -339,7 +339,7 @@ def test_an_aborted_transaction_stays_in_the_index_as_long_as_a_batch_of_it_is_t
     room.roll()
     room.compact()
     assert spans(header for header, _ in room.batches()) == [(0, 0, 0), (1, 1, 1), (2, 2, 1)]
-    assert [each[:3] for each in room.log.reader.aborted_transactions(0, 3)] == [(7, 0, 1)]
+    assert [each[:3] for each in room.log.aborted_transactions(0, 3)] == [(7, 0, 1)]
     transaction(room, COMMIT, ("b", "1"))
     room.roll()
     room.compact()
@@ -351,7 +351,7 @@ def test_an_aborted_transaction_stays_in_the_index_as_long_as_a_batch_of_it_is_t
     room.roll()
     room.compact()
     assert sorted(header.base_offset for header, _ in room.batches()) == [2, 3, 4, 6]
-    assert room.log.reader.aborted_transactions(0, 7) == []
+    assert room.log.aborted_transactions(0, 7) == []
     room.restart(clean=False)
     assert room.log.log_end_offset == 7
     assert room.log.producers.entries[7].transaction_start == -1
@@ -379,7 +379,7 @@ def test_retention_deletes_segments_of_a_compact_and_delete_topic() -> None:
     room.roll()
     assert room.compact() == 1
     assert [text[0] for text in room.texts()] == [1, 3]
-    assert room.log.segment_base_offsets == [0, 4]
+    assert room.log.segments.bases == [0, 4]
     room.now_ms += 1001
     room.append(("d", "1"))
     room.manager.maintenance.run(room.now_ms)
@@ -466,12 +466,12 @@ def test_times_and_offsets_are_found_in_a_compacted_log() -> None:
     expected = [record.offset for record in room.records()]
     assert expected == [*range(0, 100, 2), 99]
     for offset in range(100):
-        found = at_once(room.log.reader.find_offset(NOW + 1 + offset))
+        found = at_once(room.log.find_offset(NOW + 1 + offset))
         assert found is not None
         assert found.offset == min(each for each in expected if each >= offset)
         first = next(iter(room.log.read(offset, 1)), None)
         assert first is not None
-    latest = at_once(room.log.reader.find_max_timestamp())
+    latest = at_once(room.log.find_max_timestamp())
     assert latest is not None
     assert latest.offset == 99
     assert len(room.log.segments[0].offset_index.entries) > 10
@@ -485,7 +485,7 @@ def test_a_removed_record_is_not_the_latest() -> None:
     room.append_batch(encode_batch([(NOW + 200, b"b", b"3", ())]))
     room.roll()
     room.compact()
-    latest = at_once(room.log.reader.find_max_timestamp())
+    latest = at_once(room.log.find_max_timestamp())
     assert latest is not None
     assert (latest.timestamp, latest.offset) == (NOW + 500, 0), "the batch of 900 has no record any more"
-    assert at_once(room.log.reader.find_offset(NOW + 501)) is None
+    assert at_once(room.log.find_offset(NOW + 501)) is None

@@ -96,7 +96,7 @@ class Life:
     def maintain(self) -> None:
         self.room.now_ms += 10
         self.room.manager.maintenance.run(self.room.now_ms)
-        self.synced = max(self.synced, self.room.log.synced_offset)
+        self.synced = max(self.synced, self.room.log.writer.synced_offset)
 
 
 def end_transaction(log: Log) -> None:
@@ -115,9 +115,7 @@ def served(log: Log) -> dict[int, tuple[bytes, bytes | None]]:
     """Return the records that a read-committed consumer gets."""
     found: dict[int, tuple[bytes, bytes | None]] = {}
     offset = log.log_start_offset
-    aborted = {
-        (each.producer_id, each.first_offset): each for each in log.reader.aborted_transactions(0, log.log_end_offset)
-    }
+    aborted = {(each.producer_id, each.first_offset): each for each in log.aborted_transactions(0, log.log_end_offset)}
     while offset < log.log_end_offset:
         data = log.read(offset, 1 << 20)
         assert data, f"nothing can be read at {offset}"
@@ -148,7 +146,7 @@ def check(life: Life, *, is_synced_only: bool) -> None:
     assert log.log_end_offset >= floor, f"lost {log.log_end_offset} to {floor}"
     assert not [name for name in room.names() if name.endswith((".cleaned", ".swap"))]
     life.history = {offset: pair for offset, pair in life.history.items() if offset < log.log_end_offset}
-    if log.reader.first_unstable_offset is not None:
+    if log.first_unstable_offset is not None:
         end_transaction(log)  # as its coordinator does
     agree(life, log)
     for before, after in zip(log.segments, log.segments[1:], strict=False):

@@ -102,12 +102,12 @@ class CompactionModel(RuleBasedStateMachine):
         self.room.manager.checkpoints.write_all()
         self.room.restart(clean=False)
 
-    @precondition(lambda self: self.room.log.log_start_offset <= self.room.log.synced_offset)
+    @precondition(lambda self: self.room.log.log_start_offset <= self.room.log.writer.synced_offset)
     @rule()
     def cut_power_and_restart(self) -> None:
         room = self.room
         room.manager.checkpoints.write_all()
-        synced = room.log.synced_offset
+        synced = room.log.writer.synced_offset
         room.disk.cut_power(Survival.ANY)
         room.manager = room.opened()
         assert room.log.log_end_offset >= synced
@@ -136,7 +136,7 @@ class CompactionModel(RuleBasedStateMachine):
             assert offset in found or offset < log.log_start_offset or is_old_tombstone, f"{offset} is gone"
         for record in records:
             if record.timestamp == max(each.timestamp for each in records):
-                latest = at_once(log.reader.find_max_timestamp())
+                latest = at_once(log.find_max_timestamp())
                 assert latest is not None
                 if record.offset >= log.log_start_offset:
                     assert latest.timestamp >= record.timestamp

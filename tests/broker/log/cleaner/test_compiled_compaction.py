@@ -109,7 +109,7 @@ def damaged(position: int, byte: int, worthwhile_bytes: int) -> tuple[dict[Any, 
         if number % 2:
             room.roll()
     room.append(("a", "1"))
-    path = "/data/t-0/" + f"{room.log.segment_base_offsets[1]:020d}.log"
+    path = "/data/t-0/" + f"{room.log.segments.bases[1]:020d}.log"
     data = bytearray(room.disk.read_file(path))
     data[position] ^= byte
     room.disk.replace_file(path, bytes(data))
@@ -182,7 +182,7 @@ log = manager.get_or_create(TopicPartition("t", 0), topic_id=None, now_ms={NOW})
 for number in range(2):
     log.append_as_leader(encode_batch([({NOW}, b"a", b"%d" % number, ())]), leader_epoch=0, now_ms={NOW})
     log.write()
-log._local.roll({NOW})
+log.roll({NOW})
 manager.maintenance.run({NOW})
 settings = CleanerSettings(worthwhile_bytes=0)
 assert manager.cleaner.clean(lambda: {NOW}, settings, stable_offsets={{TopicPartition("t", 0): 2}}) == 1

@@ -369,7 +369,7 @@ def test_the_dirtiest_log_is_first_and_figures_are_kept() -> None:
     for value in range(4):
         log.append_as_leader(encode_batch([(NOW, b"a", b"%d" % value, ())]), leader_epoch=0, now_ms=NOW)
     log.write()
-    log._local.roll(NOW)
+    log.roll(NOW)
     room.roll()
     job = room.manager.cleaner.begin(NOW, room.settings, stable_offsets={T0: 5, other: 4})
     assert job is not None

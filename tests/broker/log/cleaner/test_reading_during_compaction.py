@@ -143,12 +143,12 @@ class Readers:
                 assert whole[:limit_position].startswith(data, position) or not data, where
                 least = batches[number][0].size if position < limit_position else 0
                 assert least <= len(data) <= max(size, least), where
-            assert log.reader.aborted_transactions(offset, end) == [t for t in model.transactions if t[2] >= offset]
+            assert log.aborted_transactions(offset, end) == [t for t in model.transactions if t[2] >= offset]
         assert rows(batches) == model.records
         assert {entry.batches[-1].last_offset for entry in log.producers.entries.values()} <= set(lasts)
         times = [(each.timestamp, each.offset) for _, data in batches for each in decode_records(data)]
         for time_ms, _ in times:
-            found = at_once(log.reader.find_offset(time_ms))
+            found = at_once(log.find_offset(time_ms))
             assert found is not None
             assert found[:2] == next(each for each in times if each[0] >= time_ms)
 
@@ -160,7 +160,7 @@ class Readers:
 
     def slices(self, settings: CleanerSettings) -> Iterator[CompactionJob]:
         """Compact; yield after each slice, during which searches by time go on."""
-        cleaner, model, unstable = self.manager.cleaner, self.model, self.log.reader.first_unstable_offset
+        cleaner, model, unstable = self.manager.cleaner, self.model, self.log.first_unstable_offset
         job = cleaner.begin(NOW, settings, stable_offsets={T0: model.end if unstable is None else unstable})
         assert job is not None
         written = [(header.producer_id, header.base_offset) for header, _ in self.batches()]
@@ -169,7 +169,7 @@ class Readers:
         while is_more:
             job.run()
             before = {path.name: path.read_bytes() for path in self.folder.iterdir()}
-            searches = [self.log.reader.find_offset(NOW - ago) for ago in range(0, 500, 50)]
+            searches = [self.log.find_offset(NOW - ago) for ago in range(0, 500, 50)]
             for search in searches:
                 next(search, None)
             is_more = cleaner.finish_slice(job, NOW)

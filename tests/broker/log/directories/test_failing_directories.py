@@ -104,7 +104,7 @@ def test_a_failed_sync_is_not_repeated() -> None:
     before = broken.disk.operations
     for each in (log, neighbour):
         each.flush()
-        assert each.synced_offset == 0
+        assert each.writer.synced_offset == 0
     assert broken.disk.operations == before
     assert broken.stopped == 1, "one notice for all"
 
@@ -147,14 +147,14 @@ def test_pending_batches_are_lost_with_a_failed_disk_and_written_ones_are_not() 
     broken = Broken()
     log = broken.manager.logs[T[2]]
     log.append_as_leader(encode_batch([(NOW, None, b"y", ())]), leader_epoch=0, now_ms=NOW)
-    job = log.begin_write()
+    job = log.writer.begin_write()
     assert job is not None
     log.append_as_leader(encode_batch([(NOW, None, b"z", ())]), leader_epoch=0, now_ms=NOW)
     fail_write(broken, errno.EIO)
     job.run()
-    log.finish_write(job)
-    assert (log.written_offset, log.log_end_offset, log.pending_bytes) == (2, 2, 0)
-    assert log.begin_write() is None
+    log.writer.finish_write(job)
+    assert (log.written_offset, log.log_end_offset, log.writer.pending.size) == (2, 2, 0)
+    assert log.writer.begin_write() is None
 
 
 def test_without_a_usable_directory_no_log_can_be_created() -> None:

@@ -174,7 +174,7 @@ def test_a_new_log_does_not_inherit_the_checkpoints_of_a_deleted_one() -> None:
     write_batches(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 4)
     manager.kill()
     manager = opened(disk)
-    assert (manager.logs[T0].recovery_point, offsets(manager.logs[T0])) == (0, [0, 1, 2, 3])
+    assert (manager.logs[T0].writer.recovery_point, offsets(manager.logs[T0])) == (0, [0, 1, 2, 3])
 
 
 def test_maintenance_retains_syncs_and_checkpoints() -> None:
@@ -192,17 +192,17 @@ def test_maintenance_retains_syncs_and_checkpoints() -> None:
     job.run()
     manager.maintenance.finish(job)
     assert log.log_start_offset > 0
-    assert log.recovery_point > 10
+    assert log.writer.recovery_point > 10
     log.advance_log_start_offset(log.log_start_offset + 1)
     deleted = [name for name in disk.list("/data/t-0") if name.endswith(".deleted")]
     assert deleted
     manager.maintenance.run(NOW + 100)
     assert not set(deleted) & set(disk.list("/data/t-0"))
-    start, point = log.log_start_offset, log.recovery_point
+    start, point = log.log_start_offset, log.writer.recovery_point
     disk.cut_power(Survival.LOSE)
     log = opened(disk).logs[T0]
     assert log.log_start_offset == start
-    assert log.recovery_point >= point
+    assert log.writer.recovery_point >= point
     assert offsets(log) == [*range(start, log.log_end_offset)]
 
 
@@ -231,7 +231,7 @@ def test_maintenance_continues_when_logs_are_created_and_deleted() -> None:
     assert [log for log, _ in job.flushes] == [logs[0], logs[2], logs[3]]
     job.run()
     assert manager.maintenance.finish(job) is not None
-    assert logs[2].recovery_point > 0
+    assert logs[2].writer.recovery_point > 0
     manager.kill()
 
 
@@ -241,12 +241,12 @@ def test_checkpoints_are_lowered_before_each_truncation() -> None:
     log = manager.get_or_create(T0, topic_id=None, now_ms=NOW)
     write_batches(log, 5)
     manager.maintenance.run(NOW)
-    assert log.recovery_point == 4
+    assert log.writer.recovery_point == 4
     for offset in (3, 1):
         manager.truncate_to(T0, offset)
         written = decode_offsets(disk.read_file("/data/recovery-point-offset-checkpoint"), "x")
-        assert written[T0] <= log.recovery_point
-        assert log.recovery_point <= offset
+        assert written[T0] <= log.writer.recovery_point
+        assert log.writer.recovery_point <= offset
 
 
 def test_a_log_truncated_below_its_start_is_empty() -> None:
@@ -280,9 +280,9 @@ def test_flush_ms_bounds_how_long_records_wait_for_a_sync() -> None:
     manager.open(NOW)
     write_batches(manager.get_or_create(T0, topic_id=None, now_ms=NOW), 3)
     manager.maintenance.run(NOW + 999)
-    assert manager.logs[T0].synced_offset == 0
+    assert manager.logs[T0].writer.synced_offset == 0
     manager.maintenance.run(NOW + 1000)
-    assert manager.logs[T0].synced_offset == 3
+    assert manager.logs[T0].writer.synced_offset == 3
     disk.cut_power(Survival.LOSE)
     assert offsets(opened(disk).logs[T0]) == [0, 1, 2]
 
@@ -296,7 +296,7 @@ def test_one_failing_log_does_not_stop_the_others() -> None:
     manager.maintenance.run(NOW)
     assert manager.logs[T0].failure is not None
     assert manager.logs[T1].failure is None
-    assert manager.logs[T1].recovery_point > 0
+    assert manager.logs[T1].writer.recovery_point > 0
     with pytest.raises(LogStorageError):
         write_batches(manager.logs[T0])
     write_batches(manager.logs[T1])
@@ -345,12 +345,12 @@ def test_jobs_run_in_a_loop_while_appends_go_on() -> None:
         log = manager.get_or_create(T0, topic_id=None, now_ms=NOW)
         for number in range(30):
             log.append_as_leader(encode_batch([(NOW, None, b"x" * 50, ())]), leader_epoch=0, now_ms=NOW)
-            job = log.begin_write()
+            job = log.writer.begin_write()
             if job is not None:
                 done = disk.submit(job.run)
                 log.append_as_leader(encode_batch([(NOW, None, b"y" * 50, ())]), leader_epoch=0, now_ms=NOW)
                 await done
-                log.finish_write(job)
+                log.writer.finish_write(job)
             maintenance = manager.maintenance.begin(NOW + number)
             assert maintenance is not None
             await disk.submit(maintenance.run, background=True)

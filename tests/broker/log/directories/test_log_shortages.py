@@ -35,7 +35,7 @@ def test_a_roll_without_a_descriptor_is_tried_again_until_there_is_one() -> None
     log = new_log(disk, segment_bytes=200)
     append(log)
     log.write()
-    log.close_files()
+    log.segments.close()
     disk.most_open_files = 0
     for _ in range(3):
         with pytest.raises(LogStorageError, match="Too many open files") as caught:
@@ -44,10 +44,10 @@ def test_a_roll_without_a_descriptor_is_tried_again_until_there_is_one() -> None
             log.write()
         assert caught.value.is_passing
         assert log.failure is None
-        assert (log.written_offset, log.log_end_offset, log.pending_bytes) == (1, 1, 0)
+        assert (log.written_offset, log.log_end_offset, log.writer.pending.size) == (1, 1, 0)
         log.delete_old_segments(NOW)
         log.roll_for_compaction(NOW)
-        assert log.begin_flush() is None
+        assert log.writer.begin_flush() is None
     disk.most_open_files = None
     assert offsets(log) == [0]
     assert append(log) == 1, "the producer is where it was"
@@ -83,7 +83,7 @@ def test_a_write_without_resources_leaves_no_batch(error: Exception, when: str) 
     append(log)
     log.write()
     append(log)
-    job = log.begin_write()
+    job = log.writer.begin_write()
     assert job is not None
     append(log)
     disk.fail_next("append", error, path_end=".log")
@@ -91,9 +91,9 @@ def test_a_write_without_resources_leaves_no_batch(error: Exception, when: str) 
     if when == "finish":
         disk.fail_next("truncate", error, path_end=".log")
     with pytest.raises(LogStorageError) as caught:
-        log.finish_write(job)
+        log.writer.finish_write(job)
     assert caught.value.is_passing
-    assert (log.written_offset, log.log_end_offset, log.pending_bytes) == (1, 1, 0)
+    assert (log.written_offset, log.log_end_offset, log.writer.pending.size) == (1, 1, 0)
     assert append(log) == 1
     log.write()
     assert recovered(disk) == [0, 1]
@@ -110,7 +110,7 @@ def test_a_write_that_meets_an_unexpected_error_stops_the_log(kind: type[Excepti
     with pytest.raises(LogStorageError, match="what is this"):
         log.write()
     assert log.failure is not None
-    assert (log.written_offset, log.log_end_offset, log.pending_bytes) == (1, 1, 0)
+    assert (log.written_offset, log.log_end_offset, log.writer.pending.size) == (1, 1, 0)
     assert recovered(disk) == [0]
 
 
@@ -119,10 +119,10 @@ def test_a_write_that_was_never_run_is_lost_and_the_log_goes_on() -> None:
     disk = MemoryDisk()
     log = new_log(disk)
     append(log)
-    job = log.begin_write()
+    job = log.writer.begin_write()
     assert job is not None
     with pytest.raises(LogStorageError):
-        log.finish_write(job)
+        log.writer.finish_write(job)
     assert log.failure is None
     assert append(log) == 0
     log.write()
@@ -147,7 +147,7 @@ def test_an_append_that_fails_halfway_loses_pending_batches_with_an_error(
     disk = MemoryDisk()
     log = new_log(disk)
     append(log)
-    job = log.begin_write() if is_writing else None
+    job = log.writer.begin_write() if is_writing else None
     append(log)
     monkeypatch.setattr(Segment, "add", failing_once(MemoryError(), Segment.add))
     with pytest.raises(LogStorageError) as caught:
@@ -157,9 +157,9 @@ def test_an_append_that_fails_halfway_loses_pending_batches_with_an_error(
         append(log)
     if job is not None:
         job.run()
-        log.finish_write(job)
+        log.writer.finish_write(job)
     with pytest.raises(LogStorageError):
-        log.begin_write()
+        log.writer.begin_write()
     kept = [0] if is_writing else []
     assert offsets(log) == kept
     assert append(log) == len(kept)
@@ -178,7 +178,7 @@ def test_an_append_that_fails_halfway_by_an_unexpected_error_stops_the_log(monke
         append(log)
     assert log.failure is not None
     with pytest.raises(LogStorageError):
-        log.begin_write()
+        log.writer.begin_write()
     log.close()
     assert recovered(disk) == [0]
 
@@ -188,13 +188,13 @@ def test_a_flush_that_was_not_run_syncs_nothing() -> None:
     log = new_log(disk)
     append(log)
     log.write()
-    job = log.begin_flush(include_active=True)
+    job = log.writer.begin_flush(include_active=True)
     assert job is not None
-    log.finish_flush(job)
-    assert log.synced_offset == 0
+    log.writer.finish_flush(job)
+    assert log.writer.synced_offset == 0
     assert log.failure is None
     log.flush()
-    assert log.synced_offset == 1
+    assert log.writer.synced_offset == 1
     disk.cut_power(Survival.LOSE)
     assert offsets(new_log(disk)) == [0]
 
@@ -206,13 +206,13 @@ def test_a_flush_without_a_descriptor_is_tried_again() -> None:
     for _ in range(3):
         append(log)
     log.write()
-    job = log.begin_flush()
+    job = log.writer.begin_flush()
     assert job is not None
     disk.most_open_files = 0
     job.run()
-    log.finish_flush(job)
+    log.writer.finish_flush(job)
     assert log.failure is None
-    assert log.recovery_point == 0
+    assert log.writer.recovery_point == 0
     disk.most_open_files = None
     log.flush()
     disk.cut_power(Survival.LOSE)
@@ -223,12 +223,12 @@ def test_a_group_flush_without_a_descriptor_for_directories_leaves_no_batch() ->
     disk = MemoryDisk()
     log = new_log(disk, flush_group=True)
     append(log)
-    job = log.begin_write()
+    job = log.writer.begin_write()
     assert job is not None
     disk.most_open_files = 0
     job.run()
     with pytest.raises(LogStorageError) as caught:
-        log.finish_write(job)
+        log.writer.finish_write(job)
     assert caught.value.is_passing
     disk.most_open_files = None
     append(log)
@@ -269,7 +269,7 @@ def test_a_truncation_without_a_descriptor_can_be_repeated() -> None:
     for _ in range(5):
         append(log)
         log.write()
-    log.close_files()
+    log.segments.close()
     disk.most_open_files = 0
     with pytest.raises(LogStorageError) as caught:
         log.truncate_to(2)

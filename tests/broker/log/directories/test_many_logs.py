@@ -24,7 +24,7 @@ def test_many_logs_are_written_maintained_closed_and_opened_with_few_descriptors
         log.write()
         assert manager.pool.open_files <= OPEN_FILES
     manager.maintenance.run(NOW + 2000)
-    assert all(log.synced_offset == 1 for log in manager.logs.values())
+    assert all(log.writer.synced_offset == 1 for log in manager.logs.values())
     assert manager.pool.open_files <= OPEN_FILES
     manager.close()
     assert manager.pool.open_files == 0

@@ -63,7 +63,7 @@ def test_transactions_are_not_checked_against_a_damaged_segment(harm: str) -> No
     scripted(writer)
     writer.log.close()
     writer.disk.replace_file("/data/.kafka_cleanshutdown", b"")
-    first = f"/data/t-0/{writer.log.segment_base_offsets[1]:020d}"
+    first = f"/data/t-0/{writer.log.segments.bases[1]:020d}"
     if harm == "removed":
         writer.disk.remove(f"{first}.log")
     else:

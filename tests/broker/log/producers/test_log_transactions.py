@@ -38,7 +38,7 @@ def test_aborted_transactions_are_found_in_every_segment(how: str) -> None:
     assert writer.aborted() == expected
     for start in range(0, writer.log.written_offset, 3):
         for end in range(start + 1, writer.log.written_offset + 1, 4):
-            found = writer.log.reader.aborted_transactions(start, end)
+            found = writer.log.aborted_transactions(start, end)
             wanted = [each for each in expected if each.last_offset >= start and each.first_offset < end]
             assert found == wanted, (start, end)
 
@@ -66,7 +66,7 @@ def test_an_open_transaction_survives_a_restart(*, clean: bool) -> None:
     writer.settle()
     writer.restart(clean=clean)
     writer.settle()
-    assert writer.log.reader.first_unstable_offset == 1
+    assert writer.log.first_unstable_offset == 1
     assert [key for key, entry in writer.log.producers.entries.items() if entry.transaction_start >= 0] == [1]
     with pytest.raises(KafkaError, check=lambda error: error.code == ErrorCode.invalid_txn_state):
         writer.data(1, transactional=False)
@@ -75,7 +75,7 @@ def test_an_open_transaction_survives_a_restart(*, clean: bool) -> None:
     last = writer.end(1)
     writer.settle()
     assert writer.aborted() == [AbortedTransaction(1, 1, last, last + 1)]
-    assert writer.log.reader.first_unstable_offset is None
+    assert writer.log.first_unstable_offset is None
 
 
 def test_truncation_removes_aborted_transactions() -> None:
@@ -99,12 +99,12 @@ def test_after_a_truncation_a_transaction_is_open_again() -> None:
     writer.data(1)
     last = writer.end(1)
     writer.settle()
-    assert writer.log.reader.first_unstable_offset is None
+    assert writer.log.first_unstable_offset is None
     writer.log.truncate_to(last)
-    assert writer.log.reader.first_unstable_offset == 0
+    assert writer.log.first_unstable_offset == 0
     writer.end(1, ControlType.COMMIT)
     writer.settle()
-    assert writer.log.reader.first_unstable_offset is None
+    assert writer.log.first_unstable_offset is None
     assert writer.aborted() == []
 
 
@@ -120,7 +120,7 @@ def test_retention_deletes_the_index_with_its_segment() -> None:
         writer.disk.remove(path)
     assert writer.files() == [name for name in before if int(name[:20]) >= start]
     assert len(writer.files()) < len(before)
-    assert writer.log.reader.aborted_transactions(start, writer.log.written_offset) == [
+    assert writer.log.aborted_transactions(start, writer.log.written_offset) == [
         each for each in expected if each.last_offset >= start
     ]
     assert not [name for name in writer.disk.list(DIRECTORY) if "deleted" in name]
@@ -133,11 +133,11 @@ def test_the_unstable_offset_is_never_before_the_logs_start() -> None:
         writer.data(5, transactional=False)
     writer.settle()
     writer.log.advance_log_start_offset(10)
-    assert writer.log.reader.first_unstable_offset == 10
+    assert writer.log.first_unstable_offset == 10
     last = writer.end(1)
     writer.settle()
-    assert writer.log.reader.first_unstable_offset is None
-    assert writer.log.reader.aborted_transactions(10, last + 1) == [AbortedTransaction(1, 0, last, last + 1)]
+    assert writer.log.first_unstable_offset is None
+    assert writer.log.aborted_transactions(10, last + 1) == [AbortedTransaction(1, 0, last, last + 1)]
 
 
 DAMAGE = {
@@ -184,7 +184,7 @@ def test_after_a_power_failure_the_transaction_index_matches_the_log() -> None:
         writer.log.flush()
         scripted(writer)
         known = writer.aborted()
-        point = writer.log.recovery_point
+        point = writer.log.writer.recovery_point
         writer.disk.cut_power(Survival.ANY)
         writer.log = writer.opened(recovery_point=point)
         end = writer.log.log_end_offset
@@ -199,7 +199,7 @@ def test_a_write_that_fails_ends_no_transaction() -> None:
     writer.end(1)
     with pytest.raises(KafkaError, check=lambda error: error.code == ErrorCode.kafka_storage_error):
         writer.log.write()
-    assert writer.log.reader.first_unstable_offset == 0
+    assert writer.log.first_unstable_offset == 0
     assert writer.aborted() == []
     last = writer.end(1)
     writer.settle()
@@ -209,11 +209,11 @@ def test_a_write_that_fails_ends_no_transaction() -> None:
 def test_a_roll_begins_with_a_snapshot_of_what_is_open() -> None:
     writer = Writer()
     writer.data(1)
-    while len(writer.log.segment_base_offsets) < 4:
+    while len(writer.log.segments.bases) < 4:
         writer.data(5, transactional=False)
     writer.settle()
     writer.log.flush()
-    for offset in writer.log.segment_base_offsets[1:]:
+    for offset in writer.log.segments.bases[1:]:
         data = writer.disk.read_file(f"{DIRECTORY}/{offset:020d}.snapshot")
         starts = {item[0]: item[-1] for item in struct.iter_unpack(">qhiqiqiq", data[10:])}
         assert starts == {1: 0, 5: -1}

@@ -49,7 +49,7 @@ class Life:
         self.rounds(log, 2)
         log.flush()
         manager.checkpoints.write_all()
-        self.synced = log.synced_offset
+        self.synced = log.writer.synced_offset
         self.rounds(log, 2)
         cut = self.boundary(log, log.log_end_offset - 5)
         self.synced, self.written = min(self.synced, cut), min(self.written, cut)
@@ -74,7 +74,7 @@ class Life:
     def maintain(self, manager: LogManager, log: Log) -> None:
         self.now_ms += 20
         manager.maintenance.run(self.now_ms)
-        self.synced = max(self.synced, log.synced_offset)
+        self.synced = max(self.synced, log.writer.synced_offset)
 
     def rounds(self, log: Log, count: int) -> None:
         """Three producers: one aborts, one commits, one goes on to the next round."""
@@ -115,7 +115,7 @@ class Life:
             leader_epoch=0,
             now_ms=self.now_ms,
         )
-        self.history[info.first_offset] = bytes(log._local.pending.buffers[-1])
+        self.history[info.first_offset] = bytes(log.writer.pending.buffers[-1])
 
     def write(self, log: Log) -> None:
         log.write()
@@ -150,13 +150,13 @@ def check(life: Life, *, is_synced_only: bool) -> None:
         life.end(log, producer, ControlType.ABORT)
     life.write(log)
     Outcome(before + contents(log)).check(log)
-    assert log.reader.first_unstable_offset is None
-    known = log.reader.aborted_transactions(log.first_base_offset, log.written_offset)
+    assert log.first_unstable_offset is None
+    known = log.aborted_transactions(log.first_base_offset, log.written_offset)
     manager.close()
     assert [each for each in Verification(life.disk).partition_directory(DIRECTORY) if each.is_damage] == []
     manager = life.manager()
     log = manager.logs[PARTITION]
-    assert log.reader.aborted_transactions(log.first_base_offset, log.written_offset) == known
+    assert log.aborted_transactions(log.first_base_offset, log.written_offset) == known
     manager.kill()
 
 

@@ -117,7 +117,7 @@ class TransactionModel(RuleBasedStateMachine):
             assert self.log.log_end_offset == end
         else:
             assert (info.first_offset, info.duplicate) == (end, False)
-            self.pending[end] = self.log._local.pending.buffers[-1]  # type: ignore[assignment]
+            self.pending[end] = self.log.writer.pending.buffers[-1]  # type: ignore[assignment]
 
     @rule()
     def write(self) -> None:
@@ -165,19 +165,19 @@ class TransactionModel(RuleBasedStateMachine):
 
     @rule()
     def kill_and_reopen(self) -> None:
-        point = self.log.recovery_point
+        point = self.log.writer.recovery_point
         self.disk.kill()
         self.pending.clear()
         self.log = self.opened(clean=False, recovery_point=point)
 
     @rule()
     def cut_power_and_reopen(self) -> None:
-        if not self.log.synced_offset or self.start > self.log.synced_offset:
+        if not self.log.writer.synced_offset or self.start > self.log.writer.synced_offset:
             self.settle()
             self.log.flush()
         # Nobody promises that a snapshot outlasts what retention took; without it, what is gone is not open any more.
         self.disk.sync_all([f"{DIRECTORY}/{name}" for name in self.disk.list(DIRECTORY) if name.endswith("snapshot")])
-        point, synced = self.log.recovery_point, self.log.synced_offset
+        point, synced = self.log.writer.recovery_point, self.log.writer.synced_offset
         self.disk.cut_power(Survival.ANY)
         self.log = self.opened(clean=False, recovery_point=point)
         assert self.log.written_offset >= synced
@@ -194,9 +194,9 @@ class TransactionModel(RuleBasedStateMachine):
         stop = start + round((end - start) * last)
         expected = self.outcome().aborted
         base = self.log.first_base_offset
-        stable = self.log.reader.first_unstable_offset
+        stable = self.log.first_unstable_offset
         stop = stop if stable is None else min(stop, stable)
-        assert self.log.reader.aborted_transactions(start, stop) == [
+        assert self.log.aborted_transactions(start, stop) == [
             each for each in expected if each.last_offset >= max(start, base) and each.first_offset < stop
         ]
 

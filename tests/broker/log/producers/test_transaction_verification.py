@@ -100,7 +100,7 @@ def test_files_that_will_be_rewritten_are_not_damage() -> None:
 
 def test_after_retention_open_transactions_come_from_a_snapshot() -> None:
     writer, _ = written()
-    first = writer.log.segment_base_offsets[1]
+    first = writer.log.segments.bases[1]
     for name in writer.disk.list(DIRECTORY):
         if name[:20].isdecimal() and int(name[:20]) < first:
             writer.disk.remove(f"{DIRECTORY}/{name}")
@@ -113,7 +113,7 @@ def test_after_retention_open_transactions_come_from_a_snapshot() -> None:
 
 def test_without_a_snapshot_an_entry_has_to_belong_to_a_marker() -> None:
     writer, _ = written()
-    first = writer.log.segment_base_offsets[1]
+    first = writer.log.segments.bases[1]
     for name in writer.disk.list(DIRECTORY):
         if name[:20].isdecimal() and (int(name[:20]) < first or name.endswith(".snapshot")):
             writer.disk.remove(f"{DIRECTORY}/{name}")
@@ -132,6 +132,6 @@ def test_compaction_may_have_removed_the_beginning_of_a_transaction() -> None:
     good = writer.disk.read_file(path)
     writer.disk.replace_file(path, good[:17] + b"\1" + good[18:])
     assert len(found(writer)) == 1
-    cleaned = {TopicPartition("t", 0): writer.log.segment_base_offsets[-1]}
+    cleaned = {TopicPartition("t", 0): writer.log.segments.bases[-1]}
     writer.disk.replace_file(f"/data/{checkpoint_file.CLEANER_OFFSETS}", encode_offsets(cleaned))
     assert found(writer) == []

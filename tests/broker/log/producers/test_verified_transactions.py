@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.log.log import AppendInfo
+from odradek.broker.log.validation import AppendInfo
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.control_records import ControlType
 from odradek.protocol.batches.records import encode_batch
@@ -102,6 +102,6 @@ def test_a_marker_from_a_later_leader_voids_the_verification_of_a_former_one(wri
     verification.is_verified = True
     later.end(9)
     later.log.write()
-    marker = later.log.reader.read(0, 1000)
+    marker = later.log.read(0, 1000)
     assert writer.log.append_as_follower(bytearray(marker), now_ms=NOW_MS) == len(marker)
     assert refusal(writer, batch()) == ErrorCode.invalid_txn_state

@@ -53,13 +53,13 @@ def test_a_damaged_batch_is_refused_and_its_segment_checked(number: int, byte: i
             log.read(number, 1000)
         assert caught.value.code is ErrorCode.corrupt_message
     assert suspected == [log.segments[0]], "once"
-    assert log.may_be_damaged
+    assert log.suspected.may_be_damaged
     suspicion = DamageCheck.of(suspected[0])
     damage = suspicion.run()
     assert damage is not None
     assert (damage.path, damage.byte) == (FIRST, start)
     assert log.suspected.checked(suspicion.segment, suspicion.size, damage)
-    assert log.damage is damage
+    assert log.suspected.damage is damage
 
 
 def test_a_length_that_is_wrong_by_gigabytes_costs_no_memory() -> None:
@@ -82,9 +82,9 @@ def test_a_file_that_is_whole_is_not_damaged() -> None:
     for segment in log.segments:
         assert DamageCheck.of(segment).run() is None
     log.suspected.add(FIRST)
-    assert log.may_be_damaged
+    assert log.suspected.may_be_damaged
     assert not log.suspected.checked(log.segments[0], log.segments[0].written_size, None)
-    assert not log.may_be_damaged
+    assert not log.suspected.may_be_damaged
 
 
 def test_damage_in_a_segment_that_left_the_log_is_ignored() -> None:
@@ -96,24 +96,24 @@ def test_damage_in_a_segment_that_left_the_log_is_ignored() -> None:
     log.truncate_to(segment.base_offset)
     assert damage is not None
     assert not log.suspected.checked(suspicion.segment, suspicion.size, damage)
-    assert log.damage is None
+    assert log.suspected.damage is None
 
 
 def test_a_segment_whose_check_failed_can_be_checked_again() -> None:
     disk, log, suspected = written()
     flip(disk, FIRST, 65)
-    log.close_files()
+    log.segments.close()
     log.suspected.add(FIRST)
     disk.most_open_files = disk.open_files
     with pytest.raises(OSError, match="Too many open files"):
         DamageCheck.of(log.segments[0]).run()
     log.suspected.check_failed(log.segments[0])
-    assert not log.may_be_damaged
+    assert not log.suspected.may_be_damaged
     disk.most_open_files = None
     with pytest.raises(DamagedSegmentError):
         log.read(0, 1000)
     assert len(suspected) == 2
-    assert log.may_be_damaged
+    assert log.suspected.may_be_damaged
 
 
 def test_a_segment_without_damage_can_be_checked_again() -> None:
@@ -134,12 +134,12 @@ def test_damage_is_forgotten_with_its_deleted_segment(is_known: bool) -> None:
     if is_known:
         suspicion = DamageCheck.of(log.segments[0])
         assert log.suspected.checked(suspicion.segment, suspicion.size, suspicion.run())
-        assert log.damage is not None
+        assert log.suspected.damage is not None
     log.advance_log_start_offset(log.segments[1].base_offset)
-    assert log.may_be_damaged, "its file is there still"
+    assert log.suspected.may_be_damaged, "its file is there still"
     assert log.delete_old_segments(NOW) == 1
-    assert log.damage is None
-    assert not log.may_be_damaged
+    assert log.suspected.damage is None
+    assert not log.suspected.may_be_damaged
 
 
 def test_a_follower_appends_the_batches_before_a_damaged_one() -> None:

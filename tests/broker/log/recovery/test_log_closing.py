@@ -53,7 +53,7 @@ def test_several_threads_close_all_logs(tmp_path: Path, threads: int, max_open_f
     manager = opened(SystemDisk(), *directories)
     assert manager.were_closed
     assert list(manager) == sorted(t(number) for number in range(12))
-    assert {(len(offsets(log)), log.recovery_point) for log in manager.logs.values()} == {(BATCHES, BATCHES)}
+    assert {(len(offsets(log)), log.writer.recovery_point) for log in manager.logs.values()} == {(BATCHES, BATCHES)}
     manager.kill()
 
 

@@ -113,10 +113,10 @@ class Life:
             if number % 3 == 2 or number == count - 1:
                 log.write()
                 promise.written = log.written_offset
-                if self.config.flush_group or log.synced_offset == log.written_offset:
+                if self.config.flush_group or log.writer.synced_offset == log.written_offset:
                     promise.synced, promise.may_be_gone = promise.written, False
                 else:
-                    assert log.written_offset - log.synced_offset < self.config.flush_messages
+                    assert log.written_offset - log.writer.synced_offset < self.config.flush_messages
 
     def flush(self, manager: LogManager, partition: TopicPartition) -> None:
         log, promise = manager.logs[partition], self.promises[partition]
@@ -136,7 +136,7 @@ class Life:
         self.now_ms += 20
         manager.maintenance.run(self.now_ms)
         for partition, log in manager.logs.items():
-            self.promises[partition].synced = max(self.promises[partition].synced, log.synced_offset)
+            self.promises[partition].synced = max(self.promises[partition].synced, log.writer.synced_offset)
 
     def truncate(self, manager: LogManager, partition: TopicPartition, offset: int) -> None:
         promise = self.promises[partition]

@@ -91,7 +91,7 @@ def test_a_truncated_tail_is_truncated_to_whole_batches() -> None:
     """M1: a kill -9 may end a write after any of its bytes."""
     disk = MemoryDisk()
     log = filled(disk, 9)
-    base = log.segment_base_offsets[-1]
+    base = log.segments.bases[-1]
     size, one = disk.size(path(base)), len(batch(8))
     held = size // one
     first = 9 - held
@@ -102,7 +102,7 @@ def test_a_truncated_tail_is_truncated_to_whole_batches() -> None:
         expected = first + end // one
         assert numbers(recovered) == list(range(expected))
         assert recovered.log_end_offset == 2 * expected
-        assert torn.size(path(recovered.segment_base_offsets[-1])) % one == 0
+        assert torn.size(path(recovered.segments.bases[-1])) % one == 0
         again = recovered.append_as_leader(batch(expected), leader_epoch=9, now_ms=NOW)
         assert (again.first_offset, again.duplicate) == (2 * expected, False)
         assert recovered.append_as_leader(batch(expected - 1), leader_epoch=9, now_ms=NOW).duplicate
@@ -113,7 +113,7 @@ def test_a_truncated_tail_is_truncated_to_whole_batches() -> None:
 def test_a_tail_of_zeros_or_garbage_is_truncated() -> None:
     disk = MemoryDisk()
     log = filled(disk, 9)
-    base = log.segment_base_offsets[-1]
+    base = log.segments.bases[-1]
     for rubbish in (b"\0", b"\0" * 1000, b"\xff" * 70, os.urandom(300), bytes(batch(9))[:-1], bytes(batch(0))):
         torn = copied(disk)
         torn.open(path(base)).append([rubbish])
@@ -123,7 +123,7 @@ def test_a_tail_of_zeros_or_garbage_is_truncated() -> None:
 def test_a_damaged_byte_anywhere_in_the_last_batches_ends_the_log_before_it() -> None:
     disk = MemoryDisk()
     log = filled(disk, 9)
-    base = log.segment_base_offsets[-1]
+    base = log.segments.bases[-1]
     content, one = disk.read_file(path(base)), len(batch(8))
     first = 9 - len(content) // one
     uncovered = {*range(8), *range(12, 16)}  # the base offset and the leader epoch, which the checksum leaves out
@@ -140,12 +140,12 @@ def test_a_damaged_byte_anywhere_in_the_last_batches_ends_the_log_before_it() ->
 def test_an_unsynced_segment_is_truncated_at_damage() -> None:
     disk = MemoryDisk()
     log = filled(disk, 12)
-    bases = log.segment_base_offsets
+    bases = log.segments.bases
     assert len(bases) > 2
     resize(disk, path(bases[1]), disk.size(path(bases[1])) - 1)
     recovered = reopen(disk)
     assert numbers(recovered) == list(range(bases[2] // 2 - 1))
-    assert recovered.segment_base_offsets == bases[:2]
+    assert recovered.segments.bases == bases[:2]
     assert not disk.exists(path(bases[2]))
     assert not disk.exists(path(bases[2], ".snapshot"))
 
@@ -154,7 +154,7 @@ def test_a_gap_between_unsynced_segments_ends_the_log() -> None:
     """A power cut may lose the whole end of one segment and none of the next."""
     disk = MemoryDisk()
     log = filled(disk, 12)
-    bases = log.segment_base_offsets
+    bases = log.segments.bases
     resize(disk, path(bases[1]), disk.size(path(bases[1])) - len(batch(0)))
     recovered = reopen(disk)
     assert numbers(recovered) == list(range(bases[2] // 2 - 1))
@@ -169,14 +169,14 @@ def test_a_batch_of_an_older_leader_ends_the_log() -> None:
     stale = batch(9)
     struct.pack_into(">q", stale, 0, log.log_end_offset)
     struct.pack_into(">i", stale, 12, 1)
-    disk.open(path(log.segment_base_offsets[-1])).append([stale])
+    disk.open(path(log.segments.bases[-1])).append([stale])
     assert numbers(reopen(disk)) == list(range(9))
 
 
 def test_recovery_begins_at_the_recovery_point() -> None:
     disk = MemoryDisk()
     log = filled(disk, 12)
-    bases = log.segment_base_offsets
+    bases = log.segments.bases
     log.flush()
     log.abandon()
     damaged = bytearray(disk.read_file(path(bases[0])))
@@ -190,7 +190,7 @@ def test_recovery_begins_at_the_recovery_point() -> None:
 def test_a_log_truncated_by_recovery_stays_truncated_after_a_power_failure() -> None:
     disk = MemoryDisk()
     log = filled(disk, 9)
-    base = log.segment_base_offsets[-1]
+    base = log.segments.bases[-1]
     whole = disk.size(path(base))
     handle = disk.open(path(base))
     handle.append([b"\0" * 30, bytes(batch(9))])
@@ -211,8 +211,8 @@ def test_the_segment_that_was_recovered_is_recovered_again_until_it_is_flushed()
     log.append_as_leader(batch(9), leader_epoch=3, now_ms=NOW)
     log.write()
     recovered = reopen(disk, recovery_point=end)
-    assert recovered.recovery_point == recovered.segment_base_offsets[-1], "its index is not on the disk"
-    assert recovered.synced_offset == end
+    assert recovered.writer.recovery_point == recovered.segments.bases[-1], "its index is not on the disk"
+    assert recovered.writer.synced_offset == end
 
 
 def test_a_log_that_ends_at_its_recovery_point_is_not_read() -> None:
@@ -220,12 +220,12 @@ def test_a_log_that_ends_at_its_recovery_point_is_not_read() -> None:
     disk = MemoryDisk()
     log = filled(disk, 12)
     log.close()
-    end, newest = log.log_end_offset, path(log.segment_base_offsets[-1])
+    end, newest = log.log_end_offset, path(log.segments.bases[-1])
     content = bytearray(disk.read_file(newest))
     content[HEADER_SIZE] ^= 1
     overwrite(disk, newest, bytes(content))
     untouched = reopen(copied(disk), recovery_point=end)
-    assert (untouched.log_end_offset, untouched.recovery_point) == (end, end)
+    assert (untouched.log_end_offset, untouched.writer.recovery_point) == (end, end)
     assert untouched.append_as_leader(batch(11), leader_epoch=3, now_ms=NOW).duplicate
     assert reopen(copied(disk), recovery_point=end - 1).log_end_offset < end, "it is read when it is not synced"
 
@@ -247,13 +247,13 @@ def test_a_log_that_ends_at_its_recovery_point_is_read_if_an_index_has_more(suff
 def test_recovery_is_the_same_when_it_is_repeated() -> None:
     disk = MemoryDisk()
     log = filled(disk, 12)
-    resize(disk, path(log.segment_base_offsets[-1]), 5)
+    resize(disk, path(log.segments.bases[-1]), 5)
     first = reopen(disk)
-    expected = (numbers(first), first.segment_base_offsets, first.epochs.entries)
+    expected = (numbers(first), first.segments.bases, first.epochs.entries)
     for _ in range(3):
         disk.kill()
         again = reopen(disk)
-        assert (numbers(again), again.segment_base_offsets, again.epochs.entries) == expected
+        assert (numbers(again), again.segments.bases, again.epochs.entries) == expected
 
 
 def test_recovery_rebuilds_the_same_indexes() -> None:
@@ -273,7 +273,7 @@ def test_a_finished_segment_gets_back_an_index_that_is_missing_or_wrong() -> Non
     disk = MemoryDisk()
     log = filled(disk, 30)
     log.close()
-    bases = log.segment_base_offsets
+    bases = log.segments.bases
     before = {base: disk.read_file(path(base, ".timeindex")) for base in bases}
     disk.remove(path(bases[0], ".index"))
     disk.remove(path(bases[1], ".timeindex"))
@@ -283,7 +283,7 @@ def test_a_finished_segment_gets_back_an_index_that_is_missing_or_wrong() -> Non
     assert {base: disk.read_file(path(base, ".timeindex")) for base in bases} == before
     assert numbers(reopened) == list(range(30))
     for number in range(30):
-        found = at_once(reopened.reader.find_offset(NOW + number))
+        found = at_once(reopened.find_offset(NOW + number))
         assert found is not None
         assert found.offset == 2 * number
 
@@ -292,7 +292,7 @@ def test_damage_in_a_synced_segment_leaves_the_other_batches_readable(caplog: py
     disk = MemoryDisk()
     log = filled(disk, 30)
     log.close()
-    first, second = log.segment_base_offsets[:2]
+    first, second = log.segments.bases[:2]
     damaged = bytearray(disk.read_file(path(first)))
     damaged[len(batch(0)) + 16] = 77
     overwrite(disk, path(first), bytes(damaged))
@@ -309,14 +309,14 @@ def test_a_segment_that_was_flushed_whole_still_gets_the_last_entry_of_its_time_
     """The roll comes after the flush, and with it the entry that retention goes by."""
     disk = MemoryDisk()
     log = filled(disk, 4)
-    assert log.segment_base_offsets == [0]
+    assert log.segments.bases == [0]
     log.flush()
     log.append_as_leader(batch(4), leader_epoch=1, now_ms=NOW)
     log.write()
-    assert log.segment_base_offsets == [0, 8]
+    assert log.segments.bases == [0, 8]
     disk.kill()
-    recovered = reopen(disk, recovery_point=log.recovery_point)
-    found = at_once(recovered.reader.find_offset(NOW + 3))
+    recovered = reopen(disk, recovery_point=log.writer.recovery_point)
+    found = at_once(recovered.find_offset(NOW + 3))
     assert found is not None
     assert found.offset == 6
     recovered.close()
@@ -372,7 +372,7 @@ def test_after_a_clean_close_each_of_the_last_five_batches_may_be_sent_again(seg
 def test_a_snapshot_beyond_the_end_is_ignored() -> None:
     disk = MemoryDisk()
     log = filled(disk, 12)
-    last = log.segment_base_offsets[-1]
+    last = log.segments.bases[-1]
     log.abandon()
     disk.remove(path(last))
     recovered = reopen(disk)
@@ -386,12 +386,12 @@ def test_after_a_clean_close_nothing_is_read_but_the_end() -> None:
     disk = MemoryDisk()
     log = filled(disk, 30)
     log.close()
-    bases = log.segment_base_offsets
+    bases = log.segments.bases
     size = disk.size(path(bases[0]))
     overwrite(disk, path(bases[0]), b"\0" * size)
     reopened = reopen(disk, clean=True)
     assert reopened.log_end_offset == 60
-    assert (reopened.recovery_point, reopened.written_offset) == (60, 60)
+    assert (reopened.writer.recovery_point, reopened.written_offset) == (60, 60)
     assert reopened.epochs.latest == 7
     assert reopened.append_as_leader(batch(30), leader_epoch=7, now_ms=NOW).first_offset == 60
 
@@ -400,7 +400,7 @@ def test_a_wrong_clean_mark_is_detected_at_the_end_of_the_log() -> None:
     disk = MemoryDisk()
     log = filled(disk, 9)
     log.close()
-    base = log.segment_base_offsets[-1]
+    base = log.segments.bases[-1]
     resize(disk, path(base), disk.size(path(base)) - 3)
     assert numbers(reopen(disk, clean=True)) == list(range(8))
 
@@ -440,7 +440,7 @@ def test_batches_that_cross_a_read_buffer_are_checked(monkeypatch: pytest.Monkey
     """Whatever the pieces are: smaller than a batch, than a header almost, or the size of a batch to the byte."""
     disk = MemoryDisk()
     log = filled(disk, 9)
-    base, one = log.segment_base_offsets[-1], len(batch(8))
+    base, one = log.segments.bases[-1], len(batch(8))
     damaged = copied(disk)
     content = bytearray(disk.read_file(path(base)))
     content[-1] ^= 1
@@ -451,7 +451,7 @@ def test_batches_that_cross_a_read_buffer_are_checked(monkeypatch: pytest.Monkey
         recovered = reopen(copied(disk))
         assert numbers(recovered) == list(range(9)), size
         assert recovered.epochs.entries == whole.epochs.entries
-        assert at_once(recovered.reader.find_max_timestamp()) == at_once(whole.reader.find_max_timestamp())
+        assert at_once(recovered.find_max_timestamp()) == at_once(whole.find_max_timestamp())
         assert recovered.append_as_leader(batch(8), leader_epoch=9, now_ms=NOW).duplicate
         assert numbers(reopen(copied(damaged))) == list(range(8)), size
 

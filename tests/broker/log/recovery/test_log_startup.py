@@ -73,7 +73,7 @@ def test_several_threads_load_the_same_logs(tmp_path: Path, threads: int, max_op
     manager.directories.lock()
     manager.load(NOW, threads=threads)
     assert manager.pool.open_files == 0, "a log that nobody reads has no file open"
-    assert {log.recovery_point for log in manager.logs.values()} == {20}
+    assert {log.writer.recovery_point for log in manager.logs.values()} == {20}
     manager.kill()
 
 
@@ -127,7 +127,7 @@ def test_a_start_that_is_stopped_keeps_what_it_recovered() -> None:
     manager.directories.lock()
     manager.load(NOW)
     assert [len(offsets(log)) for log in manager.logs.values()] == [5] * 20
-    assert sum(log.recovery_point == 5 for log in manager.logs.values()) == done, "these were not read again"
+    assert sum(log.writer.recovery_point == 5 for log in manager.logs.values()) == done, "these were not read again"
     manager.close()
     assert disk.exists("/data/.kafka_cleanshutdown")
 
@@ -194,7 +194,7 @@ def test_a_plan_of_checkpoints_never_replaces_a_newer_one() -> None:
     write_batches(log, 20)
     manager.maintenance.run(NOW)
     late = manager.checkpoints.plan()
-    before = log.recovery_point
+    before = log.writer.recovery_point
     manager.truncate_to(t(0), 3)
     manager.checkpoints.write(late)
     path = "/data/recovery-point-offset-checkpoint"

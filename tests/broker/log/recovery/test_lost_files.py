@@ -28,7 +28,7 @@ def test_a_truncated_segment_answers_corrupt_message_after_each_start(
     kept = 0 if size == "nothing" else 16
     rest = {"inside of a header": 20, "inside of a batch": 70}.get(size, 0)
     cut(disk, f"{FIRST}.log", rest + (dict(rows(disk, f"{FIRST}.index", OFFSET_ENTRY))[kept] if kept else 0))
-    following = log.segment_base_offsets[1]
+    following = log.segments.bases[1]
     whole = [3, following] if kept else [following]
     for _ in range(2):
         caplog.clear()

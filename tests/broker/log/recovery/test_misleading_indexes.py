@@ -72,7 +72,7 @@ def test_a_wrong_offset_index_is_rebuilt_when_it_is_used(
     change: Harm, caplog: pytest.LogCaptureFixture, *, active: bool
 ) -> None:
     disk, log = written()
-    base = log.segment_base_offsets[-1 if active else 1]
+    base = log.segments.bases[-1 if active else 1]
     path = f"/data/t-0/{base:020d}.index"
     true = rows(disk, path, OFFSET_ENTRY)
     harm(disk, path, OFFSET_ENTRY, change)
@@ -102,14 +102,14 @@ def test_a_wrong_time_index_is_rebuilt_when_it_is_used(
     change: Harm, caplog: pytest.LogCaptureFixture, *, misled: bool
 ) -> None:
     disk, log = written()
-    base = log.segment_base_offsets[1]
+    base = log.segments.bases[1]
     path = f"/data/t-0/{base:020d}.timeindex"
     true = rows(disk, path, TIME_ENTRY)
     harm(disk, path, TIME_ENTRY, change)
     again = opened(disk)
     with caplog.at_level(logging.WARNING, "odradek.log"):
         for number in range(200):
-            found = at_once(again.reader.find_offset(NOW + 10 * number - 5))
+            found = at_once(again.find_offset(NOW + 10 * number - 5))
             assert found is not None
             assert (found.timestamp, found.offset) == (NOW + 10 * number, number)
     assert len(mendings(caplog)) == misled
@@ -123,7 +123,7 @@ def test_retention_confirms_an_indexed_time_from_the_batches() -> None:
     again = opened(disk)
     again.update_config(LogConfig(**CONFIG, retention_ms=10**5))
     assert again.delete_old_segments(NOW + 2000) == 0
-    assert again.delete_old_segments(NOW + 10**6) == len(log.segment_base_offsets)
+    assert again.delete_old_segments(NOW + 10**6) == len(log.segments.bases)
 
 
 def test_the_index_of_a_damaged_segment_is_not_rebuilt(caplog: pytest.LogCaptureFixture) -> None:
@@ -153,7 +153,7 @@ def test_reading_a_segment_truncated_after_a_clean_shutdown_fails() -> None:
     file = disk.open(f"{FIRST}.log")
     file.truncate(file.size() - 20)
     with pytest.raises(CorruptBatchError):
-        opened(disk).read(log.segment_base_offsets[1] - 1, 1)
+        opened(disk).read(log.segments.bases[1] - 1, 1)
 
 
 @pytest.mark.parametrize("active", [False, True], ids=["finished", "active"])
@@ -168,11 +168,11 @@ def test_reading_a_segment_truncated_after_a_clean_shutdown_fails() -> None:
 )
 def test_a_time_index_with_offsets_beyond_its_segment_is_rebuilt(active: bool, change: Harm) -> None:
     disk, log = written()
-    harm(disk, f"/data/t-0/{log.segment_base_offsets[-1 if active else 1]:020d}.timeindex", TIME_ENTRY, change)
+    harm(disk, f"/data/t-0/{log.segments.bases[-1 if active else 1]:020d}.timeindex", TIME_ENTRY, change)
     again = opened(disk)
-    found = [at_once(again.reader.find_offset(NOW + 10 * number)) for number in range(200)]
+    found = [at_once(again.find_offset(NOW + 10 * number)) for number in range(200)]
     assert [each and each.offset for each in found] == list(range(200))
-    largest = at_once(opened(disk).reader.find_max_timestamp())
+    largest = at_once(opened(disk).find_max_timestamp())
     assert largest is not None
     assert largest.offset == 199
 
@@ -183,7 +183,7 @@ def test_an_empty_index_of_the_active_segment_is_rebuilt_at_the_start(
 ) -> None:
     """Kafka's DumpLogSegments leaves such files."""
     disk, log = written()
-    active = f"/data/t-0/{log.segment_base_offsets[-1]:020d}"
+    active = f"/data/t-0/{log.segments.bases[-1]:020d}"
     before = {suffix: disk.read_file(active + suffix) for suffix in (".index", ".timeindex")}
     for suffix in emptied:
         put(disk, active + suffix, b"")
@@ -228,12 +228,12 @@ def test_a_short_active_segment_has_no_entries_and_is_not_read_again(
 
 def test_pending_batches_keep_their_times_when_an_index_is_rebuilt() -> None:
     disk, log = written()
-    path = f"/data/t-0/{log.segment_base_offsets[-1]:020d}.timeindex"
+    path = f"/data/t-0/{log.segments.bases[-1]:020d}.timeindex"
     harm(disk, path, TIME_ENTRY, lambda rows: [*rows[:-1], (NOW + 10**9, rows[-1][1])])
     again = opened(disk)
     again.append_as_leader(encode_batch([(NOW + 5000, b"k", b"v", ())]), leader_epoch=0, now_ms=NOW)
-    assert at_once(again.reader.find_max_timestamp()) is not None
+    assert at_once(again.find_max_timestamp()) is not None
     again.write()
-    found = at_once(again.reader.find_max_timestamp())
+    found = at_once(again.find_max_timestamp())
     assert found is not None
     assert (found.timestamp, found.offset) == (NOW + 5000, 200)

@@ -42,7 +42,7 @@ def measure(log: Log, cleaned_offset: int | None, *, stable_offset: int, now_ms:
     """
     config = log.config
     first_dirty = _first_dirty_offset(log, cleaned_offset)
-    limit = min(stable_offset, log.written_offset, log.recovery_point)
+    limit = min(stable_offset, log.written_offset, log.writer.recovery_point)
     segments = []
     oldest_ms = now_ms
     for segment in log.segments[:-1]:
@@ -89,7 +89,7 @@ def plan(log: Log, to_clean: LogToClean, *, now_ms: int, io_bytes: int) -> Compa
         sources=[_source(segment, following) for segment, following in zip(segments, log.segments[1:], strict=False)],
         first_dirty_offset=first_dirty,
         first_position=holder.find(first_dirty),
-        aborted=log.reader.aborted_transactions(log.first_base_offset, segments[-1].next_offset),
+        aborted=log.aborted_transactions(log.first_base_offset, segments[-1].next_offset),
         last_batches={
             producer_id: LastBatch(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
             for producer_id, entry in log.producers.entries.items()

@@ -341,7 +341,7 @@ class LogCleaner:
             _logger.warning("Failed to compact %s, will retry: %s", log.directory, error)
             return
         if isinstance(cause, OSError):
-            log.report_disk_failure(cause)
+            log.writer.report(cause)
         if isinstance(error, DamagedFileError):
             log.suspected.add(error.path)
         self.uncleanable[partition] = str(error) or repr(error)

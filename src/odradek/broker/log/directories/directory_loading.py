@@ -224,7 +224,7 @@ def open_found(
             watch=watch,
         )
         topic_id = read_topic_id(pool.disk, found.folder)
-        log.close_files()
+        log.segments.close()
     except LoadingStoppedError:
         return None
     except (StorageError, KafkaError, OSError) as error:

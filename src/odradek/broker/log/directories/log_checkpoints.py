@@ -123,7 +123,7 @@ def checkpoint_contents(
     cleaner: LogCleaner,
 ) -> dict[str, Mapping[TopicPartition, int]]:
     """Return the content of each checkpoint file of `directory` by path; all arguments are of logs in it."""
-    points = {tp: log.recovery_point for tp, log in logs.items()}
+    points = {tp: log.writer.recovery_point for tp, log in logs.items()}
     starts = {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.first_base_offset}
     marks = {tp: log.high_watermark for tp, log in logs.items()}
     for found in unopened:

@@ -321,7 +321,7 @@ class LogManager:
             except OSError as error:
                 message = f"Failed to write {path}: {error}"
                 raise LogStorageError(message, is_passing=is_passing(error)) from error
-            log.sync_with_next_flush(path)
+            log.writer.unsynced_paths.add(path)
             self._topic_ids[partition] = topic_id
         return log
 
@@ -355,10 +355,10 @@ class LogManager:
     def truncate_to(self, partition: TopicPartition, offset: int) -> None:
         """Truncate a log, after writing checkpoints if a crash would make them wrong (see `Log.truncate_to`)."""
         log = self._logs[partition]
-        kept = max((base for base in log.segment_base_offsets if base < offset), default=log.first_base_offset)
+        kept = max((base for base in log.segments.bases if base < offset), default=log.first_base_offset)
         is_compacted_beyond = self.cleaner.truncate_checkpoint(partition, offset)
         is_committed = log.high_watermark > offset
-        if log.recovery_point > kept or log.log_start_offset > offset or is_compacted_beyond or is_committed:
+        if log.writer.recovery_point > kept or log.log_start_offset > offset or is_compacted_beyond or is_committed:
             # A later truncation compares with these values, not with the files.
             self._lower_checkpoints(log, kept, offset)
         log.truncate_to(offset)
@@ -372,9 +372,7 @@ class LogManager:
         log.truncate_fully_and_start_at(offset, now_ms)
 
     def _lower_checkpoints(self, log: Log, recovery_point: int, offset: int) -> None:
-        log.lower_recovery_point(recovery_point)
-        log.lower_log_start_offset(offset)
-        log.lower_high_watermark(offset)
+        log.lower_offsets(recovery_point, offset)
         self.checkpoints.write_all()
 
     def delete(self, partition: TopicPartition, now_ms: int, *, is_stray: bool = False) -> None:
@@ -439,7 +437,7 @@ class LogManager:
         logs = self._logs_in(directory)
         _logger.error("%s; its %d logs are offline until this broker is restarted", reason, len(logs))
         for log in logs.values():
-            log.halt(str(reason))
+            log.writer.stop(str(reason))
         if self._when_directory_failed is not None:
             self._when_directory_failed(logs.keys(), reason)
 
@@ -464,7 +462,7 @@ class LogManager:
             raise closed.error
         self.directories.check_still_there(directory)
         for log, job in closed.jobs:
-            log.finish_flush(job)
+            log.writer.finish_flush(job)
         self.checkpoints.write_directory(directory)
         if closed.is_whole and not self._unopened.in_directory(directory):
             self._disk.replace_file(

@@ -13,8 +13,8 @@ from functools import partial
 
 from msgspec import Struct, field
 
-from odradek.broker.log.durability import FlushJob
 from odradek.broker.log.errors import describe
+from odradek.broker.log.flush_job import FlushJob
 from odradek.broker.log.log import Log
 from odradek.broker.log.segments.open_files import FilePool
 from odradek.runtime import Disk
@@ -49,14 +49,14 @@ def close_logs(pool: FilePool, logs: Mapping[str, Sequence[Log]], *, threads: in
 
 def _write(directory: str, log: Log) -> tuple[str, Log, FlushJob | None, bool]:
     try:
-        job = log.begin_close()
+        job = log.writer.begin_close()
         if job is not None:
             job.prepare()
     except Exception as error:
         _logger.warning("%s will be recovered at the next start: %s", log.directory, describe(error))
         return directory, log, None, False
     finally:
-        log.close_files()
+        log.segments.close()
     return directory, log, job, True
 
 

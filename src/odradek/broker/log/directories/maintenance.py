@@ -8,8 +8,8 @@ from odradek.broker.log.directories.checkpoint_writer import CheckpointPlan
 from odradek.broker.log.directories.deleted_logs import DeletedLogs
 from odradek.broker.log.directories.log_checkpoints import LogCheckpoints
 from odradek.broker.log.directories.removal import remove_tree
-from odradek.broker.log.durability import FlushJob
 from odradek.broker.log.errors import CheckpointError, LogStorageError
+from odradek.broker.log.flush_job import FlushJob
 from odradek.broker.log.log import Log
 from odradek.model import TopicPartition
 from odradek.runtime import Disk
@@ -122,7 +122,9 @@ class LogMaintenance:
             return  # the log has logged it, and stopped
         log.expire_producers(now_ms)
         job.files.extend(log.take_deleted_files(now_ms))
-        flush = log.begin_flush(now_ms=now_ms, include_active=now_ms - log.last_flush_ms >= log.config.flush_ms)
+        flush = log.writer.begin_flush(
+            now_ms=now_ms, include_active=now_ms - log.writer.last_flush_ms >= log.config.flush_ms
+        )
         if flush is not None:
             job.flushes.append((log, flush))
 
@@ -135,7 +137,7 @@ class LogMaintenance:
             _logger.warning("Failed to remove %s: %s", path, error)
         for log, flush in job.flushes:
             try:
-                log.finish_flush(flush)
+                log.writer.finish_flush(flush)
             except LogStorageError:
                 continue  # the log has logged it, and stopped
         try:

@@ -4,7 +4,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import overload
 
-from odradek.broker.log.segments.segment import Segment
+from odradek.broker.log.segments.segment import Lender, Segment
+from odradek.broker.log.segments.transaction_index import AbortedTransaction
+from odradek.model import Buffer
 
 
 class Segments(Sequence[Segment]):
@@ -43,11 +45,53 @@ class Segments(Sequence[Segment]):
         bases = self.bases
         return len(bases) - 1 if offset >= bases[-1] else max(bisect_right(bases, offset) - 1, 0)
 
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        limit: int,
+        written: int,
+        at_least_one: bool,
+        lend: Lender | None = None,
+    ) -> Buffer:
+        """Return batches of one segment in `[offset, limit)` of a log written up to `written` (see `Log.read`)."""
+        segments = self._segments
+        for number in range(self.find(offset), len(segments)):
+            segment = segments[number]
+            position = segment.find(offset)
+            is_cut = limit < written and limit < segment.next_offset
+            end = min(segment.find(limit), segment.written_size) if is_cut else segment.written_size
+            if position < end:
+                return segment.read(position, max_bytes, end, at_least_one=at_least_one, lend=lend)
+        return b""
+
+    def aborted_between(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """Return aborted transactions with records in `[from_offset, to_offset)`, ordered by marker."""
+        found: list[AbortedTransaction] = []
+        for segment in self._segments[self.find(from_offset) :]:
+            if segment.aborted is not None:
+                some, is_all = segment.aborted.collect(from_offset, to_offset)
+                found += some
+                if is_all:
+                    break
+        return found
+
+    def size_between(self, from_offset: int, to_offset: int) -> int:
+        """Return the bytes of the batches in `[from_offset, to_offset)`."""
+        size = 0
+        for segment in self._segments[self.find(from_offset) :]:
+            if segment.base_offset >= to_offset:
+                break
+            start = segment.find(from_offset) if from_offset > segment.base_offset else 0
+            size += segment.find(to_offset) - start
+        return size
+
     def add(self, segment: Segment) -> None:
         """Add `segment` as the active one."""
         assert segment.base_offset > self.bases[-1], "segments rise"
         self._segments.append(segment)
-        self.bases.append(segment.base_offset)
+        self.bases = [*self.bases, segment.base_offset]
         self.active = segment
 
     def drop_first(self, count: int) -> list[Segment]:

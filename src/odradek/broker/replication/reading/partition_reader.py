@@ -146,9 +146,9 @@ def _aborted(log: Log, offset: int, records: Buffer) -> Sequence[tuple[int, int]
 
     The client drops a producer's records from the first offset to the producer's next marker.
     """
-    if not records or not log.reader.has_aborted_transactions(offset):
+    if not records or not log.has_aborted_transactions(offset):
         return ()
     end = offset
     for _, header in iterate_batches(records):
         end = header.next_offset
-    return [(each.producer_id, each.first_offset) for each in log.reader.aborted_transactions(offset, end)]
+    return [(each.producer_id, each.first_offset) for each in log.aborted_transactions(offset, end)]

@@ -1,125 +1,16 @@
-"""How far a log is synced, and the flush job that syncs more on another thread."""
+"""The job that syncs a log's segments, indexes, snapshots and leader epochs on another thread."""
 
 from collections.abc import Sequence
 
 from odradek.broker.log.checkpoints import leader_epoch_cache
 from odradek.broker.log.checkpoints.leader_epoch_cache import LeaderEpochs
 from odradek.broker.log.errors import NotRunError
-from odradek.broker.log.names import SNAPSHOT, TEMPORARY, offset_file, parent_of
+from odradek.broker.log.names import SNAPSHOT, TEMPORARY, offset_file
 from odradek.broker.log.segments.open_files import write_file
 from odradek.broker.log.segments.segment import Segment
 from odradek.broker.log.segments.segments import Segments
 from odradek.runtime import Disk
 from odradek.runtime.shortages import is_out_of_descriptors
-
-
-class Durability:
-    """How far one log is synced; at most one flush job is under way.
-
-    Batches below `synced_offset` and indexes below `recovery_point` are synced. The next job also syncs
-    `unsynced_paths`: changed directories, and files outside segments.
-    """
-
-    __slots__ = (
-        "_closed_at",
-        "_directory",
-        "_disk",
-        "_job",
-        "last_flush_ms",
-        "recovery_point",
-        "synced_offset",
-        "unsynced_paths",
-    )
-
-    def __init__(
-        self,
-        disk: Disk,
-        directory: str,
-        *,
-        closed_at: int | None,
-        synced_offset: int,
-        recovery_point: int,
-        now_ms: int,
-    ) -> None:
-        """`closed_at` is the log end offset of a clean shutdown, or None."""
-        self._disk = disk
-        self._directory = directory
-        self._job: FlushJob | None = None
-        self._closed_at = closed_at
-        self.unsynced_paths = set() if closed_at is not None else {directory, parent_of(directory)}
-        self.synced_offset = synced_offset
-        self.recovery_point = recovery_point
-        self.last_flush_ms = now_ms
-
-    @property
-    def is_flushing(self) -> bool:
-        return self._job is not None
-
-    def is_untouched(self, end_offset: int) -> bool:
-        """Return whether nothing has changed since a clean shutdown."""
-        return self._closed_at == end_offset and not self.unsynced_paths
-
-    def begin(
-        self, segments: Segments, epochs: LeaderEpochs, *, written_offset: int, include_active: bool
-    ) -> "FlushJob | None":
-        """Return a job, None if no segment needs a sync. Raises `OSError` if index entries cannot be written."""
-        assert self._job is None, "one at a time"
-        self._job = _make_flush_job(
-            self._disk,
-            segments,
-            epochs,
-            [self._directory, *self.unsynced_paths],
-            recovery_point=self.recovery_point,
-            written_offset=written_offset,
-            include_active=include_active,
-        )
-        if self._job is not None:
-            self.unsynced_paths.clear()
-        return self._job
-
-    def begin_close(self, segments: Segments, epochs: LeaderEpochs, *, end_offset: int) -> "FlushJob | None":
-        """Return a job that syncs everything for a clean shutdown, None if the log has no file. Raises `OSError`."""
-        self._job = _make_flush_job(
-            self._disk,
-            segments,
-            epochs,
-            [offset_file(self._directory, end_offset, SNAPSHOT), self._directory, *self.unsynced_paths],
-            recovery_point=min(self.recovery_point, segments.active.base_offset) - 1,
-            written_offset=end_offset,
-            include_active=True,
-            is_last=True,
-        )
-        if self._job is not None:
-            self._job.recovery_point = self._job.synced_offset = end_offset
-        return self._job
-
-    def finish(self, job: "FlushJob") -> Exception | None:
-        """Record the synced offsets; return the job's error.
-
-        After a truncation record nothing, and return only a failed sync's error.
-        """
-        if job.error is not None:
-            job.give_back_epochs()
-        if self._job is not job:
-            return job.error if job.failed_sync else None
-        self._job = None
-        if job.error is not None:
-            self.unsynced_paths.update(job.names)
-        if job.error is None:
-            self.synced_offset = max(self.synced_offset, job.synced_offset)
-            self.recovery_point = max(self.recovery_point, job.recovery_point)
-        return job.error
-
-    def truncate(self, offset: int, active: Segment) -> None:
-        """Record that the log ends at `offset`, in `active`."""
-        self._job = self._closed_at = None
-        self.unsynced_paths.update((self._directory, parent_of(self._directory)))
-        self.synced_offset = min(self.synced_offset, offset)
-        self.recovery_point = min(self.recovery_point, active.base_offset)
-
-    def abandon(self) -> None:
-        """Ignore the job that is under way."""
-        self._job = None
 
 
 class FlushJob:
@@ -196,7 +87,7 @@ class FlushJob:
             self._epochs.is_dirty = True
 
 
-def _make_flush_job(
+def make_flush_job(
     disk: Disk,
     segments: Segments,
     epochs: LeaderEpochs,

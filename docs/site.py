@@ -15,8 +15,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
+from odradek.broker.apis import APIS, Permission
 from odradek.broker.observing.catalog import ALL
-from odradek.broker.security.api_permissions import PERMISSIONS, Permission
 from odradek.cli import main
 from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.producer.settings import ProducerSettings
@@ -186,7 +186,7 @@ def permissions_page() -> str:
     def cell(permissions: Iterable[Permission]) -> str:
         return ", ".join(f"{each.operation.name} on {each.resource_type.name}" for each in permissions)
 
-    rows = [(each.name, cell(needs.request), cell(needs.items)) for each, needs in sorted(PERMISSIONS.items())]
+    rows = [(each.key.name, cell(each.request), cell(each.items)) for _, each in sorted(APIS.items())]
     head = "The whole request needs one of the first ones; each resource that it names needs those that concern it.\n"
     return "\n".join(["# Permissions of requests\n", head, table(["request", "one of", "for each resource"], rows)])
 

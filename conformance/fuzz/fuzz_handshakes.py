@@ -19,8 +19,8 @@ from jwt.algorithms import OKPAlgorithm
 
 from conformance.fuzz.client_requests import recorded
 from conformance.fuzz.fuzz_engine import Target
-from odradek.broker.security.session_authentication import AUTHENTICATION, SessionAuthentication, State
-from odradek.broker.serving.apis import apis
+from odradek.broker.apis import APIS, AUTHENTICATION
+from odradek.broker.security.session_authentication import SessionAuthentication, State
 from odradek.model import AuthenticationError, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.headers import decode_request_header, encode_request_header
@@ -178,7 +178,7 @@ class _Peer:
             self.close("not served")
             return
         assert self.is_proven or key in AUTHENTICATION
-        if key not in AUTHENTICATION or header.api_version not in apis()[ApiKey(key)].served:
+        if key not in AUTHENTICATION or header.api_version not in APIS[ApiKey(key)].served:
             return
         message = decode_request(key, header.api_version, bytes(frame[header.body_offset :]), meter=Meter(100))
         if key == ApiKey.SASL_HANDSHAKE:

@@ -20,7 +20,7 @@ from conformance.fuzz.fuzz_engine import Target
 from conformance.fuzz.fuzz_handshakes import frames_of, mutate_frames, stream_of
 from conformance.fuzz.fuzz_messages import mutate_body
 from conformance.fuzz.schema_samples import change, sample
-from odradek.broker.serving.apis import apis
+from odradek.broker.apis import APIS
 from odradek.model import KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.errors import MalformedMessageError
@@ -29,7 +29,7 @@ from odradek.protocol.messages.message_codec import decode_response, encode_requ
 from odradek.protocol.messages.schemas import load_request_schema
 from odradek.simulation.world import World
 
-for _api in apis().values():
+for _api in APIS.values():
     importlib.import_module(
         f"odradek.broker.handlers.{_api.module}"
     )  # now, because atheris instruments what is imported now
@@ -68,7 +68,7 @@ _FLOWS: Final = (
 
 def hostile_request(chance: random.Random, batch: bytes, key: int | None = None) -> bytes:
     """A frame: an API and version that are served, fields changed, at times bytes changed."""
-    api = chance.choice(list(apis().values())) if key is None else apis()[ApiKey(key)]
+    api = chance.choice(list(APIS.values())) if key is None else APIS[ApiKey(key)]
     version = chance.choice(list(api.served))
     message, _ = sample(load_request_schema(api.key, version), chance)
     for _ in range(chance.choice((0, 1, 3, 8, 20))):
@@ -282,7 +282,7 @@ def _check_replies(replies: list[bytes], sent: list[bytes]) -> None:
 def _decode_reply(frame: bytes, reply: bytes) -> None:
     header = decode_request_header(frame)
     version = header.api_version
-    if header.api_key == ApiKey.API_VERSIONS and version not in apis()[ApiKey.API_VERSIONS].served:
+    if header.api_key == ApiKey.API_VERSIONS and version not in APIS[ApiKey.API_VERSIONS].served:
         version = 0
     _, place = decode_response_header(header.api_key, version, reply)
     decode_response(header.api_key, version, reply, place)
@@ -293,7 +293,7 @@ def _decode_reply(frame: bytes, reply: bytes) -> None:
 
 def request_seeds() -> Iterator[bytes]:
     """Yield requests of existing clients, all APIs, a few in each input, and requests whose effects meet."""
-    chance, keys = random.Random(1), list(apis())
+    chance, keys = random.Random(1), list(APIS)
     for frames in recorded().values():
         for place in range(0, len(frames), _MOST_FRAMES):
             yield stream_of(frames[place : place + _MOST_FRAMES])
@@ -305,7 +305,7 @@ def _changed(frame: bytes, chance: random.Random) -> bytes:
     """Change a field, or a length in the bytes."""
     try:
         header = decode_request_header(frame)
-        api = apis()[ApiKey(header.api_key)]
+        api = APIS[ApiKey(header.api_key)]
     except (KafkaError, ValueError, KeyError):
         return hostile_request(chance, _BATCH)
     if header.api_version not in api.served:

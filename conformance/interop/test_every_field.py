@@ -17,7 +17,7 @@ import pytest
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field, get_field_tag, get_schema_field_type
 
 from conformance.interop.test_versions import TOPIC, requests
-from odradek.broker.serving.apis import apis
+from odradek.broker.apis import APIS
 from odradek.protocol.api import ApiKey
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.messages.headers import encode_request_header, request_is_flexible
@@ -141,7 +141,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]
         yield broker
 
 
-@pytest.mark.parametrize("api", [api.key for api in apis().values()], ids=lambda api: api.name)
+@pytest.mark.parametrize("api", [api.key for api in APIS.values()], ids=lambda api: api.name)
 def test_an_invalid_field_closes_its_own_connection_at_most(attacked: ServedBroker, seed: int, api: ApiKey) -> None:
     chance = random.Random(f"{seed}/{api.name}")
     servers = attacked.bootstrap_servers
@@ -151,7 +151,7 @@ def test_an_invalid_field_closes_its_own_connection_at_most(attacked: ServedBrok
         topic = {"name": TOPIC, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
         neighbour.ask(ApiKey.CREATE_TOPICS, {"topics": [topic], "timeout": 1000, "validate_only": False}, 5)
         message = message_of(api)
-        served = apis()[api].served
+        served = APIS[api].served
         for version in sorted({served[0], chance.choice(served), served[-1]}):
             for number, body in enumerate(cases(api, version, message, chance)):
                 # Each has its own group, so that none waits for members that others left behind.
@@ -168,11 +168,9 @@ def test_an_invalid_field_closes_its_own_connection_at_most(attacked: ServedBrok
     assert _closed_lines(attacked.errors) - lines_before <= closed
 
 
-@pytest.mark.parametrize(
-    "api", [api.key for api in apis().values() if api.key > ApiKey.FETCH], ids=lambda api: api.name
-)
+@pytest.mark.parametrize("api", [api.key for api in APIS.values() if api.key > ApiKey.FETCH], ids=lambda api: api.name)
 def test_a_truncated_message_is_malformed(api: ApiKey) -> None:
-    for version in apis()[api].served:
+    for version in APIS[api].served:
         schema = load_request_schema(api, version)
         body = encode_request(api, version, complete(schema, message_of(api)))
         assert decode_request(api, version, body) == decode_request(api, version, body, meter=Meter(len(body) - 1))

@@ -16,7 +16,7 @@ from conformance.peers.compare_with_kafka import (
     comparable,
     sorted_answer,
 )
-from odradek.broker.serving.apis import apis
+from odradek.broker.apis import APIS
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.records import encode_batch
@@ -380,11 +380,11 @@ def _without_state(value: Any) -> Any:
 
 def _common(sides: tuple[Side, Side], api: ApiKey) -> list[int]:
     ours, kafkas = (side.versions.get(api, range(0)) for side in sides)
-    served = apis()[api].served
+    served = APIS[api].served
     return [each for each in ours if each in kafkas and each in served]
 
 
-@pytest.mark.parametrize("api", [each for each in REQUESTS if each in apis()], ids=lambda api: api.name.lower())
+@pytest.mark.parametrize("api", [each for each in REQUESTS if each in APIS], ids=lambda api: api.name.lower())
 def test_a_principal_without_rights_gets_kafkas_answer(sides: tuple[Side, Side], api: ApiKey) -> None:
     differences: dict[str, str] = {}
     versions = _common(sides, api)
@@ -402,5 +402,5 @@ def test_a_principal_without_rights_gets_kafkas_answer(sides: tuple[Side, Side],
 
 
 def test_every_api_that_both_advertise_has_its_requests(sides: tuple[Side, Side]) -> None:
-    common = {ApiKey(api) for api in apis() if _common(sides, ApiKey(api))}
+    common = {ApiKey(api) for api in APIS if _common(sides, ApiKey(api))}
     assert common - set(NOT_COMPARED) <= set(REQUESTS)

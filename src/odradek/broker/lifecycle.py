@@ -59,8 +59,8 @@ from odradek.broker.serving.dispatch import Dispatcher
 from odradek.broker.serving.fetch_sessions import FetchSessions
 from odradek.broker.serving.purgatory import Purgatory
 from odradek.broker.serving.response_cache import ResponseCache
+from odradek.broker.serving.responses import with_throttle_time
 from odradek.broker.serving.server import Server
-from odradek.broker.serving.throttle_times import with_throttle_time
 from odradek.broker.transactions.add_partitions_to_txn_manager import AddPartitionsToTxnManager
 from odradek.broker.transactions.partition_verification import PartitionVerification
 from odradek.broker.transactions.transaction_coordinator import TransactionCoordinator

@@ -15,7 +15,7 @@ from odradek.broker.security.context import Session
 from odradek.broker.security.quotas.client_quotas import ClientQuotas
 from odradek.broker.security.request_proofs import RequestProofs
 from odradek.broker.serving.dispatch import Dispatcher
-from odradek.broker.serving.throttle_times import with_throttle_time
+from odradek.broker.serving.responses import with_throttle_time
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, TopicPartition

@@ -17,7 +17,7 @@ from kio.serial._introspect import (
     is_optional,
 )
 
-from odradek.broker.serving.apis import apis
+from odradek.broker.apis import APIS
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.schemas import load_request_schema
@@ -87,7 +87,7 @@ async def test_a_request_of_any_content_is_answered(world: World, seed: int, api
     await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
     await client.produce("t", world.batch(b"a", b"b"))
     for _ in range(ROUNDS):
-        version = chance.choice(apis()[api].served)
+        version = chance.choice(APIS[api].served)
         message = sample(load_request_schema(api, version), chance)
         answer = await client.ask(api, message, version)
         assert answer is not None, f"{api.name} {version} closed the connection: {message}"
@@ -121,5 +121,5 @@ async def test_ten_thousand_of_everything_are_answered(world: World) -> None:
     await world.start()
     client = await world.client()
     for api, message in requests.items():
-        answer = await client.ask(api, message, apis()[api].served[-1])
+        answer = await client.ask(api, message, APIS[api].served[-1])
         assert answer is not None, api.name

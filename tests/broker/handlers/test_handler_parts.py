@@ -5,12 +5,13 @@ import inspect
 
 import pytest
 
+from odradek.broker.apis import APIS
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.observing.observation import observe
-from odradek.broker.serving.apis import HANDLERS, apis
+from odradek.broker.serving.dispatch import HANDLERS
 
 
-@pytest.mark.parametrize("module", [each.module for each in apis().values()])
+@pytest.mark.parametrize("module", [each.module for each in APIS.values()])
 def test_a_handler_takes_the_parts_of_a_broker(module: str):
     parameters = inspect.signature(importlib.import_module(f"{HANDLERS}.{module}").handle).parameters
     assert parameters["broker"].annotation is BrokerParts

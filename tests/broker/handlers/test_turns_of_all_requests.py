@@ -8,10 +8,10 @@ from typing import Any, Final, cast
 
 import pytest
 
+from odradek.broker.apis import APIS
 from odradek.broker.handlers import describe_producers, list_transactions
 from odradek.broker.log.validation import MessageRules
 from odradek.broker.security.context import RequestContext
-from odradek.broker.serving.apis import apis
 from odradek.broker.transactions.machine import TransactionState
 from odradek.broker.turns import TURN, TURN_S, Steps
 from odradek.model import ErrorCode
@@ -47,7 +47,7 @@ SECURED: Final = {
 }
 DECODED_AT_ONCE: Final = {ApiKey.PRODUCE}
 WITHOUT_ENTRIES: Final = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.API_VERSIONS}
-WIDE: Final = [ApiKey(key) for key in apis() if key not in DECODED_AT_ONCE | WITHOUT_ENTRIES]
+WIDE: Final = [ApiKey(key) for key in APIS if key not in DECODED_AT_ONCE | WITHOUT_ENTRIES]
 
 
 class Calls:
@@ -87,7 +87,7 @@ class Calls:
 
 async def _wide_turns(world: World, api: ApiKey, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Send each of the API's widest requests; return those with a callback of too many calls."""
-    last = apis()[api].served.stop - 1
+    last = APIS[api].served.stop - 1
     calls, slow = Calls(monkeypatch), {}
     for version in (3, last) if api is ApiKey.ADD_PARTITIONS_TO_TXN else (last,):
         for path, message in wide_requests(api, version, ENTRIES):

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from odradek.broker.security.api_permissions import PERMISSIONS
-from odradek.broker.serving.apis import apis
+from odradek.broker.apis import APIS
 from odradek.clients import Admin
 from odradek.clients.admin.acls import RefusedAclsError
 from odradek.metadata import paths
@@ -225,7 +224,7 @@ async def test_each_principal_has_its_own_metadata(world: World) -> None:
     assert await topics(world, "alice", "secret") == ["t-1"]
 
 
-@pytest.mark.parametrize("api", sorted(PERMISSIONS.keys() - AUTHENTICATION - BETWEEN_BROKERS), ids=lambda api: api.name)
+@pytest.mark.parametrize("api", sorted(APIS.keys() - AUTHENTICATION - BETWEEN_BROKERS), ids=lambda api: api.name)
 @played_by(play, brokers=2)
 async def test_a_broker_forwards_nothing_of_a_principal_that_may_nothing(world: World, *, api: ApiKey) -> None:
     await world.create_topic(TOPIC, 1, 1)
@@ -235,9 +234,9 @@ async def test_a_broker_forwards_nothing_of_a_principal_that_may_nothing(world: 
     await client.ask(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0secret"}, 2)
     topic_id = world.broker.image.topics[TOPIC].topic_id
     before = world.broker.image
-    answer = await ask(client, api, apis()[api].served[-1], message(api, topic_id))
+    answer = await ask(client, api, APIS[api].served[-1], message(api, topic_id))
     found = set(codes(answer))
-    declared = PERMISSIONS[api]
+    declared = APIS[api]
     assert found <= {FAILED[each.resource_type] for each in (*declared.request, *declared.items)}
     assert found or api in WITHOUT_AN_ERROR
     await asyncio.sleep(1)

@@ -12,10 +12,9 @@ import pytest
 
 from conformance.interop.test_versions import GROUP, TOPIC, requests
 from odradek.broker import handlers
+from odradek.broker.apis import APIS
 from odradek.broker.groups.machine import ClassicGroup
 from odradek.broker.security.admission import Admission
-from odradek.broker.security.api_permissions import PERMISSIONS
-from odradek.broker.serving.apis import apis
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.records import encode_batch
@@ -188,20 +187,18 @@ async def ask(client: WireClient, api: ApiKey, version: int, request: dict[str, 
 # ---- the table ------------------------------------------------------------------------------------------------------
 
 
-def test_every_api_declares_its_permissions() -> None:
-    assert set(PERMISSIONS) == set(apis())
+def test_every_handler_has_a_row_and_every_row_permissions() -> None:
     shared = {"config_resources", "delayed_produce", "produce_rejections", "produce_fast_path"}
     assert {each.name for each in pkgutil.iter_modules(handlers.__path__)} - shared == {
-        api.module for api in apis().values()
+        api.module for api in APIS.values()
     }
-    assert [api for api, declared in PERMISSIONS.items() if not (declared.request or declared.items)] == [
-        ApiKey.SASL_HANDSHAKE,
-        ApiKey.SASL_AUTHENTICATE,
+    assert {api for api, declared in APIS.items() if not (declared.request or declared.items)} == {
         ApiKey.API_VERSIONS,
-    ]
+        *AUTHENTICATION,
+    }
 
 
-@pytest.mark.parametrize("api", sorted(PERMISSIONS.keys() - AUTHENTICATION), ids=lambda api: api.name)
+@pytest.mark.parametrize("api", sorted(APIS.keys() - AUTHENTICATION), ids=lambda api: api.name)
 @played
 async def test_a_principal_that_may_nothing_is_refused_by_every_api_in_every_version(world: World, api: ApiKey) -> None:
     setting = await Setting(world).begin()
@@ -209,8 +206,8 @@ async def test_a_principal_that_may_nothing_is_refused_by_every_api_in_every_ver
     before = setting.state()
     setting.rules.deny()
     setting.rules.asked.clear()
-    declared = PERMISSIONS[api]
-    for version in apis()[api].served:
+    declared = APIS[api]
+    for version in APIS[api].served:
         answer = await ask(setting.client, api, version, message(api, setting.topic_id))
         assert answer is not None, f"version {version} closed the connection"
         found = set(codes(answer))
@@ -229,18 +226,18 @@ async def test_a_principal_that_may_nothing_is_refused_by_every_api_in_every_ver
 
 
 @pytest.mark.parametrize(
-    "api", sorted(api for api, declared in PERMISSIONS.items() if declared.request), ids=lambda api: api.name
+    "api", sorted(api for api, declared in APIS.items() if declared.request), ids=lambda api: api.name
 )
 @played
 async def test_one_of_the_permissions_on_a_request_suffices(world: World, api: ApiKey) -> None:
-    declared = PERMISSIONS[api]
+    declared = APIS[api]
     setting = await Setting(world).begin()
     for permission in declared.request:
         setting.rules.allow_all()
         for other in AclOperation:
             if other is not permission.operation:
                 setting.rules.deny(other, permission.resource_type)
-        version = apis()[api].served[-1]
+        version = APIS[api].served[-1]
         answer = await ask(setting.client, api, version, message(api, setting.topic_id))
         assert FAILED[permission.resource_type] not in set(codes(answer))
 
@@ -480,7 +477,7 @@ async def test_a_refusal_that_repeats_entries_keeps_the_limit_of_entries(world: 
     setting = await Setting(world).begin(queued_max_request_bytes=20_000_000, socket_request_max_bytes=10_000_000)
     setting.rules.deny(AclOperation.ALTER, ResourceType.CLUSTER)
     most = setting.broker.config.most_request_entries
-    (_, message), *_ = wide_requests(api, last := apis()[api].served.stop - 1, most + 1)
+    (_, message), *_ = wide_requests(api, last := APIS[api].served.stop - 1, most + 1)
     setting.client.send(api, encode_request(api, last, message), last)
     assert await setting.client.receive() is None
 

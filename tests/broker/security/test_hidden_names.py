@@ -5,8 +5,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from conformance.interop.test_versions import GROUP, TOPIC, requests
-from odradek.broker.security.api_permissions import PERMISSIONS
-from odradek.broker.serving.apis import apis
+from odradek.broker.apis import APIS
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.security import AclOperation, ResourceType
@@ -97,7 +96,7 @@ async def test_no_response_names_what_the_principal_may_not_describe(world: Worl
     topic_id = await hide(setting)
     client, rules = setting.client, setting.rules
     for api in SHOWN:
-        asked = [(version, each) for version in apis()[api].served for each in wanted(api, version, topic_id)]
+        asked = [(version, each) for version in APIS[api].served for each in wanted(api, version, topic_id)]
         assert any([await shows(client, api, *each) for each in asked]), f"{api.name} shows no name"
     for may_others in (False, True):
         rules.allow_all()
@@ -107,8 +106,8 @@ async def test_no_response_names_what_the_principal_may_not_describe(world: Worl
                 rules.deny(name=f"{HIDDEN}-{kind}")
         else:
             rules.deny()
-        for api in sorted(PERMISSIONS, key=lambda api: (api not in SHOWN, api)):
-            for version in apis()[api].served:
+        for api in sorted(APIS, key=lambda api: (api not in SHOWN, api)):
+            for version in APIS[api].served:
                 for request in wanted(api, version, topic_id):
                     assert not await shows(client, api, version, request), (may_others, api.name, version)
 

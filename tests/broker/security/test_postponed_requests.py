@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 
 from conformance.interop.test_versions import TOPIC, requests
+from odradek.broker.apis import APIS
 from odradek.broker.security.admission import Admission
 from odradek.broker.security.context import RequestContext
-from odradek.broker.serving.apis import apis
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.security import ALLOW_ALL
@@ -69,10 +69,10 @@ async def test_a_request_waits_for_its_asynchronous_check_and_is_refused_with_it
 @pytest.mark.parametrize(
     ("api", "version"),
     [
-        *((ApiKey.METADATA, version) for version in apis()[ApiKey.METADATA].served),
+        *((ApiKey.METADATA, version) for version in APIS[ApiKey.METADATA].served),
         *((ApiKey.API_VERSIONS, version) for version in schema_versions(ApiKey.API_VERSIONS)),
-        *((ApiKey.FETCH, version) for version in apis()[ApiKey.FETCH].served),
-        (ApiKey.LIST_OFFSETS, apis()[ApiKey.LIST_OFFSETS].served[-1]),
+        *((ApiKey.FETCH, version) for version in APIS[ApiKey.FETCH].served),
+        (ApiKey.LIST_OFFSETS, APIS[ApiKey.LIST_OFFSETS].served[-1]),
     ],
     ids=lambda each: each.name if isinstance(each, ApiKey) else str(each),
 )
@@ -105,7 +105,7 @@ async def test_a_refused_fetch_leaves_its_session_as_it_was(world: World) -> Non
     broker = await world.start(admission=Admission(ALLOW_ALL, verifier=verifier))
     client = await world.client()
     topic_id = (await client.create_topic(TOPIC)).topic_id
-    version = apis()[ApiKey.FETCH].served[-1]
+    version = APIS[ApiKey.FETCH].served[-1]
     request = {**requests(topic_id)[ApiKey.FETCH], "session_id": 0, "session_epoch": 0}
     for error in (KafkaError(ErrorCode.invalid_txn_state), None):
         answer = asyncio.ensure_future(ask(client, ApiKey.FETCH, version, request))

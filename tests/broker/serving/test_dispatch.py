@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.serving.apis import apis
+from odradek.broker.apis import APIS
 from odradek.model import ErrorCode
 from odradek.protocol.api import BETWEEN_BROKERS, ApiKey
 from odradek.protocol.messages.message_codec import decode_response
@@ -28,7 +28,7 @@ async def test_api_versions_lists_the_served_requests(world: World, version: int
     assert told[ApiKey.FETCH] == (4, 18)
     assert told[ApiKey.METADATA] == (0, 13)
     assert told[ApiKey.INIT_PRODUCER_ID] == (0, 6)
-    assert set(told) == set(apis()) - BETWEEN_BROKERS
+    assert set(told) == set(APIS) - BETWEEN_BROKERS
     assert ApiKey.ALTER_PARTITION not in told
 
 

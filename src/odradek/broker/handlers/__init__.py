@@ -3,11 +3,10 @@
 `message` is the request, decoded by kio in the client's version. The response is a dict for `protocol.messages`, a
 coroutine that returns one, or a `WhenDone`. The request as a whole has been authorized. The handler authorizes the
 resources that it names, by `context.denied` or `context.allows`; the response reports the denied ones or leaves them
-out. If a module has `refuse(message, error)`, it makes the response to a request that is refused as a whole, in place
-of `serving.error_responses`. A handler raises `KafkaError` only to close the connection; other errors go into the
+out. A handler raises `KafkaError` only to close the connection; other errors go into the
 response.
 
-A new API is also listed in `serving.apis` and `security.api_permissions`.
+A new API is also a row of `broker.apis`.
 
 Raw handlers (produce, fetch, metadata, api_versions) take the request's frame, decode it, call
 `context.check_request`, and return the response's frame. `produce_fast_path` skips the decoding of similar Produce

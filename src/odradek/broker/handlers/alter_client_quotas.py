@@ -39,11 +39,6 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
     return _response(message, results)
 
 
-def refuse(message: Any, error: KafkaError) -> dict[str, Any]:
-    """Return the response of a refused request: clients look up their entities in it."""
-    return _response(message, [error] * len(message.entries))
-
-
 def _response(message: Any, results: Sequence[KafkaError | None]) -> dict[str, Any]:
     return {
         "entries": [

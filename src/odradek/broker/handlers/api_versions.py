@@ -8,14 +8,16 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from odradek.broker.apis import APIS
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
-from odradek.broker.serving.apis import apis, features_of
 from odradek.broker.serving.responses import frame as response_frame
+from odradek.metadata.feature_node import TRANSACTION_VERSION, FinalizedFeatures
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.api_versions import (
     FLEXIBLE_FROM,
+    Feature,
     decode_api_versions_request,
     encode_api_versions_response,
 )
@@ -26,6 +28,17 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """The form of a client's software name and version (KIP-511)."""
 _LONGEST_NAME: Final = 100
 """Limit of the characters that a connection keeps of the software name, and of its version, for log lines."""
+_VERSIONS: Final = tuple(
+    (int(key), api.advertised.start, api.advertised.stop - 1) for key, api in APIS.items() if api.advertised
+)
+FEATURES: Final = (
+    Feature(name="group.version", lowest=0, highest=1, finalized=1),
+    Feature(name="metadata.version", lowest=30, highest=30, finalized=30),
+    Feature(name=TRANSACTION_VERSION, lowest=0, highest=2, finalized=2),
+)
+"""The features that ApiVersions names (KIP-584): groups of the consumer protocol, 4.3-IV0, whose APIs are served, and
+transactions, whose finalized level is in the tree. The other finalized levels are the software's."""
+_METADATA_VERSION: Final = FEATURES[1].finalized
 
 
 def handle(broker: BrokerParts, context: RequestContext, frame: memoryview) -> Reply:
@@ -46,19 +59,27 @@ def handle(broker: BrokerParts, context: RequestContext, frame: memoryview) -> R
     here = broker.image.cluster_id, broker.config.broker_id
     if request.cluster_id is not None and (request.cluster_id, request.node_id) != here:
         return _failure(broker, context, ErrorCode.rebootstrap_required)
-    versions = [(api.key, api.advertised.start, api.advertised.stop - 1) for api in apis().values() if api.advertised]
     features, epoch = features_of(broker.image.features)
-    body = encode_api_versions_response(version, versions, features=features, features_epoch=epoch)
+    body = encode_api_versions_response(version, _VERSIONS, features=features, features_epoch=epoch)
     return response_frame(header, body)
 
 
 def handle_unsupported_version(broker: BrokerParts, context: RequestContext, frame: memoryview) -> Reply:
     """Return a response of version 0: UNSUPPORTED_VERSION and only the versions of ApiVersions (KIP-511)."""
     del frame
-    supported = apis()[ApiKey.API_VERSIONS].advertised
-    versions = [(int(ApiKey.API_VERSIONS), supported.start, supported.stop - 1)]
+    versions = [each for each in _VERSIONS if each[0] == ApiKey.API_VERSIONS]
     as_first = context._replace(header=context.header._replace(api_version=0))
     return _failure(broker, as_first, ErrorCode.unsupported_version, versions)
+
+
+def features_of(finalized: FinalizedFeatures) -> tuple[tuple[Feature, ...], int]:
+    """Return the features with the levels of the cluster, and their epoch.
+
+    The epoch grows with each change and each release with a new level: clients keep the levels of the highest epoch.
+    """
+    *others, transactions = FEATURES
+    current = transactions._replace(finalized=min(finalized.transaction_version, transactions.highest))
+    return (*others, current), _METADATA_VERSION + finalized.changes
 
 
 def _failure(

@@ -23,7 +23,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
     try:
         wanted = _filter(message.components)
     except KafkaError as error:
-        return refuse(message, error)
+        return {"error_code": error.code, "error_message": str(error), "entries": None}
     entries = []
     async for entity, config in cooperatively(broker.image.quota_configs.items()):
         parts = entity.parts
@@ -31,12 +31,6 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
             values = [{"key": key, "value": value} for key, value in only_quotas(entity, config).items()]
             entries.append({"entity": _entity_message(parts), "values": values})
     return {"error_code": ErrorCode.none, "error_message": None, "entries": entries}
-
-
-def refuse(message: Any, error: KafkaError) -> dict[str, Any]:
-    """Return the response of a refused request, without a list of entries."""
-    del message
-    return {"error_code": error.code, "error_message": str(error), "entries": None}
 
 
 def _entity_message(parts: Mapping[str, str]) -> list[dict[str, Any]]:

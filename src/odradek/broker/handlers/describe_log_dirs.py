@@ -12,7 +12,7 @@ from odradek.broker.interfaces import BrokerParts
 from odradek.broker.log import Log
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.security.context import RequestContext
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, TopicPartition
 
 
 def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
@@ -26,12 +26,6 @@ def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[s
         if asked_for is None or topic_partition in asked_for:
             by_directory[log.directory.rpartition("/")[0]][topic_partition] = log
     return {"results": [_directory(broker, directory, logs) for directory, logs in sorted(by_directory.items())]}
-
-
-def refuse(message: Any, error: KafkaError) -> dict[str, Any]:
-    """Return `error` for the request. Before version 3, clients know it by the empty list of directories."""
-    del message
-    return {"error_code": error.code, "results": []}
 
 
 def _directory(broker: BrokerParts, directory: str, logs: Mapping[TopicPartition, Log]) -> dict[str, Any]:

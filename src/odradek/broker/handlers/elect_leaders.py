@@ -13,7 +13,7 @@ from odradek.broker.controller.controller_epoch import ControllerEpoch
 from odradek.broker.controller.machine import ElectionType
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
-from odradek.broker.turns import Steps, at_once, cooperatively, in_turns, light
+from odradek.broker.turns import Steps, cooperatively, in_turns, light
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional
 
@@ -32,12 +32,6 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
     except KafkaError as error:
         return await in_turns(_answer(dict.fromkeys(wanted or (), error), error.code))
     return await in_turns(_answer(results))
-
-
-def refuse(message: Any, error: KafkaError) -> dict[str, Any]:
-    named = message.topic_partitions or ()
-    keys = (TopicPartition(each.topic, number) for each in named for number in each.partitions)
-    return at_once(_answer(dict.fromkeys(keys, error), error.code))
 
 
 async def _elect(broker: BrokerParts, wanted: list[TopicPartition] | None, election_type: int, timeout: Any) -> Results:

@@ -189,7 +189,7 @@ class _Produce(DelayedProduce):
     def append_later(self, appending: Steps[None]) -> None:
         """Append to the other partitions in turns."""
         self._begin_work()
-        asyncio.get_running_loop().create_task(in_turns(appending)).add_done_callback(self._appended)
+        self._broker.dispatcher.run(in_turns(appending)).add_done_callback(self._appended)
 
     def _appended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, Final
 
+from odradek.broker.handlers.api_versions import FEATURES
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
-from odradek.broker.serving.apis import FEATURES
 from odradek.metadata.feature_node import TRANSACTION_VERSION
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
@@ -45,11 +45,6 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
         text = f"The update failed for all features since the following feature had an error: {error}"
         return _answer(context, message, error.code, text)
     return _answer(context, message, ErrorCode.none, None)
-
-
-def refuse(message: Any, error: KafkaError) -> dict[str, Any]:
-    del message
-    return {"error_code": error.code, "error_message": str(error), "results": []}
 
 
 def _answer(context: RequestContext, message: Any, error: ErrorCode, text: str | None) -> dict[str, Any]:

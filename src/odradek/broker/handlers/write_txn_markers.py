@@ -10,8 +10,8 @@ from typing import Any
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.transactions.marker_writes import Marker, Results
-from odradek.broker.turns import Steps, at_once, in_turns
-from odradek.model import KafkaError, TopicPartition
+from odradek.broker.turns import Steps, in_turns
+from odradek.model import TopicPartition
 from odradek.protocol.messages.message_codec import optional
 
 
@@ -38,13 +38,6 @@ def _marker(marker: Any) -> Marker:
 
 def _partitions(marker: Any) -> list[TopicPartition]:
     return [TopicPartition(topic.name, number) for topic in marker.topics for number in topic.partition_indexes]
-
-
-def refuse(message: Any, error: KafkaError) -> dict[str, Any]:
-    results: Results = {}
-    for marker in message.markers:
-        results.setdefault(marker.producer_id, {}).update(dict.fromkeys(_partitions(marker), error.code))
-    return at_once(_answer(results))
 
 
 def _answer(results: Results) -> Steps[dict[str, Any]]:

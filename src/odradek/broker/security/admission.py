@@ -3,7 +3,7 @@
 ```
 Dispatcher.serve ─▶ is_due           an asynchronous check holds a request: meanwhile its connection serves nothing,
                                      and then calls `is_due` with the same request again
-                 ─▶ check_request    the API's permission on the whole request (`api_permissions`), the check's error
+                 ─▶ check_request    the API's permission on the whole request (`broker.apis`), the check's error
 handler          ─▶ check, denied    the API's permissions on each topic, group and so on that the request names
 ```
 Three shortcuts reuse decisions while `authorizer.version` stays the same: a session remembers what was allowed
@@ -18,7 +18,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from odradek.broker.security.api_permissions import PERMISSIONS, Permission, request_permissions
+from odradek.broker.apis import APIS, Permission
 from odradek.broker.turns import Steps
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
@@ -138,7 +138,7 @@ class Admission:
             raise refusal
         if self.allows_all:
             return
-        permissions = request_permissions(context.api_key, context.api_version)
+        permissions = APIS[context.api_key].request_permissions(context.api_version)
         if not permissions:
             return
         group_id = str(getattr(message, "group_id", ""))
@@ -267,5 +267,5 @@ def _action(permission: Permission, name: str) -> Action:
 
 
 def _check_declared(context: "RequestContext", permission: Permission) -> None:
-    """Assert that the API's entry in `PERMISSIONS` has this permission."""
-    assert permission in PERMISSIONS[ApiKey(context.api_key)].items, permission
+    """Assert that the API's entry in `APIS` has this permission."""
+    assert permission in APIS[context.api_key].items, permission

@@ -14,16 +14,16 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from odradek.broker.apis import Trait, with_trait
 from odradek.metadata.image import ClusterImage
 from odradek.model import Buffer
-from odradek.protocol.api import BETWEEN_BROKERS, ApiKey
+from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.headers import PROOF_BYTES, RequestHeader
 from odradek.runtime.rate_limited_log import RateLimitedLog
 from odradek.security import kafka_name
 
 _PREFIX: Final = struct.Struct(">hhi")
-_PROVEN: Final = BETWEEN_BROKERS | {ApiKey.FETCH, ApiKey.ADD_PARTITIONS_TO_TXN}
-"""The APIs that brokers call, or clients with other fields or versions."""
+_PROVEN: Final = with_trait(Trait.PROVEN)
 
 
 class RequestProofs:

@@ -23,8 +23,6 @@ from odradek.security.sasl import SaslServer
 NewSaslServer = Callable[[], SaslServer]
 
 
-AUTHENTICATION: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-"""The APIs of authentication."""
 _LOGIN_S: Final = 30.0
 """Limit of an authentication. Java's clients give up after as long (`socket.connection.setup.timeout.max.ms`)."""
 _TOO_SLOW: Final = f"the client did not authenticate within {_LOGIN_S:.0f} s"

@@ -16,16 +16,14 @@ from inspect import isawaitable
 from types import GeneratorType
 from typing import Any, Final, TypeVar
 
+from odradek.broker.apis import APIS, AUTHENTICATION, PIPELINED, Api, Trait
 from odradek.broker.counters import BrokerCounters
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.security.admission import Admission, authorization_error
-from odradek.broker.security.api_permissions import is_decided_by_header, is_of_brokers
 from odradek.broker.security.context import RequestContext, Session, WhenDone, decoded_bytes
 from odradek.broker.security.quotas.client_quotas import ClientQuotas
 from odradek.broker.security.request_proofs import RequestProofs
-from odradek.broker.security.session_authentication import AUTHENTICATION
-from odradek.broker.serving.apis import HANDLERS, PIPELINED, Api, apis
-from odradek.broker.serving.responses import message_frame, names_entries, refusal
+from odradek.broker.serving.responses import count_errors, message_frame, names_entries, refusal
 from odradek.broker.turns import LARGE_BYTES, TURN, Steps, in_turns, one_turn
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey
@@ -40,15 +38,11 @@ from odradek.wire import LATER, NO_REPLY, Buffers, Connection, PendingReply, Rep
 
 T = TypeVar("T")
 _MOST_LARGE: Final = 8
-_READS: Final = frozenset(
-    {ApiKey.FETCH, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.CONSUMER_GROUP_DESCRIBE}
-    | {each for each in ApiKey if each.name.startswith(("DESCRIBE_", "LIST_"))}
-)
-"""APIs whose work on a request ends when its connection closes."""
 _LONGEST_CLIENT_ID: Final = 100
 """Limit of a client id's characters in a log line."""
 Handler = Callable[[Any, RequestContext, memoryview], Reply]
 """Called with the broker, a request's context and its frame."""
+HANDLERS: Final = "odradek.broker.handlers"
 _NO_DESCRIPTOR: Final = "the process can open no more files (ulimit -n)"
 
 
@@ -163,6 +157,13 @@ class Dispatcher:
                     answer = await in_turns(answer)
             return await answer if isawaitable(answer) else answer
 
+    def run(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run work for a request as a task, which is cancelled when the broker stops."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
     def answer_later(
         self,
         context: RequestContext,
@@ -176,12 +177,10 @@ class Dispatcher:
         `handler` is the coroutine that `answer` awaits: it is closed if the task is cancelled before its first step.
         `meter` has counted the request's array items; a small item takes fifty times its size in memory.
         """
-        task = asyncio.get_running_loop().create_task(answer)
-        reply = _Answer(meter, task if context.api_key in _READS else None)
-        self._tasks.add(task)
+        task = self.run(answer)
+        reply = _Answer(meter, task if Trait.READ in APIS[context.api_key].traits else None)
 
         def finish(task: asyncio.Task[Buffers]) -> None:
-            self._tasks.discard(task)
             if handler is not None:
                 handler.close()
             _settle(context, reply, task.result)
@@ -202,10 +201,11 @@ class Dispatcher:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _find_handler(self, header: RequestHeader, session: Session) -> Handler:
-        api = apis().get(header.api_key)
+        api = APIS.get(header.api_key)
         if api is not None and header.api_version in api.served:
             module = _import_handler(api)
-            handler = module.handle if api.raw else _MessageHandler(self, api, header.api_version, module)
+            is_raw = Trait.RAW in api.traits
+            handler = module.handle if is_raw else _MessageHandler(self, api, header.api_version, module.handle)
             self._handlers[header.api_key, header.api_version] = handler
             return handler
         if api is not None and api.key == ApiKey.API_VERSIONS:
@@ -231,21 +231,19 @@ class _Answer(PendingReply):
 
 
 class _MessageHandler:
-    """Decodes the frames of one API and version, authorizes the requests, and calls `module.handle` with the messages.
+    """Decodes the frames of one API and version, authorizes the requests, and calls `handle` with the messages.
 
-    If the header decides, a request is authorized, and its proof checked, before its body is decoded. `module.refuse`,
-    or else `error_responses`, makes the response to an unauthorized request.
+    If the header decides, a request is authorized, and its proof checked, before its body is decoded.
     """
 
-    def __init__(self, dispatcher: Dispatcher, api: Api, version: int, module: Any) -> None:
+    def __init__(self, dispatcher: Dispatcher, api: Api, version: int, handle: Callable[..., Any]) -> None:
         self._dispatcher = dispatcher
         self._key, self._version = api.key, version
         self._is_command = api.key in CONTROLLER_VERSIONS
-        self._handle: Callable[..., Any] = module.handle
-        self._refuse: Callable[[Any, KafkaError], dict[str, Any]] | None = getattr(module, "refuse", None)
+        self._handle = handle
         self._is_guarded = dispatcher.admission.may_refuse
-        self._is_early = self._is_guarded and is_decided_by_header(api.key, version)
-        self._needs_proof = is_of_brokers(api.key, version)
+        self._is_early = self._is_guarded and api.is_decided_by_header(version)
+        self._needs_proof = api.is_of_brokers(version)
         metered_request_decoder(api.key, version)
         # At once: a request must not fail for lack of its encoder after it was executed.
         response_encoder(api.key, version)
@@ -318,8 +316,6 @@ class _MessageHandler:
 
     def _encode(self, context: RequestContext, answer: dict[str, Any]) -> Buffers:
         if self._dispatcher.counts_errors:
-            from odradek.broker.serving.response_errors import count_errors
-
             count_errors(self._dispatcher.counters, context.header, answer)
         return message_frame(context.header, answer)
 
@@ -333,7 +329,7 @@ class _MessageHandler:
             answer = answer.message(answer.future)
         if not is_wide(answer):
             return self._encode(context, answer)
-        from odradek.broker.serving.response_errors import error_codes
+        from odradek.broker.serving.error_responses import error_codes
 
         buffers, errors = await self._dispatcher.worker.submit(
             lambda: (message_frame(context.header, answer), Counter(error_codes(self._key, self._version, answer)))
@@ -344,12 +340,12 @@ class _MessageHandler:
         return buffers
 
     def _refusal(self, context: RequestContext, message: Any, error: KafkaError) -> dict[str, Any]:
-        return self._refuse(message, error) if self._refuse else refusal(context.header, message, error)
+        return refusal(context.header, message, error)
 
     def _refusal_of_unread(self, context: RequestContext, body: bytes, error: KafkaError) -> dict[str, Any]:
         """Return the response to an unauthorized request, which is decoded if the response has its entries."""
         message = None
-        if self._refuse or names_entries(self._key, self._version):
+        if names_entries(self._key, self._version):
             message = decode(self._key, self._version, body, meter=Meter(self._dispatcher.most_request_entries))
         return self._refusal(context, message, error)
 

@@ -1,11 +1,10 @@
 """A response of any API that reports one error for everything requested, made from the API's schema.
 
-As in Kafka, the error code is in the outermost struct that has a field for it, except in Fetch and Metadata, whose
-errors clients read per partition and per topic. The response names the resources that the request names; unknown values
-are -1, empty or null.
+`broker.apis.Refusal` says where the error code is. The response names the resources that the request names; unknown
+values are -1, empty or null. `error_codes` finds the codes of any response, for Kafka's metric `ErrorsPerSec`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from functools import cache
 from typing import Any, Final
@@ -21,6 +20,7 @@ from kio.serial._introspect import (
     is_optional,
 )
 
+from odradek.broker.apis import APIS, Refusal
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.encoder import FIXED
@@ -38,12 +38,10 @@ _NAMES: Final = (
     ("producer_id",),
     ("member_id",),
     ("group_instance_id",),
+    ("entity_type",),
+    ("entity_name",),
 )
 """Fields that identify an entry of a request or response; the names on one line are synonyms."""
-_WITHIN: Final = frozenset({ApiKey.FETCH, ApiKey.METADATA})
-_EVERYWHERE: Final = frozenset({ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS})
-"""APIs whose partitions are in the response, too. Kafka's Admin counts those of AlterPartitionReassignments: if one is
-missing, it reports an unknown server error instead."""
 _ZERO: Final = frozenset({"member_epoch"})
 _OF_THE_SESSION: Final = frozenset(
     {
@@ -67,9 +65,11 @@ _BLANK: Final[dict[str, Any]] = {
 
 def error_response(api_key: ApiKey, version: int, request: Any, error: ErrorCode, sentence: str) -> dict[str, Any]:
     """Return the response to a decoded `request` with `error`, and `sentence` in its `error_message` field, if any."""
-    response_type = load_response_schema(api_key, version)
-    response = _Response(error, sentence, is_complete=api_key in _EVERYWHERE)
-    if api_key not in _WITHIN or error in _OF_THE_SESSION:
+    response_type, refusal = load_response_schema(api_key, version), APIS[api_key].refusal
+    response = _Response(error, sentence, is_complete=refusal is Refusal.EVERYWHERE)
+    if refusal is Refusal.NO_ENTRIES:
+        return response.struct(response_type, None, named=False) | _nulls(response_type)
+    if refusal is not Refusal.WITHIN or error in _OF_THE_SESSION:
         return response.struct(response_type, request, named=False)
     message = response.struct(response_type, request, named=False, passed_over=True)
     # An incremental fetch may name no partitions, as its session has them.
@@ -78,7 +78,24 @@ def error_response(api_key: ApiKey, version: int, request: Any, error: ErrorCode
 
 def names_entries(api_key: ApiKey, version: int) -> bool:
     """Return whether a response with an authorization error has the entries of the request."""
-    return api_key in _WITHIN | _EVERYWHERE or not _codes(load_response_schema(api_key, version))
+    refusal = APIS[api_key].refusal
+    if refusal is Refusal.OUTERMOST:
+        return not _codes(load_response_schema(api_key, version))
+    return refusal is not Refusal.NO_ENTRIES
+
+
+def error_codes(api_key: int, version: int, message: Mapping[str, Any]) -> Iterator[int]:
+    """Yield each error code in `message` that is not 0."""
+    return _found(load_response_schema(api_key, version), message)
+
+
+def _found(entity_type: Any, message: Mapping[str, Any]) -> Iterator[int]:
+    for name in _codes(entity_type):
+        if code := message.get(name):
+            yield int(code)
+    for name, item_type in _lists_with_codes(entity_type):
+        for item in message.get(name) or ():
+            yield from _found(item_type, item)
 
 
 class _Response:
@@ -108,9 +125,8 @@ class _Response:
                 message["error_message"] = self._sentence
             if not self._is_complete:
                 return message
-        for name, item_type in _lists(entity_type):
-            if self._is_complete or _has_codes(item_type):
-                message[name] = [self.struct(item_type, each) for each in _counterpart(request, name)]
+        for name, item_type in _lists(entity_type) if self._is_complete else _lists_with_codes(entity_type):
+            message[name] = [self.struct(item_type, each) for each in _counterpart(request, name)]
         return message
 
 
@@ -147,11 +163,19 @@ def _blanks(entity_type: Any) -> Mapping[str, Any]:
     return {field.name: _blank(field) for field in fields(entity_type) if field.default is MISSING}
 
 
+def _nulls(entity_type: Any) -> dict[str, Any]:
+    """Return the lists of a response that may be null."""
+    of_lists = dict(_lists(entity_type))
+    return {field.name: None for field in fields(entity_type) if field.name in of_lists and is_optional(field)}
+
+
 def _counterpart(request: Any, name: str) -> Sequence[Any]:
     """Return the request's list that matches the response's list `name`: the list of that name, else the first.
 
     AlterUserScramCredentials has two lists of users, and its response one.
     """
+    if request is None:
+        return ()
     request_type: Any = type(request)
     lists = _list_names(request_type)
     if "upsertions" in lists:
@@ -178,8 +202,8 @@ def _lists(entity_type: Any) -> list[tuple[str, Any]]:
 
 
 @cache
-def _has_codes(entity_type: Any) -> bool:
-    return bool(_codes(entity_type)) or any(_has_codes(item_type) for _, item_type in _lists(entity_type))
+def _lists_with_codes(entity_type: Any) -> list[tuple[str, Any]]:
+    return [(name, item) for name, item in _lists(entity_type) if _codes(item) or _lists_with_codes(item)]
 
 
 def _blank(field: Field[Any]) -> Any:

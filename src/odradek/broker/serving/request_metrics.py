@@ -8,8 +8,8 @@ import struct
 from functools import partial
 from typing import Final
 
+from odradek.broker.apis import APIS
 from odradek.broker.counters import RequestCounters
-from odradek.broker.serving.apis import apis
 from odradek.protocol.api import ApiKey
 from odradek.runtime import Clock
 from odradek.wire import LATER, Connection, PendingReply, Reply, Serve
@@ -74,7 +74,7 @@ class RequestMeter:
     def _named(self, head: int) -> RequestCounters:
         """Return the counters of an API and version, as its first request arrives; unknown ones share `UNKNOWN`."""
         key, version = head >> 16, head & 0xFFFF
-        api = apis().get(key)
+        api = APIS.get(key)
         if api is None or (version not in api.advertised and version not in api.served):
             return self.counters.setdefault(UNKNOWN, RequestCounters())
         name = api_name(key)

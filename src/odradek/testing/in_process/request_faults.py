@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from odradek.broker.serving.apis import apis
+from odradek.broker.apis import APIS
 from odradek.broker.serving.error_responses import error_response
 from odradek.broker.serving.responses import message_frame
 from odradek.model import ErrorCode
@@ -72,7 +72,7 @@ class RequestFaults:
     def _look(self, serve: Serve, broker_id: int, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
         key = int.from_bytes(frame[:2], "big")
         version = int.from_bytes(frame[2:4], "big")
-        api = apis().get(key)
+        api = APIS.get(key)
         if api is None or version not in api.served:
             return serve(connection, frame, alone=alone)
         error = None if connection.peer_port in self.from_brokers else self._take_failure(api.key, broker_id)
@@ -153,7 +153,7 @@ def _refusal(connection: Connection, frame: memoryview, error: ErrorCode) -> Rep
 def api_named(name: str | ApiKey) -> ApiKey:
     """Return an API by its name in any of Kafka's forms: `Produce`, `FindCoordinator`, `FIND_COORDINATOR`."""
     wanted = name.name if isinstance(name, ApiKey) else str(name)
-    served = {key.name.replace("_", "").lower(): key for key in map(ApiKey, apis())}
+    served = {key.name.replace("_", "").lower(): key for key in map(ApiKey, APIS)}
     found = served.get(wanted.replace("_", "").lower())
     if found is None:
         raise ValueError(f"there is no API {wanted!r}; there are {', '.join(key.name for key in served.values())}")

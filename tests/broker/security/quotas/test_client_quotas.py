@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from conformance.interop.test_versions import TOPIC, requests
+from odradek.broker.apis import APIS
 from odradek.broker.lifecycle import Broker
 from odradek.broker.observing import catalog
 from odradek.broker.observing.observation import observe
 from odradek.broker.security.admission import Admission
-from odradek.broker.serving.apis import apis
-from odradek.broker.serving.throttle_times import throttle_time_offset
+from odradek.broker.serving.responses import throttle_time_offset
 from odradek.metadata import paths
 from odradek.metadata.nodes import ConfigNode
 from odradek.model import ErrorCode
@@ -278,7 +278,7 @@ async def test_a_client_gets_its_percentage_of_the_brokers_time(world: World, ap
     topic_id = (await client.create_topic(TOPIC)).topic_id
     await alter(other, {"client-id": SLOW}, request_percentage=10)
     request = {**requests(topic_id)[api], "max_wait": 0}
-    version = apis()[api].served[-1]
+    version = APIS[api].served[-1]
     began, count = now(), 0
     while now() - began < SECONDS:
         client.send(api, request, version)
@@ -431,7 +431,7 @@ async def test_quotas_and_credentials_share_a_users_node_and_every_broker_reads_
 
 def test_the_throttle_time_has_a_known_place_in_every_response_that_has_one() -> None:
     """Produce and ApiVersions have it behind their lists, where the tests of slow clients find it."""
-    for api in apis().values():
+    for api in APIS.values():
         if api.key not in (ApiKey.PRODUCE, ApiKey.API_VERSIONS) and api.key not in BETWEEN_BROKERS:
             for version in {api.served[0], api.served[-1]}:
                 assert throttle_time_offset(api.key, version) in (0, 2, None)
@@ -451,7 +451,7 @@ async def test_every_version_of_a_response_carries_the_throttle_time_and_nothing
         client.send(api, message, version)
         return await (client.produce_response() if api is ApiKey.PRODUCE else client.answer())
 
-    for version in apis()[api].served:
+    for version in APIS[api].served:
         plain = await ask(version)
         broker.quotas.update({QuotaEntity(client_id=SLOW): {PRODUCE: "0.001", REQUEST: "1e-9"}})
         ((connection, session),) = broker.server._connections.items()

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
+from odradek.broker.apis import Trait, with_trait
 from odradek.broker.security.quotas.rates import Rate, TokenBucket
 from odradek.config import BrokerConfig
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.api import BETWEEN_BROKERS, ApiKey
+from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.headers import RequestHeader
 from odradek.runtime import Clock
 from odradek.security.quotas import (
@@ -40,14 +41,7 @@ from odradek.wire import Buffers, Connection, PendingReply
 if TYPE_CHECKING:
     from odradek.broker.security.context import RequestContext
 
-_EXEMPT: Final = BETWEEN_BROKERS | {
-    ApiKey.FETCH,
-    ApiKey.SASL_HANDSHAKE,
-    ApiKey.SASL_AUTHENTICATE,
-    ApiKey.ALTER_PARTITION,
-    ApiKey.WRITE_TXN_MARKERS,
-}
-"""APIs without a `Charge`; the handler of Fetch calls `ClientQuotas.begin_fetch` for consumers."""
+_EXEMPT: Final = with_trait(Trait.UNCHARGED)
 _MOST_CLIENTS: Final = 10_000
 """How many pairs of user and client id are remembered, before idle ones are forgotten."""
 QuotaKind = Literal["produce", "fetch", "request", "mutation"]

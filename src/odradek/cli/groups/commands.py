@@ -1,16 +1,17 @@
-"""`odradek groups list`, `describe`, `members`, `offsets`, `delete` and `offsets-delete`."""
+"""`odradek groups`: its commands but `watch`, `reset`, `tree` and `migrate`."""
 
+import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import click
 
 from odradek.cli import CommandGroup
+from odradek.cli.checks import COUNT
 from odradek.cli.common import cluster_options, print_json, print_listing, print_table, say, table_options, with_admin
-from odradek.cli.groups.history import history
 from odradek.cli.groups.options import GroupSelection, group_option, groups_options, report
-from odradek.cli.groups.remove import remove_members
 from odradek.cli.groups.reset import reset
 from odradek.cli.groups.tree import migrate, tree
 from odradek.cli.groups.views import (
@@ -22,17 +23,17 @@ from odradek.cli.groups.views import (
     offset_rows,
     state_row,
 )
-from odradek.cli.groups.waiting import waiting
 from odradek.cli.groups.watch import watch
 from odradek.cli.partition_lists import TOPICS, partitions_of_topics, topic_and_partitions
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import GroupDescription
-from odradek.clients.admin.results import RefusedGroupsError
+from odradek.clients.admin.group_waits import GroupWaits
+from odradek.clients.admin.results import RefusedGroupsError, RefusedMembersError
 from odradek.model import KafkaError, OdradekError
 from odradek.model.names import TopicPartition, first_names
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 from odradek.runtime import system_runtime
-from odradek.texts.group_texts import departures
+from odradek.texts.group_texts import departures, headlines, rows, slowest, waited_for
 
 _STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead", "Assigning", "Reconciling")
 _RECENT_MS: Final = 600_000
@@ -46,10 +47,7 @@ def command() -> None:
     """List, describe, watch and delete groups, and reset their offsets."""
 
 
-command.add_command(history)
-command.add_command(remove_members)
 command.add_command(reset)
-command.add_command(waiting)
 command.add_command(watch)
 command.add_command(tree)
 command.add_command(migrate)
@@ -182,6 +180,135 @@ def delete_offsets(*, group: str, topics: Sequence[str]) -> None:
 
     with_admin(work)
     say(f"deleted the offsets of group {group} for {', '.join(named)}")
+
+
+_HISTORY_COLUMNS = (
+    "TIME", "GENERATION", "MEMBERS", "DURATION", "MOVED", "UNOWNED", "LONGEST", "WAITED FOR", "REVOCATION", "CAUSE",
+)  # fmt: skip
+
+
+@command.command()
+@group_option
+@click.option("--limit", default=20, show_default=True, metavar="N", type=COUNT, help="Show the last N.")
+@table_options
+@cluster_options
+def history(*, group: str, limit: int, as_json: bool) -> None:
+    """Show the causes of a group's rebalances, what they waited for, and the time without an owner.
+
+    DURATION is the time from the cause until the last member had its assignment. UNOWNED is the time without an owner,
+    summed over all partitions, LONGEST the longest of a single partition; --json has each. In a group of the consumer
+    protocol, GENERATION is the epoch, and REVOCATION the member that took longest to give partitions up. TIME is
+    in this machine's time zone, durations are in seconds.
+    """
+    rebalances = with_admin(lambda cluster: cluster.rebalance_history(group, limit=limit))
+    if not rebalances and not as_json:
+        raise OdradekError(
+            f"__rebalances has no rebalance of the group {group}: it had none, or the brokers have "
+            "group.rebalance.journal.enable=false"
+        )
+    print_listing(rebalances, _HISTORY_COLUMNS, _history_row, as_json=as_json)
+
+
+def _history_row(rebalance: dict[str, Any]) -> tuple[object, ...]:
+    outcome = rebalance["outcome"]
+    return (
+        datetime.fromtimestamp(rebalance["started_ms"] / 1000).isoformat(" ", "milliseconds"),
+        rebalance["generation"],
+        rebalance["members"],
+        _seconds(rebalance["duration_ms"]),
+        rebalance["moved"],
+        _seconds(rebalance["unowned_partition_ms"]),
+        _seconds(rebalance["longest_unowned_ms"]),
+        waited_for(rebalance),
+        slowest(rebalance.get("revocations", {})),
+        rebalance["reason"] + ("" if outcome == "stable" else f" ({outcome})"),
+    )
+
+
+def _seconds(duration_ms: int) -> str:
+    return f"{duration_ms / 1000:.3f}"
+
+
+@command.command(name="remove-members")
+@group_option
+@click.option("--member", "-m", "members", multiple=True, metavar="ID", help="A member id; may be repeated.")
+@click.option(
+    "--instance", "-i", "instances", multiple=True, metavar="ID", help="The group.instance.id of a static member."
+)
+@click.option("--all", "is_all", is_flag=True, help="All members.")
+@cluster_options
+@click.pass_context
+def remove_members(
+    ctx: click.Context, *, group: str, members: Sequence[str], instances: Sequence[str], is_all: bool
+) -> None:
+    """Remove members of a group; a member that still runs joins again."""
+    if bool(members or instances) == is_all:
+        raise click.UsageError("name members with --member or --instance, or give --all")
+
+    async def work(client: Admin) -> tuple[list[str], dict[str, KafkaError]]:
+        by_id, by_instance = list(members), list(instances)
+        if is_all:
+            for each in (await client.describe_group(group)).members:
+                if each.group_instance_id is None:
+                    by_id.append(each.member_id)
+                else:
+                    by_instance.append(each.group_instance_id)
+        wanted = [*by_id, *by_instance]
+        try:
+            await client.remove_group_members(group, member_ids=by_id, group_instance_ids=by_instance)
+        except RefusedMembersError as error:
+            return [each for each in wanted if each not in error.errors], error.errors
+        return wanted, {}
+
+    removed, errors = with_admin(work)
+    for each in removed:
+        say(f"member {each} removed from group {group}")
+    report(ctx, errors)
+
+
+_COLUMNS: Final = ("CONSUMER-ID", "EPOCH", "#PARTITIONS", "STEP", "PARTITIONS", "HELD-BY", "SINCE", "TIMES-OUT")
+
+
+@command.command()
+@group_option
+@click.option("--interval", "-i", type=click.FloatRange(min=0.1), metavar="S", help="Show it again every S seconds.")
+@click.option("--count", "-c", type=COUNT, help="With --interval: exit after this number of views.")
+@table_options
+@cluster_options
+def waiting(*, group: str, interval: float | None, count: int | None, as_json: bool) -> None:
+    """Show which members of a group wait for whom: epochs, what they have to revoke, and what they wait for.
+
+    SINCE is how many seconds ago the coordinator requested the holder of the partitions to revoke them, and TIMES-OUT
+    after how many it removes the holder, by the clock of this machine. Both need permission to read __consumer_offsets.
+    """
+    if count is not None and interval is None:
+        raise click.UsageError("--count needs --interval")
+    views = 1 if interval is None else count
+
+    async def work(cluster: Admin) -> None:
+        number, clock = 0, system_runtime().clock
+        while True:
+            _show(await cluster.group_waits(group), as_json=as_json, now_ms=clock.now_ms())
+            number += 1
+            if number == views:
+                return
+            await asyncio.sleep(interval or 0.0)
+            if not as_json:
+                click.echo()
+
+    with_admin(work)
+
+
+def _show(group: GroupWaits, *, as_json: bool, now_ms: int) -> None:
+    if as_json:
+        print_json(group)
+        return
+    if group.unreadable:
+        say(f"odradek: times, and what members were told to revoke, are unknown: {group.unreadable}", is_remark=True)
+    for line in headlines(group):
+        say(line)
+    if group.members:
+        print_table(_COLUMNS, [row for member in group.members for row in rows(group, member, now_ms)])
 
 
 # ---- output ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`odradek partitions describe` and `elect`: show partitions, and elect their leaders."""
+"""`odradek partitions`: its commands but `reassign`, and those about records."""
 
 from collections.abc import Sequence
 from typing import IO
@@ -6,11 +6,10 @@ from typing import IO
 import click
 
 from odradek.cli import CommandGroup
-from odradek.cli.checks import ID
+from odradek.cli.checks import ID, OFFSET
 from odradek.cli.cluster_names import complete_topics
-from odradek.cli.common import cluster_options, print_json, print_table, table_options, with_admin
-from odradek.cli.partition_lists import TOPICS, ids, partitions_of_topics, read_partitions
-from odradek.cli.partitions.producers import abort_transaction, producers
+from odradek.cli.common import cluster_options, print_json, print_listing, print_table, say, table_options, with_admin
+from odradek.cli.partition_lists import TOPICS, ids, partitions_of_topics, read_partitions, topic_and_partitions
 from odradek.cli.partitions.reassign import reassign
 from odradek.cli.partitions.records import delete_records, offsets
 from odradek.clients import Admin
@@ -26,7 +25,7 @@ def command() -> None:
     """Describe and reassign partitions, elect their leaders, and delete their records."""
 
 
-for _other in (abort_transaction, delete_records, offsets, producers, reassign):
+for _other in (delete_records, offsets, reassign):
     command.add_command(_other)
 
 
@@ -154,3 +153,56 @@ def _result(error: KafkaError | None) -> str:
     if error is None:
         return "elected"
     return "not needed" if error.code == ErrorCode.election_not_needed else str(error)
+
+
+def _partition(text: str) -> TopicPartition:
+    """Parse `TOPIC:N`, as an argument's `type`. Raises `click.BadParameter`."""
+    topic, numbers = topic_and_partitions(text)
+    if numbers is None or len(numbers) != 1:
+        raise click.BadParameter(f"{text!r} is not TOPIC:N, one partition")
+    return TopicPartition(topic, numbers[0])
+
+
+@command.command()
+@click.argument("partition", type=_partition, metavar="TOPIC:N")
+@table_options
+@cluster_options
+def producers(*, partition: TopicPartition, as_json: bool) -> None:
+    """Show the idempotent producers that the leader of a partition knows, with their open transactions."""
+    print_listing(
+        with_admin(lambda client: client.describe_producers(partition)),
+        ("PRODUCER-ID", "EPOCH", "TRANSACTION-START", "COORDINATOR-EPOCH", "SEQUENCE", "TIMESTAMP"),
+        lambda each: (
+            each.producer_id, each.producer_epoch, each.current_txn_start_offset, each.coordinator_epoch,
+            each.last_sequence, each.last_timestamp,
+        ),
+        as_json=as_json,
+    )  # fmt: skip
+
+
+@command.command(name="abort-transaction")
+@click.argument("partition", type=_partition, metavar="TOPIC:N")
+@click.option("--producer-id", type=OFFSET, required=True, metavar="ID", help="The producer.")
+@click.option("--producer-epoch", type=click.IntRange(0, 2**15 - 1), required=True, metavar="N", help="Its epoch.")
+@click.option("--coordinator-epoch", type=ID, default=0, metavar="N", help="Its coordinator's, if it is known.")
+@cluster_options
+def abort_transaction(
+    *, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
+) -> None:
+    """Abort a transaction that stays open in a partition because its coordinator does not know it."""
+
+    async def work(client: Admin) -> None:
+        # A broker writes the marker for any producer, as Kafka's does.
+        found = await client.describe_producers(partition)
+        if not any(each.producer_id == producer_id and each.current_txn_start_offset is not None for each in found):
+            raise KafkaError(
+                ErrorCode.invalid_txn_state,
+                f"producer {producer_id} has no open transaction in {partition}; "
+                f"odradek partitions producers {partition.topic}:{partition.partition} shows those that have",
+            )
+        await client.abort_transaction(
+            partition, producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch
+        )
+
+    with_admin(work)
+    say(f"aborted the transaction of producer {producer_id} in {partition.topic}-{partition.partition}")

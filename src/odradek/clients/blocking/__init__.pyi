@@ -44,7 +44,7 @@ from odradek.clients.offsets import OffsetAndTimestamp
 from odradek.clients.producer.interceptors import ProducerInterceptor
 from odradek.clients.producer.producer import SendCallback
 from odradek.clients.producer.producer_batch import RecordMetadata
-from odradek.clients.producer.serializers import Serializer
+from odradek.clients.producer.record_checks import Serializer
 from odradek.clients.producer.transactions.prepared_transaction import PreparedTransaction
 from odradek.clients.producer.transactions.transactions import Transactions
 from odradek.clients.setting_types import (

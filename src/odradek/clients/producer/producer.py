@@ -18,9 +18,14 @@ from odradek.clients.producer.placement import RecordPlacer
 from odradek.clients.producer.producer_batch import RecordMetadata
 from odradek.clients.producer.record_accumulator import RecordAccumulator
 from odradek.clients.producer.record_appender import RecordAppender
-from odradek.clients.producer.record_checks import checked_size, valid_timestamp
+from odradek.clients.producer.record_checks import (
+    Serializer,
+    checked_serializer,
+    checked_size,
+    serialized,
+    valid_timestamp,
+)
 from odradek.clients.producer.sender import Sender
-from odradek.clients.producer.serializers import Serializer, checked_serializer, serialized
 from odradek.clients.producer.settings import producer_settings
 from odradek.clients.producer.transactions.prepared_transaction import PreparedTransaction
 from odradek.clients.producer.transactions.start import start_sender

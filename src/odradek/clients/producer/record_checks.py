@@ -1,9 +1,10 @@
-"""Checks of the arguments of `Producer.send`."""
+"""Checks of the arguments of `Producer.send`, and the functions that turn keys and values into bytes."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from odradek.clients.arguments import whole_number
-from odradek.model import ErrorCode, KafkaError
+from odradek.model import ConfigurationError, ErrorCode, KafkaError
 from odradek.protocol.batches.records import Headers, record_size_bound
 
 _BYTES: Final[tuple[type[Any], ...]] = (bytes, bytearray, memoryview)
@@ -41,3 +42,25 @@ def _check_headers(headers: Headers) -> None:
             case (str(), None) | (str(), bytes() | bytearray() | memoryview()):
                 continue
         raise TypeError(f"a header is a pair of a str and bytes or None, not {header!r}")
+
+
+Serializer = Callable[[Any], bytes | None]
+"""Returns the bytes of a key or value; it is not called for None, which is sent as null."""
+
+
+def checked_serializer(name: str, serializer: Serializer | None) -> Serializer | None:
+    """Return `serializer`. Raises `ConfigurationError` if it is not a function."""
+    if serializer is not None and not callable(serializer):
+        raise ConfigurationError(f"{name} is a function that returns bytes, not {serializer!r}")
+    return serializer
+
+
+def serialized(name: str, serializer: Serializer, topic: str, content: Any) -> bytes | None:
+    """Return the bytes of `content`. Raises `KafkaError` INVALID_RECORD if the serializer fails."""
+    try:
+        return serializer(content)
+    except Exception as error:
+        raise KafkaError(
+            ErrorCode.invalid_record,
+            f"{name} failed for a record of topic {topic!r}: {type(error).__name__}: {error}",
+        ) from error

@@ -4,7 +4,6 @@ The same result gives the same bytes.
 """
 
 from odradek.lab.pictures.charts import Chart
-from odradek.lab.pictures.files import check_file, html, picture
-from odradek.lab.pictures.views import chart_of
+from odradek.lab.pictures.views import chart_of, check_file, html, picture
 
 __all__ = ["Chart", "chart_of", "check_file", "html", "picture"]

@@ -20,6 +20,7 @@ from odradek.lab.pictures.charts import (
     LinePanel,
     Lines,
 )
+from odradek.lab.pictures.drawing import draw
 from odradek.lab.pictures.lanes import lane_panel, lanes_notice
 from odradek.lab.runs import Run
 from odradek.lab.timeline import Timeline
@@ -273,3 +274,20 @@ def _topic_kinds(shares: Iterable[Iterable[TopicPartition]]) -> tuple[dict[str, 
     kinds = {topic: min(number, _MOST_TOPICS) for number, topic in enumerate(topics)}
     more = len(topics) - _MOST_TOPICS
     return kinds, (*topics[:_MOST_TOPICS], *([f"{more:,} more topics"] if more > 0 else []))
+
+
+def check_file(name: str) -> None:
+    """Raise `LabError` for a file name that does not end in `.svg`."""
+    if not name.lower().endswith(".svg"):
+        raise LabError(
+            f"{name}: pictures are SVG, so let the name end in .svg; a browser shows, prints and converts it"
+        )
+
+
+def picture(chart: Chart) -> bytes:
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{draw(chart)}\n'.encode()
+
+
+def html(result: object) -> str:
+    """Return a result's picture for a notebook."""
+    return draw(chart_of(result))

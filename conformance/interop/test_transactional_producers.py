@@ -1,10 +1,14 @@
 """Transactional producers of librdkafka, on one broker and on three."""
 
+import subprocess
 from typing import Any
 
 import confluent_kafka
 import pytest
 
+from bench.peers.franz_go_client import franz_go
+from conformance.interop.existing_clients import DEADLINE_S
+from conformance.interop.transactional_clients import CLIENTS, check_ends, check_fencing, committed, create
 from odradek.testing import Cluster
 
 TIMEOUT_S = 60
@@ -77,3 +81,37 @@ def test_committed_records_and_offsets_are_seen_and_fenced_producers_are_not(bro
             worker = consumer(cluster, "workers")
         assert read(worker, 1) == [b"last"]
         worker.close()
+
+
+# ---- Clients of other libraries --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def created(servers: str, topic: str) -> str:
+    create(servers, topic)
+    return topic
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_transaction_is_read_whole_or_not_at_all_and_its_offsets_with_it(
+    servers: str, created: str, name: str
+) -> None:
+    check_ends(servers, created, CLIENTS[name])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_second_producer_of_the_id_fences_the_first_and_aborts_its_transaction(
+    servers: str, created: str, name: str
+) -> None:
+    check_fencing(servers, created, CLIENTS[name])
+
+
+@pytest.mark.long
+@pytest.mark.needs("franz-go")
+def test_transactions_of_franz_go_are_read_whole_or_not_at_all(servers: str, created: str) -> None:
+    for end, values in (("commit", ("a", "b")), ("abort", ("c", "d")), ("commit", ("e",))):
+        command = [franz_go(), "-X", f"bootstrap.servers={servers}", "transact", created, end, created, *values]
+        subprocess.run(command, timeout=DEADLINE_S, check=True, capture_output=True)
+    assert committed(servers, created, 3) == ["a", "b", "e"]

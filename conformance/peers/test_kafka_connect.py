@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from conformance.peers.connect_worker import ConnectWorker
+from conformance.soak.streams_rounds import Streams, brokers
 from odradek.cli import main
 from odradek.testing import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
@@ -125,3 +126,13 @@ def test_a_worker_takes_the_tasks_of_a_killed_one_over_and_continues_at_their_of
     assert ours(servers, "history", GROUP)[-1]["cause"] == "session expired"
     (group,) = ours(servers, "describe", GROUP)
     assert [each["client_id"] for each in group["members"]] == [f"connect-{other.worker_id}"]
+
+
+# ---- Kafka Streams ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(400)
+def test_words_are_counted_exactly_once_though_an_instance_and_a_broker_are_killed(tmp_path: Path) -> None:
+    with brokers(tmp_path) as cluster:
+        streams = Streams(cluster, tmp_path, 0, lines=200, faults=["instance killed", "broker killed"])
+        assert streams.play() == "", streams.done

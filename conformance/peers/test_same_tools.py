@@ -14,8 +14,9 @@ import confluent_kafka
 import pytest
 
 from conformance.peers.compare_with_kafka import BrokerPair
-from conformance.peers.kafka_tools import kafka_tools
+from conformance.peers.kafka_tools import kafka_tools, tool
 from odradek.testing import eventually
+from odradek.testing.servers.odradek_process import ServedBroker
 
 pytestmark = pytest.mark.needs("kafka")
 
@@ -340,3 +341,42 @@ def test_a_tool_prints_the_same(pair: BrokerPair, prepared: Path, each: Row) -> 
             )
         assert ours == kafkas, command
     assert bool(differences) == bool(each.differs), f"no longer true: {each.reason}"
+
+
+# ---- Tools whose records are read in the tree ------------------------------------------------------------------------
+
+OPTIONS: Final = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+
+
+PREFIXED: Final = "resourceType=TOPIC, name=t-, patternType=PREFIXED"
+
+
+READ: Final = "(principal=User:alice, host=*, operation=READ, permissionType=ALLOW)"
+
+
+DENIED: Final = "(principal=User:bob, host=10.0.0.1, operation=ALL, permissionType=DENY)"
+
+
+def test_kafka_acls_adds_lists_and_removes(tmp_path: Path) -> None:
+    with ServedBroker(tmp_path / "data", options=OPTIONS) as broker:
+
+        def acls(*arguments: str) -> str:
+            line = ("--bootstrap-server", broker.bootstrap_servers, *arguments)
+            return tool("org.apache.kafka.tools.AclCommand", *line)
+
+        prefix = ("--topic", "t-", "--resource-pattern-type", "prefixed")
+        acls("--add", "--allow-principal", "User:alice", "--operation", "Read", *prefix)
+        acls("--add", "--deny-principal", "User:bob", "--deny-host", "10.0.0.1", "--operation", "All", *prefix)
+        acls("--add", "--allow-principal", "User:alice", "--producer", "--topic", "u", "--idempotent")
+        found = acls("--list", "--topic", "t-9", "--resource-pattern-type", "match")
+        assert PREFIXED in found
+        assert READ in found
+        assert DENIED in found
+        assert "name=u" not in found
+        assert "operation=IDEMPOTENT_WRITE" in acls("--list", "--cluster")
+        left = acls("--remove", "--force", "--allow-principal", "User:alice", "--operation", "Read", *prefix)
+        assert READ not in left
+        assert DENIED in acls("--list")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from conformance.soak import soak_network
+from conformance.soak.chain_rounds import Chain, chains
 
 pytestmark = pytest.mark.long
 
@@ -28,3 +29,13 @@ def test_a_round_of_overlapping_faults_on_an_ensemble_finds_nothing(tmp_path: Pa
     assert "1 rounds, " in done.stdout
     assert "nothing found" in done.stdout
     assert not list(tmp_path.iterdir())
+
+
+# ---- Rounds of chains ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(300)
+def test_each_record_has_its_effect_once_though_processes_and_brokers_are_killed(tmp_path: Path, seed: int) -> None:
+    with chains(tmp_path) as cluster:
+        chain = Chain(cluster, tmp_path, seed, faults=2)
+        assert chain.play() == "", chain.done

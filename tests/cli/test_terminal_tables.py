@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from odradek.cli import common, main
+from odradek.cli.common import print_table
 from odradek.cli.groups import watch
 from odradek.cli.tables import KEPT, table_lines
 from odradek.clients.blocking import Consumer
@@ -154,3 +155,24 @@ def test_a_terminal_shows_what_fits_and_names_the_rest(monkeypatch: pytest.Monke
     shown = capsys.readouterr()
     assert shown.out.splitlines()[1:] == ["t" * 10]
     assert shown.err == "not shown: ID (--wide shows all)\n"
+
+
+# ---- Tables in files and pipes ---------------------------------------------------------------------------------------
+
+
+def test_a_file_gets_aligned_columns_with_numbers_to_the_right_and_lines_that_are_not_cut(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = "x" * 500
+    print_table(("TOPIC", "LAG", "HOST"), [("t", 5, None), (name, None, "h"), ("u", 1000, None)])
+    assert capsys.readouterr().out.splitlines() == [
+        "TOPIC" + " " * 495 + "   LAG  HOST",
+        "t" + " " * 499 + "     5  -",
+        name + "     -  h",
+        "u" + " " * 499 + "  1000  -",
+    ]
+
+
+def test_a_table_without_rows_is_its_head(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("GROUP", "STATE"), [])
+    assert capsys.readouterr().out == "GROUP  STATE\n"

@@ -1,17 +1,32 @@
 """Arguments as a newcomer gives them: taken as meant, or refused in one sentence that names them (M12)."""
 
 import asyncio
+import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
-from odradek.clients import Admin, Consumer, NewTopic, OffsetAndMetadata, Producer, SimpleConsumer
+from odradek.clients import (
+    Admin,
+    Consumer,
+    NewTopic,
+    OffsetAndMetadata,
+    Producer,
+    SimpleConsumer,
+    ZookeeperConsumer,
+    setting_types,
+)
 from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType
+from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.offsets import EARLIEST
+from odradek.clients.producer.settings import ProducerSettings
+from odradek.clients.settings import ABSENT_KEYS, RENAMED
+from odradek.config.definition import definitions
 from odradek.model import ConfigurationError, OdradekError, TopicPartition, UnavailableError
 from odradek.simulation.world import World
 from odradek.testing import Cluster
+from tests.clients.setting_types import CLASSES, PATH, config_name, text
 from tests.world.scenes import played_by
 
 PLACE = TopicPartition("t", 0)
@@ -159,3 +174,59 @@ def test_another_event_loop_is_refused_and_so_is_one_that_ended(kafka: Cluster) 
     for call in (admin.list_topics, admin.close, lambda: reader.fetch(("other-loops", 0), 0), reader.close):
         with pytest.raises(UnavailableError, match="another event loop: create a client in this one"):
             asyncio.run(call())  # type: ignore[arg-type]
+
+
+# ---- Keys of Kafka 0.8 -----------------------------------------------------------------------------------------------
+
+OF_KAFKA_0_8 = [key for key in ABSENT_KEYS if key in RENAMED or "ZookeeperConsumer" in ABSENT_KEYS[key]]
+
+
+@pytest.mark.parametrize("client", [Admin, Consumer, Producer, SimpleConsumer])
+@pytest.mark.parametrize("key", OF_KAFKA_0_8)
+def test_a_client_names_the_successor_of_a_key_of_kafka_0_8(client: Any, key: str) -> None:
+    instead = RENAMED.get(key, "ZookeeperConsumer")
+    with pytest.raises(ConfigurationError, match=f"is not supported here: .*{instead}"):
+        client(**{key.replace(".", "_"): "1"})
+
+
+def test_a_successor_is_a_key_of_a_client() -> None:
+    assert set(RENAMED.values()) <= {*definitions(ConsumerSettings), *definitions(ProducerSettings)}
+
+
+@pytest.mark.parametrize("word", ["smallest", "largest"])
+def test_the_words_of_kafka_0_8_for_a_reset_are_translated_in_the_error(word: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"smallest is earliest, largest is latest"):
+        Consumer("t", auto_offset_reset=word)
+    ZookeeperConsumer(auto_offset_reset=word)
+
+
+@pytest.mark.parametrize(
+    ("new", "old"),
+    [
+        ("enable_auto_commit", "auto.commit.enable"),
+        ("max_partition_fetch_bytes", "fetch.message.max.bytes"),
+        ("fetch_max_wait_ms", "fetch.wait.max.ms"),
+        ("session_timeout_ms", "zookeeper.session.timeout.ms"),
+    ],
+)
+def test_the_consumer_of_kafka_0_8_names_its_word_for_a_later_key(new: str, old: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"is not supported here: use {old}"):
+        ZookeeperConsumer(**{new: "1"})  # type: ignore[arg-type]
+
+
+# ---- Types of settings -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.needs("ruff")
+def test_the_types_of_settings_are_those_of_the_keys() -> None:
+    assert text() == PATH.read_text(), "the keys have changed: run `python tests/clients/setting_types.py`"
+
+
+@pytest.mark.parametrize("settings", CLASSES)
+def test_a_client_takes_each_of_its_keys_as_a_parameter_or_as_a_typed_setting(settings: type) -> None:
+    parameters = inspect.signature(CLASSES[settings]).parameters
+    typed = get_type_hints(getattr(setting_types, config_name(settings)))
+    assert parameters["settings"].annotation.__args__ == (getattr(setting_types, config_name(settings)),)
+    assert not typed.keys() & parameters.keys()
+    keys = {each.attribute for each in definitions(settings).values()}
+    assert keys - {"bootstrap_servers"} <= typed.keys() | parameters.keys()

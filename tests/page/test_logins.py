@@ -2,14 +2,19 @@
 
 import asyncio
 from html import unescape
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from odradek.clients import Admin
 from odradek.clients.admin.user_credentials import UserScramCredentialUpsertion
-from odradek.model import ConfigurationError
+from odradek.model import AuthenticationError, ConfigurationError, UnavailableError
+from odradek.page import sessions
 from odradek.page.login import Attempts, inside
+from odradek.page.sessions import Sessions
 from odradek.page.settings import PageSettings, check_exposure, login_settings
+from odradek.runtime import system_runtime
 from odradek.simulation.virtual.clock import VirtualClock
 from odradek.testing import Cluster
 from tests.page.visitor import visiting
@@ -153,3 +158,86 @@ def test_an_address_that_cannot_have_a_safe_login_is_refused(
         check_exposure(host, client, has_tls=has_tls, requires_login=True)
     check_exposure("127.0.0.1", SASL, has_tls=False, requires_login=True)
     check_exposure("0.0.0.0", SASL, has_tls=True, requires_login=True)
+
+
+# ---- Sessions --------------------------------------------------------------------------------------------------------
+
+
+class MovedClock:
+    """A clock that a test moves."""
+
+    seconds = 0.0
+
+    def now_ms(self) -> int:
+        return 0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class Broker:
+    """The brokers, which refuse logins with `error`, if any."""
+
+    error: Exception | None = None
+    logins = 0
+
+    def __init__(self, **client: Any) -> None:
+        del client
+
+    async def __aenter__(self) -> None:
+        Broker.logins += 1
+        if Broker.error is not None:
+            raise Broker.error
+
+    async def __aexit__(self, *_: object) -> None:
+        return
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> MovedClock:
+    monkeypatch.setattr(sessions, "Admin", Broker)
+    Broker.error, Broker.logins = None, 0
+    return MovedClock()
+
+
+def begin(clock: MovedClock) -> Sessions:
+    return Sessions(PageSettings(requires_login=True), replace(system_runtime(), clock=clock))
+
+
+@pytest.mark.asyncio
+async def test_the_session_of_a_deleted_user_ends_within_a_minute(clock: MovedClock) -> None:
+    all_sessions = begin(clock)
+    session = await all_sessions.add({}, "alice")
+    Broker.error = AuthenticationError("deleted")
+    assert await all_sessions.is_valid(session)
+    clock.seconds += 61
+    assert not await all_sessions.is_valid(session)
+    cookie = f"{sessions.cookie_name('session', '80')}={session.key}"
+    assert all_sessions.find(cookie, "80") is None
+
+
+@pytest.mark.asyncio
+async def test_a_session_outlasts_brokers_that_are_away_and_is_checked_once_a_minute(clock: MovedClock) -> None:
+    all_sessions = begin(clock)
+    session = await all_sessions.add({}, "alice")
+    Broker.error = UnavailableError("away")
+    clock.seconds += 61
+    for _ in range(10):
+        assert await all_sessions.is_valid(session)
+    assert Broker.logins == 1
+
+
+@pytest.mark.asyncio
+async def test_many_logins_of_one_user_end_its_own_sessions_only(clock: MovedClock) -> None:
+    all_sessions = begin(clock)
+    other = await all_sessions.add({}, "alice")
+    own = []
+    for _ in range(1_000):
+        clock.seconds += 0.01
+        own.append(await all_sessions.add({}, "bob"))
+
+    def is_there(key: str) -> bool:
+        return all_sessions.find(f"{sessions.cookie_name('session', '80')}={key}", "80") is not None
+
+    assert is_there(other.key)
+    assert [is_there(each.key) for each in own] == [False] * 980 + [True] * 20

@@ -3,7 +3,10 @@ from collections.abc import Sequence
 from functools import partial
 from random import Random
 
+import hypothesis
+import hypothesis.strategies as st
 import pytest
+from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 
 from odradek.model import ConfigurationError
 from odradek.partitioners import (
@@ -17,8 +20,10 @@ from odradek.partitioners import (
     StickyPartitioner,
     UniformStickyPartitioner,
     create_partitioner,
+    murmur2,
     partition_for_key,
 )
+from odradek.partitioners.legacy import DEFAULT_REFRESH_MS
 
 create = partial(create_partitioner, monotonic=lambda: 0.0)
 
@@ -270,3 +275,114 @@ def test_a_class_by_import_path_that_needs_arguments_is_refused() -> None:
 def test_a_class_that_is_no_partitioner_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="not an object with a method partition"):
         create("collections:OrderedDict", entropy=Random())
+
+
+# ---- murmur2 ---------------------------------------------------------------------------------------------------------
+
+JAVA = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+
+@pytest.mark.parametrize("key", JAVA)
+def test_a_hash_is_the_java_clients(key: bytes) -> None:
+    """M2."""
+    assert murmur2(key) == JAVA[key] & 0xFFFFFFFF
+
+
+@hypothesis.given(st.binary(max_size=300))
+def test_a_hash_is_another_clients(key: bytes) -> None:
+    """M2."""
+    assert murmur2(key) == aiokafka_murmur2(key)
+
+
+@hypothesis.given(st.binary(max_size=300), st.integers(1, 1000))
+def test_a_key_stays_where_the_java_client_puts_it(key: bytes, partition_count: int) -> None:
+    """M2."""
+    expected = (aiokafka_murmur2(key) & 0x7FFFFFFF) % partition_count
+    assert partition_for_key(key, partition_count) == expected
+    assert partition_for_key(key, partition_count) == expected
+
+
+# ---- Legacy ----------------------------------------------------------------------------------------------------------
+
+
+class Cluster:
+    """A topic with `count` partitions; those of `available` have a leader."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.available: Sequence[int] = range(count)
+
+    def partitions_for_topic(self, topic: str) -> Sequence[int]:
+        return range(self.count)
+
+    def available_partitions_for_topic(self, topic: str) -> Sequence[int]:
+        return self.available
+
+
+class Clock:
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def partitioner(seed: int = 1) -> tuple[LegacyPartitioner, Clock]:
+    clock = Clock()
+    return LegacyPartitioner(entropy=Random(seed), monotonic=clock), clock
+
+
+@pytest.mark.parametrize(
+    ("key", "count", "partition"),
+    [
+        ("1", 3, 1),
+        ("2", 3, 2),
+        ("3", 3, 0),
+        ("", 3, 0),
+        ("hello", 1 << 30, 99_162_322),
+        ("\U0001f600", 1 << 30, 1_772_899),
+        ("aaaaaaa", 1 << 30, 1_236_860_927 % (1 << 30)),  # hashCode is negative
+        ("polygenelubricants", 7, 0),  # hashCode is Integer.MIN_VALUE
+    ],
+)
+def test_a_key_goes_to_the_absolute_hash_code_of_its_text(key: str, count: int, partition: int) -> None:
+    assert partitioner()[0].partition("t", key.encode(), None, Cluster(count)) == partition
+
+
+def test_a_key_that_is_not_utf_8_has_a_partition() -> None:
+    assert partitioner()[0].partition("t", memoryview(b"\xff"), None, Cluster(1 << 30)) == 0xFFFD  # type: ignore[arg-type]
+
+
+def test_without_a_key_a_random_partition_is_kept_for_ten_minutes() -> None:
+    cluster = Cluster(50)
+    firsts = {partitioner(seed)[0].partition("t", None, None, cluster) for seed in range(20)}
+    assert len(firsts) > 5
+    made, clock = partitioner()
+    seen = []
+    for _ in range(20):
+        seen += [made.partition("t", None, None, cluster)]
+        clock.seconds += DEFAULT_REFRESH_MS / 1000 - 0.1
+        assert made.partition("t", None, None, cluster) == seen[-1]
+        clock.seconds += 0.2
+    assert len(set(seen)) > 5
+
+
+def test_topics_keep_partitions_of_their_own() -> None:
+    made, _ = partitioner()
+    assert len({made.partition(f"t{number}", None, None, Cluster(50)) for number in range(20)}) > 5
+
+
+def test_a_kept_partition_without_a_leader_is_replaced() -> None:
+    made, _ = partitioner()
+    cluster = Cluster(3)
+    first = made.partition("t", None, None, cluster)
+    cluster.available = [number for number in range(3) if number != first]
+    assert (second := made.partition("t", None, None, cluster)) != first
+    cluster.available = []
+    assert made.partition("t", None, None, cluster) == second

@@ -1,15 +1,29 @@
 """Spark's progress reports, as figures and as offsets for a group."""
 
+import socket
+import urllib.request
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 
-from odradek.model import TopicPartition
+from odradek.cli import main
+from odradek.model import ConfigurationError, StorageError, TopicPartition
 from odradek.pipelines.attempts import too_many_bad_rows
 from odradek.pipelines.config import BadRowLimit
+from odradek.pipelines.config.examples import EXAMPLES
 from odradek.pipelines.errors import is_final, sentence_of
+from odradek.pipelines.metrics import served_metrics
+from odradek.pipelines.mirror.copying import batch_ranges
+from odradek.pipelines.mirror.offset_syncs import FILE, MOST_RANGES, OffsetSyncs
 from odradek.pipelines.progress import Figures, add_reports, offsets_of
+from odradek.pipelines.status import State, Status
+from odradek.runtime import system_runtime
 
 
 def report(batch: int, rows_in: int, rows_out: int | None, late: tuple[int, ...] = (), *ends: str | None) -> Any:
@@ -131,3 +145,140 @@ def test_errors_that_every_attempt_repeats_are_final() -> None:
     assert is_final("[UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE] SQLSTATE: 0A000")
     assert not is_final("Python worker failed to connect back.")
     assert not is_final("odradek.model.errors.UnavailableError: gone\n[STREAM_FAILED] SQLSTATE: XXKST")
+
+
+# ---- Metrics ---------------------------------------------------------------------------------------------------------
+
+
+def scrape(host: str, port: int) -> dict[tuple[str, ...], float]:
+    with urllib.request.urlopen(f"http://{host}:{port}/metrics") as answer:
+        text = answer.read().decode()
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_rows_lag_bad_rows_and_the_time_of_the_batch_are_served_until_the_end() -> None:
+    figures = Figures(records_in=9, records_out=7, bad_rows=2, batches=3, lag=4, batch_seconds=0.5, batch_ended_at=99.5)
+    statuses: list[Status] = []
+    with served_metrics(("127.0.0.1", 0), statuses) as address:
+        assert ("odradek_pipeline_records_in_total", "a") not in scrape(*address)
+        statuses[:] = [
+            Status(name="a", kind="real_time", state=State.RESTARTING, figures=figures, restarts=1),
+            Status(name="b", kind="mirror", state=State.RUNNING),
+        ]
+        found = scrape(*address)
+    expected = {
+        "records_in_total": 9,
+        "records_out_total": 7,
+        "records_late_total": 0,
+        "bad_rows_total": 2,
+        "tombstones_total": 0,
+        "batches_total": 3,
+        "restarts_total": 1,
+        "lag": 4,
+        "last_batch_duration_seconds": 0.5,
+        "last_batch_timestamp_seconds": 99.5,
+    }
+    of_a = {
+        name.removeprefix("odradek_pipeline_"): value for (name, *labels), value in found.items() if labels == ["a"]
+    }
+    assert of_a == expected
+    assert ("odradek_pipeline_lag", "b") not in found
+    states = {labels for labels, value in found.items() if labels[0] == "odradek_pipeline_state" and value}
+    assert states == {("odradek_pipeline_state", "a", "restarting"), ("odradek_pipeline_state", "b", "running")}
+
+
+def test_an_address_in_use_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with (
+            pytest.raises(
+                ConfigurationError, match=f"cannot serve metrics at 127.0.0.1:{port}: Address already in use"
+            ),
+            served_metrics(("127.0.0.1", port), []),
+        ):
+            pass
+
+
+def test_metrics_for_other_machines_need_a_permission(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(EXAMPLES["mirror"])
+    done = CliRunner().invoke(main, ["pipeline", "run", "--metrics-listen", "0.0.0.0:0", str(file)])
+    assert (done.exit_code, "add --allow-anonymous-network" in done.output) == (2, True)
+
+
+# ---- Offsets of mirrors ----------------------------------------------------------------------------------------------
+
+HERE = TopicPartition("a", 0)
+
+
+def syncs(*ranges: tuple[int, int, int, int]) -> OffsetSyncs:
+    made = OffsetSyncs()
+    for start, end, to_start, to_end in ranges:
+        made.add(HERE, (start, end), (to_start, to_end))
+    return made
+
+
+def test_offsets_of_a_log_without_gaps_translate_one_to_one():
+    made = syncs((5, 10, 0, 5), (10, 30, 5, 25))
+    assert [made.translate(HERE, offset) for offset in (4, 5, 9, 10, 29, 30, 99)] == [None, 0, 4, 5, 24, 25, 25]
+    assert made.translate(TopicPartition("b", 0), 5) is None
+
+
+def test_inside_of_a_range_with_gaps_a_group_reads_some_records_again():
+    made = syncs((0, 10, 0, 10), (10, 20, 10, 14), (20, 30, 14, 24))
+    assert [made.translate(HERE, offset) for offset in (9, 10, 15, 19, 20, 21)] == [9, 10, 10, 10, 14, 15]
+
+
+def test_a_batch_that_is_written_again_counts_from_its_last_copy():
+    made = syncs((0, 10, 0, 10), (10, 20, 10, 20), (10, 20, 25, 35))
+    assert [made.translate(HERE, offset) for offset in (5, 10, 15, 20)] == [5, 25, 30, 35]
+
+
+def test_a_topic_that_was_made_again_begins_anew():
+    assert syncs((0, 100, 0, 100), (0, 10, 100, 110)).translate(HERE, 5) == 105
+
+
+def test_an_empty_batch_adds_nothing():
+    assert syncs((0, 0, 0, 0)).translate(HERE, 0) is None
+
+
+@given(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 20)), min_size=1, max_size=30))
+def test_no_translation_skips_a_record(batches: list[tuple[int, int]]):
+    made, source, target, first_copy = OffsetSyncs(), 0, 0, {}
+    for size, kept in batches:
+        kept = min(size, kept)
+        made.add(HERE, (source, source + size), (target, target + kept))
+        # The last `kept` records of the batch are those that the log has.
+        first_copy |= {source + size - kept + index: target + index for index in range(kept)}
+        source, target = source + size, target + kept
+    for committed in range(source + 1):
+        translated = made.translate(HERE, committed)
+        assert translated is not None
+        assert all(copy >= translated for offset, copy in first_copy.items() if offset >= committed)
+
+
+def test_a_checkpoint_keeps_them_and_forgets_the_oldest(tmp_path: Path):
+    disk = system_runtime().disk
+    made = syncs(*((2 * n, 2 * n + 2, n, n + 1) for n in range(MOST_RANGES + 3)))
+    made.save(disk, str(tmp_path))
+    loaded = OffsetSyncs.load(disk, str(tmp_path))
+    assert (loaded.translate(HERE, 5), loaded.translate(HERE, 6)) == (None, 3)
+    (tmp_path / FILE).write_text("[")
+    with pytest.raises(StorageError, match="is damaged: remove it"):
+        OffsetSyncs.load(disk, str(tmp_path))
+
+
+def test_the_ranges_of_a_batch_are_in_spark_s_checkpoint(tmp_path: Path):
+    (tmp_path / "offsets").mkdir()
+    first = '{"@": {"start": {"a": {"0": 3}}}, "a": {"0": 5}}'
+    for number, offset in enumerate((first, '{"a": {"0": 9, "1": 4}}')):
+        (tmp_path / "offsets" / str(number)).write_text(f"v1\n{{}}\n{offset}")
+    disk = system_runtime().disk
+    assert batch_ranges(disk, str(tmp_path), 0) == {HERE: (3, 5)}
+    assert batch_ranges(disk, str(tmp_path), 1) == {HERE: (5, 9), TopicPartition("a", 1): (0, 4)}
+    with pytest.raises(StorageError, match="offsets/2 cannot be read"):
+        batch_ranges(disk, str(tmp_path), 2)

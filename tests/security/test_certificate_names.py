@@ -13,6 +13,7 @@ from cryptography.x509.name import _ASN1Type as Type
 from cryptography.x509.oid import NameOID
 
 from odradek.broker.security.authorization import warn_of_old_names, warn_of_old_quotas
+from odradek.model import ConfigurationError
 from odradek.security import (
     AclAuthorizer,
     AclEntry,
@@ -23,8 +24,11 @@ from odradek.security import (
     ResourcePattern,
     ResourceType,
     distinguished_name,
+    is_loopback,
+    principal_mapping,
     written_as_java_does,
 )
+from odradek.security.operations import CLUSTER_OPERATIONS, GROUP_OPERATIONS, TOPIC_OPERATIONS
 from odradek.security.quotas import DEFAULT, QuotaEntity
 from tests.world.jvm import running_jvm
 
@@ -191,3 +195,71 @@ def test_a_broker_says_at_its_start_which_quotas_are_of_no_user_any_more(caplog:
     assert line.startswith("Quotas are for CN=ann,emailAddress=ann@a.example, as earlier releases")
     assert f"odradek quotas set --user '{SUBJECTS[6][1]}' …" in line
     assert "odradek quotas remove --user CN=ann,emailAddress=ann@a.example" in line
+
+
+# ---- Exposure of listeners -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "127.0.0.1", "127.9.9.9", "::1"])
+def test_the_machine_itself_is_no_exposure(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    "host", ["", "0.0.0.0", "::", "10.0.0.1", "127.0.0.1.example.com", "localhost.example", "128.0.0.1"]
+)
+def test_everything_else_is(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def test_operations_are_bits_by_their_numbers() -> None:
+    assert TOPIC_OPERATIONS == 0b1101_1111_1000
+    assert CLUSTER_OPERATIONS == 0b1_1111_1010_0000
+    assert GROUP_OPERATIONS == 0b1101_0100_1000
+
+
+# ---- Names as principals (KIP-371) -----------------------------------------------------------------------------------
+
+RULES = (
+    "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/L, RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2/L, "
+    "RULE:^cn=(.*?),ou=(.*?),dc=(.*?),dc=(.*?)$/$1@$2/U, RULE:^.*[Cc][Nn]=([a-zA-Z0-9.]*).*$/$1/U, DEFAULT"
+)
+
+
+@pytest.mark.parametrize(
+    ("rules", "name", "mapped"),
+    [
+        ("DEFAULT", "CN=a,O=b", "CN=a,O=b"),
+        (RULES, "CN=Ann,OU=ServiceUsers,O=Org,C=DE", "ann"),
+        (RULES, "CN=Ann,OU=Dev,O=acme,L=Bonn,ST=NW,C=DE", "ann@dev"),
+        (RULES, "cn=ann,ou=dev,dc=acme,dc=com", "ANN@DEV"),
+        (RULES, "cN=ann,OU=Dev,O=acme inc", "ANN"),
+        (RULES, "OU=Dev,O=acme inc,C=DE", "OU=Dev,O=acme inc,C=DE"),
+        (r"RULE:^CN=((\\, *|\w)+)(,.*|$)/$1/,DEFAULT", r"CN=Doe\, Ann,OU=X", r"Doe\, Ann"),
+        ("RULE:CN=(a),.*/$1/", "CN=b,O=c", None),
+        ("RULE:CN=(.*)/$1/", "O=c,CN=b", None),  # the pattern has to match the whole name
+        ("", "CN=a", None),
+        (", ,DEFAULT, ,", "CN=a", "CN=a"),
+        ("  RULE:CN=(.*)/$1/ ,  DEFAULT  ", "CN=a", "a"),
+        (r"RULE:CN=(.*)\/(.*)/$2\/\$1/", "CN=a/b", "b/$1"),
+        ("RULE:CN=, DEFAULT, /DEFAULT/,DEFAULT", "CN=, DEFAULT, ", "DEFAULT"),
+        ("RULE:CN=(.)(.)/$12$3$0/", "CN=ab", "a2$3CN=ab"),
+        ("RULE:CN=(a)?b/<$1>/", "CN=b", "<>"),
+    ],
+)
+def test_the_first_matching_rule_gives_the_principals_name(rules: str, name: str, mapped: str | None) -> None:
+    assert principal_mapping(rules)(name) == mapped
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        *("default", "DEFAUL", "DEFAULT/L", "DEFAULT/U", "DEFAULT DEFAULT", "RULE:"),
+        *("RULE:CN=(.*?),OU=ServiceUsers.*/$1", "rule:^CN=(.*?)$/$1/", "RULE:^CN=(.*?)$/$1/L/U"),
+        *("RULE:^CN=(.*?)$/L", "RULE:^CN=(.*?)$/LU", "RULE:CN=(.*)/$1/X", "RULE:CN=(/x/", "RULE:(?!x)a/b/"),
+        *("RULE:a/$/", "RULE:a/${name}/"),
+    ],
+)
+def test_a_wrong_rule_is_refused_at_the_start(rules: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"ssl\.principal\.mapping\.rules"):
+        principal_mapping(rules)

@@ -1,12 +1,22 @@
 """The checker of histories: it finds each anomaly where there is one, and none where there is none."""
 
 import random
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from odradek.broker.serving.purgatory import Purgatory
+from odradek.broker.serving.server import Server
 from odradek.model import TopicPartition
+from odradek.model.probes import ProbeCounts, collecting, probe, transition
+from odradek.simulation import coverage
+from odradek.simulation.checks import bounds
 from odradek.simulation.histories import History, Kind, anomalies, longest_pause, verdict
+from odradek.simulation.seed_run import SeedPlan, run_seed
+from odradek.simulation.world import World
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -245,3 +255,76 @@ def test_the_longest_pause_is_of_one_client_in_one_partition_and_in_the_given_ti
     assert longest_pause(history, {"a"}, since=5.0) is None
     assert longest_pause(history, {"b"}) == (0.5, 1.5, T0)
     assert longest_pause(history, {"a", "b"}) == (2.5, 0.5, T1)
+
+
+# ---- Bounds of memory ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "method", "what"), [
+    (Server, "connection_closed", "connections"),
+    (Purgatory, "release", "parked requests"),
+])  # fmt: skip
+def test_a_planted_leak_is_found(kind: type, method: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = getattr(kind, method)
+    container = {"connection_closed": "_connections", "release": "_timers"}[method]
+
+    def leak(owner: Any, each: Any) -> Any:
+        kept = getattr(owner, container).get(each)
+        result = release(owner, each)
+        if kept is not None:
+            getattr(owner, container)[object()] = kept
+        return result
+
+    monkeypatch.setattr(kind, method, leak)
+    monkeypatch.setattr(bounds, "PATIENCE_S", 1.0)
+    plan = SeedPlan(seed=1, workloads=("records",), faults=("reject",), count=4, virtual_s=10.0)
+    findings = run_seed(plan).findings
+    assert any(what in each for each in findings), findings
+
+
+# ---- Probes ----------------------------------------------------------------------------------------------------------
+
+SOURCE = Path(coverage.__file__).parents[1]
+
+
+def test_a_probe_counts_only_while_its_collection_is_open():
+    probe("test: a branch")
+    with collecting() as outer:
+        probe("test: a branch")
+        with collecting() as inner:
+            probe("test: a branch")
+            transition("test", "A", "B")
+    probe("test: a branch")
+    assert outer.probes == inner.probes == {"test: a branch": 1}
+    assert (outer.transitions, inner.transitions) == ({}, {"test: A -> B": 1})
+
+
+def test_every_probe_has_a_name_of_its_own_that_begins_with_its_room():
+    sources = [path for path in SOURCE.rglob("*.py") if path.name not in {"probes.py", "coverage.py"}]
+    calls = sum(len(re.findall(r"\bprobe\(", path.read_text())) for path in sources)
+    names = coverage.probes()
+    assert len(names) == calls >= 40
+    rooms = "log recovery, log, replication, controller, coordinator, groups, transactions, producer, consumer"
+    assert {name.partition(": ")[0] for name in names} == set(rooms.split(", "))
+
+
+def test_a_cluster_that_is_killed_makes_no_transition_that_the_tables_lack():
+    async def scenario(world: World) -> None:
+        await world.create_topic("t", 2)
+        async with world.producer("writer", transactional_id="id") as producer:
+            await producer.begin_transaction()
+            await producer.send("t", b"1")
+            await producer.commit_transaction()
+        async with world.consumer("reader", "t", group_id="group") as consumer:
+            assert len(await consumer.poll(10_000)) == 1
+        await world.restart()
+
+    with collecting() as counts:
+        World(1).play(scenario)
+    assert "transaction: PREPARE_COMMIT -> COMPLETE_COMMIT" in counts.transitions
+    assert counts.transitions.keys() <= coverage.transitions()
+    assert not set(coverage.unreached(counts)) & (counts.probes.keys() | counts.transitions.keys())
+
+
+def test_without_any_count_everything_is_unreached():
+    assert len(coverage.unreached(ProbeCounts())) == len(coverage.probes()) + len(coverage.transitions())

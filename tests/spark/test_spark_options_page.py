@@ -8,6 +8,7 @@ import pytest
 
 from odradek.clients.blocking import Admin
 from odradek.spark import options
+from odradek.testing import Cluster
 from tests.docs.fenced_blocks import blocks
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "spark-options.md").read_text()
@@ -67,3 +68,14 @@ def test_a_member_of_a_group_reads_and_commits(
     with Admin(bootstrap) as admin:
         offsets = admin.list_group_offsets(["scorers"])["scorers"]
     assert sorted(offset.offset for offset in offsets.values()) == [2] * 4
+
+
+# ---- docs/testing.md -------------------------------------------------------------------------------------------------
+
+
+def test_the_example_counts_words(kafka: Cluster, spark: Any):
+    (example,) = (block for block in blocks("testing.md", "python") if "spark" in block)
+    names: dict[str, Any] = {}
+    exec(compile(example, "docs/testing.md", "exec"), names)
+    names["test_words_are_counted"](kafka, spark)
+    assert "assert counts" in example

@@ -1,12 +1,16 @@
 """The data source in a real Spark, with a served broker and with librdkafka's mock cluster (M11)."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
+
+from conformance.interop.transactions import Partition
+from odradek.clients.blocking import Consumer, Producer
+from odradek.testing import Cluster
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.timeout(240)]
 
@@ -357,3 +361,76 @@ def test_the_data_source_works_with_another_kafka_cluster(spark: Any) -> None:
         .first()
     )
     assert (back.n, back.total) == (1000, 499_500)
+
+
+# ---- Transactions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def partition(bootstrap: str, request: pytest.FixtureRequest) -> Iterator[Partition]:
+    """Committed, aborted, interleaved and open transactions, in every codec and several segments."""
+    partition = Partition(bootstrap, "".join(filter(str.isalnum, request.node.name)), segment_bytes="600")
+    partition.fill()
+    yield partition
+    partition.close()
+
+
+def test_batches_and_streams_read_only_committed_records(
+    spark: Any, bootstrap: str, partition: Partition, tmp_path: Path
+):
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "kafka.isolation.level": "read_committed",
+        "subscribe": partition.topic,
+        "startingOffsets": "earliest",
+    }
+    batch = spark.read.format("odradek").options(**options).load()
+    assert [bytes(row.value) for row in batch.sort("offset").collect()] == partition.expected
+    stream = spark.readStream.format("odradek").options(**options).load().select("offset", "value")
+    writing = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "state"))
+    for wanted in (partition.expected, [*partition.expected, b"open", b"behind what is open"]):
+        writing.trigger(availableNow=True).start(str(tmp_path / "rows")).awaitTermination(60)
+        rows = spark.read.parquet(str(tmp_path / "rows")).sort("offset").collect()
+        assert [bytes(row.value) for row in rows] == wanted
+        partition.end(5, committed=True)
+
+
+# ---- A secured cluster -----------------------------------------------------------------------------------------------
+
+PASSWORD: Final = "geheim-und-streng"
+
+
+def test_streams_reach_a_secured_cluster_and_no_password_is_written(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Cluster(security="sasl_ssl", users={"alice": PASSWORD}) as cluster:
+        login = cluster.settings("alice")
+        keys = {f"kafka.{key.replace('_', '.')}": str(value) for key, value in login.items()}
+        assert PASSWORD in "".join(keys.values())
+        with Producer(**login) as producer:
+            for number in range(3):
+                producer.send("source", b"%d" % number).result()
+        grouped = {"consumeMode": "group", "kafka.group.id": "g"}
+        for topic, more in (("direct", {}), ("grouped", grouped)):
+            checkpoint = tmp_path / topic
+            options = {**keys, **more, "subscribe": "source", "startingOffsets": "earliest"}
+            frame = spark.readStream.format("odradek").options(**options).load().select("value")
+            sink = frame.writeStream.format("odradek").options(**keys, topic=topic, checkpointLocation=str(checkpoint))
+            query = sink.trigger(availableNow=True).start()
+            assert query.awaitTermination(120)
+            shown = [query.lastProgress.json, str(query.status), repr(frame)]
+            frame.explain(extended=True)
+            query.explain(extended=True)
+            shown += [*capfd.readouterr(), caplog.text]
+            written = [path.read_bytes() for path in checkpoint.rglob("*") if path.is_file()]
+            assert written
+            assert not any(PASSWORD in text for text in shown)
+            assert not any(PASSWORD.encode() in content for content in written)
+            with Consumer(topic, **login, auto_offset_reset="earliest") as consumer:
+                assert sorted(next(consumer).value or b"" for _ in range(3)) == [b"0", b"1", b"2"]
+        batch = spark.read.format("odradek").options(**keys, subscribe="source").load()
+        assert batch.count() == 3
+        wrong = keys | {key: value.replace(PASSWORD, "wrong") for key, value in keys.items()}
+        with pytest.raises(Exception, match=r"AuthenticationError: broker .*invalid credentials") as raised:
+            spark.read.format("odradek").options(**wrong, subscribe="source").load().count()
+        assert PASSWORD not in str(raised.value)

@@ -1,18 +1,31 @@
 """`odradek up` as a process: the ready line, its brokers as existing clients see them, deaths, and the end."""
 
+import json
 import os
+import shlex
 import signal
 import socket
+import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import HTTPCookieProcessor, Request, build_opener, urlopen
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from click.testing import CliRunner, Result
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from odradek.cli import main
+from odradek.model import ConfigurationError
+from odradek.supervisor import Restarts
+from odradek.supervisor.security_files import security_files
+from odradek.supervisor.supervisor import FIRST_DELAY_S, GOOD_WHILE_S, LONGEST_DELAY_S
 from odradek.testing import eventually
 
 DEADLINE_S = 60
@@ -200,3 +213,164 @@ def test_a_data_directory_in_use_is_named(tmp_path: Path) -> None:
         assert done.returncode == 1
         assert f"the data directory {tmp_path}/broker-0 is in use by process" in done.stderr
         assert "(odradek serve); stop it" in done.stderr
+
+
+# ---- Restarts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_each_delay_is_longer_up_to_a_limit() -> None:
+    restarts = Restarts()
+    delays = []
+    for _ in range(12):
+        restarts.started(0.0)
+        delays.append(restarts.died(0.0))
+    assert delays[:3] == [FIRST_DELAY_S, 2 * FIRST_DELAY_S, 4 * FIRST_DELAY_S]
+    assert delays[-1] == LONGEST_DELAY_S
+
+
+@pytest.mark.long
+def test_after_a_good_while_the_delay_is_short_again() -> None:
+    restarts = Restarts()
+    for _ in range(5):
+        restarts.started(0.0)
+        restarts.died(1.0)
+    restarts.started(100.0)
+    assert restarts.died(100.0 + GOOD_WHILE_S) == FIRST_DELAY_S
+    restarts.started(0.0)
+    assert restarts.died(1.0) == 2 * FIRST_DELAY_S
+
+
+# ---- Administration --------------------------------------------------------------------------------------------------
+
+
+def command_for(running: Up) -> Callable[..., list[Any]]:
+    def command(*arguments: str, stdin: str = "") -> list[Any]:
+        full = [sys.executable, "-m", "odradek", *arguments, "--bootstrap-server", running.bootstrap_servers]
+        done = subprocess.run(full, input=stdin, capture_output=True, text=True, timeout=DEADLINE_S * 2, check=False)
+        assert done.returncode == 0, (arguments, done.stdout, done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+    return command
+
+
+@pytest.mark.long
+def test_partitions_are_moved_led_again_and_a_broker_is_drained(tmp_path: Path):
+    options = ("-o", "auto.leader.rebalance.enable=false", "-o", "offsets.topic.replication.factor=2")
+    with up(tmp_path, "--brokers", "3", *options) as running:
+        command = command_for(running)
+        command("topics", "create", "t", "--partitions", "4", "--replication-factor", "2")
+        producer = Producer({"bootstrap.servers": running.bootstrap_servers})
+        for number in range(400):
+            producer.produce("t", str(number).encode(), partition=number % 4)
+        assert producer.flush(DEADLINE_S) == 0
+        [plan] = command("partitions", "reassign", "--generate", "--topic", "t", "--broker-list", "0,1")
+        command("partitions", "reassign", "--file", "-", "--wait", "--json", stdin=json.dumps(plan))
+        verify = ("partitions", "reassign", "--file", "-", "--verify", "--json")
+        eventually(
+            lambda: [each["state"] for each in command(*verify, stdin=json.dumps(plan))] == ["done"] * 4,
+            within_s=DEADLINE_S,
+        )
+        command("partitions", "elect", "--topic", "t")
+        eventually(
+            lambda: all(
+                each["leader"] == each["replicas"][0] for each in command("partitions", "describe", "t", "--json")
+            ),
+            within_s=DEADLINE_S,
+        )
+        lines = command("brokers", "drain", "1", "--json")
+        assert lines[-1] == {"broker_id": 1, "replica_count": 0}
+        eventually(
+            lambda: all(1 not in each["replicas"] for each in command("partitions", "describe", "--json")),
+            within_s=DEADLINE_S,
+        )
+        for number in range(4):
+            consumer = Consumer({"bootstrap.servers": running.bootstrap_servers, "group.id": "g"})
+            consumer.assign([TopicPartition("t", number, 0)])
+            found = consumer.consume(100, DEADLINE_S)
+            consumer.close()
+            assert [int(each.value()) for each in found] == list(range(number, 400, 4))
+
+
+# ---- `--secure` ------------------------------------------------------------------------------------------------------
+
+
+def odradek(command: str) -> Result:
+    return CliRunner().invoke(main, shlex.split(command)[1:])
+
+
+@pytest.mark.long
+def test_the_printed_command_works_also_after_a_restart_and_a_wrong_password_is_refused(tmp_path: Path) -> None:
+    security, wrong = tmp_path / "security", tmp_path / "wrong.properties"
+    for expected in ("", "orders"):
+        with up(tmp_path / "data", "--brokers", "1", "--secure", str(security)) as running:
+            command = running.process.stdout.readline().removeprefix("use: ")
+            assert f"-b {running.bootstrap_servers} " in command
+            listed = odradek(command)
+            assert (listed.exit_code, expected in listed.output) == (0, True), listed.output
+            if not expected:
+                created = odradek(command.replace("topics list", "topics create orders"))
+                assert created.exit_code == 0, created.output
+                continue
+            login = (security / "client.properties").read_text()
+            wrong.write_text(login.replace(' password="', ' password="x'))
+            refused = odradek(f"odradek topics list -b {running.bootstrap_servers} --command-config {wrong}")
+            assert refused.exit_code == 1
+            assert "PLAIN: Authentication failed: invalid credentials" in refused.output
+
+
+@pytest.mark.long
+def test_files_are_made_once_and_only_their_owner_may_read_them(tmp_path: Path) -> None:
+    directory = tmp_path / "security"
+    files = security_files(directory)
+    made = {path: path.read_bytes() for path in directory.iterdir()}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o600}
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert security_files(directory) == files
+    (directory / "broker.pem").unlink()
+    security_files(directory)
+    changed = {path.name for path, content in made.items() if path.read_bytes() != content}
+    assert changed == {"broker.pem"}
+    files.client.unlink()
+    security_files(directory)
+    password = files.client.read_text().partition(' password="')[2].partition('"')[0]
+    assert f'user_admin="{password}"' in files.broker.read_text(), "a new password is one of both files"
+
+
+@pytest.mark.long
+def test_files_that_are_no_authority_are_refused(tmp_path: Path) -> None:
+    for name in ("ca.pem", "ca.key"):
+        (tmp_path / name).write_text("nonsense")
+    with pytest.raises(ConfigurationError, match=r"ca\.key are not an authority's certificate and key: .* remove both"):
+        security_files(tmp_path)
+
+
+@pytest.mark.long
+def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trustme", None)
+    with pytest.raises(ConfigurationError, match=r"need trustme, .*: pip install 'odradek\[security\]'"):
+        security_files(tmp_path)
+
+
+@pytest.mark.long
+def test_the_page_requires_a_login_of_every_local_user_and_shows_no_tree(tmp_path: Path) -> None:
+    security = tmp_path / "security"
+    arguments = ("--brokers", "1", "--secure", str(security), "--page", "127.0.0.1:0")
+    with up(tmp_path / "data", *arguments) as running:
+        running.process.stdout.readline()
+        address = running.process.stdout.readline().strip().removeprefix("page: ").rstrip("/")
+        with urlopen(f"{address}/topics") as answer:
+            assert answer.url == f"{address}/login?next=%2Ftopics"
+            form = answer.read().decode()
+        token = form.partition('name="csrf" value="')[2].partition('"')[0]
+        password = (security / "client.properties").read_text().partition(' password="')[2].partition('"')[0]
+        browser = build_opener(HTTPCookieProcessor())
+
+        def login(password: str) -> Request:
+            fields = urlencode({"csrf": token, "user": "admin", "password": password}).encode()
+            return Request(f"{address}/login", fields, {"origin": address})
+
+        with pytest.raises(HTTPError, match="401"):
+            browser.open(login("wrong"))
+        assert browser.open(login(password)).status == 200
+        assert "odradek page --metadata" in browser.open(f"{address}/metadata").read().decode()

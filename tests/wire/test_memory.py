@@ -1,11 +1,15 @@
 """Memory of incomplete requests and unread responses is bounded, and connections that make no progress are closed."""
 
 import asyncio
+import logging
 import struct
 from typing import Any
 
 import pytest
 
+from odradek.runtime import pending_connections
+from odradek.runtime.pending_connections import PendingConnections
+from odradek.runtime.rate_limited_log import MOST_KEYS, RateLimitedLog
 from odradek.testing import Simulation
 from odradek.wire import NO_REPLY, BufferPool, Connection, ConnectionGroup, PendingReply, Reply
 from odradek.wire.buffers import SMALL_BUFFER_BYTES, SMALLEST_BUFFER_BYTES
@@ -310,3 +314,95 @@ def test_a_client_of_another_protocol_is_closed_with_a_log_line_that_names_it(
         play(scene)
     assert len(caplog.records) == 1
     assert f"it looks like {said}" in caplog.text
+
+
+# ---- Repeated log lines ----------------------------------------------------------------------------------------------
+
+
+def test_a_flood_costs_its_first_line_and_a_count_each_minute(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        log = RateLimitedLog(logging.getLogger("odradek.wire"))
+        for number in range(130):
+            log.log("a", logging.INFO, "a client did it %d times", number)
+            log.log("b", logging.WARNING, "another did, too")
+            await asyncio.sleep(1)
+        await asyncio.sleep(120)
+        log.log("a", logging.INFO, "again")
+
+    with caplog.at_level("INFO"):
+        Simulation(0).run(scene())
+    first = "a client did it 0 times"
+    assert [each.getMessage() for each in caplog.records if each.levelno == logging.INFO] == [
+        first,
+        f"59 more lines like this one in the last 60 s: {first}",
+        f"60 more lines like this one in the last 60 s: {first}",
+        f"10 more lines like this one in the last 60 s: {first}",
+        "again",
+    ]
+
+
+def test_a_client_that_makes_up_kinds_of_lines_gets_one_for_all_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        log = RateLimitedLog(logging.getLogger("odradek.wire"))
+        for number in range(1_000):
+            log.log(number, logging.INFO, "an invalid frame size of %d bytes", number)
+        await asyncio.sleep(200)
+
+    with caplog.at_level("INFO"):
+        Simulation(0).run(scene())
+    assert len(caplog.records) == MOST_KEYS + 2
+    assert caplog.messages[-1].startswith(f"{1_000 - MOST_KEYS - 1} more lines like this one")
+
+
+def test_lines_of_one_owner_do_not_hide_those_of_another(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        log = RateLimitedLog(logging.getLogger("odradek.wire"))
+        for number in range(1_000):
+            log.log(number, logging.INFO, "mallory does %d", number, owner="mallory")
+        log.log("login", logging.INFO, "alice is refused", owner="alice")
+        await asyncio.sleep(200)
+
+    with caplog.at_level("INFO"):
+        Simulation(0).run(scene())
+    assert caplog.messages.count("alice is refused") == 1
+    assert len([each for each in caplog.messages if each.startswith("mallory")]) == MOST_KEYS + 1
+
+
+# ---- Pending connections ---------------------------------------------------------------------------------------------
+
+
+def test_at_the_limit_the_oldest_of_the_address_with_the_most_is_closed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pending_connections, "MOST_PENDING", 4)
+    closed: list[str] = []
+
+    async def scene() -> None:
+        pending = PendingConnections("the listener CLIENTS")
+        for number, host in enumerate(["good", "flood", "flood", "flood", "flood", "flood", "other", "other"]):
+            pending.add(number, host, lambda place=f"{host} {number}": closed.append(place))
+
+    asyncio.run(scene())
+    assert closed == ["flood 1", "flood 2", "flood 3", "flood 4"]
+    (line,) = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    assert line == (
+        "Closed a connection from flood to the listener CLIENTS, because 4 others have not authenticated yet"
+    )
+
+
+def test_authenticated_and_closed_connections_make_room_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending_connections, "MOST_PENDING", 2)
+    closed: list[int] = []
+
+    async def scene() -> None:
+        pending = PendingConnections("a listener")
+        for number in range(5):
+            pending.add(number, "host", lambda number=number: closed.append(number))
+            if number < 3:
+                pending.remove(number, "host")
+                pending.remove(number, "host")
+        assert not closed
+        pending.add(5, "host", lambda: None)
+
+    asyncio.run(scene())
+    assert closed == [3]

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from odradek.model import ErrorCode
+from odradek.broker.groups.machine.messages import CommitRequest
+from odradek.model import ErrorCode, TopicPartition
+from odradek.model.java_hash import coordinator_partition
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.protocol.consumer_protocol import Subscription, encode_subscription
+from odradek.protocol.internal_records.group_records import OffsetCommitValue
 from odradek.simulation.world import World
 from tests.world.scenes import played
 
@@ -408,3 +411,42 @@ async def test_a_client_that_disconnects_during_a_join_does_not_disturb_the_grou
     again = await join(first, member_id=one.member_id)
     assert again.generation_id == 2
     assert len(again.members) == 2
+
+
+# ---- Requests of many groups -----------------------------------------------------------------------------------------
+
+GROUPS = tuple({coordinator_partition(name, 2): name for name in ("a", "b", "c", "d")}.values())
+"""One group of each partition."""
+
+
+@pytest.mark.parametrize(
+    ("api", "message"),
+    [
+        (ApiKey.DESCRIBE_GROUPS, {"groups": GROUPS, "include_authorized_operations": False}),
+        (
+            ApiKey.OFFSET_FETCH,
+            {"groups": [{"group_id": each, "topics": None} for each in GROUPS], "require_stable": False},
+        ),
+    ],
+    ids=["DescribeGroups", "OffsetFetch"],
+)
+def test_groups_whose_records_are_not_committed_are_awaited_at_the_same_time(
+    play: Play, monkeypatch: pytest.MonkeyPatch, api: ApiKey, message: dict[str, Any]
+) -> None:
+    """M8."""
+
+    async def scenario(world: Any) -> None:
+        client = await world.client()
+        await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["a"]})
+        groups = world.broker.groups
+        for name in GROUPS:
+            monkeypatch.setattr(type(groups.context(name).partition), "when_reached", lambda *_, **__: None)
+            request = CommitRequest(values={TopicPartition("t", 0): OffsetCommitValue(offset=1, commit_timestamp=0)})
+            groups.submit(name, request).cancel()
+        started = asyncio.get_running_loop().time()
+        answer = await client.ask(api, message, 5 if api is ApiKey.DESCRIBE_GROUPS else 9)
+        assert [each.error_code for each in answer.groups] == [ErrorCode.coordinator_not_available] * 2
+        assert 4.9 < asyncio.get_running_loop().time() - started < 5.5
+
+    assert len(GROUPS) == 2
+    play(scenario)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 from uuid import UUID
 
 import pytest
@@ -10,13 +11,20 @@ import pytest
 from odradek.broker.log.producers.refused_batches import RefusedBatches
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.refused_appends import RefusedAppends
-from odradek.model import ErrorCode, KafkaError
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.messages.produce import ProduceTopic, decode_produce_response, encode_produce_request
+from odradek.simulation.faults.catalogue import FAULTS
+from odradek.simulation.faults.processes import kill
+from odradek.simulation.faults.schedule import Schedule
+from odradek.simulation.promises import BROKERS
+from odradek.simulation.setup import CONFIG, draw_setup
 from odradek.simulation.virtual.clock import EPOCH_MS
+from odradek.simulation.workloads.sequences import HOST, TOPIC, Numberer, Sequences
 from odradek.simulation.world import World, until
 from odradek.wire.client_connection import ClientConnection, open_connection
+from tests.world.sampling import seeds
 from tests.world.scenes import in_world
 from tests.world.topics import T0, create, leader_of
 
@@ -204,3 +212,57 @@ async def test_a_damaged_batch_that_looks_like_a_duplicate_is_not_acknowledged(w
         reply = await connection.exchange(ApiKey.PRODUCE, 9, body)
         ((_, _, (answer,)),) = decode_produce_response(9, reply.frame, reply.offset).topics
         assert answer.error_code == ErrorCode.not_enough_replicas
+
+
+# ---- While faults come and go ----------------------------------------------------------------------------------------
+
+PLACE: Final = TopicPartition(TOPIC, 0)
+
+
+async def starve(schedule: Schedule, one: int, other: int) -> None:
+    """Leave a leader alone in the ISR, and block its responses to the client in half of the cases."""
+    world = schedule.world
+    led = [number for number, broker in world.running.items() if broker.partitions.get(PLACE)]
+    for number in [each for each in world.running if each not in led]:
+        schedule.note(f"kill {number}")
+        await kill(schedule, number, number)
+    if led and schedule.chance.random() < 0.5:
+        schedule.note(f"mute {led[0]} to {HOST}")
+        world.simulation.network.block(world.hosts[led[0]], HOST)
+        await asyncio.sleep(schedule.chance.random())
+        world.simulation.network.heal()
+
+
+def play_repetitions(seed: int) -> Numberer:
+    """Return the producer of one seed, after its faults. An error has them as a note."""
+    found: list[tuple[Schedule, Numberer]] = []
+
+    async def scenario(world: World) -> None:
+        schedule = Schedule(world, {**FAULTS, "starve": starve}, [*FAULTS, *["starve"] * len(FAULTS)])
+        workload = Sequences(world, draw_setup(seed, {}))
+        schedule.topics, schedule.clients = list(workload.topics), list(workload.clients)
+        found.append((schedule, workload.numberer))
+        await workload.start()
+        await schedule.play()
+        assert not await workload.finish()
+
+    world = World(seed, CONFIG, brokers=BROKERS, noticed_at_once=seed % 2 == 0)
+    try:
+        world.play(scenario)
+    except BaseException as error:
+        for schedule, _ in found:
+            error.add_note("the faults: " + "; ".join(schedule.done))
+        raise
+    return found[0][1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", seeds(5))
+def test_an_acknowledged_batch_sent_again_gets_its_offset_or_waits(number: int) -> None:
+    """M1."""
+    assert play_repetitions(number).repeated > 0
+
+
+@pytest.mark.long
+def test_some_schedules_leave_a_leader_as_the_only_in_sync_replica() -> None:
+    assert sum(play_repetitions(number).repeated_below_min for number in range(5)) > 0

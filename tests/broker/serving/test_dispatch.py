@@ -12,7 +12,7 @@ from odradek.model import ErrorCode
 from odradek.protocol.api import BETWEEN_BROKERS, ApiKey
 from odradek.protocol.messages.message_codec import decode_response
 from odradek.simulation.world import Play, World
-from tests.world.scenes import played
+from tests.world.scenes import in_world, played
 
 SOFTWARE = {"client_software_name": "test", "client_software_version": "1.0"}
 
@@ -268,3 +268,18 @@ async def test_a_client_that_connects_while_the_broker_starts_is_answered_when_i
     fetched = await client.fetch("t", 0)
     assert fetched.error_code == 0
     assert starting.done()
+
+
+# ---- A stopped server ------------------------------------------------------------------------------------------------
+
+
+@in_world()
+async def test_a_connection_that_opens_after_the_others_were_reset_is_refused(world: World) -> None:
+    """It was accepted before, and would have its requests served by an event loop that is being closed."""
+    server = world.broker.server
+    client = await world.client()
+    await client.create_topic("t")
+    (connection,) = server._connections
+    server.abort_connections()
+    assert not server.connection_opened(connection, "PLAINTEXT")
+    client.close()

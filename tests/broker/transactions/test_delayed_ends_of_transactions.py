@@ -10,9 +10,11 @@ import pytest
 
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
+from odradek.simulation.seed_run import SeedPlan, run_seed
 from odradek.simulation.transaction_histories import Anomaly, Outcome, TransactionHistory, findings
 from odradek.simulation.world import World
 from tests.broker.transactions.test_transactions_in_brokers import started
+from tests.world.sampling import assert_no_findings, seeds
 
 Play = Callable[..., None]
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -79,3 +81,13 @@ def test_a_delayed_end_affects_the_next_transaction_only_by_version_1(
 
     play(scenario, transaction_partition_verification_enable="true")
     assert {each.anomaly for each in findings(history)} == found
+
+
+# ---- Virtual time ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", seeds(2))
+def test_transactions_are_isolated_and_atomic_amid_faults(seed: int) -> None:
+    result = run_seed(SeedPlan(seed=seed, workloads=("transactions",)))
+    assert_no_findings(result)

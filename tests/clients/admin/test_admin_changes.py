@@ -15,9 +15,10 @@ from odradek.clients.admin.results import (
 )
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
+from odradek.security.quotas import DEFAULT, QuotaEntity
 from odradek.simulation.world import Member, World, settled
 from odradek.testing import Simulation
-from tests.world.scenes import played_by
+from tests.world.scenes import in_world, played_by
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
@@ -173,3 +174,27 @@ def test_a_group_that_a_response_omits_is_an_error_of_that_group(simulation: Sim
 def test_an_unknown_setting_names_the_nearest_one(client: Any, wrong: str, right: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"no configuration key '{wrong}'; did you mean .*{right}"):
         client(bootstrap_servers="b:9092", **{wrong: 1})
+
+
+# ---- Quotas ----------------------------------------------------------------------------------------------------------
+
+
+@in_world(started=False)
+async def test_quotas_are_set_described_and_removed(world: World) -> None:
+    await world.start()
+    clients, address = QuotaEntity(user="alice", client_id=DEFAULT), QuotaEntity(ip="10.0.0.1")
+    async with world.admin() as admin:
+        assert await admin.describe_client_quotas() == {}
+        await admin.alter_client_quotas(clients, {"producer_byte_rate": 5}, validate_only=True)
+        assert await admin.describe_client_quotas() == {}
+        await admin.alter_client_quotas(clients, {"producer_byte_rate": 5, "request_percentage": 2.5})
+        await admin.alter_client_quotas(address, {"connection_creation_rate": 1})
+        assert await admin.describe_client_quotas() == {
+            clients: {"producer_byte_rate": 5.0, "request_percentage": 2.5},
+            address: {"connection_creation_rate": 1.0},
+        }
+        with pytest.raises(KafkaError) as caught:
+            await admin.alter_client_quotas(address, {"producer_byte_rate": 1})
+        assert caught.value.code is ErrorCode.invalid_request
+        await admin.alter_client_quotas(clients, {"producer_byte_rate": None, "request_percentage": None})
+        assert list(await admin.describe_client_quotas()) == [address]

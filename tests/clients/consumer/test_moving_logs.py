@@ -1,12 +1,18 @@
 """A consumer whose partitions change leaders, lose records, or are created again (KIP-320, KIP-516; M12)."""
 
 import asyncio
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from odradek.broker.lifecycle import Broker
 from odradek.clients import Consumer, LogTruncationError, OffsetAndMetadata
-from odradek.model import KafkaError
+from odradek.clients.consumer.fetching.position_validator import PositionValidator
+from odradek.clients.consumer.settings import ConsumerSettings
+from odradek.clients.consumer.subscription_state import TopicPartitionState
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.simulation.world import World, until
 from tests.clients.scenarios import T0, create, fill, poll_all, values
 from tests.world.scenes import in_world
@@ -166,3 +172,43 @@ async def test_a_broker_that_keeps_no_sessions_is_read_in_turn(world: World) -> 
     async with world.consumer("reader", "t", fetch_max_bytes=2_000, max_partition_fetch_bytes=1_000) as consumer:
         first = values(await consumer.poll(10_000, max_records=1))
         assert sorted(first + await poll_all(consumer, 1_999)) == list(range(2_000))
+
+
+# ---- The validator ---------------------------------------------------------------------------------------------------
+
+
+class Connection:
+    """A connection to a broker that knows no epoch."""
+
+    def supports(self, _: Any) -> bool:
+        return True
+
+    def version(self, _: Any) -> int:
+        return 4
+
+    async def request(self, _: Any, message: Any) -> Any:
+        answers = [
+            SimpleNamespace(partition=each["partition"], error_code=ErrorCode.none, end_offset=-1, leader_epoch=-1)
+            for each in message["topics"][0]["partitions"]
+        ]
+        return SimpleNamespace(topics=[SimpleNamespace(topic="t", partitions=answers)])
+
+
+def test_a_seek_to_a_position_without_an_epoch_before_the_request_is_written_is_not_a_truncation() -> None:
+    async def to_broker(_: int) -> Connection:
+        return Connection()
+
+    started: list[Coroutine[Any, Any, None]] = []
+    clock = SimpleNamespace(now_ms=lambda: 0, monotonic=lambda: 0.0)
+    cluster: Any = SimpleNamespace(
+        tasks=SimpleNamespace(spawn=lambda coroutine, _: started.append(coroutine)),
+        connections=SimpleNamespace(to_broker=to_broker),
+        runtime=SimpleNamespace(clock=clock),
+    )
+    state = TopicPartitionState(TopicPartition("t", 0), current_leader_epoch=5)
+    state.seek(10, 3)
+    validator = PositionValidator(cluster, ConsumerSettings(auto_offset_reset="earliest"), lambda: None)
+    validator.validate(1, [state])
+    state.seek(7)
+    asyncio.run(started.pop())
+    assert (state.position, state.reset, state.is_fetching) == (7, None, False)

@@ -5,9 +5,27 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.controller.machine import generate_assignment, place, plan_drain
+from odradek.broker.controller.machine import (
+    ReassignPartitionsRequest,
+    advance,
+    generate_assignment,
+    place,
+    plan_drain,
+    plan_reassignments,
+)
+from odradek.metadata import paths
 from odradek.metadata.cluster_load import ClusterLoad
-from odradek.model import TopicPartition
+from odradek.metadata.nodes import ReassignPartitionsNode
+from odradek.metadata.store import Delete, SetData
+from odradek.model import ErrorCode, TopicPartition
+from tests.broker.controller.machine.partition_world import (
+    CONTROLLER_EPOCH,
+    image,
+    partition,
+    topic,
+    with_isr,
+    written,
+)
 
 
 def cluster(topics, racks, factor=3):
@@ -94,3 +112,42 @@ def test_topics_are_spread_over_the_brokers_that_are_named_with_as_many_replicas
     assert {each for replicas in planned.values() for each in replicas} == {0, 1, 2, 3}
     counted = Counter(each for replicas in planned.values() for each in replicas)
     assert counted[2] + counted[3] >= counted[0] + counted[1], "the others have the old topic already"
+
+
+# ---- The node of requests --------------------------------------------------------------------------------------------
+
+KEY, GONE = TopicPartition("t", 0), TopicPartition("gone", 0)
+
+
+NODE = b"""{"version":1,"partitions":[
+    {"topic":"t","partition":0,"replicas":[2,3]}, {"topic":"gone","partition":0,"replicas":[1]}]}"""
+
+
+def requests() -> ReassignPartitionsRequest:
+    return ReassignPartitionsRequest(node=ReassignPartitionsNode.decode("", NODE), version=4)
+
+
+def test_an_entry_stays_until_its_partition_is_reassigned():
+    cluster = image({1, 2, 3}, topic(partition(1, 2)))
+    assert requests().to_begin(cluster) == {KEY: (2, 3), GONE: (1,)}
+    planned = plan_reassignments(cluster, requests().to_begin(cluster), controller_epoch=CONTROLLER_EPOCH)
+    assert planned.errors[GONE].code is ErrorCode.unknown_topic_or_partition
+    [step] = planned.steps
+    cluster = written(cluster, step.operations)
+    assert requests().to_begin(cluster).keys() == {GONE}
+    assert requests().completed(cluster) == []
+    cluster = with_isr(cluster, (1, 2, 3))
+    for _ in range(2):
+        cluster = written(cluster, advance(cluster.topics["t"], {1, 2, 3}, CONTROLLER_EPOCH).operations)
+    assert requests().completed(cluster) == [KEY]
+
+
+def test_the_node_goes_with_its_last_entry():
+    fewer = requests().without([GONE])
+    assert isinstance(fewer, SetData)
+    assert (fewer.path, fewer.version) == (paths.REASSIGN_PARTITIONS, 4)
+    assert ReassignPartitionsNode.decode("", fewer.data).replicas == {KEY: (2, 3)}
+    assert requests().without([KEY, GONE]) == Delete(path=paths.REASSIGN_PARTITIONS, version=4)
+    assert requests().without([TopicPartition("t", 1)]) is None
+    empty = ReassignPartitionsRequest(node=ReassignPartitionsNode(replicas={}), version=0)
+    assert empty.without([]) == Delete(path=paths.REASSIGN_PARTITIONS, version=0)

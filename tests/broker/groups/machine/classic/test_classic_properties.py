@@ -2,12 +2,14 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import hypothesis
 import hypothesis.strategies as st
+import pytest
 
-from odradek.broker.coordinators.machine import Reply
-from odradek.broker.groups.machine import TRANSITIONS, Event, GroupMetadataRecord, GroupSettings, State
+from odradek.broker.coordinators.machine import Now, Reply
+from odradek.broker.groups.machine import TRANSITIONS, CauseKind, Event, GroupMetadataRecord, GroupSettings, State
 from odradek.broker.groups.machine.deadlines import Deadlines
 from odradek.broker.groups.machine.messages import (
     HeartbeatRequest,
@@ -272,3 +274,64 @@ def test_a_deadline_is_due_once_at_the_time_last_set(moves: list[tuple[int, int 
             assert deadlines.next_ms <= min(plain.values())
         else:
             assert deadlines.next_ms is None
+
+
+# ---- Rebalance timeouts of zero --------------------------------------------------------------------------------------
+
+SESSION_MS = 30_000
+
+
+def join_request(name: str, instance_id: str | None = None) -> JoinRequest:
+    return JoinRequest(
+        member_id="", new_member_id=name, instance_id=instance_id, session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=0, protocol_type="consumer", protocols=(("range", b""),), requires_member_id=False,
+        can_skip_assignment=True,
+    )  # fmt: skip
+
+
+@pytest.mark.timeout(60)
+def test_static_members_that_are_away_do_not_keep_the_coordinator_busy() -> None:
+    replies: list[Reply] = []
+    log = MachineLog(GroupSettings(initial_rebalance_delay_ms=0), replies.append)
+    log.handle("g", join_request("a", "i"), "join of a", 0)
+    log.handle("g", SyncRequest(member_id="a", generation=1, assignments=(("a", b"x"),)), "sync of a", 0)
+    log.handle("g", join_request("b"), "join of b", 0)
+    log.expire(0)
+    log.commit()
+    assert [each.value.generation for each in replies if isinstance(each.value, JoinReply)] == [1, 2]
+    log.handle("g", LeaveRequest(members=(LeavingMember(member_id="b"),)), "leave of b", 0)
+    decisions = now_ms = 0
+    while (group := log.group("g")) is not None and group.state is not State.EMPTY:
+        due_ms = log.machine.next_deadline_ms
+        assert due_ms is not None
+        now_ms = max(now_ms, due_ms)
+        assert now_ms <= SESSION_MS
+        while (result := log.machine.expire(Now(now_ms, now_ms))) is not None:
+            for record in result.records:
+                log.machine.apply(record, 0, -1)
+            decisions += 1
+            assert decisions < 100
+    assert now_ms == SESSION_MS
+
+
+# ---- The table of states ---------------------------------------------------------------------------------------------
+
+DOCS = Path(__file__).parents[5] / "docs" / "groups.md"
+
+
+def test_the_table_of_states_in_the_docs_is_made_from_the_code() -> None:
+    expected = [
+        f"| {state} | {event.value} | {after} |"
+        for state, events in TRANSITIONS.items()
+        for event, after in events.items()
+    ]
+    lines = DOCS.read_text(encoding="utf-8").splitlines()
+    start = lines.index("| state | event | next state |") + 2
+    assert lines[start : start + len(expected)] == expected
+    assert lines[start + len(expected)] == ""
+
+
+def test_every_state_but_dead_can_be_left_and_every_cause_is_in_the_docs() -> None:
+    assert [state for state, events in TRANSITIONS.items() if not events] == [State.DEAD]
+    text = DOCS.read_text(encoding="utf-8")
+    assert [kind for kind in CauseKind if f"`{kind}`" not in text] == []

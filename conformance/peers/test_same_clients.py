@@ -22,6 +22,7 @@ from odradek.clients.leader_fetch import OffsetOutOfRangeError, TopicRecreatedEr
 from odradek.config import Alteration, AlterOperation
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
+from tests.world.scenes import played_by
 
 pytestmark = pytest.mark.needs("kafka")
 _numbers = itertools.count()
@@ -56,52 +57,46 @@ async def create(admin: Admin, reader: SimpleConsumer, topic: str, **more: Any) 
     await reader.end_offsets([(topic, 0), (topic, 1)])
 
 
-def test_topics_and_their_errors(servers: str) -> None:
+@played_by(play)
+async def test_topics_and_their_errors(admin: Admin, reader: SimpleConsumer, topic: str) -> None:
     """M10: refused topics are named after the others were created."""
-
-    async def scene(admin: Admin, reader: SimpleConsumer, topic: str) -> None:
-        with pytest.raises(RefusedTopicsError) as refused:
-            await admin.create_topics([NewTopic(name=name, partitions=1) for name in (topic, f"{topic}-new", "a b")])
-        assert {name: each.code for name, each in refused.value.errors.items()} == {
-            topic: ErrorCode.topic_already_exists,
-            "a b": ErrorCode.invalid_topic_exception,
-        }
-        assert await reader.partitions_for_topic(f"{topic}-new") == (0,)
-        await admin.create_partitions(topic, 3)
-        with pytest.raises(KafkaError) as fewer:
-            await admin.create_partitions(topic, 1)
-        assert fewer.value.code is ErrorCode.invalid_partitions
-        with pytest.raises(RefusedTopicsError, match="there is no topic 'nobody-made-it'"):
-            await admin.delete_topics([f"{topic}-new", "nobody-made-it"])
-        with pytest.raises(KafkaError, match="there is no topic 'nobody-made-it'"):
-            await admin.describe_topics(["nobody-made-it"])
-
-    play(servers, scene)
+    with pytest.raises(RefusedTopicsError) as refused:
+        await admin.create_topics([NewTopic(name=name, partitions=1) for name in (topic, f"{topic}-new", "a b")])
+    assert {name: each.code for name, each in refused.value.errors.items()} == {
+        topic: ErrorCode.topic_already_exists,
+        "a b": ErrorCode.invalid_topic_exception,
+    }
+    assert await reader.partitions_for_topic(f"{topic}-new") == (0,)
+    await admin.create_partitions(topic, 3)
+    with pytest.raises(KafkaError) as fewer:
+        await admin.create_partitions(topic, 1)
+    assert fewer.value.code is ErrorCode.invalid_partitions
+    with pytest.raises(RefusedTopicsError, match="there is no topic 'nobody-made-it'"):
+        await admin.delete_topics([f"{topic}-new", "nobody-made-it"])
+    with pytest.raises(KafkaError, match="there is no topic 'nobody-made-it'"):
+        await admin.describe_topics(["nobody-made-it"])
 
 
-def test_configurations_are_altered_and_described(servers: str) -> None:
+@played_by(play)
+async def test_configurations_are_altered_and_described(admin: Admin, reader: SimpleConsumer, topic: str) -> None:
     """M10: incremental changes, and the source of each value."""
-
-    async def scene(admin: Admin, _: SimpleConsumer, topic: str) -> None:
-        resource = ConfigResource(type=ConfigResourceType.TOPIC, name=topic)
-        set_, append = AlterOperation.SET, AlterOperation.APPEND
-        await admin.alter_configs(
-            resource,
-            [
-                Alteration(name="retention.ms", operation=set_, value="86400000"),
-                Alteration(name="cleanup.policy", operation=append, value="compact"),
-            ],
-        )
-        while not (found := await own_values(admin, resource)):
-            pass
-        assert found == {"retention.ms": "86400000", "cleanup.policy": "delete,compact"}
-        with pytest.raises(KafkaError) as refused:
-            await admin.alter_configs(resource, [Alteration(name="retention.ms", operation=set_, value="soon")])
-        assert refused.value.code is ErrorCode.invalid_config
-        listed = await admin.list_config_resources([ConfigResourceType.TOPIC])
-        assert resource in listed
-
-    play(servers, scene)
+    resource = ConfigResource(type=ConfigResourceType.TOPIC, name=topic)
+    set_, append = AlterOperation.SET, AlterOperation.APPEND
+    await admin.alter_configs(
+        resource,
+        [
+            Alteration(name="retention.ms", operation=set_, value="86400000"),
+            Alteration(name="cleanup.policy", operation=append, value="compact"),
+        ],
+    )
+    while not (found := await own_values(admin, resource)):
+        pass
+    assert found == {"retention.ms": "86400000", "cleanup.policy": "delete,compact"}
+    with pytest.raises(KafkaError) as refused:
+        await admin.alter_configs(resource, [Alteration(name="retention.ms", operation=set_, value="soon")])
+    assert refused.value.code is ErrorCode.invalid_config
+    listed = await admin.list_config_resources([ConfigResourceType.TOPIC])
+    assert resource in listed
 
 
 async def own_values(admin: Admin, resource: ConfigResource) -> dict[str, str | None]:
@@ -109,97 +104,83 @@ async def own_values(admin: Admin, resource: ConfigResource) -> dict[str, str | 
     return {each.name: each.value for each in entries if each.source is ConfigSource.DYNAMIC_TOPIC_CONFIG}
 
 
-def test_records_are_deleted_and_offsets_listed(servers: str) -> None:
+@played_by(play, records=10)
+async def test_records_are_deleted_and_offsets_listed(admin: Admin, reader: SimpleConsumer, topic: str) -> None:
     """M5, M10: the range in the error of an offset out of range is the log's."""
-
-    async def scene(admin: Admin, reader: SimpleConsumer, topic: str) -> None:
-        first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
-        assert await admin.delete_records({first: 4, second: -1}) == {first: 4, second: 0}
-        with pytest.raises(RefusedPartitionsError) as refused:
-            await admin.delete_records({first: 99, TopicPartition(topic, 7): 0})
-        assert [each.code for each in refused.value.errors.values()] == [
-            ErrorCode.offset_out_of_range,
-            ErrorCode.invalid_partitions,
-        ]
-        for offset in (3, 11):
-            with pytest.raises(OffsetOutOfRangeError) as outside:
-                await reader.fetch(first, offset)
-            assert (outside.value.beginning_offset, outside.value.end_offset) == (4, 10)
-        fetched = await reader.fetch(first, 4)
-        assert [(each.offset, each.value) for each in fetched.records] == [(n, b"%d" % n) for n in range(4, 10)]
-        assert (fetched.next_offset, fetched.high_watermark, fetched.log_start_offset) == (10, 10, 4)
-        (producer,) = await admin.describe_producers(first)
-        assert producer.last_sequence == 9
-        (sizes,) = [
-            each.sizes for each in await admin.describe_log_dirs((await reader.find_leader(first)).leader.node_id)
-        ]
-        assert sizes[first] > 0
-
-    play(servers, scene, records=10)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    assert await admin.delete_records({first: 4, second: -1}) == {first: 4, second: 0}
+    with pytest.raises(RefusedPartitionsError) as refused:
+        await admin.delete_records({first: 99, TopicPartition(topic, 7): 0})
+    assert [each.code for each in refused.value.errors.values()] == [
+        ErrorCode.offset_out_of_range,
+        ErrorCode.invalid_partitions,
+    ]
+    for offset in (3, 11):
+        with pytest.raises(OffsetOutOfRangeError) as outside:
+            await reader.fetch(first, offset)
+        assert (outside.value.beginning_offset, outside.value.end_offset) == (4, 10)
+    fetched = await reader.fetch(first, 4)
+    assert [(each.offset, each.value) for each in fetched.records] == [(n, b"%d" % n) for n in range(4, 10)]
+    assert (fetched.next_offset, fetched.high_watermark, fetched.log_start_offset) == (10, 10, 4)
+    (producer,) = await admin.describe_producers(first)
+    assert producer.last_sequence == 9
+    (sizes,) = [each.sizes for each in await admin.describe_log_dirs((await reader.find_leader(first)).leader.node_id)]
+    assert sizes[first] > 0
 
 
-def test_a_topic_that_was_created_again_is_noticed(servers: str) -> None:
+@played_by(play, records=3)
+async def test_a_topic_that_was_created_again_is_noticed(admin: Admin, reader: SimpleConsumer, topic: str) -> None:
     """M5: never other records at the same offsets."""
-
-    async def scene(admin: Admin, reader: SimpleConsumer, topic: str) -> None:
-        fetched = await reader.fetch((topic, 0), 1)
-        assert [each.value for each in fetched.records] == [b"1", b"2"]
-        await admin.delete_topics([topic])
-        async with SimpleConsumer(admin_servers(admin)) as other:
-            created = False
-            while not created:  # Kafka deletes the old topic after its response
-                with contextlib.suppress(KafkaError):
-                    await create(admin, other, topic)
-                    created = True
-            with pytest.raises(TopicRecreatedError):
-                await reader.fetch((topic, 0), 1)
-            with pytest.raises(TopicRecreatedError):
-                await other.fetch((topic, 0), 0, topic_id=fetched.topic_id)
-
-    play(servers, scene, records=3)
+    fetched = await reader.fetch((topic, 0), 1)
+    assert [each.value for each in fetched.records] == [b"1", b"2"]
+    await admin.delete_topics([topic])
+    async with SimpleConsumer(admin_servers(admin)) as other:
+        created = False
+        while not created:  # Kafka deletes the old topic after its response
+            with contextlib.suppress(KafkaError):
+                await create(admin, other, topic)
+                created = True
+        with pytest.raises(TopicRecreatedError):
+            await reader.fetch((topic, 0), 1)
+        with pytest.raises(TopicRecreatedError):
+            await other.fetch((topic, 0), 0, topic_id=fetched.topic_id)
 
 
 def admin_servers(admin: Admin) -> str:
     return ",".join(admin._cluster.settings.bootstrap_servers)
 
 
-def test_groups_their_offsets_and_their_members(servers: str) -> None:
+@played_by(play, records=3)
+async def test_groups_their_offsets_and_their_members(admin: Admin, reader: SimpleConsumer, topic: str) -> None:
     """M10: offsets are altered and deleted, groups listed, described and deleted."""
-
-    async def scene(admin: Admin, _: SimpleConsumer, topic: str) -> None:
-        group, place = f"group-of-{topic}", TopicPartition(topic, 0)
-        other = TopicPartition(topic, 1)
-        await admin.alter_group_offsets(group, {place: OffsetAndMetadata(2, "note"), other: OffsetAndMetadata(0)})
-        await admin.delete_group_offsets(group, [other])
-        assert (await admin.list_group_offsets([group]))[group] == {place: OffsetAndMetadata(2, "note")}
-        assert group in [each.group_id for each in await admin.list_groups(states=["Empty"], types=["classic"])]
-        described = await admin.describe_group(group)
-        assert (described.group_state, described.members, described.lag) == ("Empty", (), 1)
-        with pytest.raises(RefusedMembersError) as refused:
-            await admin.remove_group_members(group, group_instance_ids=["nobody"])
-        assert refused.value.errors["nobody"].code is ErrorCode.unknown_member_id
-        with pytest.raises(RefusedGroupsError, match="there is no group 'nobody'"):
-            await admin.delete_groups([group, "nobody"])
-        with pytest.raises(KafkaError, match="there is no group"):
-            await admin.describe_group(group)
-
-    play(servers, scene, records=3)
+    group, place = f"group-of-{topic}", TopicPartition(topic, 0)
+    other = TopicPartition(topic, 1)
+    await admin.alter_group_offsets(group, {place: OffsetAndMetadata(2, "note"), other: OffsetAndMetadata(0)})
+    await admin.delete_group_offsets(group, [other])
+    assert (await admin.list_group_offsets([group]))[group] == {place: OffsetAndMetadata(2, "note")}
+    assert group in [each.group_id for each in await admin.list_groups(states=["Empty"], types=["classic"])]
+    described = await admin.describe_group(group)
+    assert (described.group_state, described.members, described.lag) == ("Empty", (), 1)
+    with pytest.raises(RefusedMembersError) as refused:
+        await admin.remove_group_members(group, group_instance_ids=["nobody"])
+    assert refused.value.errors["nobody"].code is ErrorCode.unknown_member_id
+    with pytest.raises(RefusedGroupsError, match="there is no group 'nobody'"):
+        await admin.delete_groups([group, "nobody"])
+    with pytest.raises(KafkaError, match="there is no group"):
+        await admin.describe_group(group)
 
 
-def test_leaders_brokers_and_versions(servers: str) -> None:
+@played_by(play)
+async def test_leaders_brokers_and_versions(admin: Admin, reader: SimpleConsumer, topic: str) -> None:
     """M10: a leader that is the preferred one is an ordinary result of an election."""
-
-    async def scene(admin: Admin, reader: SimpleConsumer, topic: str) -> None:
-        place = TopicPartition(topic, 0)
-        found = await admin.elect_leaders(ElectionType.PREFERRED, [place])
-        error = found[place]
-        assert error is not None
-        assert error.code is ErrorCode.election_not_needed
-        assert await admin.list_partition_reassignments() == {}
-        cluster = await admin.describe_cluster()
-        leader = await reader.find_leader(place)
-        assert [each.broker_id for each in cluster.brokers] == [leader.leader.node_id] == list(leader.isr)
-        versions = await admin.describe_broker_versions()
-        assert versions.api_versions[ApiKey.METADATA][1] >= 12
-
-    play(servers, scene)
+    place = TopicPartition(topic, 0)
+    found = await admin.elect_leaders(ElectionType.PREFERRED, [place])
+    error = found[place]
+    assert error is not None
+    assert error.code is ErrorCode.election_not_needed
+    assert await admin.list_partition_reassignments() == {}
+    cluster = await admin.describe_cluster()
+    leader = await reader.find_leader(place)
+    assert [each.broker_id for each in cluster.brokers] == [leader.leader.node_id] == list(leader.isr)
+    versions = await admin.describe_broker_versions()
+    assert versions.api_versions[ApiKey.METADATA][1] >= 12

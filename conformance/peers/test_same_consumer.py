@@ -20,6 +20,7 @@ from odradek.clients import (
 from odradek.model import TopicPartition
 from odradek.protocol.messages.fetch_session import NO_SESSION
 from odradek.testing.servers.odradek_process import ServedBroker
+from tests.world.scenes import played_by
 
 pytestmark = pytest.mark.needs("kafka")
 
@@ -70,65 +71,59 @@ def run(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(scene())
 
 
-def test_poll_and_poll_arrow_return_every_record_of_many_partitions(server: Any, topic: str) -> None:
-    async def scene() -> None:
-        servers = server.bootstrap_servers
-        for is_arrow in (False, True):
-            found: list[tuple[int, int, bytes]] = []
-            async with consumer(servers) as reader:
-                reader.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
-                while len(found) < 10 * PARTITIONS:
-                    if is_arrow:
-                        batch = await reader.poll_arrow(WITHIN_MS, columns=["partition", "offset", "value"])
-                        assert batch is not None
-                        found += [tuple(row.values()) for row in batch.to_pylist()]
-                    else:
-                        found += [(each.partition, each.offset, each.value) for each in await reader.poll(WITHIN_MS)]
-                metrics = reader.metrics()
-            assert sorted(found) == [(number, at, b"%d" % at) for number in range(PARTITIONS) for at in range(10)]
-            assert (metrics["records_consumed_total"], metrics["records_lag_max"]) == (10 * PARTITIONS, 0)
-
-    run(scene)
+@played_by(run)
+async def test_poll_and_poll_arrow_return_every_record_of_many_partitions(*, server: Any, topic: str) -> None:
+    servers = server.bootstrap_servers
+    for is_arrow in (False, True):
+        found: list[tuple[int, int, bytes]] = []
+        async with consumer(servers) as reader:
+            reader.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
+            while len(found) < 10 * PARTITIONS:
+                if is_arrow:
+                    batch = await reader.poll_arrow(WITHIN_MS, columns=["partition", "offset", "value"])
+                    assert batch is not None
+                    found += [tuple(row.values()) for row in batch.to_pylist()]
+                else:
+                    found += [(each.partition, each.offset, each.value) for each in await reader.poll(WITHIN_MS)]
+            metrics = reader.metrics()
+        assert sorted(found) == [(number, at, b"%d" % at) for number in range(PARTITIONS) for at in range(10)]
+        assert (metrics["records_consumed_total"], metrics["records_lag_max"]) == (10 * PARTITIONS, 0)
 
 
-def test_a_session_goes_on_after_idle_fetches_and_pauses(server: Any, topic: str) -> None:
-    async def scene() -> None:
-        servers = server.bootstrap_servers
-        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-        async with consumer(servers, fetch_max_wait_ms=100) as reader, Producer(servers) as producer:
-            reader.assign(partitions)
-            reader.seek_to_end()
-            assert await reader.poll(1_000) == []
-            (session,) = reader._fetcher._sessions.values()
-            session_id = session.session_id
-            assert session_id != NO_SESSION
-            reader.pause(*partitions[:25])
-            sent = [await (await producer.send(topic, b"x", partition=number)) for number in (3, 30, 49)]
-            found = [*await reader.poll(WITHIN_MS), *await reader.poll(1_000)]
-            assert sorted(each.partition for each in found) == [30, 49]
-            reader.resume(*partitions[:25])
-            assert [each.offset for each in await reader.poll(WITHIN_MS)] == [sent[0].offset]
-            assert session.session_id == session_id
-            session.session_id += 1
-            await producer.send(topic, b"y", partition=3)
-            assert [each.value for each in await reader.poll(WITHIN_MS)] == [b"y"]
-
-    run(scene)
+@played_by(run)
+async def test_a_session_goes_on_after_idle_fetches_and_pauses(*, server: Any, topic: str) -> None:
+    servers = server.bootstrap_servers
+    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    async with consumer(servers, fetch_max_wait_ms=100) as reader, Producer(servers) as producer:
+        reader.assign(partitions)
+        reader.seek_to_end()
+        assert await reader.poll(1_000) == []
+        (session,) = reader._fetcher._sessions.values()
+        session_id = session.session_id
+        assert session_id != NO_SESSION
+        reader.pause(*partitions[:25])
+        sent = [await (await producer.send(topic, b"x", partition=number)) for number in (3, 30, 49)]
+        found = [*await reader.poll(WITHIN_MS), *await reader.poll(1_000)]
+        assert sorted(each.partition for each in found) == [30, 49]
+        reader.resume(*partitions[:25])
+        assert [each.offset for each in await reader.poll(WITHIN_MS)] == [sent[0].offset]
+        assert session.session_id == session_id
+        session.session_id += 1
+        await producer.send(topic, b"y", partition=3)
+        assert [each.value for each in await reader.poll(WITHIN_MS)] == [b"y"]
 
 
-def test_a_record_that_cannot_be_deserialized_has_its_place(server: Any, topic: str) -> None:
-    async def scene() -> None:
-        servers = server.bootstrap_servers
-        async with Producer(servers) as producer:
-            bad = await (await producer.send(topic, b"{", partition=7))
-        async with consumer(servers, value_deserializer=json.loads) as reader:
-            reader.assign([TopicPartition(topic, 7)])
-            reader.seek((topic, 7), bad.offset)
-            with pytest.raises(RecordDeserializationError) as caught:
-                await reader.poll(WITHIN_MS)
-            assert (caught.value.partition, caught.value.offset) == (TopicPartition(topic, 7), bad.offset)
-
-    run(scene)
+@played_by(run)
+async def test_a_record_that_cannot_be_deserialized_has_its_place(*, server: Any, topic: str) -> None:
+    servers = server.bootstrap_servers
+    async with Producer(servers) as producer:
+        bad = await (await producer.send(topic, b"{", partition=7))
+    async with consumer(servers, value_deserializer=json.loads) as reader:
+        reader.assign([TopicPartition(topic, 7)])
+        reader.seek((topic, 7), bad.offset)
+        with pytest.raises(RecordDeserializationError) as caught:
+            await reader.poll(WITHIN_MS)
+        assert (caught.value.partition, caught.value.offset) == (TopicPartition(topic, 7), bad.offset)
 
 
 @pytest.mark.parametrize("server", ["kafka"], indirect=True)

@@ -14,6 +14,7 @@ from bench.peers.kafka_peer import KafkaBroker
 from odradek.clients import Admin, Consumer, ConsumerRecord, Producer, blocking
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.testing.servers.odradek_process import ServedBroker
+from tests.world.scenes import awaited
 
 pytestmark = pytest.mark.needs("kafka")
 
@@ -99,82 +100,72 @@ def scene(servers: str) -> Scene:
 
 
 @pytest.mark.parametrize("settings", [{"protocol": "consumer"}, {"protocol": "classic"}, EAGER], ids=str)
-def test_members_share_and_take_over_and_skip_no_record(scene: Scene, settings: dict[str, str]) -> None:
-    async def story() -> None:
-        await scene.fill()
-        async with scene.member(**settings) as first:
-            await scene.shared(first)
-            async with scene.member(**settings) as second:
-                await scene.shared(first, second)
-                await scene.fill()
-                await scene.poll(first, second)
-            await scene.shared(first)
-            async with asyncio.timeout(WITHIN_S):
-                while len(scene.read) < 80:
-                    await scene.poll(first)
-            await first.commit()
-            committed = await first.committed(*(TopicPartition(scene.topic, number) for number in range(PARTITIONS)))
-            assert {each and each.offset for each in committed.values()} == {20}
-
-    asyncio.run(story())
+@awaited
+async def test_members_share_and_take_over_and_skip_no_record(scene: Scene, settings: dict[str, str]) -> None:
+    await scene.fill()
+    async with scene.member(**settings) as first:
+        await scene.shared(first)
+        async with scene.member(**settings) as second:
+            await scene.shared(first, second)
+            await scene.fill()
+            await scene.poll(first, second)
+        await scene.shared(first)
+        async with asyncio.timeout(WITHIN_S):
+            while len(scene.read) < 80:
+                await scene.poll(first)
+        await first.commit()
+        committed = await first.committed(*(TopicPartition(scene.topic, number) for number in range(PARTITIONS)))
+        assert {each and each.offset for each in committed.values()} == {20}
 
 
-def test_a_pattern_is_resolved_by_the_broker_and_a_wrong_one_is_refused(scene: Scene) -> None:
-    async def story() -> None:
-        async with scene.member(pattern=f"{scene.topic[:-1]}.") as member:
-            await scene.shared(member)
-        async with scene.member(pattern="(?=a)b") as member:
-            with pytest.raises(KafkaError) as caught:
-                await member.poll(30_000)
-            assert caught.value.code is ErrorCode.invalid_regular_expression
-
-    asyncio.run(story())
+@awaited
+async def test_a_pattern_is_resolved_by_the_broker_and_a_wrong_one_is_refused(scene: Scene) -> None:
+    async with scene.member(pattern=f"{scene.topic[:-1]}.") as member:
+        await scene.shared(member)
+    async with scene.member(pattern="(?=a)b") as member:
+        with pytest.raises(KafkaError) as caught:
+            await member.poll(30_000)
+        assert caught.value.code is ErrorCode.invalid_regular_expression
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
-def test_a_static_member_returns_to_its_partitions(scene: Scene, protocol: str) -> None:
-    async def story() -> None:
-        async with scene.member(protocol=protocol) as other:
-            async with scene.member(protocol=protocol, group_instance_id="i") as static:
-                await scene.shared(static, other)
-                had, kept = static.assignment(), other.assignment()
-            async with scene.member(protocol=protocol, group_instance_id="i") as static:
-                await scene.shared(static, other)
-                assert (static.assignment(), other.assignment()) == (had, kept)
-
-    asyncio.run(story())
+@awaited
+async def test_a_static_member_returns_to_its_partitions(scene: Scene, protocol: str) -> None:
+    async with scene.member(protocol=protocol) as other:
+        async with scene.member(protocol=protocol, group_instance_id="i") as static:
+            await scene.shared(static, other)
+            had, kept = static.assignment(), other.assignment()
+        async with scene.member(protocol=protocol, group_instance_id="i") as static:
+            await scene.shared(static, other)
+            assert (static.assignment(), other.assignment()) == (had, kept)
 
 
 @pytest.mark.parametrize(("before", "after"), [("classic", "consumer"), ("consumer", "classic")])
-def test_a_group_changes_its_protocol_member_by_member(scene: Scene, before: str, after: str) -> None:
-    async def story() -> None:
-        await scene.fill()
-        async with scene.member(protocol=before) as first:
-            await scene.shared(first)
-            async with scene.member(protocol=after) as second:
-                await scene.shared(first, second)
-                await first.close()
-                await scene.shared(second)
-                async with asyncio.timeout(WITHIN_S):
-                    while len(scene.read) < 40:
-                        await scene.poll(second)
-
-    asyncio.run(story())
-
-
-def test_ours_and_librdkafkas_share_a_group(scene: Scene) -> None:
-    async def story() -> None:
-        other = confluent_kafka.Consumer(
-            {"bootstrap.servers": scene.servers, "group.id": scene.group, "group.protocol": "consumer"}
-        )
-        other.subscribe([scene.topic])
-        async with scene.member() as ours:
+@awaited
+async def test_a_group_changes_its_protocol_member_by_member(scene: Scene, before: str, after: str) -> None:
+    await scene.fill()
+    async with scene.member(protocol=before) as first:
+        await scene.shared(first)
+        async with scene.member(protocol=after) as second:
+            await scene.shared(first, second)
+            await first.close()
+            await scene.shared(second)
             async with asyncio.timeout(WITHIN_S):
-                while (len(ours.assignment()), len(other.assignment())) != (2, 2):
-                    await asyncio.gather(scene.poll(ours), asyncio.to_thread(other.poll, 0.2))
-        other.close()
+                while len(scene.read) < 40:
+                    await scene.poll(second)
 
-    asyncio.run(story())
+
+@awaited
+async def test_ours_and_librdkafkas_share_a_group(scene: Scene) -> None:
+    other = confluent_kafka.Consumer(
+        {"bootstrap.servers": scene.servers, "group.id": scene.group, "group.protocol": "consumer"}
+    )
+    other.subscribe([scene.topic])
+    async with scene.member() as ours:
+        async with asyncio.timeout(WITHIN_S):
+            while (len(ours.assignment()), len(other.assignment())) != (2, 2):
+                await asyncio.gather(scene.poll(ours), asyncio.to_thread(other.poll, 0.2))
+    other.close()
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])

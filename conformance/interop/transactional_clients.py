@@ -198,8 +198,9 @@ def check_fencing(servers: str, topic: str, make: Make) -> None:
     first.begin()
     first.write(topic, "zombie")
     second = make(servers, topic)
-    with pytest.raises(first.fenced):
+    with pytest.raises(first.fenced) as refused:
         first.commit()
+    assert not isinstance(first, Confluent) or refused.value.args[0].fatal()
     second.begin()
     second.write(topic, "heir")
     second.commit()

@@ -5,7 +5,6 @@ get on, by a deadline; in the end the logs are audited and the history is judged
 """
 
 import random
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,10 +15,11 @@ from typing import Any, Final, NamedTuple, Self
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from conformance.soak.fault_clients import CLOCK, READERS, WRITERS, Reader, Writer, read_logs
+from conformance.soak.fault_clients import CLOCK, read_logs
+from conformance.soak.soak_clients import Clients
 from conformance.soak.soak_servers import REPLICATED
 from conformance.soak.soak_tree import Tree, View
-from odradek.simulation.histories import History, longest_pause, verdict
+from odradek.simulation.histories import verdict
 from odradek.testing import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
 
@@ -27,8 +27,6 @@ TOPIC: Final = "t"
 PARTITIONS: Final = 2
 BROKERS: Final = 3
 DEADLINE_S: Final = 120.0
-ENOUGH: Final = 10
-"""Acknowledged records of each writer in each partition after which it counts as getting on."""
 
 OPTIONS: Final = REPLICATED | {"zookeeper.session.timeout.ms": "2000", "replica.lag.time.max.ms": "2000"}
 _LOG_TAIL: Final = 40
@@ -124,14 +122,11 @@ class Trial:
     """One cluster, three writers, three readers; `inflict` faults, then `finish`."""
 
     def __init__(self, cluster: ServedCluster, tree: Tree, seed: int) -> None:
-        self.history = History()
+        self.clients = Clients(cluster.servers, TOPIC, PARTITIONS)
         self.outcomes: list[Outcome] = []
         self._cluster = cluster
         self._tree = tree
         self._chance = random.Random(seed)
-        arguments = (cluster.servers, TOPIC, PARTITIONS, self.history)
-        self._writers: list[Writer] = [make(*arguments) for make in WRITERS]
-        self._readers: list[Reader] = [make(*arguments) for make in READERS]
         self._deeds: list[str] = []
 
     def start(self) -> None:
@@ -140,8 +135,7 @@ class Trial:
         admin = AdminClient({"bootstrap.servers": self._cluster.servers})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, BROKERS)])[TOPIC].result(DEADLINE_S)
         self._wait(lambda: is_whole(self._tree.view()), "all replicas are in sync")
-        for worker in (*self._writers, *self._readers):
-            worker.start()
+        self.clients.start()
         self._get_on("at first")
 
     def inflict(self, fault: Fault) -> Outcome:
@@ -167,42 +161,23 @@ class Trial:
         self._wait(lambda: is_whole(self._tree.view()), f"the cluster is whole after: {fault}")
         self._get_on(f"after: {fault}")
         ended_at = CLOCK.monotonic()
-        pauses: dict[str, float] = {}
-        for writer in self._writers:
-            names = {f"{writer.kind}.{life + 1}" for life in range(writer.lives)}
-            pause = longest_pause(self.history, names, since=began_at, until=ended_at)
-            pauses[writer.kind] = 0.0 if pause is None else pause.seconds
+        pauses = self.clients.pauses(since=began_at, until=ended_at)
         outcome = Outcome(fault=fault, broker_id=broker_id, pauses=pauses, seconds=ended_at - began_at)
         self.outcomes.append(outcome)
         return outcome
 
     def finish(self) -> str:
         """End the clients, audit the logs and judge: what is wrong, or nothing."""
-        for writer in self._writers:
+        for writer in self.clients.writers:
             writer.stop()
         logs = read_logs(self._cluster.servers, TOPIC, PARTITIONS)
         ends = {place: log[-1][0] + 1 for place, log in logs.items()}
-        for reader in self._readers:
+        for reader in self.clients.readers:
             self._wait(lambda reader=reader: ends.items() <= reader.next_offset.items(), f"{reader.kind} reads all")
             reader.stop()
         for place, log in logs.items():
-            self.history.audit(place, log)
-        return verdict(self.history)
-
-    def complaints(self) -> Counter[str]:
-        """Count the errors that clients reported; they are no anomalies."""
-        return Counter(
-            {
-                f"{worker.kind} {worker.does}: {error}": count
-                for worker in (*self._writers, *self._readers)
-                for error, count in worker.errors.items()
-            }
-        )
-
-    def close(self) -> None:
-        """Let the clients end by themselves: after a failure nobody waits for them."""
-        for worker in (*self._writers, *self._readers):
-            worker.stopping.set()
+            self.clients.history.audit(place, log)
+        return verdict(self.clients.history)
 
     def describe(self) -> str:
         """All that one wants to know after a failure."""
@@ -210,14 +185,14 @@ class Trial:
             view: object = self._tree.view()
         except Exception as error:  # whatever it is, the rest of the story is worth more
             view = error
-        progress = {worker.name: dict(worker.acknowledged) for worker in self._writers}
+        progress = {worker.name: dict(worker.acknowledged) for worker in self.clients.writers}
         return "\n".join(
             [
                 f"done so far: {'; '.join(self._deeds)}",
                 f"the tree: {view}",
                 f"acknowledged: {progress}",
-                f"read: { {worker.name: dict(worker.next_offset) for worker in self._readers} }",
-                f"clients said: {dict(self.complaints())}",
+                f"read: { {worker.name: dict(worker.next_offset) for worker in self.clients.readers} }",
+                f"clients said: {dict(self.clients.complaints())}",
                 self._cluster.logs(),
             ]
         )
@@ -257,25 +232,7 @@ class Trial:
 
     def _get_on(self, when: str) -> None:
         """Wait until every writer has more acknowledged and every reader has read more, in every partition."""
-        wanted = {writer: {p: writer.acknowledged[p] + ENOUGH for p in writer.places} for writer in self._writers}
-        to_read = {reader: {p: reader.next_offset[p] + ENOUGH for p in reader.places} for reader in self._readers}
-
-        def slow() -> list[str]:
-            for worker in (*self._writers, *self._readers):
-                worker.check()
-            return [
-                *(
-                    w.kind + " writer"
-                    for w, all_of in wanted.items()
-                    if any(w.acknowledged[p] < n for p, n in all_of.items())
-                ),
-                *(
-                    r.kind + " reader"
-                    for r, all_of in to_read.items()
-                    if any(r.next_offset[p] < n for p, n in all_of.items())
-                ),
-            ]
-
+        slow = self.clients.slow()
         self._wait(lambda: not slow(), f"the clients get on {when}", slow)
 
     def _wait(self, condition: Any, what: str, culprits: Any = lambda: "") -> None:
@@ -294,7 +251,7 @@ def trial(directory: Path, metadata: str, seed: int, options: Mapping[str, str] 
         tree = Tree(metadata)
         stack.callback(tree.close)
         tried = Trial(cluster, tree, seed)
-        stack.callback(tried.close)
+        stack.callback(tried.clients.abandon)
         try:
             tried.start()
             yield tried

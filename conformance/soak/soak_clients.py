@@ -5,6 +5,8 @@ Each commits what it has noted, so that the group gets every record at least onc
 
 import asyncio
 import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import aiokafka
@@ -15,11 +17,13 @@ import kafka.errors
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AiokafkaRange
 from kafka.coordinator.assignors.range import RangePartitionAssignor as KafkaPythonRange
 
-from conformance.soak.fault_clients import CLOCK, PACE_S, REQUEST_TIMEOUT_MS, Worker
+from conformance.soak.fault_clients import CLOCK, PACE_S, READERS, REQUEST_TIMEOUT_MS, WRITERS, Reader, Worker, Writer
 from odradek.model import TopicPartition
-from odradek.simulation.histories import History
+from odradek.simulation.histories import History, longest_pause
 
 GROUP: Final = "soak"
+ENOUGH: Final = 10
+"""Records of each client in each partition after which it counts as getting on."""
 SESSION_TIMEOUT_MS: Final = 6_000
 _LIVES_S: Final = (4.0, 20.0)
 """The shortest and the longest time that a member belongs to the group."""
@@ -225,3 +229,78 @@ class _AiokafkaListener(aiokafka.ConsumerRebalanceListener):  # type: ignore[mis
 
 
 MEMBERS: Final = (ConfluentMember, KafkaPythonMember, AiokafkaMember)
+
+
+class Clients:
+    """Writers and readers of all libraries on one topic, members of a group if they are added, and their history."""
+
+    def __init__(
+        self, servers: str, topic: str, partitions: int, *, isolations: Sequence[str] = ("read_uncommitted",)
+    ) -> None:
+        self.history = History()
+        self._arguments = (servers, topic, partitions, self.history)
+        self.noted = {TopicPartition(topic, number): set[int]() for number in range(partitions)}
+        self.writers: list[Writer] = [make(*self._arguments) for make in WRITERS]
+        self.readers: list[Reader] = [make(*self._arguments, isolation=each) for make in READERS for each in isolations]
+        self.members: list[Member] = []
+
+    def add_members(self, seed: int) -> None:
+        """Have a group of members, which come and go by `seed`."""
+        self.members = [make(*self._arguments, self.noted, seed) for make in MEMBERS]
+
+    @property
+    def workers(self) -> list[Worker]:
+        return [*self.writers, *self.readers, *self.members]
+
+    def start(self) -> None:
+        """Let all of them begin."""
+        for worker in self.workers:
+            worker.start()
+
+    def slow(self) -> Callable[[], list[str]]:
+        """A function that names the clients that have not got on by `ENOUGH` records a partition since now."""
+        wanted = {
+            writer: {place: writer.acknowledged[place] + ENOUGH for place in writer.places} for writer in self.writers
+        }
+        to_read = {
+            reader: {place: reader.next_offset[place] + ENOUGH for place in reader.places} for reader in self.readers
+        }
+
+        def slow() -> list[str]:
+            for worker in self.workers:
+                worker.check()
+            stuck: list[tuple[str, Counter[TopicPartition], Mapping[TopicPartition, int]]] = [
+                *((f"{each.kind} {each.does}", each.acknowledged, goal) for each, goal in wanted.items()),
+                *((f"{each.kind} {each.does}", each.next_offset, goal) for each, goal in to_read.items()),
+            ]
+            return [
+                f"{client} at {dict(reached)}, wanted {goal}"
+                for client, reached, goal in stuck
+                if any(reached[place] < count for place, count in goal.items())
+            ]
+
+        return slow
+
+    def complaints(self) -> Counter[str]:
+        """Count the errors that clients reported; they are no findings."""
+        return Counter(
+            {
+                f"{worker.kind} {worker.does}: {error}": count
+                for worker in self.workers
+                for error, count in worker.errors.items()
+            }
+        )
+
+    def pauses(self, **limits: float) -> dict[str, float]:
+        """The longest time without an acknowledged write to some partition, by client, in seconds."""
+        found = {}
+        for writer in self.writers:
+            names = {f"{writer.kind}.{life + 1}" for life in range(writer.lives)}
+            pause = longest_pause(self.history, names, **limits)
+            found[writer.kind] = 0.0 if pause is None else pause.seconds
+        return found
+
+    def abandon(self) -> None:
+        """Let them end by themselves."""
+        for worker in self.workers:
+            worker.stopping.set()

@@ -14,16 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from conformance.soak.fault_clients import CLOCK, READERS, WRITERS, ConfluentWriter, Reader, Writer, read_logs
+from conformance.soak.fault_clients import CLOCK, ConfluentWriter, Reader, read_logs
 from conformance.soak.soak_churn import Churn
-from conformance.soak.soak_clients import MEMBERS, Member
+from conformance.soak.soak_clients import Clients
 from conformance.soak.soak_cluster import SoakCluster
 from conformance.soak.soak_faults import Schedule, draw_schedule
 from conformance.soak.soak_network import Network
 from conformance.soak.soak_tree import View
 from odradek.clients import Admin
 from odradek.model import TopicPartition
-from odradek.simulation.histories import History, longest_pause, verdict
+from odradek.simulation.histories import verdict
 from odradek.testing import eventually
 
 TOPIC: Final = "t"
@@ -31,7 +31,6 @@ PARTITIONS: Final = 4
 ISOLATIONS: Final = ("read_uncommitted", "read_committed")
 WHOLE_S: Final = 120.0
 GET_ON_S: Final = 90.0
-ENOUGH: Final = 10
 _COMMAND_S: Final = 120.0
 _SHOWN: Final = 30
 _NO_MEMORY: Final = ("MemoryError", "can't start new thread", "Cannot allocate memory")
@@ -52,74 +51,6 @@ class Report:
     acknowledged: int = 0
     phases: dict[str, float] = field(default_factory=dict)
     """How long each part of the round took, in seconds."""
-
-
-class Clients:
-    """All clients of a round, and the history that they share."""
-
-    def __init__(self, servers: str, seed: int) -> None:
-        self.history = History()
-        arguments = (servers, TOPIC, PARTITIONS, self.history)
-        self.noted = {TopicPartition(TOPIC, number): set[int]() for number in range(PARTITIONS)}
-        self.writers: list[Writer] = [make(*arguments) for make in WRITERS]
-        self.readers: list[Reader] = [make(*arguments, isolation=each) for make in READERS for each in ISOLATIONS]
-        self.members: list[Member] = [make(*arguments, self.noted, seed) for make in MEMBERS]
-        self.churn = Churn(servers, {TOPIC: PARTITIONS}, self.history, seed)
-
-    def start(self) -> None:
-        """Let all of them begin."""
-        for worker in (*self.writers, *self.readers, *self.members):
-            worker.start()
-        self.churn.start()
-
-    def slow(self) -> Callable[[], list[str]]:
-        """A function that names the clients that have not got on by `ENOUGH` records a partition since now."""
-        wanted = {
-            writer: {place: writer.acknowledged[place] + ENOUGH for place in writer.places} for writer in self.writers
-        }
-        to_read = {
-            reader: {place: reader.next_offset[place] + ENOUGH for place in reader.places} for reader in self.readers
-        }
-
-        def slow() -> list[str]:
-            for worker in (*self.writers, *self.readers, *self.members):
-                worker.check()
-            stuck: list[tuple[str, Counter[TopicPartition], Mapping[TopicPartition, int]]] = [
-                *((f"{each.kind} {each.does}", each.acknowledged, goal) for each, goal in wanted.items()),
-                *((f"{each.kind} {each.does}", each.next_offset, goal) for each, goal in to_read.items()),
-            ]
-            return [
-                f"{client} at {dict(reached)}, wanted {goal}"
-                for client, reached, goal in stuck
-                if any(reached[place] < count for place, count in goal.items())
-            ]
-
-        return slow
-
-    def complaints(self) -> Counter[str]:
-        """Count the errors that clients reported; they are no findings."""
-        found = Counter(
-            {
-                f"{worker.kind} {worker.does}: {error}": count
-                for worker in (*self.writers, *self.readers, *self.members)
-                for error, count in worker.errors.items()
-            }
-        )
-        return found + Counter({f"administrator: {error}": count for error, count in self.churn.errors.items()})
-
-    def pauses(self) -> dict[str, float]:
-        """The longest time without an acknowledged write to some partition, by client, in seconds."""
-        found = {}
-        for writer in self.writers:
-            names = {f"{writer.kind}.{life + 1}" for life in range(writer.lives)}
-            pause = longest_pause(self.history, names)
-            found[writer.kind] = 0.0 if pause is None else pause.seconds
-        return found
-
-    def abandon(self) -> None:
-        """Let them end by themselves."""
-        for worker in (*self.writers, *self.readers, *self.members):
-            worker.stopping.set()
 
 
 class Round:
@@ -152,7 +83,9 @@ class Round:
             cluster = SoakCluster(self._directory, self._network)
             stack.push(partial(self._unmount, cluster))
             stack.enter_context(cluster)
-            clients = Clients(cluster.servers, self.report.seed)
+            clients = Clients(cluster.servers, TOPIC, PARTITIONS, isolations=ISOLATIONS)
+            clients.add_members(self.report.seed)
+            self._churn = Churn(cluster.servers, {TOPIC: PARTITIONS}, clients.history, self.report.seed)
             stack.callback(clients.abandon)
             try:
                 self._under_faults(cluster, clients)
@@ -165,6 +98,7 @@ class Round:
         asyncio.run(_create_topic(cluster.servers))
         self._expect(lambda: cluster.troubles(), WHOLE_S, "the topic is not whole")
         clients.start()
+        self._churn.start()
         self._expect(clients.slow(), GET_ON_S, "clients do not get on at first")
         self._phase_ends("start")
         schedule = Schedule(cluster, self._events, CLOCK.monotonic)
@@ -180,19 +114,19 @@ class Round:
 
     def _judge(self, cluster: SoakCluster, clients: Clients) -> None:
         history = clients.history
-        clients.churn.stop()
+        self._churn.stop()
         for writer in clients.writers:
             writer.stop()
-        clients.churn.flush(GET_ON_S)
+        self._churn.flush(GET_ON_S)
         self._expect(cluster.troubles, WHOLE_S, "the cluster is not whole after the writers")
         self._view = view = cluster.view()
         self.report.findings += [
-            f"topic {name} was deleted, and is there" for name in clients.churn.deleted & view.topics.keys()
+            f"topic {name} was deleted, and is there" for name in self._churn.deleted & view.topics.keys()
         ]
         self.report.findings += [
-            f"topic {name} was created, and is not there" for name in clients.churn.created.keys() - view.topics.keys()
+            f"topic {name} was created, and is not there" for name in self._churn.created.keys() - view.topics.keys()
         ]
-        for name, partitions in ({TOPIC: PARTITIONS} | clients.churn.created).items():
+        for name, partitions in ({TOPIC: PARTITIONS} | self._churn.created).items():
             if name in view.topics:
                 for place, log in read_logs(cluster.servers, name, partitions).items():
                     history.audit(place, log)
@@ -211,8 +145,9 @@ class Round:
         """End the brokers as an operator does, and look at what they leave."""
         report = self.report
         report.acknowledged = clients.history.acknowledged()
-        report.administered = clients.churn.done
+        report.administered = self._churn.done
         report.complaints = clients.complaints()
+        report.complaints += Counter({f"administrator: {error}": count for error, count in self._churn.errors.items()})
         report.pauses = clients.pauses()
         for writer in clients.writers:
             if isinstance(writer, ConfluentWriter):

@@ -26,7 +26,7 @@ def play(directory: Path, metadata: str, seed: int) -> None:
         found = tried.finish()
         print("\n".join(map(str, tried.outcomes)))
         assert found == ""
-        assert tried.history.acknowledged() > 0
+        assert tried.clients.history.acknowledged() > 0
 
 
 def test_nothing_acknowledged_is_lost_doubled_or_reordered_whatever_happens_to_a_broker(tmp_path: Path, seed: int):

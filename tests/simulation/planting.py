@@ -4,7 +4,8 @@ import gc
 import sys
 import warnings
 from collections.abc import Callable
-from functools import cache
+from functools import cache, update_wrapper
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,6 +16,19 @@ from odradek.simulation.seed_run import SeedPlan, run_seed
 from tests.world.sampling import assert_no_findings
 
 Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Plant]:
+    """Make a planted fault of a function that replaces `owner.name`, which it gets as its first argument."""
+
+    def make(fault: Callable[..., Any]) -> Plant:
+        def plant(patch: pytest.MonkeyPatch) -> None:
+            original = getattr(owner, name)
+            patch.setattr(owner, name, lambda *given, **more: fault(original, *given, **more))
+
+        return update_wrapper(plant, fault, ("__module__", "__name__", "__qualname__", "__doc__"))
+
+    return make
 
 
 def assert_found(plant: Plant, plan: SeedPlan, *, most: int, patience_s: float = promises.PATIENCE_S) -> None:

@@ -35,7 +35,7 @@ from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.simulation.faults import aimed
 from odradek.simulation.faults.catalogue import FAULTS
 from odradek.simulation.seed_run import SeedPlan
-from tests.simulation.planting import Plant, assert_found
+from tests.simulation.planting import Plant, assert_found, replaces
 
 pytestmark = pytest.mark.long
 
@@ -55,21 +55,17 @@ def acknowledgements_before_replication(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "when_acknowledged", soon)
 
 
-def duplicates_are_acknowledged_before_they_are_committed(patch: pytest.MonkeyPatch) -> None:
-    when_acknowledged = Partition.when_acknowledged
-
-    def soon(partition: Any, info: Any, *, acks: int, waiter: Any) -> None:
-        when_acknowledged(partition, info, acks=1 if info.duplicate else acks, waiter=waiter)
-
-    patch.setattr(Partition, "when_acknowledged", soon)
+@replaces(Partition, "when_acknowledged")
+def duplicates_are_acknowledged_before_they_are_committed(
+    when_acknowledged: Any, partition: Any, info: Any, *, acks: int, waiter: Any
+) -> None:
+    when_acknowledged(partition, info, acks=1 if info.duplicate else acks, waiter=waiter)
 
 
-def the_high_watermark_ignores_followers(patch: pytest.MonkeyPatch) -> None:
-    def advance(replication: Any, **_: Any) -> bool:
-        before, replication.high_watermark = replication.high_watermark, replication.log_end_offset
-        return bool(replication.high_watermark > before)
-
-    patch.setattr(LeaderReplication, "advance", advance)
+@replaces(LeaderReplication, "advance")
+def the_high_watermark_ignores_followers(_original: Any, replication: Any, **_: Any) -> bool:
+    before, replication.high_watermark = replication.high_watermark, replication.log_end_offset
+    return bool(replication.high_watermark > before)
 
 
 def a_pending_removal_from_the_isr_counts_already(patch: pytest.MonkeyPatch) -> None:
@@ -78,38 +74,32 @@ def a_pending_removal_from_the_isr_counts_already(patch: pytest.MonkeyPatch) -> 
     )
 
 
-def a_fetch_acknowledges_all_that_the_leader_has(patch: pytest.MonkeyPatch) -> None:
-    fetched = RemoteReplica.fetched
-
-    def all_of_it(remote: Any, offset: int, *, leader_end_offset: int, **more: Any) -> None:
-        del offset
-        fetched(remote, leader_end_offset, leader_end_offset=leader_end_offset, **more)
-
-    patch.setattr(RemoteReplica, "fetched", all_of_it)
+@replaces(RemoteReplica, "fetched")
+def a_fetch_acknowledges_all_that_the_leader_has(
+    fetched: Any, remote: Any, offset: int, *, leader_end_offset: int, **more: Any
+) -> None:
+    del offset
+    fetched(remote, leader_end_offset, leader_end_offset=leader_end_offset, **more)
 
 
 def min_insync_replicas_is_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "min_insync_replicas", 1)
 
 
-def a_new_leader_takes_its_log_for_committed(patch: pytest.MonkeyPatch) -> None:
-    begin = Partition._begin
-
-    def commit(partition: Any, image: Any, before: Any = None) -> LeaderReplication:
-        replication = begin(partition, image, before)
-        replication.high_watermark = replication.log_end_offset
-        partition.log.producers.committed(replication.high_watermark)
-        return replication
-
-    patch.setattr(Partition, "_begin", commit)
+@replaces(Partition, "_begin")
+def a_new_leader_takes_its_log_for_committed(
+    begin: Any, partition: Any, image: Any, before: Any = None
+) -> LeaderReplication:
+    replication = begin(partition, image, before)
+    replication.high_watermark = replication.log_end_offset
+    partition.log.producers.committed(replication.high_watermark)
+    return replication
 
 
-def followers_join_the_isr_before_they_have_caught_up(patch: pytest.MonkeyPatch) -> None:
-    def join(led: Any, replica: int) -> Any:
-        is_member = led.pending is not None or replica not in led.remotes or replica in led.isr
-        return None if is_member else led._propose((*led.isr, replica))
-
-    patch.setattr(LeaderReplication, "propose_join", join)
+@replaces(LeaderReplication, "propose_join")
+def followers_join_the_isr_before_they_have_caught_up(_: Any, led: Any, replica: int) -> Any:
+    is_member = led.pending is not None or replica not in led.remotes or replica in led.isr
+    return None if is_member else led._propose((*led.isr, replica))
 
 
 def followers_show_more_than_is_committed(patch: pytest.MonkeyPatch) -> None:
@@ -136,12 +126,10 @@ def every_topic_allows_unclean_elections(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(elections, "_allows_unclean", lambda *_: True)
 
 
-def consumers_do_not_notice_truncations(patch: pytest.MonkeyPatch) -> None:
-    def accept(validator: Any, state: Any, end_offset: int, epoch: int) -> None:
-        del validator, end_offset, epoch
-        state.is_validated = True
-
-    patch.setattr(PositionValidator, "_compare", accept)
+@replaces(PositionValidator, "_compare")
+def consumers_do_not_notice_truncations(_: Any, validator: Any, state: Any, end_offset: int, epoch: int) -> None:
+    del validator, end_offset, epoch
+    state.is_validated = True
 
 
 # ---- what followers keep
@@ -177,33 +165,27 @@ def followers_truncate_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 # ---- what consumers get
 
 
-def followers_hide_their_first_batch(patch: pytest.MonkeyPatch) -> None:
+@replaces(PartitionReader, "read")
+def followers_hide_their_first_batch(
+    read: Any, reader: Any, partition: Any, position: Any, *rest: Any, **more: Any
+) -> Any:
     """Consumers that begin at a follower miss it."""
-    read = PartitionReader.read
-
-    def hide(reader: Any, partition: Any, position: Any, *rest: Any, **more: Any) -> Any:
-        answer, more_to_read = read(reader, partition, position, *rest, **more)
-        if isinstance(partition, Follower) and position.fetch_offset == 0 and answer.records:
-            _, second = [*(place for place, _ in iterate_batches(answer.records)), len(answer.records)][:2]
-            answer = answer._replace(records=answer.records[second:])
-        return answer, more_to_read
-
-    patch.setattr(PartitionReader, "read", hide)
+    answer, more_to_read = read(reader, partition, position, *rest, **more)
+    if isinstance(partition, Follower) and position.fetch_offset == 0 and answer.records:
+        _, second = [*(place for place, _ in iterate_batches(answer.records)), len(answer.records)][:2]
+        answer = answer._replace(records=answer.records[second:])
+    return answer, more_to_read
 
 
 def the_leader_epoch_cache_is_not_truncated(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeaderEpochs, "truncate_from_end", lambda *_: None)
 
 
-def the_latest_epoch_outlives_its_records(patch: pytest.MonkeyPatch) -> None:
-    truncate = LeaderEpochs.truncate_from_end
-
-    def keep(epochs: LeaderEpochs, end_offset: int) -> None:
-        latest, recorded = epochs.latest, epochs.recorded
-        truncate(epochs, end_offset)
-        epochs.latest, epochs.recorded = latest, recorded
-
-    patch.setattr(LeaderEpochs, "truncate_from_end", keep)
+@replaces(LeaderEpochs, "truncate_from_end")
+def the_latest_epoch_outlives_its_records(truncate: Any, epochs: LeaderEpochs, end_offset: int) -> None:
+    latest, recorded = epochs.latest, epochs.recorded
+    truncate(epochs, end_offset)
+    epochs.latest, epochs.recorded = latest, recorded
 
 
 def a_fetch_session_forgets_a_partition(patch: pytest.MonkeyPatch) -> None:
@@ -222,33 +204,25 @@ def a_fetch_session_forgets_a_partition(patch: pytest.MonkeyPatch) -> None:
 # ---- the controller
 
 
-def producer_ids_are_given_twice(patch: pytest.MonkeyPatch) -> None:
-    def first(latest: object, broker_id: int) -> ProducerIdBlockNode:
-        return ProducerIdBlockNode(broker_id=broker_id, first=0, last=999)
-
-    patch.setattr(metadata_loop, "next_producer_id_block", first)
+@replaces(metadata_loop, "next_producer_id_block")
+def producer_ids_are_given_twice(_: Any, latest: object, broker_id: int) -> ProducerIdBlockNode:
+    return ProducerIdBlockNode(broker_id=broker_id, first=0, last=999)
 
 
-def every_broker_claims_the_controller_in_one_epoch(patch: pytest.MonkeyPatch) -> None:
-    register = metadata_loop.register_controller
-
-    async def claim(store: Any, broker_id: int, now_ms: int) -> tuple[int, int] | None:
-        if await store.get(paths.CONTROLLER) is None:
-            return await register(store, broker_id, now_ms)
-        node = await store.get(paths.CONTROLLER_EPOCH)
-        return decode_integer(paths.CONTROLLER_EPOCH, node.data), node.version
-
-    patch.setattr(metadata_loop, "register_controller", claim)
+@replaces(metadata_loop, "register_controller")
+async def every_broker_claims_the_controller_in_one_epoch(
+    register: Any, store: Any, broker_id: int, now_ms: int
+) -> tuple[int, int] | None:
+    if await store.get(paths.CONTROLLER) is None:
+        return await register(store, broker_id, now_ms)
+    node = await store.get(paths.CONTROLLER_EPOCH)
+    return decode_integer(paths.CONTROLLER_EPOCH, node.data), node.version
 
 
-def an_election_keeps_the_leader_epoch(patch: pytest.MonkeyPatch) -> None:
-    lead = elections.new_leadership
-
-    def keep(key: Any, partition: Any, *rest: Any, **more: Any) -> Any:
-        change = lead(key, partition, *rest, **more)
-        return replace(change, state=replace(change.state, leader_epoch=partition.leader_epoch))
-
-    patch.setattr(elections, "new_leadership", keep)
+@replaces(elections, "new_leadership")
+def an_election_keeps_the_leader_epoch(lead: Any, key: Any, partition: Any, *rest: Any, **more: Any) -> Any:
+    change = lead(key, partition, *rest, **more)
+    return replace(change, state=replace(change.state, leader_epoch=partition.leader_epoch))
 
 
 # ---- logs and producers
@@ -260,38 +234,26 @@ def repeated_batches_are_appended_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProducerState, "check", lambda state, header, **_: check(state, header, has_sequence=False))
 
 
-def gaps_of_sequences_are_accepted(patch: pytest.MonkeyPatch) -> None:
-    check = ProducerState.check
-
-    def accept(*given: Any, **more: Any) -> Any:
-        try:
-            return check(*given, **more)
-        except KafkaError as error:
-            if error.code is ErrorCode.out_of_order_sequence_number:
-                return None
-            raise
-
-    patch.setattr(ProducerState, "check", accept)
+@replaces(ProducerState, "check")
+def gaps_of_sequences_are_accepted(check: Any, *given: Any, **more: Any) -> Any:
+    try:
+        return check(*given, **more)
+    except KafkaError as error:
+        if error.code is ErrorCode.out_of_order_sequence_number:
+            return None
+        raise
 
 
-def followers_do_not_know_producers(patch: pytest.MonkeyPatch) -> None:
-    replay = ProducerState.replay
-
-    def forget(state: Any, header: Any, marker: Any, *, now_ms: int = -1) -> Any:
-        return replay(state, header, marker) if now_ms < 0 else None
-
-    patch.setattr(ProducerState, "replay", forget)
+@replaces(ProducerState, "replay")
+def followers_do_not_know_producers(replay: Any, state: Any, header: Any, marker: Any, *, now_ms: int = -1) -> Any:
+    return replay(state, header, marker) if now_ms < 0 else None
 
 
-def a_restart_loses_the_state_of_producers(patch: pytest.MonkeyPatch) -> None:
-    load = log.load
-
-    def without(*given: Any, **more: Any) -> Any:
-        loaded = load(*given, **more)
-        loaded.producers = ProducerState()
-        return loaded
-
-    patch.setattr(log, "load", without)
+@replaces(log, "load")
+def a_restart_loses_the_state_of_producers(load: Any, *given: Any, **more: Any) -> Any:
+    loaded = load(*given, **more)
+    loaded.producers = ProducerState()
+    return loaded
 
 
 def recovery_keeps_torn_batches(patch: pytest.MonkeyPatch) -> None:
@@ -302,22 +264,16 @@ def recovery_keeps_torn_batches(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(segment_recovery, "crc32c", lambda *_: AnyChecksum())
 
 
-def a_restart_loses_the_log_start_offset(patch: pytest.MonkeyPatch) -> None:
-    read = directory_loading._read_checkpoint
-
-    def without(disk: Any, directory: str, name: str) -> Any:
-        return {} if name == directory_loading.LOG_START_OFFSETS else read(disk, directory, name)
-
-    patch.setattr(directory_loading, "_read_checkpoint", without)
+@replaces(directory_loading, "_read_checkpoint")
+def a_restart_loses_the_log_start_offset(read: Any, disk: Any, directory: str, name: str) -> Any:
+    return {} if name == directory_loading.LOG_START_OFFSETS else read(disk, directory, name)
 
 
-def deletions_reach_beyond_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    advance = Log.advance_log_start_offset
-
-    def far(written: Log, offset: int, *, high_watermark: int | None = None) -> None:
-        advance(written, min(offset, written.written_offset))
-
-    patch.setattr(Log, "advance_log_start_offset", far)
+@replaces(Log, "advance_log_start_offset")
+def deletions_reach_beyond_the_high_watermark(
+    advance: Any, written: Log, offset: int, *, high_watermark: int | None = None
+) -> None:
+    advance(written, min(offset, written.written_offset))
 
 
 def an_index_is_one_off(patch: pytest.MonkeyPatch) -> None:
@@ -331,11 +287,9 @@ def retention_deletes_all_but_the_active_segment(patch: pytest.MonkeyPatch) -> N
     patch.setattr(log, "count_expired", lambda segments, config, **_: max(len(segments) - 1, 0))
 
 
-def deletions_are_acknowledged_before_followers_know_them(patch: pytest.MonkeyPatch) -> None:
-    async def wait(*_: Any) -> None:
-        pass
-
-    patch.setattr(delete_records, "_wait_for_replicas", wait)
+@replaces(delete_records, "_wait_for_replicas")
+async def deletions_are_acknowledged_before_followers_know_them(_original: Any, *_: Any) -> None:
+    pass
 
 
 def compaction_drops_the_last_value_of_a_key(patch: pytest.MonkeyPatch) -> None:
@@ -347,13 +301,11 @@ def compaction_removes_tombstones_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("odradek.broker.log.cleaner.compaction._LONGEST_RETENTION_MS", 0)
 
 
-def compaction_does_not_wait_for_open_transactions(patch: pytest.MonkeyPatch) -> None:
-    measure = log_cleaner.measure
-
-    def hasty(cleaned: Log, offset: Any, *, stable_offset: int, now_ms: int) -> Any:
-        return measure(cleaned, offset, stable_offset=cleaned.written_offset, now_ms=now_ms)
-
-    patch.setattr(log_cleaner, "measure", hasty)
+@replaces(log_cleaner, "measure")
+def compaction_does_not_wait_for_open_transactions(
+    measure: Any, cleaned: Log, offset: Any, *, stable_offset: int, now_ms: int
+) -> Any:
+    return measure(cleaned, offset, stable_offset=cleaned.written_offset, now_ms=now_ms)
 
 
 # ---- seeds

@@ -25,7 +25,7 @@ from odradek.model import ErrorCode
 from odradek.security import AclAuthorizer, AclOperation
 from odradek.security.acl_authorizer import Decision
 from odradek.simulation.seed_run import SeedPlan
-from tests.simulation.planting import Plant, assert_found
+from tests.simulation.planting import Plant, assert_found, replaces
 
 pytestmark = pytest.mark.long
 
@@ -35,14 +35,10 @@ def removed_acls_are_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AclAuthorizer, "update", lambda known, acls: update(known, {**(known._acls or {}), **(acls or {})}))
 
 
-def changes_of_acls_are_missed(patch: pytest.MonkeyPatch) -> None:
-    changed = AclNodes._changed
-
-    async def miss(nodes: Any, *rest: Any) -> Any:
-        patterns = await changed(nodes, *rest)
-        return patterns and [each for each in patterns if each not in nodes._known]
-
-    patch.setattr(AclNodes, "_changed", miss)
+@replaces(AclNodes, "_changed")
+async def changes_of_acls_are_missed(changed: Any, nodes: Any, *rest: Any) -> Any:
+    patterns = await changed(nodes, *rest)
+    return patterns and [each for each in patterns if each not in nodes._known]
 
 
 def one_more_fetch_is_allowed(patch: pytest.MonkeyPatch) -> None:
@@ -60,14 +56,10 @@ def one_more_fetch_is_allowed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AclAuthorizer, "decide", forgive)
 
 
-def everybody_may_write(patch: pytest.MonkeyPatch) -> None:
-    decide = AclAuthorizer.decide
-
-    def allow(authorizer: Any, principal: Any, host: str, action: Any) -> Decision:
-        decision = decide(authorizer, principal, host, action)
-        return decision._replace(is_allowed=decision.is_allowed or action[0] is AclOperation.WRITE)
-
-    patch.setattr(AclAuthorizer, "decide", allow)
+@replaces(AclAuthorizer, "decide")
+def everybody_may_write(decide: Any, authorizer: Any, principal: Any, host: str, action: Any) -> Decision:
+    decision = decide(authorizer, principal, host, action)
+    return decision._replace(is_allowed=decision.is_allowed or action[0] is AclOperation.WRITE)
 
 
 def requests_are_served_without_a_login(patch: pytest.MonkeyPatch) -> None:
@@ -83,13 +75,11 @@ def former_passwords_are_accepted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ScramUsers, "credential", first)
 
 
-def a_new_producer_aborts_the_prepared_transaction(patch: pytest.MonkeyPatch) -> None:
-    initialise = TransactionMachine._initialise
-
-    def forget(machine: Any, key: str, request: Any, *rest: Any) -> Any:
-        return initialise(machine, key, replace(request, keep_prepared=False), *rest)
-
-    patch.setattr(TransactionMachine, "_initialise", forget)
+@replaces(TransactionMachine, "_initialise")
+def a_new_producer_aborts_the_prepared_transaction(
+    initialise: Any, machine: Any, key: str, request: Any, *rest: Any
+) -> Any:
+    return initialise(machine, key, replace(request, keep_prepared=False), *rest)
 
 
 def prepared_transactions_time_out(patch: pytest.MonkeyPatch) -> None:
@@ -101,25 +91,19 @@ def epochs_never_end(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(f"odradek.broker.transactions.machine.{module}.is_exhausted", lambda epoch: False)
 
 
-def claims_are_not_made(patch: pytest.MonkeyPatch) -> None:
-    async def claim(tree: GroupTree, wanted: object) -> bool:
-        return True
-
-    patch.setattr(GroupTree, "claim", claim)
+@replaces(GroupTree, "claim")
+async def claims_are_not_made(_: Any, tree: GroupTree, wanted: object) -> bool:
+    return True
 
 
-def a_claim_is_taken_from_its_owner(patch: pytest.MonkeyPatch) -> None:
-    claim = GroupTree.claim
-
-    async def take(tree: GroupTree, wanted: Any) -> bool:
-        if not await claim(tree, wanted):
-            for place, thread in wanted.items():
-                path = paths.consumer_owner(tree._group, place)
-                if node := await tree._store.get(path):
-                    await tree._store.multi([SetData(path=path, data=thread.encode(), version=node.version)])
-        return True
-
-    patch.setattr(GroupTree, "claim", take)
+@replaces(GroupTree, "claim")
+async def a_claim_is_taken_from_its_owner(claim: Any, tree: GroupTree, wanted: Any) -> bool:
+    if not await claim(tree, wanted):
+        for place, thread in wanted.items():
+            path = paths.consumer_owner(tree._group, place)
+            if node := await tree._store.get(path):
+                await tree._store.multi([SetData(path=path, data=thread.encode(), version=node.version)])
+    return True
 
 
 def tombstones_of_groups_are_not_loaded(patch: pytest.MonkeyPatch) -> None:
@@ -147,14 +131,10 @@ def epochs_of_heartbeats_are_not_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(membership, "check_epoch", lambda *_: None)
 
 
-def epochs_of_commits_are_not_checked(patch: pytest.MonkeyPatch) -> None:
-    validate = ConsumerGroup._validate_member_epoch
-
-    def forgive(*given: Any) -> ErrorCode:
-        error = validate(*given)
-        return ErrorCode.none if error is ErrorCode.stale_member_epoch else error
-
-    patch.setattr(ConsumerGroup, "_validate_member_epoch", forgive)
+@replaces(ConsumerGroup, "_validate_member_epoch")
+def epochs_of_commits_are_not_checked(validate: Any, *given: Any) -> ErrorCode:
+    error = validate(*given)
+    return ErrorCode.none if error is ErrorCode.stale_member_epoch else error
 
 
 def partitions_are_given_before_they_are_revoked(patch: pytest.MonkeyPatch) -> None:
@@ -173,53 +153,39 @@ def static_members_are_fenced_instead_of_their_predecessors(patch: pytest.Monkey
     patch.setattr(ClassicGroup, "validate_member_id", swap)
 
 
-def former_ids_of_static_members_are_valid(patch: pytest.MonkeyPatch) -> None:
-    validate = ClassicGroup.validate_commit
-
-    def forgive(*arguments: Any) -> ErrorCode:
-        error = validate(*arguments)
-        return ErrorCode.none if error is ErrorCode.fenced_instance_id else error
-
-    patch.setattr(ClassicGroup, "validate_commit", forgive)
+@replaces(ClassicGroup, "validate_commit")
+def former_ids_of_static_members_are_valid(validate: Any, *arguments: Any) -> ErrorCode:
+    error = validate(*arguments)
+    return ErrorCode.none if error is ErrorCode.fenced_instance_id else error
 
 
-def restarts_ignore_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
-    finish = GroupStream._finish
-
-    async def forget(stream: GroupStream, last: Batch | None) -> None:
-        first = vars(stream).setdefault("first", last)
-        await finish(stream, None if last is first else last)
-
-    patch.setattr(GroupStream, "_finish", forget)
+@replaces(GroupStream, "_finish")
+async def restarts_ignore_the_checkpoint(finish: Any, stream: GroupStream, last: Batch | None) -> None:
+    first = vars(stream).setdefault("first", last)
+    await finish(stream, None if last is first else last)
 
 
-def batches_are_committed_before_they_are_read(patch: pytest.MonkeyPatch) -> None:
-    plan = GroupStream._plan
-
-    async def commit(stream: GroupStream, *rest: Any) -> Batch | None:
-        batch = await plan(stream, *rest)
-        if batch is not None:
-            await stream._member.commit(batch.end)
-        return batch
-
-    patch.setattr(GroupStream, "_plan", commit)
+@replaces(GroupStream, "_plan")
+async def batches_are_committed_before_they_are_read(plan: Any, stream: GroupStream, *rest: Any) -> Batch | None:
+    batch = await plan(stream, *rest)
+    if batch is not None:
+        await stream._member.commit(batch.end)
+    return batch
 
 
-def a_partition_that_comes_back_is_read_from_where_the_query_was(patch: pytest.MonkeyPatch) -> None:
-    poll = ConsumerMember.poll
-
-    async def forget(member: ConsumerMember, *rest: Any) -> Any:
-        owned, _ = await poll(member, *rest)
-        return owned, ()
-
-    patch.setattr(ConsumerMember, "poll", forget)
+@replaces(ConsumerMember, "poll")
+async def a_partition_that_comes_back_is_read_from_where_the_query_was(
+    poll: Any, member: ConsumerMember, *rest: Any
+) -> Any:
+    owned, _ = await poll(member, *rest)
+    return owned, ()
 
 
-def queries_with_a_target_do_not_wait_for_other_members(patch: pytest.MonkeyPatch) -> None:
-    async def nothing(stream: GroupStream, target: object) -> dict[Any, int]:
-        return {}
-
-    patch.setattr(GroupStream, "_behind", nothing)
+@replaces(GroupStream, "_behind")
+async def queries_with_a_target_do_not_wait_for_other_members(
+    _: Any, stream: GroupStream, target: object
+) -> dict[Any, int]:
+    return {}
 
 
 FOUND_WITHIN: Final = 12

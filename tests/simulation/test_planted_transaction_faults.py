@@ -19,6 +19,7 @@ from odradek.protocol.batches.records import BatchBuilder, decode_records
 from odradek.simulation.promises import READERS
 from odradek.simulation.seed_run import SeedPlan, run_seed
 from odradek.simulation.setup import CONFIG, draw_setup
+from tests.simulation.planting import replaces
 
 pytestmark = pytest.mark.long
 
@@ -36,15 +37,13 @@ def responses_lack_the_aborted_transactions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(partition_reader, "_aborted", lambda *_: ())
 
 
-def one_partition_gets_the_opposite_marker(patch: pytest.MonkeyPatch) -> None:
-    begin = MarkerWriter._begin
-
-    def flipped(writer: Any, writes: Any, marker: Any, place: Any, now_ms: int) -> None:
-        if (place.topic, place.partition) == ("in", 1):
-            marker = type(marker)(**{**_fields(marker), "is_commit": not marker.is_commit})
-        begin(writer, writes, marker, place, now_ms)
-
-    patch.setattr(MarkerWriter, "_begin", flipped)
+@replaces(MarkerWriter, "_begin")
+def one_partition_gets_the_opposite_marker(
+    begin: Any, writer: Any, writes: Any, marker: Any, place: Any, now_ms: int
+) -> None:
+    if (place.topic, place.partition) == ("in", 1):
+        marker = type(marker)(**{**_fields(marker), "is_commit": not marker.is_commit})
+    begin(writer, writes, marker, place, now_ms)
 
 
 def producers_are_not_fenced_by_their_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -79,28 +78,22 @@ def commits_are_answered_and_forgotten(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def a_timeout_does_not_fence_the_producer(patch: pytest.MonkeyPatch) -> None:
+@replaces(TransactionMachine, "_fence")
+def a_timeout_does_not_fence_the_producer(
+    fence: Any, machine: Any, known: Any, replies: Any, events: Any, now: Any
+) -> Any:
     """The producer keeps its epoch, and so its later records are a transaction of their own."""
-    fence = TransactionMachine._fence
-
-    def forgive(machine: Any, known: Any, replies: Any, events: Any, now: Any) -> Any:
-        if not events:
-            return fence(machine, known, replies, events, now)
-        aborted = known.ended(is_commit=False, client_version=0, new_producer_id=-1, now_ms=now.wall_ms)
-        return transaction_machine._prepared(aborted, replies, events)
-
-    patch.setattr(TransactionMachine, "_fence", forgive)
+    if not events:
+        return fence(machine, known, replies, events, now)
+    aborted = known.ended(is_commit=False, client_version=0, new_producer_id=-1, now_ms=now.wall_ms)
+    return transaction_machine._prepared(aborted, replies, events)
 
 
-def a_new_coordinator_sends_no_markers(patch: pytest.MonkeyPatch) -> None:
+@replaces(TransactionMachine, "on_elected")
+def a_new_coordinator_sends_no_markers(elected: Any, machine: Any, image: Any, now: Any) -> Iterator[Any]:
     """A transaction that was ended before the election stays in PrepareCommit or PrepareAbort."""
-    elected = TransactionMachine.on_elected
-
-    def forget(machine: Any, image: Any, now: Any) -> Iterator[Any]:
-        list(elected(machine, image, now))
-        yield from ()
-
-    patch.setattr(TransactionMachine, "on_elected", forget)
+    list(elected(machine, image, now))
+    yield from ()
 
 
 def partitions_are_not_verified(patch: pytest.MonkeyPatch) -> None:
@@ -108,26 +101,18 @@ def partitions_are_not_verified(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(CONFIG, "transaction.partition.verification.enable", "false")
 
 
-def markers_are_sent_before_the_end_is_committed(patch: pytest.MonkeyPatch) -> None:
-    prepared = transaction_machine._prepared
-
-    def hasty(*arguments: Any) -> Any:
-        result = prepared(*arguments)
-        return replace(result, events=result.events + result.committed_events, committed_events=())
-
-    patch.setattr(transaction_machine, "_prepared", hasty)
+@replaces(transaction_machine, "_prepared")
+def markers_are_sent_before_the_end_is_committed(prepared: Any, *arguments: Any) -> Any:
+    result = prepared(*arguments)
+    return replace(result, events=result.events + result.committed_events, committed_events=())
 
 
-def processors_read_uncommitted_records(patch: pytest.MonkeyPatch) -> None:
-    create = Fetcher.__init__
-
-    def forget(fetcher: Any, cluster: Any, settings: Any, *rest: Any) -> None:
-        create(fetcher, cluster, settings, *rest)
-        is_auditor = settings.fetch_max_wait_ms != READERS["fetch_max_wait_ms"]
-        if settings.group_id and not is_auditor:
-            fetcher._limits = replace(fetcher._limits, isolation_level="read_uncommitted")
-
-    patch.setattr(Fetcher, "__init__", forget)
+@replaces(Fetcher, "__init__")
+def processors_read_uncommitted_records(create: Any, fetcher: Any, cluster: Any, settings: Any, *rest: Any) -> None:
+    create(fetcher, cluster, settings, *rest)
+    is_auditor = settings.fetch_max_wait_ms != READERS["fetch_max_wait_ms"]
+    if settings.group_id and not is_auditor:
+        fetcher._limits = replace(fetcher._limits, isolation_level="read_uncommitted")
 
 
 def acknowledgements_have_offset_0(patch: pytest.MonkeyPatch) -> None:
@@ -136,18 +121,14 @@ def acknowledgements_have_offset_0(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProducerBatch, "complete", lambda batch, base_offset, time: complete(batch, 0, time))
 
 
-def batches_have_their_records_in_reverse(patch: pytest.MonkeyPatch) -> None:
-    encode = ProducerBatch.encode
-
-    def reverse(batch: Any, *options: Any) -> bytearray:
-        if batch.records is None:
-            records, batch.builder = decode_records(batch.builder.build()), BatchBuilder(batch.limit)
-            for record in reversed(list(records)):
-                batch.builder.append(record.timestamp, record.key, record.value, record.headers)
-            batch.futures.reverse()
-        return encode(batch, *options)
-
-    patch.setattr(ProducerBatch, "encode", reverse)
+@replaces(ProducerBatch, "encode")
+def batches_have_their_records_in_reverse(encode: Any, batch: Any, *options: Any) -> bytearray:
+    if batch.records is None:
+        records, batch.builder = decode_records(batch.builder.build()), BatchBuilder(batch.limit)
+        for record in reversed(list(records)):
+            batch.builder.append(record.timestamp, record.key, record.value, record.headers)
+        batch.futures.reverse()
+    return encode(batch, *options)
 
 
 PLANTS: Final[list[Plant]] = [

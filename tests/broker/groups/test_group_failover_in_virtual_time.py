@@ -1,8 +1,8 @@
 """M6. The coordinator of a group dies, and the next leader of its partition continues.
 
-The five phases of SPEC 6 are in `tests/broker/groups/machine/classic/transcripts`, request by request, and one of them
-with processes in `conformance/interop/test_killed_coordinators.py`. Here members keep their generation and their
-commits over three brokers.
+The five phases of SPEC 6 are in `tests/broker/groups/machine/classic/transcripts`, request by request, and clients of
+others continue after a failover in `conformance/interop/test_groups_outlive_coordinators.py`. Here members keep their
+generation and their commits over three brokers.
 """
 
 import asyncio

@@ -21,6 +21,7 @@ from odradek.model import ErrorCode
 from odradek.simulation.promises import BrokenPromiseError
 from odradek.simulation.workloads.classic_group import GROUP, PARTITIONS, TOPIC, Actor, GroupHistory
 from odradek.simulation.world import World, until
+from tests.simulation.planting import replaces
 from tests.world.sampling import seeds
 
 pytestmark = pytest.mark.long
@@ -112,42 +113,34 @@ def replies_before_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DeferredReplies, "add", lambda deferred, replies: deferred._send(replies))
 
 
-def loading_skips_the_last_batch(patch: pytest.MonkeyPatch) -> None:
-    apply = coordinator_loader.CoordinatorLoader._apply
-
-    def skip(self: Any, header: Any, batch: memoryview) -> None:
-        if header.next_offset < self._partition.log.log_end_offset:
-            apply(self, header, batch)
-
-    patch.setattr(coordinator_loader.CoordinatorLoader, "_apply", skip)
+@replaces(coordinator_loader.CoordinatorLoader, "_apply")
+def loading_skips_the_last_batch(apply: Any, self: Any, header: Any, batch: memoryview) -> None:
+    if header.next_offset < self._partition.log.log_end_offset:
+        apply(self, header, batch)
 
 
-def commits_of_any_generation(patch: pytest.MonkeyPatch) -> None:
-    def known(group: ClassicGroup, request: CommitRequest, now: Any) -> ErrorCode:
-        del now
-        return group.validate_member_id(request.member_id, request.instance_id)
-
-    patch.setattr(ClassicGroup, "validate_commit", known)
+@replaces(ClassicGroup, "validate_commit")
+def commits_of_any_generation(_: Any, group: ClassicGroup, request: CommitRequest, now: Any) -> ErrorCode:
+    del now
+    return group.validate_member_id(request.member_id, request.instance_id)
 
 
-def generations_are_not_recorded_before_they_are_announced(patch: pytest.MonkeyPatch) -> None:
-    def forget(group: ClassicGroup, generation: int, protocol_name: str | None, now: Any, out: Any) -> None:
-        del out
-        group.apply(group.new_record(generation, protocol_name, {}, now.wall_ms))
+@replaces(rebalance, "_record")
+def generations_are_not_recorded_before_they_are_announced(
+    _: Any, group: ClassicGroup, generation: int, protocol_name: str | None, now: Any, out: Any
+) -> None:
+    del out
+    group.apply(group.new_record(generation, protocol_name, {}, now.wall_ms))
 
-    patch.setattr(rebalance, "_record", forget)
 
-
-def commits_are_kept_in_memory_only(patch: pytest.MonkeyPatch) -> None:
-    commit = GroupCoordinatorMachine._commit
-
-    def without_records(machine: Any, key: str, request: Any, to: object, now: Any) -> CoordinatorResult[Any]:
-        step = commit(machine, key, request, to, now)
-        for record in step.records:
-            machine.apply(record, 0, NO_PRODUCER)
-        return CoordinatorResult(key=key, replies=step.replies)
-
-    patch.setattr(GroupCoordinatorMachine, "_commit", without_records)
+@replaces(GroupCoordinatorMachine, "_commit")
+def commits_are_kept_in_memory_only(
+    commit: Any, machine: Any, key: str, request: Any, to: object, now: Any
+) -> CoordinatorResult[Any]:
+    step = commit(machine, key, request, to, now)
+    for record in step.records:
+        machine.apply(record, 0, NO_PRODUCER)
+    return CoordinatorResult(key=key, replies=step.replies)
 
 
 def expired_members_start_no_rebalance(patch: pytest.MonkeyPatch) -> None:

@@ -153,6 +153,7 @@ async def test_a_group_changes_its_protocol_member_by_member(scene: Scene, befor
             async with asyncio.timeout(WITHIN_S):
                 while len(scene.read) < 40:
                     await scene.poll(second)
+            assert len(second.assignment()) == PARTITIONS
 
 
 @awaited
@@ -165,6 +166,7 @@ async def test_ours_and_librdkafkas_share_a_group(scene: Scene) -> None:
         async with asyncio.timeout(WITHIN_S):
             while (len(ours.assignment()), len(other.assignment())) != (2, 2):
                 await asyncio.gather(scene.poll(ours), asyncio.to_thread(other.poll, 0.2))
+        assert not {place.partition for place in ours.assignment()} & {each.partition for each in other.assignment()}
     other.close()
 
 

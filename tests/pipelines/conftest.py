@@ -3,11 +3,13 @@
 import os
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odradek.testing.servers.odradek_process import ServedBroker
+from tests.pipelines.scene import Scene
 
 OPTIONS = {"log.retention.ms": "-1", "offsets.topic.num.partitions": "4", "num.partitions": "3"}
 """Records keep their own timestamps here, and those are years old."""
@@ -57,3 +59,8 @@ def topic(admin: Any) -> str:
     name = f"orders-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopic(name, 3, config={"retention.ms": "-1", "segment.bytes": "1000000"})])[name].result(30)
     return name
+
+
+@pytest.fixture
+def scene(spark: Any, source: ServedBroker, target: ServedBroker, admin: Any, topic: str, tmp_path: Path) -> Scene:
+    return Scene(spark, source, target, admin, topic, tmp_path)

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,15 +19,14 @@ import pytest
 from click.testing import CliRunner
 
 from odradek.cli import main
-from odradek.pipelines.config import AnyPipeline, parse_pipeline
 from odradek.pipelines.errors import PipelineError
 from odradek.pipelines.queries import new_session
-from odradek.pipelines.runner import PipelineRun, run_pipelines
+from odradek.pipelines.runner import run_pipelines
 from odradek.pipelines.status import Status
-from odradek.runtime import system_runtime
 from odradek.spark.session import CHECKPOINT_FILES, CHECKPOINT_FILES_OF_A_DISK
 from odradek.testing.conditions import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
+from tests.pipelines.scene import Scene, consumed
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.timeout(600)]
 
@@ -40,10 +38,10 @@ Publish = Callable[..., None]
 
 
 @pytest.fixture
-def publish(producer: Any) -> Publish:
+def publish(producer: Any, topic: str) -> Publish:
     """Writes orders, one per minute; order n goes to partition n % 3."""
 
-    def send(topic: str, first: int, count: int) -> None:
+    def send(first: int, count: int) -> None:
         for number in range(first, first + count):
             producer.produce(
                 topic,
@@ -56,11 +54,6 @@ def publish(producer: Any) -> Publish:
         assert producer.flush(30) == 0
 
     return send
-
-
-def pipeline(directory: Path, text: str, **names: str) -> AnyPipeline:
-    values = tomllib.loads(text.format(**names))
-    return parse_pipeline(values, directory=directory, default_name="job")
 
 
 REAL_TIME = """
@@ -113,128 +106,78 @@ kafka = {{ "compression.type" = "zstd" }}
 """
 
 
-def committed(admin: Any, group: str, topic: str) -> int:
-    """The sum of a group's offsets, as any tool sees them; below 0 if a partition has none."""
-    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-
-    request = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, number) for number in range(3)])]
-    found = admin.list_consumer_group_offsets(request)[group].result(30).topic_partitions
-    return sum(each.offset for each in found)
-
-
-def lag(admin: Any, group: str, topic: str) -> int:
-    """The ends of the partitions less what the group has committed."""
-    from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import OffsetSpec
-
-    ends = admin.list_offsets({TopicPartition(topic, number): OffsetSpec.latest() for number in range(3)})
-    return sum(end.result(30).offset for end in ends.values()) - committed(admin, group, topic)
-
-
 def records(broker: ServedBroker, topic: str, count: int) -> list[tuple[Any, ...]]:
-    """(partition, offset, key, value, timestamp, headers), in order, through librdkafka."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "tests", "enable.auto.commit": False}
-    )
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(3)])
-    found: list[Any] = []
-    try:
-        eventually(lambda: len(found) >= count or found.extend(consumer.consume(500, 0.5)), what=f"{count} records")
-    finally:
-        consumer.close()
-    return sorted(
-        (each.partition(), each.offset(), each.key(), each.value(), each.timestamp(), each.headers()) for each in found
-    )
+    """(partition, offset, key, value, timestamp, headers), in order."""
+    return [
+        (each.partition(), each.offset(), each.key(), each.value(), each.timestamp(), each.headers())
+        for each in consumed(broker, topic, count)
+    ]
 
 
-def test_pipelines_of_three_kinds_run_side_by_side(
-    spark: Any,
-    source: ServedBroker,
-    target: ServedBroker,
-    admin: Any,
-    topic: str,
-    publish: Publish,
-    tmp_path: Path,
-) -> None:
-    publish(topic, 0, 211)
-    names = {"topic": topic, "source": source.bootstrap_servers, "target": target.bootstrap_servers}
-    jobs = [pipeline(tmp_path, text, **names) for text in (REAL_TIME, OFFLINE, MIRROR)]
+def test_pipelines_of_three_kinds_run_side_by_side(scene: Scene, publish: Publish) -> None:
+    publish(0, 211)
+    jobs = [scene.job(text) for text in (REAL_TIME, OFFLINE, MIRROR)]
     seen: list[Status] = []
-    statuses = run_pipelines(spark, jobs, on_status=seen.extend)
+    statuses = run_pipelines(scene.spark, jobs, on_status=seen.extend)
     figures = {status.kind: (status.figures.records_in, status.figures.records_out) for status in statuses}
     # The last order, of 03:30, moves the watermark to the end of the third hour.
     assert figures == {"real_time": (211, 3), "offline": (211, 211), "mirror": (211, 211)}
     assert not any(status.active for status in statuses)
     assert any(status.active for status in seen)
 
-    hours = ds.dataset(tmp_path / "hours", format="parquet").to_table().to_pylist()
-    assert sorted((row["hour"].timestamp() * 1000 - START_MS, row["orders"]) for row in hours) == [
+    hours = [(row["hour"].timestamp() * 1000 - START_MS, row["orders"]) for row in scene.rows("hours")]
+    assert sorted(hours) == [
         (0, 60),
         (HOUR_MS, 60),
         (2 * HOUR_MS, 60),
     ]
-    archive = ds.dataset(tmp_path / "archive", format="parquet", partitioning="hive").to_table().to_pylist()
+    archive = scene.rows("archive")
     assert sorted(row["number"] for row in archive) == list(range(211))
     assert all(row["partition"] == row["number"] % 3 for row in archive)
     assert {row["number"] for row in archive if row["key"] is None} == set(range(0, 211, 5))
-    assert records(target, f"copy.{topic}", 211) == records(source, topic, 211)
+    assert records(scene.target, f"copy.{scene.topic}", 211) == records(scene.source, scene.topic, 211)
     for job in jobs:
-        assert lag(admin, job.group, topic) == 0
+        assert scene.lag(job.group) == 0
 
 
-def test_a_mirror_makes_topics_like_their_originals(
-    spark: Any, source: ServedBroker, target: ServedBroker, topic: str, tmp_path: Path
-) -> None:
-    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+def test_a_mirror_makes_topics_like_their_originals(scene: Scene) -> None:
+    from confluent_kafka.admin import ConfigResource, ResourceType
 
-    names = {"topic": topic, "source": source.bootstrap_servers, "target": target.bootstrap_servers}
-    run_pipelines(spark, [pipeline(tmp_path, MIRROR, **names)])
-    there = AdminClient({"bootstrap.servers": target.bootstrap_servers})
-    resource = ConfigResource(ResourceType.TOPIC, f"copy.{topic}")
+    scene.run(MIRROR)
+    there, copy = scene.there, f"copy.{scene.topic}"
+    resource = ConfigResource(ResourceType.TOPIC, copy)
     configs = there.describe_configs([resource])[resource].result(30)
     assert (configs["retention.ms"].value, configs["segment.bytes"].value) == ("-1", "1000000")
-    assert len(there.list_topics(f"copy.{topic}", timeout=30).topics[f"copy.{topic}"].partitions) == 3
+    assert len(there.list_topics(copy, timeout=30).topics[copy].partitions) == 3
 
 
-def test_values_that_do_not_fit_are_counted_and_kept_unchanged(
-    spark: Any, source: ServedBroker, producer: Any, topic: str, publish: Publish, tmp_path: Path
-) -> None:
-    publish(topic, 0, 6)
+def test_values_that_do_not_fit_are_counted_and_kept_unchanged(scene: Scene, producer: Any, publish: Publish) -> None:
+    publish(0, 6)
     for value in (b"", b'{"number":1} rest', b"\xff", None, None):
-        producer.produce(topic, value, key=b"k", partition=1, timestamp=START_MS)
+        producer.produce(scene.topic, value, key=b"k", partition=1, timestamp=START_MS)
     assert producer.flush(30) == 0
     real_time = OFFLINE.replace('"offline"', '"real_time"').replace("archive", "live")
     real_time = real_time.replace("[sink]", "[trigger]\navailable_now = true\n[sink]")
-    names = {"topic": topic, "source": source.bootstrap_servers}
-    statuses = run_pipelines(spark, [pipeline(tmp_path, text, **names) for text in (OFFLINE, real_time)])
+    statuses = scene.run(OFFLINE, real_time)
     for status, folder in zip(statuses, ("archive", "live"), strict=True):
         figures = status.figures
         assert (figures.records_in, figures.records_out) == (11, 8)
         assert (figures.bad_rows, figures.tombstones) == (3, 2)
-        rows = ds.dataset(tmp_path / folder, format="parquet", partitioning="hive").to_table().to_pylist()
-        assert sorted(row["number"] for row in rows if row["number"] is not None) == list(range(6))
-        letters = ds.dataset(tmp_path / f"{folder}.state.dead_letters", format="parquet").to_table().to_pylist()
+        assert sorted(row["number"] for row in scene.rows(folder) if row["number"] is not None) == list(range(6))
+        letters = scene.rows(f"{folder}.state.dead_letters")
         assert [(each["topic"], each["partition"], each["offset"], each["value"]) for each in letters] == [
-            (topic, 1, 2, b""),
-            (topic, 1, 3, b'{"number":1} rest'),
-            (topic, 1, 4, b"\xff"),
+            (scene.topic, 1, 2, b""),
+            (scene.topic, 1, 3, b'{"number":1} rest'),
+            (scene.topic, 1, 4, b"\xff"),
         ]
 
 
 def test_a_pipeline_continues_from_its_checkpoint_and_removes_files_of_a_killed_attempt(
-    spark: Any,
-    source: ServedBroker,
-    admin: Any,
-    topic: str,
-    publish: Publish,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    scene: Scene, publish: Publish, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job = pipeline(tmp_path, OFFLINE, topic=topic, source=source.bootstrap_servers)
-    publish(topic, 0, 6)
-    (first,) = run_pipelines(spark, [job])
+    group = scene.job(OFFLINE).group
+    publish(0, 6)
+    (first,) = scene.run(OFFLINE)
     # As kill -9 leaves it: one file empty, one with the rows of a batch that is not in the sink's commit log.
     done = next((tmp_path / "archive" / "partition=0").glob("part-*.parquet"))
     name = re.sub("[0-9a-f]{12}([.-]c000)", r"000000000000\1", done.name)
@@ -242,101 +185,85 @@ def test_a_pipeline_continues_from_its_checkpoint_and_removes_files_of_a_killed_
     empty, whole = done.with_name(name), done.parent.with_name("partition=1") / name.replace("part-00000", "part-00009")
     empty.touch()
     whole.write_bytes(done.read_bytes())
-    publish(topic, 6, 3)
-    assert lag(admin, job.group, topic) == 3
-    (second,) = run_pipelines(spark, [job])
+    publish(6, 3)
+    assert scene.lag(group) == 3
+    (second,) = scene.run(OFFLINE)
     assert (first.figures.records_in, second.figures.records_in) == (6, 3)
-    assert lag(admin, job.group, topic) == 0
+    assert scene.lag(group) == 0
     assert not empty.exists()
     assert not whole.exists()
-    archive = ds.dataset(tmp_path / "archive", format="parquet", partitioning="hive").to_table().to_pylist()
-    assert sorted(row["number"] for row in archive) == list(range(9))
+    assert scene.numbers("archive") == list(range(9))
     assert any("removed 2 uncommitted files" in line for line in caplog.messages)
 
 
 def test_a_topic_that_was_created_again_ends_an_offline_pipeline_or_is_read_from_its_beginning(
-    spark: Any, source: ServedBroker, admin: Any, topic: str, publish: Publish, tmp_path: Path
+    scene: Scene, publish: Publish
 ) -> None:
     from confluent_kafka.admin import NewTopic
 
-    def run(text: str) -> str:
-        return run_pipelines(spark, [pipeline(tmp_path, text, source=source.bootstrap_servers, topic=topic)])[0].state
-
-    publish(topic, 0, 30)
-    assert run(OFFLINE) == "done"
-    admin.delete_topics([topic])[topic].result(30)
-    admin.create_topics([NewTopic(topic, 3)])[topic].result(30)
-    publish(topic, 30, 60)
+    topic = scene.topic
+    publish(0, 30)
+    assert scene.run(OFFLINE)[0].state == "done"
+    scene.admin.delete_topics([topic])[topic].result(30)
+    scene.admin.create_topics([NewTopic(topic, 3)])[topic].result(30)
+    publish(30, 60)
     with pytest.raises(PipelineError) as failed:
-        run(OFFLINE)
+        scene.run(OFFLINE)
     assert str(failed.value) == (
         f"{topic}.archive: source.fail_on_data_loss: topic {topic} was deleted and created again: unread records of "
         "the old one are lost, the new one is read from its beginning; set source.fail_on_data_loss = false to read "
         "the rest"
     )
-    assert run(OFFLINE.replace("[source]", "[source]\nfail_on_data_loss = false")) == "done"
-    archive = ds.dataset(tmp_path / "archive", format="parquet", partitioning="hive").to_table()
-    assert sorted(archive["number"].to_pylist()) == list(range(90))
+    (status,) = scene.run(OFFLINE.replace("[source]", "[source]\nfail_on_data_loss = false"))
+    assert status.state == "done"
+    assert scene.numbers("archive") == list(range(90))
 
 
-def test_a_pipeline_writes_its_results_to_a_topic(
-    spark: Any, source: ServedBroker, topic: str, publish: Publish, tmp_path: Path
-) -> None:
-    publish(topic, 0, 9)
+def test_a_pipeline_writes_its_results_to_a_topic(scene: Scene, publish: Publish) -> None:
+    publish(0, 9)
     sql = "SELECT key, upper(city) AS value, partition FROM orders WHERE city IS NOT NULL"
-    sink = f'format = "odradek"\nbootstrap_servers = "{source.bootstrap_servers}"\ntopic = "{topic}.big"'
+    sink = 'format = "odradek"\nbootstrap_servers = "{source}"\ntopic = "{topic}.big"'
     text = OFFLINE.replace('"offline"', '"real_time"').replace("SELECT number, city, key, partition FROM orders", sql)
     text = text.replace('path = "archive"\npartition_by = ["partition"]', sink)
     text = 'guarantee = "exactly_once"\n' + text.replace("[sink]", "[trigger]\navailable_now = true\n[sink]")
-    (status,) = run_pipelines(spark, [pipeline(tmp_path, text, topic=topic, source=source.bootstrap_servers)])
+    (status,) = scene.run(text)
     assert (status.figures.records_in, status.figures.records_out) == (9, 4)
-    found = [record[2:4] for record in records(source, f"{topic}.big", 4)]
+    found = [record[2:4] for record in records(scene.source, f"{scene.topic}.big", 4)]
     assert {key for key, _ in found} == {b"k1", b"k3", b"k7", None}
     assert [value for _, value in found] == [b"ULM"] * 4
 
 
-def test_a_continuous_pipeline_runs_until_it_is_stopped(
-    spark: Any, source: ServedBroker, admin: Any, topic: str, publish: Publish, tmp_path: Path
-) -> None:
-    text = REAL_TIME.replace("available_now = true", 'interval = "100 milliseconds"')
-    run = PipelineRun(spark, pipeline(tmp_path, text, topic=topic, source=source.bootstrap_servers), system_runtime())
-    try:
-        publish(topic, 0, 9)
+def test_a_continuous_pipeline_runs_until_it_is_stopped(scene: Scene, publish: Publish) -> None:
+    with scene.started(REAL_TIME.replace("available_now = true", 'interval = "100 milliseconds"')) as run:
+        publish(0, 9)
         eventually(lambda: run.poll().figures.records_in == 9, within_s=120, what="nine records")
-        publish(topic, 9, 3)
+        publish(9, 3)
         eventually(lambda: run.poll().figures.records_in == 12, within_s=120, what="three more")
         assert run.poll().active
-    finally:
-        run.stop()
     assert not run.poll().active
-    assert lag(admin, f"{topic}.hours", topic) == 0
+    assert scene.lag(f"{scene.topic}.hours") == 0
 
 
 def test_a_pipeline_in_a_group_leaves_it_when_it_is_stopped_and_another_goes_on(
-    spark: Any, source: ServedBroker, admin: Any, topic: str, publish: Publish, tmp_path: Path
+    scene: Scene, publish: Publish, tmp_path: Path
 ) -> None:
     """M11. The other one has a checkpoint of its own: the offsets are the group's."""
 
     def members() -> int:
-        return len(admin.describe_consumer_groups([group])[group].result(30).members)
+        return len(scene.admin.describe_consumer_groups([group])[group].result(30).members)
 
-    group, address = f"{topic}.archive", source.bootstrap_servers
+    group = f"{scene.topic}.archive"
     text = OFFLINE.replace("[streams", 'consume_mode = "group"\nkafka = {{ "client.rack" = "r" }}\n[streams')
-    text = text.replace("offline", "real_time")
-    publish(topic, 0, 9)
-    run = PipelineRun(spark, pipeline(tmp_path, text, topic=topic, source=address), system_runtime())
-    try:
+    publish(0, 9)
+    with scene.started(text.replace("offline", "real_time")) as run:
         eventually(lambda: run.poll().figures.records_in == 9, within_s=120, what="nine records")
-        eventually(lambda: committed(admin, group, topic) == 9, within_s=60, what="the commit")
+        eventually(lambda: scene.committed(group) == 9, within_s=60, what="the commit")
         assert members() == 1
-    finally:
-        run.stop()
     eventually(lambda: members() == 0, within_s=20, what="the end of the membership, before its session times out")
-    publish(topic, 9, 3)
-    text = text.replace("real_time", "offline")
-    (status,) = run_pipelines(spark, [pipeline(tmp_path / "other", text, topic=topic, source=address)])
+    publish(9, 3)
+    (status,) = run_pipelines(scene.spark, [scene.job(text, tmp_path / "other")])
     assert status.figures.records_in == 3
-    assert lag(admin, group, topic) == 0
+    assert scene.lag(group) == 0
     eventually(lambda: members() == 0, within_s=20, what="the end of the other membership")
 
 
@@ -351,41 +278,27 @@ def test_a_pipeline_in_a_group_leaves_it_when_it_is_stopped_and_another_goes_on(
     ],
 )
 def test_a_pipeline_that_cannot_run_fails_with_one_line(
-    spark: Any,
-    source: ServedBroker,
-    target: ServedBroker,
-    topic: str,
-    tmp_path: Path,
-    text: str,
-    old: str,
-    new: str,
-    sentence: str,
+    scene: Scene, text: str, old: str, new: str, sentence: str
 ) -> None:
     assert old in text
-    names = {"topic": topic, "source": source.bootstrap_servers, "target": target.bootstrap_servers}
-    job = pipeline(tmp_path, text.replace(old, new), **names)
+    job = scene.job(text.replace(old, new))
     with pytest.raises(PipelineError) as caught:
-        run_pipelines(spark, [job])
+        run_pipelines(scene.spark, [job])
     assert str(caught.value).startswith(f"{job.name}: ")
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_mirror_adds_partitions_and_refuses_topics_with_more(
-    spark: Any, source: ServedBroker, target: ServedBroker, topic: str, tmp_path: Path
-) -> None:
-    from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+def test_a_mirror_adds_partitions_and_refuses_topics_with_more(scene: Scene) -> None:
+    from confluent_kafka.admin import NewPartitions, NewTopic
 
-    there = AdminClient({"bootstrap.servers": target.bootstrap_servers})
-    copy = f"copy.{topic}"
+    there, copy = scene.there, f"copy.{scene.topic}"
     there.create_topics([NewTopic(copy, 2)])[copy].result(30)
-    names = {"topic": topic, "source": source.bootstrap_servers, "target": target.bootstrap_servers}
-    job = pipeline(tmp_path, MIRROR, **names)
-    run_pipelines(spark, [job])
+    scene.run(MIRROR)
     assert len(there.list_topics(copy, timeout=30).topics[copy].partitions) == 3
     there.create_partitions([NewPartitions(copy, 4)])[copy].result(30)
     with pytest.raises(PipelineError, match=r"has 4 at the target where the source has 3"):
-        run_pipelines(spark, [job])
+        scene.run(MIRROR)
 
 
 def test_the_command_runs_a_file_and_prints_its_results(
@@ -394,7 +307,7 @@ def test_the_command_runs_a_file_and_prints_its_results(
     """In the session of these tests, which it must leave to them; the next test starts a process and its own Spark."""
     stopped: list[Any] = []
     monkeypatch.setattr("odradek.spark.session.stop_session", stopped.append)
-    publish(topic, 0, 20)
+    publish(0, 20)
     file = tmp_path / "archive.toml"
     file.write_text(OFFLINE.format(topic=topic, source=source.bootstrap_servers))
     done = CliRunner().invoke(main, ["pipeline", "run", "--json", str(file)])
@@ -432,17 +345,18 @@ def test_the_command_names_the_file_and_the_line_of_a_key_that_spark_refuses(
 
 @pytest.mark.usefixtures("short_lived_java")
 def test_results_are_exact_after_kills_of_the_command_and_of_its_workers_and_ctrl_c_stops_it(
-    source: ServedBroker, admin: Any, topic: str, publish: Publish, tmp_path: Path
+    scene: Scene, publish: Publish, tmp_path: Path
 ) -> None:
-    publish(topic, 0, 211)
+    publish(0, 211)
+    group = f"{scene.topic}.hours"
     file = tmp_path / "hours.toml"
     text = REAL_TIME.replace("trigger = 90", "trigger = 30")
     text = text.replace("available_now = true", 'interval = "200 milliseconds"\n[restart]\nbackoff = "10 milliseconds"')
-    file.write_text(text.format(topic=topic, source=source.bootstrap_servers))
+    file.write_text(text.format(**scene.names))
     command = [Path(sys.executable).with_name("odradek"), "pipeline", "run", file]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as process:
         try:
-            eventually(lambda: committed(admin, f"{topic}.hours", topic) > 0, within_s=200, what="a batch")
+            eventually(lambda: scene.committed(group) > 0, within_s=200, what="a batch")
         finally:
             process.kill()  # its JVM ends by itself
     with subprocess.Popen(
@@ -457,10 +371,10 @@ def test_results_are_exact_after_kills_of_the_command_and_of_its_workers_and_ctr
         finally:
             process.kill()  # who waits for it would wait for ever where it has not ended
     assert process.returncode == 130, errors
-    assert re.fullmatch(rf"{topic}\.hours: \d+ records in, .*, stopped\n", printed)
+    assert re.fullmatch(rf"{scene.topic}\.hours: \d+ records in, .*, stopped\n", printed)
     assert "Traceback" not in errors
     assert orders_by_hour(tmp_path) == [60, 60, 60]
-    assert committed(admin, f"{topic}.hours", topic) == 211
+    assert scene.committed(group) == 211
 
 
 def kill_workers(session: int) -> int:

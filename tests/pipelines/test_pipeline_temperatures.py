@@ -8,7 +8,6 @@ import datetime
 import importlib.util
 import itertools
 import json
-import tomllib
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
@@ -18,12 +17,11 @@ import pytest
 
 from odradek.pipelines import attempts
 from odradek.pipelines.attempts import AttemptFailedError, QueryAttempt
-from odradek.pipelines.config import AnyPipeline, QueryPipeline, parse_pipeline
+from odradek.pipelines.config import QueryPipeline
 from odradek.pipelines.progress import Figures
-from odradek.pipelines.runner import run_pipelines
 from odradek.pipelines.status import State
 from odradek.testing.conditions import eventually
-from odradek.testing.servers.odradek_process import ServedBroker
+from tests.pipelines.scene import Scene
 
 FOUND: Final = importlib.util.find_spec("vega_datasets")
 
@@ -136,32 +134,18 @@ def days(sf: list[Hour], seattle: list[Hour]) -> dict[datetime.datetime, tuple[i
     return {day: (len(each), round(sum(each) / len(each), 6)) for day, each in found.items() if each}
 
 
-def test_two_cities_in_three_pipelines(
-    spark: Any,
-    source: ServedBroker,
-    target: ServedBroker,
-    producer: Any,
-    admin: Any,
-    topic: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_two_cities_in_three_pipelines(scene: Scene, producer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from confluent_kafka.admin import NewTopic
 
-    sf, seattle = f"{topic}-sf", f"{topic}-seattle"
+    sf, seattle = f"{scene.topic}-sf", f"{scene.topic}-seattle"
     config = {"retention.ms": "-1"}
-    for made in admin.create_topics([NewTopic(name, 3, config=config) for name in (sf, seattle)]).values():
+    for made in scene.admin.create_topics([NewTopic(name, 3, config=config) for name in (sf, seattle)]).values():
         made.result(30)
     given = {sf: hours("sf-temps.csv"), seattle: hours("seattle-temps.csv")}
     publish(producer, sf, given[sf], "timestamp")
     publish(producer, seattle, given[seattle], "offset")
-    names = {"sf": sf, "seattle": seattle, "source": source.bootstrap_servers, "target": target.bootstrap_servers}
-
-    def job(text: str) -> AnyPipeline:
-        return parse_pipeline(tomllib.loads(text.format(**names)), directory=tmp_path, default_name="job")
-
     _fail_once(monkeypatch, f"{sf}.days")
-    statuses = run_pipelines(spark, [job(text) for text in (MIRROR, OFFLINE, REAL_TIME)])
+    statuses = scene.run(MIRROR, OFFLINE, REAL_TIME, sf=sf, seattle=seattle)
     assert [each.state for each in statuses] == [State.DONE] * 3
     mirror, archive, live = statuses
     assert live.restarts == 1
@@ -169,9 +153,8 @@ def test_two_cities_in_three_pipelines(
     assert archive.figures.records_in == len(given[sf]) + 5
     assert (archive.figures.bad_rows, archive.figures.tombstones) == (1, 1)
     assert mirror.figures.records_out == len(given[sf]) + len(given[seattle]) + 10
-    rows = ds.dataset(tmp_path / "days", format="parquet").to_table().to_pylist()
-    assert {row["day"]: (row["hours"], row["warmer"]) for row in rows} == days(given[sf], given[seattle])
-    files = ds.dataset(tmp_path / "archive", format="parquet", partitioning="hive")
+    assert {row["day"]: (row["hours"], row["warmer"]) for row in scene.rows("days")} == days(given[sf], given[seattle])
+    files = ds.dataset(scene.directory / "archive", format="parquet", partitioning="hive")
     kept = sorted((row["text"], row["temp"]) for row in files.to_table().to_pylist())
     assert kept == sorted((at.isoformat(), temp) for at, temp in given[sf])
     # A directory of a month has one file, however many tasks wrote it.

@@ -1,4 +1,4 @@
-"""Whole clusters: each seed draws its workloads, its cluster and its faults.
+"""M1, M6, M7, M9, M12. Whole clusters: each seed draws its workloads, its cluster and its faults.
 
 `ODRADEK_SEEDS=1000 pytest tests/simulation/test_simulated_clusters.py` plays 1,000 seeds; `odradek sim` is faster.
 """

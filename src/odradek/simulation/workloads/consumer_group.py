@@ -3,8 +3,10 @@
 The seed draws the protocol, the assignor, whether members are static, whether they commit automatically, and how long
 they may work between two polls. The promises:
 
-- In the end, some member has read every acknowledged record, and each partition has one owner. In some seeds, one
-  member then polls no more, and the others get its partitions after `max.poll.interval.ms`.
+- In the end, some member has read every acknowledged record, and each partition has one owner. In some seeds, the topic
+  gets another partition meanwhile, or one member then polls no more, and the others get its partitions after
+  `max.poll.interval.ms`.
+- Between two rebalances, a member reads each partition in order, without gaps.
 - With the consumer protocol, a coordinator gives a partition to a member only after the former owner has revoked it,
   and refuses requests with an epoch that the member does not have.
 - A commit is refused if a higher offset of the partition was acknowledged before the commit was sent, because the
@@ -14,7 +16,7 @@ they may work between two polls. The promises:
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Any, ClassVar, Final
@@ -22,9 +24,11 @@ from uuid import UUID
 
 from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup as CoordinatedGroup
 from odradek.clients import Consumer
+from odradek.clients.consumer.subscription_state import ConsumerRecord
 from odradek.model import ErrorCode, OdradekError, TopicPartition
 from odradek.protocol.api import ApiKey
-from odradek.simulation.promises import PATIENCE_S, READERS, BrokenPromiseError
+from odradek.simulation.histories import History, verdict
+from odradek.simulation.promises import CLIENTS, PATIENCE_S, READERS, BrokenPromiseError
 from odradek.simulation.setup import Setup
 from odradek.simulation.workloads.feeder import PARTITIONS, Feeder
 from odradek.simulation.workloads.workload import Workload, create_topic
@@ -47,6 +51,7 @@ class CommitHistory:
     """The records that members read, and the acknowledged commits, checked as they come."""
 
     def __init__(self) -> None:
+        self.records = History()
         self.read: set[bytes] = set()
         self.committed: dict[TopicPartition, int] = defaultdict(int)
 
@@ -79,11 +84,16 @@ class GroupMember:
         self.owned: frozenset[TopicPartition] = frozenset()
         self._world, self._history, self._settings = world, history, settings
         self._chance = world.simulation.entropy(host)
+        self._reading: dict[TopicPartition, str] = {}
+        """The name of the reading of each partition, which a rebalance ends."""
+        self._readings = 0
 
     async def live(self) -> None:
         """Run one consumer after the other, until cancelled."""
         while True:
-            consumer = self._world.consumer(self.host, TOPIC, group_id=GROUP, **self._settings, **READERS)
+            consumer = self._world.consumer(self.host, group_id=GROUP, **self._settings, **READERS)
+            self._reading.clear()
+            consumer.subscribe((TOPIC,), on_partitions_revoked=self._forget)
             try:
                 await consumer.start()
                 await self._take_part(consumer)
@@ -103,13 +113,26 @@ class GroupMember:
                 await asyncio.get_running_loop().create_future()
             records = await consumer.poll(1_000)
             self.owned = frozenset(consumer.assignment())
-            self._history.read |= {record.value or b"" for record in records}
+            self._note(records)
             if records and not self._settings["enable_auto_commit"]:
                 await self._commit(consumer, {TopicPartition(r.topic, r.partition): r.offset + 1 for r in records})
             if self._chance.random() < 0.05:
                 await self._look(consumer)
             if not self.is_calm and self._chance.random() < 0.02:
                 await asyncio.sleep(self._chance.choice((1.0, 12.0)))
+
+    def _forget(self, places: Iterable[TopicPartition]) -> None:
+        for place in places:
+            self._reading.pop(place, None)
+
+    def _note(self, records: Sequence[ConsumerRecord]) -> None:
+        for record in records:
+            place, value = TopicPartition(record.topic, record.partition), record.value or b""
+            if place not in self._reading:
+                self._readings += 1
+                self._reading[place] = f"{self.host}, assignment {self._readings}"
+            self._history.read.add(value)
+            self._history.records.poll(self._reading[place], place, record.offset, value)
 
     async def _commit(self, consumer: Consumer, offsets: dict[TopicPartition, int]) -> None:
         least = self._history.least()
@@ -121,7 +144,7 @@ class GroupMember:
 
     async def _look(self, consumer: Consumer) -> None:
         least = self._history.least()
-        found = await consumer.committed(*_PLACES)
+        found = await consumer.committed(*sorted({*_PLACES, *least}))
         offsets = {place: 0 if known is None else known.offset for place, known in found.items()}
         self._history.fetch(offsets, least, self.host)
 
@@ -141,12 +164,12 @@ class ConsumerGroup(Workload):
         self._has_hung_member = chance.random() < 0.5
         settings["max_poll_interval_ms"] = 8_000 if self._has_hung_member else chance.choice((300_000, 8_000))
         self._history = CommitHistory()
+        self._feeder = Feeder(world, "feeder", TOPIC, self._history.records)
         count, is_static = chance.choice((2, 3)), chance.random() < 0.3
         self._members = [
             GroupMember(world, host, self._history, settings | ({"group_instance_id": host} if is_static else {}))
             for host in (f"consumer-{number}" for number in range(count))
         ]
-        self._feeder = Feeder(world, "feeder", TOPIC)
         self._lives: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -156,6 +179,7 @@ class ConsumerGroup(Workload):
         self._lives = [self.world.spawn(each.host, each.live()) for each in self._members]
         self._lives.append(asyncio.create_task(self._watch_owners(), name="owners of partitions"))
         self._lives.append(self.world.spawn("forger", self._forge()))
+        self._lives.append(asyncio.create_task(self._extend(), name="extension of the topic"))
         await until(self._has_read, within_s=PATIENCE_S, each_s=0.1)
 
     async def finish(self) -> list[str]:
@@ -171,7 +195,23 @@ class ConsumerGroup(Workload):
             owners = {each.host: sorted(place.partition for place in each.owned) for each in self._members}
             return [f"the group of consumers does not read {unread}; its members own {owners}"]
         await cancel(*self._lives)
-        return []
+        for number, records in (await self.world.read_records(TOPIC, self._feeder.partitions)).items():
+            log = [(record.offset, record.value or b"") for record in records]
+            self._history.records.audit(TopicPartition(TOPIC, number), log)
+        return verdict(self._history.records).splitlines()
+
+    async def _extend(self) -> None:
+        """Add a partition to the topic, in some seeds."""
+        chance = self.world.simulation.entropy("extension")
+        if chance.random() < 0.4:
+            await asyncio.sleep(chance.uniform(0.0, 20.0))
+            while self._feeder.partitions == PARTITIONS:
+                with suppress(OdradekError):
+                    async with self.world.admin(**CLIENTS) as admin:
+                        if len((await admin.describe_topics([TOPIC]))[TOPIC].partitions) == PARTITIONS:
+                            await admin.create_partitions(TOPIC, PARTITIONS + 1)
+                        self._feeder.partitions += 1
+                await asyncio.sleep(1)
 
     def _coordinated(self) -> Iterator[tuple[int, CoordinatedGroup]]:
         """Yield the brokers that coordinate the group, if it is of the consumer protocol, and their states of it."""
@@ -228,7 +268,8 @@ class ConsumerGroup(Workload):
     def _is_done(self) -> bool:
         raise_failures(self._lives)
         owned = sorted(place for each in self._members for place in each.owned)
-        return self._feeder.sent.keys() <= self._history.read and owned == _PLACES
+        places = [TopicPartition(TOPIC, number) for number in range(self._feeder.partitions)]
+        return self._feeder.sent.keys() <= self._history.read and owned == places
 
 
 def _owned_twice(group: CoordinatedGroup) -> tuple[UUID, int] | None:

@@ -20,8 +20,8 @@ from kio.serial._introspect import (
     is_optional,
 )
 
-from odradek.broker.apis import APIS
 from conformance.fuzz.fuzz_requests import TOPIC, hostile_request
+from odradek.broker.apis import APIS
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.schemas import load_request_schema

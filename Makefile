@@ -71,13 +71,16 @@ sim: .venv/installed
 soak: .venv/installed
 	PYTHONPATH=. $(BIN)/python conformance/soak/soak.py $(ARGS)
 
-# Each stamp's locks have all packages that it needs: pip resolves nothing.
+# Each stamp's locks have all packages that it needs: pip resolves nothing. Zig compiles where there is no cc.
 .venv/demo: requirements-demo.lock
 .venv/test: requirements-test.lock
 .venv/installed: requirements-demo.lock requirements-test.lock requirements-tools.lock
+ifeq ($(shell command -v cc),)
+.venv/demo .venv/test .venv/installed: requirements-compiler.lock
+endif
 
 # The packages first, then the project itself: its build backend is one of them.
-.venv/demo .venv/test .venv/installed: .venv/bin/pip pyproject.toml
+.venv/demo .venv/test .venv/installed: .venv/bin/pip pyproject.toml hatch_build.py src/odradek/kernels/records.c
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes $(addprefix -r ,$(filter %.lock,$^))
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@

@@ -1,7 +1,7 @@
-"""Target: the compiled walk over record batches (numba), beside the plain one, between pages that nobody may touch.
+"""Target: the library's walk over record batches beside the plain one, between pages that nobody may touch.
 
-The kernel reads and writes at addresses, which no bounds check of numba's sees. So its input, and each of its outputs,
-ends where a page without access begins, and begins behind one: a byte too far ends the process, and that is a finding.
+The library reads and writes at addresses. So its input, and each of its outputs, ends where a page without access
+begins, and begins behind one: a byte too far ends the process, and that is a finding.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from conformance.fuzz.fuzz_engine import Target
 from odradek.columns import COLUMNS, RecordColumns, decode_batches
 from odradek.columns import decode as columns_decode
 from odradek.columns.decode import MAX_OFFSET
-from odradek.columns.memory import address
+from odradek.kernels import address
 from odradek.model import Buffer, KafkaError
 from odradek.protocol.batches.compression import Codec, decompress
 
@@ -84,10 +84,8 @@ class _GuardedColumn:
         self._ends = self.memory.output(4 * (rows + 1))
         self._data = self.memory.output(max(room, 1))
         self._nulls = self.memory.output(rows // 8 + 1)
-
-    @property
-    def column(self) -> tuple[int, int, int]:
-        return address(self._ends), address(self._data), address(self._nulls)
+        places = [address(each) for each in (self._ends, self._data, self._nulls)]
+        self.places = np.array(places, np.int64)
 
     def finish(self, kind: pa.DataType, rows: int, size: int, null_count: int) -> pa.Array:
         valid = pa.py_buffer(bytes(~self._nulls)) if null_count else None

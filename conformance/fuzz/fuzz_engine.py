@@ -46,9 +46,6 @@ MODULES: Final = {
 }
 """Target → the module whose `TARGETS` has it."""
 
-NOT_INSTRUMENTED: Final = ("odradek.columns.decode_kernel", "odradek.columns.encode_kernel", "odradek.columns.memory")
-"""numba compiles these, and cannot compile calls of atheris."""
-
 _UNDER_TEST: Final = {
     "columns": ("columns", "protocol.batches"),
     "fast_path": ("broker.handlers", "protocol", "wire"),
@@ -242,8 +239,7 @@ def _not_instrumented(name: str) -> list[str]:
     source = HERE.parents[1] / "src"
     rooms = tuple(f"odradek.{room}." for room in _UNDER_TEST.get(name, ()))
     modules = [".".join(path.relative_to(source).with_suffix("").parts) for path in source.rglob("*.py")]
-    others = [module.removesuffix(".__init__") for module in modules if rooms and not module.startswith(rooms)]
-    return [*NOT_INSTRUMENTED, *others]
+    return [module.removesuffix(".__init__") for module in modules if rooms and not module.startswith(rooms)]
 
 
 def _main(name: str, flags: list[str]) -> None:

@@ -12,7 +12,7 @@ from odradek import cli
 
 pytestmark = pytest.mark.long
 
-PACKAGES: Final = ("fastavro", "google.protobuf", "kazoo", "numba", "pyarrow", "pyspark")
+PACKAGES: Final = ("fastavro", "google.protobuf", "kazoo", "pyarrow", "pyspark")
 PAGE: Final = ("jinja2", "starlette", "uvicorn")
 COMMANDS: Final = (["page"], ["serve", "--page"], ["up", "--page"])
 PROGRAM: Final = f"""

@@ -1,16 +1,17 @@
-"""The compiled look into records agrees with the one in Python. Row M1."""
+"""The library's look into records agrees with the one in Python. Row M1."""
 
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from odradek.broker.log.batch_contents import RecordLimits, check_records, compiled_check
-from odradek.columns.check_kernel import check_section
+from odradek.broker.log.batch_contents import RecordLimits, check_records
+from odradek.kernels import LIBRARY, Library
 from odradek.model import KafkaError
 from odradek.protocol.batches.record_batch import HEADER_SIZE, BatchHeader
-from odradek.protocol.batches.records import encode_batch
+from odradek.protocol.batches.records import encode_batch, encode_record
 
 NOW = 1_800_000_000_000
 LIMITS = RecordLimits(needs_keys=False, before_max_ms=1000, after_max_ms=1000, max_bytes=1 << 20)
@@ -30,9 +31,9 @@ _RECORDS = st.lists(
 _SPOILS = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=2)
 
 
-def result(data: bytes, header: BatchHeader, limits: RecordLimits, compiled: Any) -> Any:
+def result(data: bytes, header: BatchHeader, limits: RecordLimits, library: Library | None) -> Any:
     try:
-        return check_records(header, data, limits, NOW, compiled)
+        return check_records(header, data, limits, NOW, library)
     except KafkaError as error:
         return error.code, str(error)
 
@@ -46,22 +47,43 @@ def test_both_say_the_same_of_right_and_of_spoiled_records(
         data[place % len(data)] = byte
     count = max(len(records) + more, 1)
     header = BatchHeader(0, 0, 0, 2, 0, 0, count - 1, records[0][0], NOW, -1, -1, -1, count)
-    assert result(bytes(data), header, limits, check_section) == result(bytes(data), header, limits, None)
+    assert result(bytes(data), header, limits, LIBRARY) == result(bytes(data), header, limits, None)
+
+
+@given(
+    records=_RECORDS,
+    varint=st.sampled_from([b"\x80" * each + last for each in range(11) for last in (b"\0", b"\1", b"\2", b"\x7f")]),
+    place=st.integers(0, 400),
+)
+def test_both_say_the_same_of_long_varints(records: Any, varint: bytes, place: int) -> None:
+    data = encode_batch(records)[HEADER_SIZE:]
+    place %= len(data)
+    data[place : place + len(varint)] = varint
+    count = len(records)
+    header = BatchHeader(0, 0, 0, 2, 0, 0, count - 1, records[0][0], NOW, -1, -1, -1, count)
+    assert result(bytes(data), header, KEYED, LIBRARY) == result(bytes(data), header, KEYED, None)
 
 
 @given(records=_RECORDS)
 def test_right_records_are_plainly_fine(records: Any) -> None:
+    assert LIBRARY is not None
     data = bytes(encode_batch(records)[HEADER_SIZE:])
     times = [timestamp for timestamp, *_ in records]
-    found = check_section(data, len(records), times[0], -(2**63), 2**63 - 1, needs_keys=False)
-    assert found == (max(times), True)
+    found = LIBRARY.check(data, len(data), len(records), times[0], -(2**63), 2**63 - 1, 0, 100)
+    assert found == 2 * (max(times) + 1) + 1
 
 
-@pytest.mark.parametrize("base", [2**62, -(2**62)])
-def test_times_that_might_overflow_are_left_to_python(base: int) -> None:
-    data = bytes(encode_batch([(0, None, None, ())])[HEADER_SIZE:])
-    assert check_section(data, 1, base, -(2**63), 2**63 - 1, needs_keys=False) is None
+@pytest.mark.parametrize("base", [2**63 - 1, -(2**63), 2**62])
+@pytest.mark.parametrize("delta", [-1, 0, 1])
+def test_times_that_exceed_64_bits_are_refused(base: int, delta: int) -> None:
+    data = b"".join(encode_record(each, number, None, None, ()) for number, each in enumerate((0, delta)))
+    header = BatchHeader(0, 0, 0, 2, 0, 0, 1, base, base, -1, -1, -1, 2)
+    limits = replace(KEYED, needs_keys=False)
+    assert result(data, header, limits, LIBRARY) == result(data, header, limits, None)
 
 
-def test_the_compiled_check_exists_where_numba_does() -> None:
-    assert compiled_check() is check_section
+def test_headers_have_a_limit() -> None:
+    assert LIBRARY is not None
+    data = bytes(encode_batch([(0, None, None, [("", None)] * 3)] * 2)[HEADER_SIZE:])
+    assert LIBRARY.check(data, len(data), 2, 0, 0, 0, 0, 6) >= 0
+    assert LIBRARY.check(data, len(data), 2, 0, 0, 0, 0, 5) == -1

@@ -38,7 +38,6 @@ from odradek.broker.counters import BrokerCounters
 from odradek.broker.groups.group_coordinator import group_coordinator
 from odradek.broker.groups.rebalance_journal import RebalanceJournal
 from odradek.broker.interfaces import Phase
-from odradek.broker.log.batch_contents import compiled_check
 from odradek.broker.log.cleaner.cleaner_workers import CleanerWorkers
 from odradek.broker.log.directories.loading_progress import LoadingStoppedError
 from odradek.broker.log.directories.log_manager import LogManager
@@ -66,6 +65,7 @@ from odradek.broker.transactions.partition_verification import PartitionVerifica
 from odradek.broker.transactions.transaction_coordinator import TransactionCoordinator
 from odradek.config import BrokerConfig, ListenerAddress, broker_config_in_force
 from odradek.config.listener_settings import inter_broker_listener
+from odradek.kernels import MISSING
 from odradek.metadata.image import ClusterImage, MetadataDelta
 from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.store import Store
@@ -388,8 +388,8 @@ class Broker:
 
     async def _open_ports(self) -> None:
         self.logs.directories.check()
-        if self.config.log_validate_records == "all":
-            compiled_check()  # compiled before clients wait for it
+        if MISSING:
+            _log.warning("Python checks and compacts records, which is slower: %s", MISSING)
         await self.server.open()
 
     async def _open_logs(self) -> None:

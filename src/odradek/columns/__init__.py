@@ -1,13 +1,10 @@
 """Converts record batches to Arrow columns and back, without an object per record.
 
 `decode` reads fetched batches; `encode` writes batches to produce and computes the partitions of keys; `produce_rows`
-validates the rows of `send_arrow`. The `*_kernel` modules are loops over records that numba compiles at their first
-call and caches on disk; `memory` accesses memory for them. `check_kernel` validates records for
-`broker.log.batch_contents`, `compaction_kernel` compacts logs for `broker.log.cleaner`. `compaction_code` compiles
-`compaction_kernel` in another process and loads it without numba; `compaction_rows` declares its arguments.
+validates the rows of `send_arrow`. The loops are those of `odradek.kernels`; without its library, Python's.
 
-Only this package imports numba. `import odradek.columns` loads neither numba nor pyarrow: the first use of a name does,
-and raises `ConfigurationError` without the extra `arrow`.
+`import odradek.columns` does not load pyarrow: the first use of a name does, and raises `ConfigurationError` without
+the extra `arrow`.
 """
 
 from importlib import import_module

@@ -7,11 +7,12 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
-from odradek.columns import decode_kernel as kernel
-from odradek.columns.memory import address
+from odradek.kernels import LIBRARY, Library, address
 from odradek.model import Buffer, ErrorCode, KafkaError
 from odradek.protocol.batches.compression import MAX_DECOMPRESSED_BYTES, Codec, decompress
 from odradek.protocol.batches.record_batch import HEADER_SIZE, BatchHeader, iterate_batches, verify_crc
+from odradek.protocol.batches.record_walk import MIN_RECORD_BYTES
+from odradek.protocol.batches.records import Record, parse_records
 from odradek.protocol.errors import CorruptBatchError
 
 MAX_OFFSET: Final = (1 << 63) - 1
@@ -20,6 +21,21 @@ HEADERS_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field
 _MAX_COLUMN_BYTES: Final = (1 << 31) - 1
 _CHUNK_BYTES: Final = 8 << 20
 _MOST_DELTA: Final = 1 << 31
+_LAST_TIME: Final = (1 << 63) - 1
+_SECTION: Final = np.dtype(
+    [
+        ("place", np.int64),
+        ("size", np.int64),
+        ("record_count", np.int64),
+        ("base_offset", np.int64),
+        ("base_timestamp", np.int64),  # of every record, with `fixed_timestamp`
+        ("fixed_timestamp", np.int64),
+        ("rows_end", np.int64),  # written by `decode`
+        ("first_wanted", np.int64),
+        ("first_unwanted", np.int64),
+    ]
+)
+"""A batch for `kernels.Library.decode`."""
 
 
 class RecordColumns(Struct, frozen=True, kw_only=True):
@@ -182,7 +198,7 @@ def _sections(source: PartitionBatches, max_bytes: int, *, check_crcs: bool) -> 
         if not -MAX_OFFSET + _MOST_DELTA <= header.base_offset <= MAX_OFFSET - _MOST_DELTA:
             raise CorruptBatchError(f"a batch can't begin at offset {header.base_offset}")
         # A record has at least seven bytes, so a forged count cannot allocate much memory.
-        if not 0 <= header.record_count * kernel.MIN_RECORD_BYTES <= len(section.data):
+        if not 0 <= header.record_count * MIN_RECORD_BYTES <= len(section.data):
             raise CorruptBatchError(
                 f"the batch at offset {header.base_offset} can't have {header.record_count} records"
             )
@@ -190,18 +206,14 @@ def _sections(source: PartitionBatches, max_bytes: int, *, check_crcs: bool) -> 
 
 
 class _Bytes:
-    """A binary column that the kernel fills: ends, data and nulls."""
+    """A binary column that the library fills: ends, data and nulls."""
 
     def __init__(self, rows: int, room: int) -> None:
         self._ends = pa.allocate_buffer(4 * (rows + 1), resizable=True)
         self._data = pa.allocate_buffer(max(room, 1), resizable=True)
         self._nulls = np.zeros(rows // 8 + 1, np.uint8)
         np.frombuffer(self._ends, np.int32)[0] = 0
-
-    @property
-    def column(self) -> tuple[int, int, int]:
-        """The addresses of `(ends, data, nulls)` for the kernel."""
-        return self._ends.address, self._data.address, address(self._nulls.data)
+        self.places = np.array([self._ends.address, self._data.address, self._nulls.ctypes.data], np.int64)
 
     def finish(self, kind: pa.DataType, rows: int, size: int, null_count: int) -> pa.Array:
         """Return the array of the first `rows` rows, and release the unused memory."""
@@ -211,86 +223,130 @@ class _Bytes:
         return pa.Array.from_buffers(kind, rows, [valid, self._ends, self._data], null_count)
 
 
-_NO_COLUMN: Final = (0, 0, 0)
+class _Decoded(NamedTuple):
+    """The columns that were decoded; `rows_ends` has the number of rows up to the end of each section."""
+
+    keys: pa.Array | None
+    values: pa.Array | None
+    headers: pa.Array | None
+    offsets: Any
+    timestamps: Any
+    rows_ends: Any
+
+
+_NO_COLUMN: Final = np.zeros(3, np.int64)
 
 
 def _decode_sections(sections: list[_Section], columns: RecordColumns) -> pa.RecordBatch:
-    names = columns.names
-    most_rows = sum(section.header.record_count for section in sections)
     room = sum(len(section.data) for section in sections)
     if room > _MAX_COLUMN_BYTES:
         raise KafkaError(ErrorCode.record_list_too_large, f"{room} bytes of records are too many for one Arrow column")
+    decoded = _decode_plainly(sections, columns) if LIBRARY is None else _decode(LIBRARY, sections, columns, room)
+    rows, rows_ends = len(decoded.offsets), decoded.rows_ends
+    arrays: dict[str, pa.Array | None] = {"key": decoded.keys, "value": decoded.values, "headers": decoded.headers}
+    for name in columns.names:
+        if name == "topic":
+            arrays[name] = _topics(sections, rows_ends, rows)
+        elif name == "partition":
+            numbers = (each.source.partition for each in sections)
+            arrays[name] = _integers(pa.int32(), rows, _per_row(rows_ends, numbers))
+        elif name == "offset":
+            arrays[name] = _integers(pa.int64(), rows, decoded.offsets)
+        elif name == "timestamp":
+            arrays[name] = _integers(pa.timestamp(columns.timestamp_unit, "UTC"), rows, decoded.timestamps)
+        elif name == "timestamp_type":
+            types = (each.header.is_log_append_time for each in sections)
+            arrays[name] = _integers(pa.int32(), rows, _per_row(rows_ends, types))
+    return pa.RecordBatch.from_arrays([arrays[name] for name in columns.names], schema=columns.schema)
+
+
+def _decode(library: Library, sections: list[_Section], columns: RecordColumns, room: int) -> _Decoded:
+    names, most_rows = columns.names, sum(section.header.record_count for section in sections)
     offsets, timestamps = np.empty(most_rows, np.int64), np.empty(most_rows, np.int64)
     keys = _Bytes(most_rows, room) if "key" in names else None
     values = _Bytes(most_rows, room) if "value" in names else None
-    places = np.empty((most_rows, 2), np.int64) if "headers" in names else kernel.EMPTY_PLACES
-    result = np.zeros(6, np.int64)
-    table = _table(sections)
-    rows = kernel.decode(
-        table,
+    places = np.empty((most_rows, 2), np.int64) if "headers" in names else None
+    result, table = np.zeros(6, np.int64), _table(sections)
+    rows = library.decode(
+        table.ctypes.data,
+        len(table),
         1 if columns.timestamp_unit == "ms" else 1000,
-        offsets,
-        timestamps,
-        keys.column if keys else _NO_COLUMN,
-        values.column if values else _NO_COLUMN,
-        places,
-        result,
+        offsets.ctypes.data,
+        timestamps.ctypes.data,
+        (keys.places if keys else _NO_COLUMN).ctypes.data,
+        (values.places if values else _NO_COLUMN).ctypes.data,
+        None if places is None else places.ctypes.data,
+        result.ctypes.data,
     )
     if rows < 0:
-        raise CorruptBatchError(f"the batch at offset {sections[-1 - rows].header.base_offset} is malformed")
+        raise _malformed(sections[-1 - rows])
     null_keys, null_values, key_size, value_size, header_count, header_bytes = result.tolist()
-    arrays: dict[str, pa.Array] = {}
-    for name in names:
-        if name == "key" and keys:
-            arrays[name] = keys.finish(pa.binary(), rows, key_size, null_keys)
-        elif name == "value" and values:
-            arrays[name] = values.finish(pa.binary(), rows, value_size, null_values)
-        elif name == "topic":
-            arrays[name] = _topics(sections, table, rows)
-        elif name == "partition":
-            arrays[name] = _integers(pa.int32(), rows, _per_row(table, (each.source.partition for each in sections)))
-        elif name == "offset":
-            arrays[name] = _integers(pa.int64(), rows, offsets)
-        elif name == "timestamp":
-            arrays[name] = _integers(pa.timestamp(columns.timestamp_unit, "UTC"), rows, timestamps)
-        elif name == "timestamp_type":
-            types = (each.header.is_log_append_time for each in sections)
-            arrays[name] = _integers(pa.int32(), rows, _per_row(table, types))
-        elif name == "headers":
-            arrays[name] = _headers(places, rows, header_count, header_bytes)
-    return pa.RecordBatch.from_arrays([arrays[name] for name in names], schema=columns.schema)
+    return _Decoded(
+        keys and keys.finish(pa.binary(), rows, key_size, null_keys),
+        values and values.finish(pa.binary(), rows, value_size, null_values),
+        None if places is None else _headers(library, places, rows, header_count, header_bytes),
+        offsets[:rows],
+        timestamps[:rows],
+        table["rows_end"],
+    )
+
+
+def _decode_plainly(sections: list[_Section], columns: RecordColumns) -> _Decoded:
+    """Do the same without the library."""
+    records: list[Record] = []
+    rows_ends = np.empty(len(sections), np.int64)
+    for number, (source, header, _, data) in enumerate(sections):
+        try:
+            found = parse_records(header, bytes(data))
+        except CorruptBatchError as error:
+            raise _malformed(sections[number]) from error
+        records += [each for each in found if source.from_offset <= each.offset < source.up_to_offset]
+        rows_ends[number] = len(records)
+    factor, names = 1 if columns.timestamp_unit == "ms" else 1000, columns.names
+    last = _LAST_TIME // factor
+    times = [each.timestamp if factor == 1 else min(max(each.timestamp, -last), last) * factor for each in records]
+    return _Decoded(
+        pa.array([each.key for each in records], pa.binary()) if "key" in names else None,
+        pa.array([each.value for each in records], pa.binary()) if "value" in names else None,
+        _headers_of(records) if "headers" in names else None,
+        np.array([each.offset for each in records], np.int64),
+        np.array(times, np.int64),
+        rows_ends,
+    )
+
+
+def _headers_of(records: list[Record]) -> pa.Array:
+    return pa.array([[{"key": key, "value": value} for key, value in each.headers] for each in records], HEADERS_TYPE)
+
+
+def _malformed(section: _Section) -> CorruptBatchError:
+    return CorruptBatchError(f"the batch at offset {section.header.base_offset} is malformed")
 
 
 def _table(sections: list[_Section]) -> Any:
-    table = np.empty((len(sections), kernel.TABLE_WIDTH), np.int64)
+    table = np.empty(len(sections), _SECTION)
     for row, (source, header, place, data) in enumerate(sections):
         fixed = header.is_log_append_time
+        base_timestamp = header.max_timestamp if fixed else header.base_timestamp
         table[row] = (
-            place,
-            len(data),
-            header.record_count,
-            header.base_offset,
-            header.max_timestamp if fixed else header.base_timestamp,
-            fixed,
-            0,
-            source.from_offset,
+            place, len(data), header.record_count, header.base_offset, base_timestamp, fixed, 0, source.from_offset,
             source.up_to_offset,
-        )
+        )  # fmt: skip
     return table
 
 
-def _per_row(table: Any, values: Iterable[int]) -> Any:
+def _per_row(rows_ends: Any, values: Iterable[int]) -> Any:
     """Repeat each section's value for its rows; return an int32 array."""
-    return np.repeat(np.fromiter(values, np.int32, len(table)), np.diff(table[:, kernel.ROWS_END], prepend=0))
+    return np.repeat(np.fromiter(values, np.int32, len(rows_ends)), np.diff(rows_ends, prepend=0))
 
 
-def _topics(sections: list[_Section], table: Any, rows: int) -> pa.Array:
+def _topics(sections: list[_Section], rows_ends: Any, rows: int) -> pa.Array:
     names = list(dict.fromkeys(each.source.topic for each in sections)) or [""]
     if len(names) == 1:
         return pa.repeat(pa.scalar(names[0], pa.string()), rows)
     numbers = {name: number for number, name in enumerate(names)}
     return pa.array(names, pa.string()).take(
-        _integers(pa.int32(), rows, _per_row(table, (numbers[each.source.topic] for each in sections)))
+        _integers(pa.int32(), rows, _per_row(rows_ends, (numbers[each.source.topic] for each in sections)))
     )
 
 
@@ -298,13 +354,18 @@ def _integers(kind: pa.DataType, rows: int, data: Any) -> pa.Array:
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(data[:rows])], 0)
 
 
-def _headers(places: Any, rows: int, count: int, size: int) -> pa.Array:
+def _headers(library: Library, places: Any, rows: int, count: int, size: int) -> pa.Array:
     list_ends = np.empty(rows + 1, np.int32)
     keys, values = _Bytes(count, size), _Bytes(count, size)
     result = np.zeros(3, np.int64)
-    filled = kernel.decode_headers(places, rows, list_ends, keys.column, values.column, result)
-    if filled < 0:
-        raise CorruptBatchError("a record's headers are malformed")
+    library.decode_headers(
+        places.ctypes.data,
+        rows,
+        list_ends.ctypes.data,
+        keys.places.ctypes.data,
+        values.places.ctypes.data,
+        result.ctypes.data,
+    )
     null_values, key_size, value_size = result.tolist()
     names = _text(keys.finish(pa.binary(), count, key_size, 0))
     contents = values.finish(pa.binary(), count, value_size, null_values)

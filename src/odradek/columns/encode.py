@@ -6,11 +6,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from odradek.columns import encode_kernel as kernel
-from odradek.columns.memory import address
+from odradek.kernels import LIBRARY
+from odradek.model import Buffer
+from odradek.partitioners.murmur2 import partition_for_key
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import HEADER_SIZE
-from odradek.protocol.batches.records import NO_PRODUCER_ID, finish_batch
+from odradek.protocol.batches.records import NO_PRODUCER_ID, encode_record, finish_batch
 
 DEFAULT_BATCH_BYTES: Final = 1_000_000
 """Slightly below the default `max.message.bytes`."""
@@ -26,18 +27,22 @@ class EncodedBatch(NamedTuple):
     uncompressed_bytes: int
 
 
+_SOURCE: Final = np.dtype([("ends", np.int64), ("data", np.int64), ("valid", np.int64), ("first_bit", np.int64)])
+"""A column for `kernels.Library.encode`: addresses, 0 for what is missing."""
+
+
 class _Bytes(NamedTuple):
-    """A binary column for the kernel; row i is `ends[i]` to `ends[i + 1]`. `owner` keeps the buffers alive."""
+    """A binary column; row i is `ends[i]` to `ends[i + 1]`. `array` keeps the buffers alive; None is no column."""
 
     ends: Any
     data: int = 0
     valid: int = 0
     first_bit: int = 0
-    owner: Any = None
+    array: Any = None
 
     @property
-    def places(self) -> tuple[int, int, int]:
-        return self.data, self.valid, self.first_bit
+    def source(self) -> tuple[int, int, int, int]:
+        return self.ends.ctypes.data if len(self.ends) else 0, self.data, self.valid, self.first_bit
 
 
 class ColumnEncoder:
@@ -51,7 +56,7 @@ class ColumnEncoder:
         key, value = _binary(_column(batch, "key")), _binary(_column(batch, "value"))
         lists, header_key, header_value = _headers(_column(batch, "headers"))
         self._columns = (key, value, header_key, header_value, lists)
-        self._places = np.array([part.places for part in self._columns], np.int64)
+        self._sources = np.array([each.source for each in self._columns], _SOURCE)
         self._records = np.empty(0, np.uint8)
         self._result = np.zeros(3, np.int64)
 
@@ -71,13 +76,9 @@ class ColumnEncoder:
 
         `rows` is an int64 NumPy array of row numbers, which the caller has validated; `rows[start:]` is not empty.
         """
-        if len(self._records) < max_bytes:
-            self._records = np.empty(max_bytes, np.uint8)
-        while not (count := self._fill(rows, start, max_bytes)):
-            self._records = np.empty(int(self._result[0]), np.uint8)
-        size, base_timestamp, max_timestamp = self._result.tolist()
+        count, size, base_timestamp, max_timestamp, records = self._fill(rows, start, max_bytes)
         buffer = bytearray(HEADER_SIZE)
-        buffer += self._records.data[:size]
+        buffer += records
         finished = finish_batch(
             buffer,
             codec=codec,
@@ -91,23 +92,57 @@ class ColumnEncoder:
         )
         return EncodedBatch(finished, count, HEADER_SIZE + size)
 
-    def _fill(self, rows: Any, start: int, max_bytes: int) -> int:
-        """Encode rows into the buffer and return their number; 0 if it is too small for the first row."""
-        key, value, header_key, header_value, lists = self._columns
-        count: int = kernel.encode(
-            rows,
-            start,
-            self._timestamps,
-            (key.ends, value.ends),
-            lists.ends,
-            (header_key.ends, header_value.ends),
-            self._places,
-            address(self._records.data),
-            len(self._records),
-            max_bytes - HEADER_SIZE,
-            self._result,
-        )
-        return count
+    def _fill(self, rows: Any, start: int, max_bytes: int) -> tuple[int, int, int, int, Buffer]:
+        """Return the number of rows that were encoded, their size, first and largest timestamp, and their bytes."""
+        max_bytes -= HEADER_SIZE
+        if LIBRARY is None:
+            return self._fill_plainly(rows, start, max_bytes)
+        if len(self._records) < max_bytes:
+            self._records = np.empty(max_bytes, np.uint8)
+        count = 0
+        while not count:
+            count = LIBRARY.encode(
+                rows.ctypes.data,
+                len(rows),
+                start,
+                self._timestamps.ctypes.data,
+                self._sources.ctypes.data,
+                self._records.ctypes.data,
+                len(self._records),
+                max_bytes,
+                self._result.ctypes.data,
+            )
+            if not count:  # the first row is larger than all room
+                self._records = np.empty(int(self._result[0]), np.uint8)
+        size, base_timestamp, max_timestamp = self._result.tolist()
+        return count, size, base_timestamp, max_timestamp, self._records.data[:size]
+
+    def _fill_plainly(self, rows: Any, start: int, max_bytes: int) -> tuple[int, int, int, int, Buffer]:
+        """Do the same without the library."""
+        key, value, _, _, lists = (each.array for each in self._columns)
+        key, value = (None if each is None else each.cast(pa.binary()) for each in (key, value))
+        records, count = bytearray(), 0
+        base_timestamp = max_timestamp = int(self._timestamps[rows[start]])
+        for row in rows[start:].tolist():
+            timestamp = int(self._timestamps[row])
+            headers = [] if lists is None else lists[row].as_py() or []
+            record = encode_record(
+                timestamp - base_timestamp,
+                count,
+                None if key is None else key[row].as_py(),
+                None if value is None else value[row].as_py(),
+                [(_text(each["key"]), each["value"]) for each in headers],
+            )
+            if count and len(records) + len(record) > max_bytes:
+                break
+            records += record
+            count += 1
+            max_timestamp = max(max_timestamp, timestamp)
+        return count, len(records), base_timestamp, max_timestamp, records
+
+
+def _text(key: str | bytes) -> str:
+    return key if isinstance(key, str) else key.decode()
 
 
 def encode_columns(
@@ -159,7 +194,12 @@ def key_partitions(keys: pa.Array, partition_count: int) -> Any:
     """
     column = _binary(keys)
     partitions = np.empty(len(keys), np.int32)
-    kernel.murmur2(column.ends, column.data, column.valid, column.first_bit, partition_count, partitions)
+    if LIBRARY is None:
+        for row, key in enumerate(column.array.cast(pa.binary()).to_pylist()):
+            partitions[row] = -1 if key is None else partition_for_key(key, partition_count)
+    else:
+        source = np.array([column.source], _SOURCE)
+        LIBRARY.murmur2(source.ctypes.data, len(keys), partition_count, partitions.ctypes.data)
     return partitions
 
 
@@ -203,9 +243,7 @@ def _headers(array: pa.Array | None) -> tuple[_Bytes, _Bytes, _Bytes]:
         if flat.null_count or flat.field("key").null_count:
             raise ValueError("a header must have a key")
     valid, ends, *_ = array.buffers()
-    lists = _Bytes(
-        _ends(ends, array), 0, valid.address if valid and array.null_count else 0, array.offset, (array, pairs)
-    )
+    lists = _Bytes(_ends(ends, array), 0, valid.address if valid and array.null_count else 0, array.offset, array)
     return lists, _binary(keys), _binary(values)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from odradek.broker.log import Log, LogConfig, LogManager
 from odradek.broker.log.cleaner.log_cleaner import CleanerSettings
-from odradek.columns.compaction_code import compaction_code, compile_now
+from odradek.kernels import LIBRARY, Library
 from odradek.model import Buffer, TopicPartition
 from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches
 from odradek.protocol.batches.records import Record, decode_records, encode_batch
@@ -24,14 +24,14 @@ KeyAndValue = tuple[str, str | None]
 class Room:
     """One broker's logs of topic t. `now_ms` goes where a test puts it."""
 
-    worthwhile_bytes = 16 << 20
-    """As in `CleanerSettings`; 0 uses compiled code for every compaction."""
+    library: Library | None = LIBRARY
+    """As in `CleanerSettings`."""
 
     def __init__(self, config: LogConfig = COMPACT, disk: MemoryDisk | None = None) -> None:
         self.config = config
         self.disk = disk or MemoryDisk()
         self.now_ms = NOW
-        self.settings = CleanerSettings(worthwhile_bytes=self.worthwhile_bytes)
+        self.settings = CleanerSettings(library=self.library)
         self.manager = self.opened()
 
     def opened(self) -> LogManager:
@@ -74,8 +74,6 @@ class Room:
 
     def compact(self, *, stable_offset: int | None = None) -> int:
         """All that is due; how many compactions it took."""
-        if not self.settings.worthwhile_bytes and compaction_code() is None:
-            compile_now()  # which a broker would not wait for
         end = self.log.written_offset if stable_offset is None else stable_offset
         return self.manager.cleaner.clean(lambda: self.now_ms, self.settings, stable_offsets={T0: end})
 

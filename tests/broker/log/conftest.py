@@ -2,10 +2,11 @@
 
 import pytest
 
+from odradek.kernels import LIBRARY
 from tests.broker.log.compacting import Room
 
 
 @pytest.fixture(params=["plain", "compiled"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A `Room` compacts in either way."""
-    monkeypatch.setattr(Room, "worthwhile_bytes", 0 if request.param == "compiled" else 1 << 62)
+    monkeypatch.setattr(Room, "library", LIBRARY if request.param == "compiled" else None)

@@ -6,8 +6,6 @@ import re
 
 import pytest
 
-from odradek.broker import lifecycle
-from odradek.broker.interfaces import Phase
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.simulation.wire_client import WireClient
@@ -125,22 +123,6 @@ async def test_a_broker_whose_last_directory_failed_reports_that_it_cannot_conti
     assert len(broker.logs.directories.offline) == 2
     for directory in ("/a", "/b"):
         assert caplog.text.count(f"the data directory {directory} has failed: ") == 1
-
-
-@played
-async def test_a_start_that_cannot_compile_its_checks_releases_the_data_directories(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail() -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(lifecycle, "compiled_check", fail)
-        with pytest.raises(OSError, match="No space left"):
-            await world.start(log_validate_records="all")
-    assert world.runtime.disk.lock_holder("/data/.lock") is None
-    broker = await world.start()
-    assert broker.phase is Phase.RUNNING
 
 
 @played

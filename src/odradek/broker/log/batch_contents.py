@@ -1,15 +1,16 @@
 """Validation of the records inside a client's batch: decompress, check, and encode again if needed.
 
 The rules are those of Kafka's `LogValidator` (KIP-467, KIP-937): records are whole, fill the batch, and have timestamps
-within limits and, in a compacted topic, keys. Wrong offset deltas and a wrong largest timestamp are corrected.
+within limits and, in a compacted topic, keys. A wrong largest timestamp is corrected; wrong offset deltas are corrected
+in a batch that is compressed anew, and else refused.
 """
 
-from functools import cache
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from odradek.model import ErrorCode, KafkaError
+from odradek.kernels import LIBRARY, Library, address
+from odradek.model import Buffer, ErrorCode, KafkaError
 from odradek.protocol.batches.compression import Codec, DecompressedSizeError, compress, decompress
 from odradek.protocol.batches.record_batch import (
     CODEC_MASK,
@@ -28,6 +29,8 @@ MAX_RECORD_ERRORS: Final = 1000
 MAX_RECORDS: Final = 1 << 20
 """Batches with more records, or more record headers, are refused, because their check takes over a second."""
 _LATEST: Final = 2**63 - 1
+_COPIED_BYTES: Final = 16 << 10
+"""Copying fewer bytes is cheaper than to ask for their address."""
 
 
 class RecordLimits(Struct, frozen=True, kw_only=True):
@@ -46,15 +49,6 @@ NO_KEY: Final = "a compacted topic's record needs a key"
 """The error text for a record without a key."""
 
 
-class CompiledCheck(Protocol):
-    """The type of `columns.check_kernel.check_section`."""
-
-    def __call__(
-        self, data: bytes, count: int, base_timestamp: int, earliest: int, latest: int, *, needs_keys: bool
-    ) -> tuple[int, bool] | None:
-        """Return `(largest timestamp, whether offset deltas are right)`; None if a record may be invalid."""
-
-
 class Contents(NamedTuple):
     """The largest timestamp of valid records (ms or -1), and whether their offset deltas count up from 0."""
 
@@ -70,14 +64,14 @@ class InvalidRecordsError(KafkaError):
         self.record_errors = tuple(record_errors)
 
 
-def open_records(batch: memoryview, header: BatchHeader, *, max_bytes: int) -> bytes:
-    """Return the batch's decompressed records.
+def open_records(batch: memoryview, header: BatchHeader, *, max_bytes: int) -> Buffer:
+    """Return the batch's decompressed records: a view of `batch`, if they were not compressed.
 
     Raises `KafkaError` MESSAGE_TOO_LARGE for more than `max_bytes` or `MAX_RECORDS`, so that clients split the batch,
     and INVALID_RECORD if decompression fails, because clients would retry CORRUPT_MESSAGE.
     """
     try:
-        data = bytes(decompress(header.codec, batch[HEADER_SIZE:], max_bytes=max_bytes))
+        data = decompress(header.codec, batch[HEADER_SIZE:], max_bytes=max_bytes)
     except DecompressedSizeError as error:
         raise KafkaError(ErrorCode.message_too_large, f"{error}; log.validate.max.bytes allows no more") from error
     except CorruptBatchError as error:
@@ -90,30 +84,33 @@ def open_records(batch: memoryview, header: BatchHeader, *, max_bytes: int) -> b
     return data
 
 
-@cache
-def compiled_check() -> CompiledCheck | None:
-    """Return the compiled check, None without numba. The first call takes a second and 100 MB."""
-    try:
-        from odradek.columns.check_kernel import check_section
-    except ImportError:
-        return None
-    check_section(bytes(7), 1, 0, 0, 0, needs_keys=False)
-    return check_section
-
-
 def check_records(
-    header: BatchHeader, data: bytes, limits: RecordLimits, now_ms: int, compiled: CompiledCheck | None = None
+    header: BatchHeader,
+    data: Buffer,
+    limits: RecordLimits,
+    now_ms: int,
+    library: Library | None = LIBRARY,
+    *,
+    may_walk: bool = True,
 ) -> Contents:
     """Check all records of a client's batch; `data` are its decompressed records.
 
-    Raises `InvalidRecordsError` with INVALID_RECORD or INVALID_TIMESTAMP if a record is invalid.
+    Raises `InvalidRecordsError` with INVALID_RECORD or INVALID_TIMESTAMP if a record is invalid. Python finds out
+    which one, or does all without the `library`; unless it `may_walk`, `KafkaError` MESSAGE_TOO_LARGE is raised.
     """
     base_timestamp, needs_keys = header.base_timestamp, limits.needs_keys
     earliest, latest = _range(limits, now_ms)
-    if compiled is not None:
-        found = compiled(data, header.record_count, base_timestamp, earliest, latest, needs_keys=needs_keys)
-        if found is not None:
-            return Contents(*found)
+    if library is not None:
+        size = len(data)
+        place = bytes(data) if size < _COPIED_BYTES else address(data)
+        found = library.check(
+            place, size, header.record_count, base_timestamp, earliest, latest, needs_keys, MAX_RECORDS
+        )
+        if found >= 0:
+            return Contents((found >> 1) - 1, bool(found & 1))
+    if not may_walk:
+        raise KafkaError(ErrorCode.message_too_large)
+    data = bytes(data)
     largest = NO_TIMESTAMP
     is_in_sequence = True
     bad: list[tuple[int, str]] = []
@@ -154,7 +151,7 @@ def _range(limits: RecordLimits, now_ms: int) -> tuple[int, int]:
 def store_records(
     batch: memoryview,
     header: BatchHeader,
-    data: bytes,
+    data: Buffer,
     contents: Contents,
     *,
     codec: Codec,
@@ -162,10 +159,10 @@ def store_records(
     max_timestamp: int,
 ) -> memoryview:
     """Return the batch to store: `batch` with its largest timestamp corrected, or a new one encoded from `data`."""
-    if codec == header.codec and contents.is_in_sequence:
+    if codec == header.codec:
         set_max_timestamp(batch, 0, header, max_timestamp)
         return batch
-    records = data if contents.is_in_sequence else renumber_records(data, header.record_count)
+    records = data if contents.is_in_sequence else renumber_records(bytes(data), header.record_count)
     packed = bytearray(HEADER_SIZE)
     packed += compress(codec, records, level=level)
     write_header(

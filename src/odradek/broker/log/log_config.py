@@ -43,7 +43,7 @@ class LogConfig(Struct, frozen=True, kw_only=True):
     flush_ms: int = LONG_MAX
     flush_group: bool = False
     producer_id_expiration_ms: int = 86_400_000
-    validate_all: bool = False
+    validate_all: bool = True
     validate_max_bytes: int = 104_857_600
     discard_writes: bool = False
 

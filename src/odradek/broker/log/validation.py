@@ -1,17 +1,17 @@
 """Validation of batches: a client's single batch of format 2 within the topic's limits, or a leader's batches.
 
-Records are checked only if a rule needs it, because that takes far longer than the rest of an append
-(docs/decisions/0005).
+With `log.validate.records=needed`, records are checked only if a rule needs it (docs/decisions/0005).
 Rules and error codes are those of Kafka's `LogValidator`, for Produce version 3 and later.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from odradek.broker.log.batch_contents import RecordLimits, check_records, compiled_check, open_records, store_records
+from odradek.broker.log.batch_contents import RecordLimits, check_records, open_records, store_records
 from odradek.broker.log.continuity import discontinuity
 from odradek.broker.log.log_config import LOG_APPEND_TIME, LogConfig
 from odradek.config import LONG_MAX
+from odradek.kernels import LIBRARY
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches import record_batch
 from odradek.protocol.batches.compression import Codec
@@ -31,11 +31,11 @@ from odradek.protocol.batches.record_walk import MIN_RECORD_BYTES
 
 _UNCOMMON: Final = CONTROL | TRANSACTIONAL | record_batch.LOG_APPEND_TIME
 _CODECS: Final = len(Codec)
-_MOST_RECORDS_AT_ONCE: Final = 16_384
-_MOST_BYTES_AT_ONCE: Final = 4 << 20
-"""Batches with more records or decompressed bytes are not checked on the event loop: that takes 40 ms."""
 _MOST_WALKED_BYTES: Final = 64 << 10
-"""The limit of bytes for checks in Python, which take 15 ms: a record may have a header in every two bytes."""
+"""Batches with more decompressed bytes are neither checked by Python nor compressed anew on the event loop: that takes
+15 ms, because a record may have a header in every two bytes."""
+_MOST_BYTES_AT_ONCE: Final = 4 << 20 if LIBRARY else _MOST_WALKED_BYTES
+"""The same limit for the library, which takes 10 ms."""
 _USUAL_RATIO: Final = 32
 """The records of batches with a higher compression ratio are checked."""
 _AFTER_MAX_MS: Final = 3_600_000
@@ -78,7 +78,6 @@ class MessageRules:
     __slots__ = (
         "_after_max_ms",
         "_codec",
-        "_compiled",
         "_config",
         "_is_create_time",
         "_level",
@@ -101,7 +100,6 @@ class MessageRules:
         )
         is_tight = self._is_create_time and (before_ms < LONG_MAX or after_ms < _AFTER_MAX_MS)
         self._after_max_ms = after_ms
-        self._compiled = compiled_check() if config.validate_all else None
         self._looks_inside = config.validate_all or needs_keys or is_tight
 
     def admit(
@@ -133,11 +131,13 @@ class MessageRules:
             return header, batch
         most_bytes = self._limits.max_bytes
         if is_checked is not None:
-            most_bytes = min(most_bytes, _MOST_WALKED_BYTES if self._compiled is None else _MOST_BYTES_AT_ONCE)
+            most_bytes = min(most_bytes, _MOST_WALKED_BYTES if is_other_codec else _MOST_BYTES_AT_ONCE)
         try:
-            if is_checked is not None and (header.record_count > _MOST_RECORDS_AT_ONCE or header.size > most_bytes):
+            if is_checked is not None and header.size > most_bytes:
                 raise KafkaError(ErrorCode.message_too_large)
             data = open_records(batch, header, max_bytes=most_bytes)
+            may_walk = is_checked is None or len(data) <= _MOST_WALKED_BYTES
+            contents = check_records(header, data, self._limits, now_ms, may_walk=may_walk)
         except KafkaError as error:
             if is_checked is None or error.code is not ErrorCode.message_too_large:
                 raise
@@ -145,10 +145,12 @@ class MessageRules:
             raise UncheckedBatchError(
                 lambda: self.admit(copy, now_ms, from_client=True, transactional=transactional, is_checked=None)[1]
             ) from None
-        contents = check_records(header, data, self._limits, now_ms, self._compiled)
         codec = self._codec if self._codec is not None else header.codec
         timestamp = contents.max_timestamp if self._is_create_time else header.max_timestamp
-        if codec == header.codec and contents.is_in_sequence and timestamp == header.max_timestamp:
+        if codec == header.codec and not contents.is_in_sequence:
+            text = "the offset deltas of the batch's records are not 0, 1, 2 and so on"
+            raise KafkaError(ErrorCode.invalid_record, text)
+        if codec == header.codec and timestamp == header.max_timestamp:
             return header, batch
         stored = store_records(batch, header, data, contents, codec=codec, level=self._level, max_timestamp=timestamp)
         check_size(len(stored), self._config)

@@ -404,7 +404,7 @@ def test_cleaned_segments_keep_their_largest_timestamp() -> None:
 
 def test_keys_that_do_not_fit_into_the_map_are_compacted_next_time() -> None:
     room = Room()
-    room.settings = CleanerSettings(worthwhile_bytes=room.worthwhile_bytes, dedupe_buffer_bytes=1, load_factor=0.02)
+    room.settings = CleanerSettings(library=room.library, dedupe_buffer_bytes=1, load_factor=0.02)
     values = [[(f"{key}", f"{value}") for key in range(30)] for value in range(3)]
     for each in values:
         room.append(*each)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from odradek.broker.log.cleaner.log_cleaner import CleanerSettings
 from odradek.broker.turns import at_once
+from odradek.kernels import LIBRARY, Library
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import read_header
 from odradek.protocol.batches.records import encode_batch
@@ -25,10 +26,10 @@ class CompactionModel(RuleBasedStateMachine):
         segment_bytes=st.sampled_from([500, 1000, 100_000]),
         interval=st.sampled_from([0, 100, 4096]),
         keys=st.sampled_from([1, 20, 1000]),
-        worthwhile_bytes=st.sampled_from([0, 1 << 62]),
+        library=st.sampled_from([None, LIBRARY]),
         seed=st.integers(0, 999),
     )
-    def open(self, segment_bytes: int, interval: int, keys: int, worthwhile_bytes: int, seed: int) -> None:
+    def open(self, segment_bytes: int, interval: int, keys: int, library: Library | None, seed: int) -> None:
         config = replace(
             COMPACT, segment_bytes=segment_bytes, index_interval_bytes=interval, delete_retention_ms=RETENTION_MS
         )
@@ -40,7 +41,7 @@ class CompactionModel(RuleBasedStateMachine):
             dedupe_buffer_bytes=1,
             load_factor=keys / 1024,
             io_buffer_bytes=random.Random(seed).choice([0, 500, 10**6]),
-            worthwhile_bytes=worthwhile_bytes,
+            library=library,
         )
         self.written: dict[int, tuple[bytes, bytes | None, int]] = {}
         self.sequence = 0

@@ -1,7 +1,5 @@
 """Compaction by compiled code beside the plain one: the same logs, byte for byte, and the same damage found."""
 
-import subprocess
-import sys
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,16 +8,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from odradek.broker.log.cleaner.log_cleaner import CleanerSettings
-from odradek.columns.compaction_code import compaction_code, compile_now
+from odradek.kernels import LIBRARY, Library
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.batches.record_batch import HEADER_SIZE
 from odradek.protocol.batches.records import encode_batch
-from tests.broker.log.compacting import COMPACT, NOW, T0, Room
+from tests.broker.log.compacting import COMPACT, T0, Room
 
-pytestmark = pytest.mark.long
-
-PLAIN, COMPILED = 1 << 62, 0
+PLAIN, COMPILED = None, LIBRARY
 RETENTION_MS = 1000
 CONFIG = replace(COMPACT, segment_bytes=1500, index_interval_bytes=100, delete_retention_ms=RETENTION_MS)
 
@@ -68,11 +64,11 @@ def append(room: Room, batch: Batch) -> None:
         room.log.write()
 
 
-def life(given: list[list[Batch]], *, io_bytes: int, keys: int, worthwhile_bytes: int) -> dict[str, bytes]:
+def life(given: list[list[Batch]], *, io_bytes: int, keys: int, library: Library | None) -> dict[str, bytes]:
     """All files of a log after several compactions."""
     room = Room(CONFIG)
     room.settings = CleanerSettings(
-        dedupe_buffer_bytes=1, load_factor=keys / 1024, io_buffer_bytes=io_bytes, worthwhile_bytes=worthwhile_bytes
+        dedupe_buffer_bytes=1, load_factor=keys / 1024, io_buffer_bytes=io_bytes, library=library
     )
     for batches_of_round in given:
         for batch in batches_of_round:
@@ -91,18 +87,18 @@ def life(given: list[list[Batch]], *, io_bytes: int, keys: int, worthwhile_bytes
 @given(rounds, st.sampled_from([0, 300, 2000, 1 << 20]), st.sampled_from([1, 7, 1000]))
 def test_plain_and_compiled_compaction_write_the_same_files(given: list[list[Batch]], io_bytes: int, keys: int) -> None:
     """However much is read at once, and however few keys are noted: of compressed, transactional and other batches."""
-    plain = life(given, io_bytes=io_bytes, keys=keys, worthwhile_bytes=PLAIN)
-    assert life(given, io_bytes=io_bytes, keys=keys, worthwhile_bytes=COMPILED) == plain
+    plain = life(given, io_bytes=io_bytes, keys=keys, library=PLAIN)
+    assert life(given, io_bytes=io_bytes, keys=keys, library=COMPILED) == plain
 
 
 BATCHES = (0, 128, 222, 350)
 """Where the batches of the damaged segment begin."""
 
 
-def damaged(position: int, byte: int, worthwhile_bytes: int) -> tuple[dict[Any, str], list[bytes]]:
+def damaged(position: int, byte: int, library: Library | None) -> tuple[dict[Any, str], list[bytes]]:
     """Return the error for a log of three segments with one changed byte, and the files."""
     room = Room()
-    room.settings = CleanerSettings(worthwhile_bytes=worthwhile_bytes, io_buffer_bytes=600)
+    room.settings = CleanerSettings(library=library, io_buffer_bytes=600)
     for number in range(6):
         room.append((f"{number % 2}", "x" * 50), ("u", "y"))
         room.append((f"{number % 2}", "x" * 50), codec=Codec.LZ4)
@@ -136,14 +132,14 @@ def test_plain_and_compiled_compaction_find_the_same_damage(position: int, byte:
         (16, "magic"),
     ],
 )
-@pytest.mark.parametrize("worthwhile_bytes", [PLAIN, COMPILED])
-def test_damage_to_a_batch_is_found_wherever_it_is(position: int, said: str, worthwhile_bytes: int) -> None:
-    assert said in damaged(position, 1, worthwhile_bytes)[0][T0]
+@pytest.mark.parametrize("library", [PLAIN, COMPILED])
+def test_damage_to_a_batch_is_found_wherever_it_is(position: int, said: str, library: Library | None) -> None:
+    assert said in damaged(position, 1, library)[0][T0]
 
 
 def test_more_keys_than_the_first_table_holds_are_kept_once() -> None:
     room = Room()
-    room.settings = CleanerSettings(worthwhile_bytes=COMPILED)
+    room.settings = CleanerSettings(library=COMPILED)
     for value in "12":
         for first in range(0, 5000, 250):
             room.append(*[(f"{key}", value) for key in range(first, first + 250)])
@@ -154,40 +150,10 @@ def test_more_keys_than_the_first_table_holds_are_kept_once() -> None:
 
 def test_a_batch_that_is_larger_than_what_is_read_at_once_is_compacted_too() -> None:
     room = Room()
-    room.settings = CleanerSettings(worthwhile_bytes=COMPILED, io_buffer_bytes=200)
+    room.settings = CleanerSettings(library=COMPILED, io_buffer_bytes=200)
     room.append(("a", "1" * 5000), ("b", "1"))
     room.append(("a", "2" * 9000))
     room.append(("c", "3"))
     room.roll()
     assert room.compact() == 1
     assert [(offset, key) for offset, key, _ in room.texts()] == [(1, "b"), (2, "a"), (3, "c")]
-
-
-def test_a_broker_with_compiled_compaction_does_not_import_numba(tmp_path: Any) -> None:
-    """It takes half a second and more than a hundred megabytes."""
-    if compaction_code() is None:
-        compile_now()
-    program = f"""
-import random, sys
-from odradek.broker.log import LogConfig, LogManager
-from odradek.broker.log.cleaner.log_cleaner import CleanerSettings
-from odradek.model import TopicPartition
-from odradek.protocol.batches.records import encode_batch
-from odradek.runtime.disk import SystemDisk
-config = LogConfig(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0)
-manager = LogManager(SystemDisk(), [{str(tmp_path / "data")!r}], broker_id=1, entropy=random.Random(1),
-                     config_for=lambda topic: config)
-manager.open({NOW})
-log = manager.get_or_create(TopicPartition("t", 0), topic_id=None, now_ms={NOW})
-for number in range(2):
-    log.append_as_leader(encode_batch([({NOW}, b"a", b"%d" % number, ())]), leader_epoch=0, now_ms={NOW})
-    log.write()
-log.roll({NOW})
-manager.maintenance.run({NOW})
-settings = CleanerSettings(worthwhile_bytes=0)
-assert manager.cleaner.clean(lambda: {NOW}, settings, stable_offsets={{TopicPartition("t", 0): 2}}) == 1
-print(*(name for name in ("numba", "llvmlite") if name in sys.modules))
-manager.close()
-"""
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
-    assert run.stdout.split() == ["llvmlite"]

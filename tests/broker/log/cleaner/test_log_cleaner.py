@@ -4,16 +4,13 @@ import errno
 import logging
 import struct
 from collections.abc import Sequence
-from typing import NoReturn
 
 import pytest
 from msgspec.structs import replace
 
-from odradek.broker.log.cleaner import log_cleaner
 from odradek.broker.log.cleaner.compaction import Compaction
 from odradek.broker.log.cleaner.log_cleaner import CleanerSettings, Throttle
 from odradek.broker.log.segments.time_index import TimeIndex
-from odradek.columns import compaction_code
 from odradek.model import TopicPartition
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import encode_batch
@@ -105,40 +102,6 @@ def test_an_error_of_the_disk_makes_a_log_uncleanable(kind: str) -> None:
     assert T0 in room.manager.cleaner.uncleanable
     assert not [name for name in room.names() if name.endswith(".cleaned")]
     assert [text[0] for text in room.texts()] == [0, 1]
-
-
-@pytest.mark.parametrize(
-    "error", [OSError("no such library"), RuntimeError("LLVM IR parsing error"), AssertionError(), ImportError("old")]
-)
-def test_compiled_code_that_fails_is_replaced_by_the_plain_filter(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    calls = []
-
-    def fail() -> NoReturn:
-        calls.append(1)
-        raise error
-
-    room = Room()
-    monkeypatch.setattr(compaction_code, "compaction_code", fail)
-    monkeypatch.setattr(log_cleaner, "_compiled_code", log_cleaner._CompiledCode())
-    room.settings = CleanerSettings(worthwhile_bytes=1)
-    for value in "12":
-        room.append(("a", value), ("a", value * 2))
-        room.roll()
-        assert room.compact() == 1
-    assert room.texts() == [(3, "a", "22")]
-    assert len(calls) == 1
-    assert caplog.text.count("Compiled compaction does not work") == 1
-    assert room.manager.cleaner.uncleanable == {}
-
-
-def test_compaction_does_not_wait_for_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter([None, object()])
-    monkeypatch.setattr(compaction_code, "compaction_code", lambda: next(answers))
-    settings = CleanerSettings()
-    kinds = [type(log_cleaner._new_filter(1 << 30, settings, bytes(16))).__name__ for _ in range(2)]
-    assert kinds == ["PlainRecordFilter", "CompiledRecordFilter"]
 
 
 def test_an_unexpected_error_ends_the_compaction_of_one_log(

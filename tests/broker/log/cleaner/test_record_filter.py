@@ -12,7 +12,7 @@ from odradek.broker.log.cleaner.checked_batches import Section
 from odradek.broker.log.cleaner.compiled_record_filter import CompiledRecordFilter
 from odradek.broker.log.cleaner.offset_map import OffsetMap
 from odradek.broker.log.cleaner.record_filter import Kept, PlainRecordFilter, RecordFilter
-from odradek.columns.compaction_code import compaction_code, compile_now
+from odradek.kernels import LIBRARY
 from odradek.protocol.batches.record_batch import DELETE_HORIZON, HEADER_SIZE, LOG_APPEND_TIME, read_header
 from odradek.protocol.batches.records import Record, encode_batch, parse_records
 from odradek.protocol.errors import CorruptBatchError
@@ -27,11 +27,8 @@ def plain(max_bytes: int = 1 << 20, load_factor: float = 0.9) -> PlainRecordFilt
 
 
 def compiled(max_bytes: int = 1 << 20, load_factor: float = 0.9) -> CompiledRecordFilter:
-    if (code := compaction_code()) is None:
-        compile_now()
-        code = compaction_code()
-    assert code is not None
-    return CompiledRecordFilter(code, OffsetMap(max_bytes, load_factor, secret=SECRET))
+    assert LIBRARY is not None
+    return CompiledRecordFilter(LIBRARY, OffsetMap(max_bytes, load_factor, secret=SECRET))
 
 
 NewFilter = Callable[..., PlainRecordFilter | CompiledRecordFilter]

@@ -1,22 +1,23 @@
-"""`RecordFilter` in compiled code (`columns.compaction_code`), which runs without Python's GIL.
+"""`RecordFilter` by the library (`odradek.kernels`), which runs without the interpreter's lock.
 
 One call finds, indexes or filters all batches of a buffer; compressed and transactional batches need one call each.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from odradek.broker.log.cleaner.checked_batches import Chunk, Piece, Run, Section, check
+from odradek.broker.log.cleaner.compaction_rows import BATCH, KEPT, RESULT
 from odradek.broker.log.cleaner.offset_map import OffsetMap
 from odradek.broker.log.cleaner.record_filter import Kept, KeptBatch, KeptRun
 from odradek.broker.log.errors import TruncatedFileError
 from odradek.broker.log.segments.batch_scan import FoundBatch, scan_file
 from odradek.broker.log.segments.segment_swap import Source
-from odradek.columns.compaction_rows import BATCH, FULL, KEPT, MIN_RECORD_BYTES, MOST_GROWTH, RESULT
+from odradek.kernels import FULL, MOST_GROWTH, Library
 from odradek.protocol.batches.checksum import crc32c
 from odradek.protocol.batches.record_batch import (
     CRC_START,
@@ -26,11 +27,9 @@ from odradek.protocol.batches.record_batch import (
     read_header,
     write_crc,
 )
+from odradek.protocol.batches.record_walk import MIN_RECORD_BYTES
 from odradek.protocol.errors import CorruptBatchError
 from odradek.runtime import File
-
-if TYPE_CHECKING:
-    from odradek.columns.compaction_code import CompactionCode
 
 _MOST_BATCHES: Final = 1024
 _MOST_OFFSET: Final = (1 << 63) - 1
@@ -42,9 +41,9 @@ Rows = npt.NDArray[Any]
 class CompiledRecordFilter:
     """The compiled `RecordFilter`. Its buffers are reused for each chunk."""
 
-    def __init__(self, code: "CompactionCode", offsets: OffsetMap) -> None:
+    def __init__(self, library: Library, offsets: OffsetMap) -> None:
         self.offsets = offsets
-        self._code = code
+        self._library = library
         self._secret = np.frombuffer(offsets.secret, np.uint64)
         self._batches = np.zeros(_MOST_BATCHES, BATCH)
         self._one_batch = np.zeros(1, BATCH)
@@ -78,7 +77,7 @@ class CompiledRecordFilter:
     def _find(self, begin: int, length: int, source: Source, position: int, lowest: int, now_ms: int) -> Chunk | None:
         """Return up to `_MOST_BATCHES` whole batches in `length` buffered bytes from `begin` on, or None."""
         place, data = _address(self._input) + begin, self._input.data[begin : begin + length]
-        self._code.find_batches(
+        self._library.find_batches(
             place, length, lowest, source.next_offset, now_ms, _address(self._batches), _MOST_BATCHES,
             _address(self._result),
         )  # fmt: skip
@@ -123,7 +122,7 @@ class CompiledRecordFilter:
             rows = self._rows(piece, now_ms=0)
             offsets.reserve(_most_records(piece))
             self._result[0] = offsets.size, 0, offsets.latest_offset
-            status = self._code.index_keys(
+            status = self._library.index_keys(
                 _address(rows), len(rows), from_offset, _address(offsets.slots), len(offsets.slots), offsets.max_keys,
                 _address(self._secret), _address(self._result),
             )  # fmt: skip
@@ -141,7 +140,7 @@ class CompiledRecordFilter:
         batch = self._section.data[:size]
         HEADER.pack_into(batch, 0, *piece.header._replace(batch_length=size - LENGTH_OVERHEAD))
         batch[HEADER_SIZE:] = piece.data
-        self._code.find_batches(
+        self._library.find_batches(
             _address(self._section), size, 0, _MOST_OFFSET, now_ms, _address(self._one_batch), 1,
             _address(self._result),
         )  # fmt: skip
@@ -165,9 +164,9 @@ class CompiledRecordFilter:
             if isinstance(piece, Run):
                 _keep_last_batches(rows, piece, last_offsets)
             slots = self.offsets.slots
-            status = self._code.keep_records(
+            status = self._library.keep_records(
                 _address(rows), len(rows), self.offsets.latest_offset, horizon_ms, _address(slots), len(slots),
-                _address(self._secret), _address(self._flags), len(self._flags), _address(self._output) + begin,
+                _address(self._secret), _address(self._flags), _address(self._output) + begin,
                 _address(self._kept), _address(self._result),
             )  # fmt: skip
             _refuse_malformed(rows, status)

@@ -12,7 +12,7 @@ waits until its compaction has ended, as in Kafka.
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -23,17 +23,15 @@ from odradek.broker.log.errors import DamagedFileError, LogStorageError, is_pass
 from odradek.broker.log.log import Log
 from odradek.broker.log.segments.segment_swap import CleanedSegment
 from odradek.config import BrokerConfig
+from odradek.kernels import LIBRARY, Library
 from odradek.model import StorageError, TopicPartition
 from odradek.protocol.errors import CorruptBatchError
 from odradek.runtime import Disk, Entropy
 
-if TYPE_CHECKING:
-    from odradek.columns.compaction_code import CompactionCode
-
 _logger = logging.getLogger("odradek.log")
 _SLICE_BYTES: Final = 2 << 20
 _FAST_SLICE_BYTES: Final = 8 << 20
-"""For compiled code, which needs 10 ms for a slice."""
+"""For the library, which needs 10 ms for a slice."""
 _RETRY_MS: Final = 15_000
 """The delay of a retry after a shortage of disk space or descriptors."""
 _SECRET_BYTES: Final = 16
@@ -44,7 +42,7 @@ _SLICES_PER_SECOND: Final = 4
 class CleanerSettings(Struct, frozen=True, kw_only=True):
     """The broker's keys `log.cleaner.*`. Up to `threads` logs are compacted at a time, and share the buffers.
 
-    Compactions of at least `worthwhile_bytes` use compiled code, whose loading takes 50 ms and 50 MB (measured).
+    Without a `library`, Python compacts.
     """
 
     threads: int = 1
@@ -52,7 +50,7 @@ class CleanerSettings(Struct, frozen=True, kw_only=True):
     load_factor: float = 0.9
     io_buffer_bytes: int = 524_288
     io_bytes_per_second: float = float("inf")
-    worthwhile_bytes: int = 16 << 20
+    library: Library | None = LIBRARY
 
     @classmethod
     def of(cls, config: BrokerConfig) -> "CleanerSettings":
@@ -261,10 +259,9 @@ class LogCleaner:
         except (OSError, LogStorageError, CorruptBatchError) as error:
             self._failed(partition, log, error, now_ms)
             return None
-        size = to_clean.clean_bytes + to_clean.dirty_bytes
         secret = self._entropy.randbytes(_SECRET_BYTES)
-        compaction = Compaction(self._disk, what, lambda: _new_filter(size, settings, secret))
-        slice_bytes = _FAST_SLICE_BYTES if size >= settings.worthwhile_bytes else _SLICE_BYTES
+        compaction = Compaction(self._disk, what, lambda: _new_filter(settings, secret))
+        slice_bytes = _SLICE_BYTES if settings.library is None else _FAST_SLICE_BYTES
         limit = int(min(slice_bytes, settings.io_bytes_per_second / _SLICES_PER_SECOND))
         job = self._jobs[partition] = CompactionJob(
             partition, log, compaction, begun_ms=now_ms, slice_limit=max(limit, 1)
@@ -348,8 +345,8 @@ class LogCleaner:
         _logger.error("%s is uncleanable until the broker restarts: %s", log.directory, error)
 
 
-def _new_filter(size: int, settings: CleanerSettings, secret: bytes) -> RecordFilter:
-    """Return the compiled filter for a compaction of at least `worthwhile_bytes`, if it is ready, else the plain one.
+def _new_filter(settings: CleanerSettings, secret: bytes) -> RecordFilter:
+    """Return the compiled filter, or the plain one without the library.
 
     Imports numpy only here, because it takes a quarter of a broker's start time and memory.
     """
@@ -357,37 +354,11 @@ def _new_filter(size: int, settings: CleanerSettings, secret: bytes) -> RecordFi
 
     room = settings.dedupe_buffer_bytes // settings.threads
     offsets = OffsetMap(room, settings.load_factor, secret=secret)
-    code = _compiled_code.get() if size >= settings.worthwhile_bytes else None
-    if code is None:
+    if settings.library is None:
         return PlainRecordFilter(offsets)
     from odradek.broker.log.cleaner.compiled_record_filter import CompiledRecordFilter
 
-    return CompiledRecordFilter(code, offsets)
-
-
-class _CompiledCode:
-    """The compiled code of this process; a failed import is not repeated."""
-
-    def __init__(self) -> None:
-        self._is_missing = False
-
-    def get(self) -> "CompactionCode | None":
-        """Return the compiled code, None if it is missing, broken or not ready."""
-        if not self._is_missing:
-            try:
-                from odradek.columns.compaction_code import compaction_code
-
-                return compaction_code()
-            except ModuleNotFoundError:
-                self._is_missing = True
-            except Exception:
-                # The library or the compiler does not work here; the plain filter needs neither.
-                self._is_missing = True
-                _logger.exception("Compiled compaction does not work; compaction is slower until the broker restarts")
-        return None
-
-
-_compiled_code: Final = _CompiledCode()
+    return CompiledRecordFilter(settings.library, offsets)
 
 
 class Throttle:

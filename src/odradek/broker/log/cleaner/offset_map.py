@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from odradek.columns.compaction_rows import SLOT
+from odradek.broker.log.cleaner.compaction_rows import SLOT
 
 Words = npt.NDArray[np.uint64]
 

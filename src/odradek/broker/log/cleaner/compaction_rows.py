@@ -1,4 +1,4 @@
-"""NumPy row types for the arguments and results of `compaction_kernel`, and its status codes."""
+"""NumPy's types of the rows that the library's functions of compaction read and write (`odradek.kernels`)."""
 
 from typing import Final
 
@@ -35,12 +35,3 @@ SLOT: Final = np.dtype([("first", np.uint64), ("second", np.uint64), ("offset", 
 """A key's 128-bit digest and its last offset (`broker.log.cleaner.offset_map`); the slot is free if `first` is 0."""
 RESULT: Final = np.dtype([("count", np.int64), ("size", np.int64), ("latest_offset", np.int64)])
 """The result of a function besides its status; `index_keys` also reads it."""
-
-# A function returns one of these as status, or the row number of a malformed batch.
-DONE: Final = -1
-FULL: Final = -2
-"""The key table is full."""
-
-MIN_RECORD_BYTES: Final = 7
-MOST_GROWTH: Final = 11
-"""Limit of the bytes by which compaction lengthens a record."""

@@ -24,7 +24,7 @@ def batch(*times: int, codec: Codec = Codec.NONE, producer_id: int = -1, **heade
 
 
 def open_log(disk: MemoryDisk | None = None, **config: object) -> Log:
-    settings = LogConfig(**config)  # type: ignore[arg-type]
+    settings = LogConfig(**{"validate_all": False} | config)  # type: ignore[arg-type]
     return Log.open(disk or MemoryDisk(), "/data/t-0", settings, now_ms=NOW)
 
 

@@ -134,7 +134,7 @@ def test_a_look_up_by_time_finds_what_a_full_scan_finds(
 
 
 def log_with(*batches: bytes | bytearray) -> Log:
-    log = Log.open(MemoryDisk(), "/data/t-0", LogConfig(), now_ms=NOW)
+    log = Log.open(MemoryDisk(), "/data/t-0", LogConfig(validate_all=False), now_ms=NOW)
     for batch in batches:
         log.append_as_leader(bytearray(batch), leader_epoch=4, now_ms=NOW)
     log.write()
@@ -237,7 +237,7 @@ def test_a_batch_that_takes_too_much_memory_decompressed_is_not_opened_either() 
     big = encode_batch([(NOW + n, None, b"v" * 1000, ()) for n in range(10)], codec=Codec.GZIP)
     log = log_with(big)
     assert at_once(log.find_offset(NOW + 5)) == (NOW + 5, 5, 4)
-    small = Log.open(MemoryDisk(), "/data/t-0", LogConfig(validate_max_bytes=5000), now_ms=NOW)
+    small = Log.open(MemoryDisk(), "/data/t-0", LogConfig(validate_all=False, validate_max_bytes=5000), now_ms=NOW)
     small.append_as_leader(big, leader_epoch=4, now_ms=NOW)
     small.write()
     assert at_once(small.find_offset(NOW + 5)) == (NOW + 9, 0, 4)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from odradek.broker.log import batch_contents
 from odradek.broker.log.batch_contents import RecordLimits, check_records
 from odradek.kernels import LIBRARY, Library
 from odradek.model import KafkaError
@@ -66,11 +67,15 @@ def test_both_say_the_same_of_long_varints(records: Any, varint: bytes, place: i
 
 @given(records=_RECORDS)
 def test_right_records_are_plainly_fine(records: Any) -> None:
-    assert LIBRARY is not None
-    data = bytes(encode_batch(records)[HEADER_SIZE:])
     times = [timestamp for timestamp, *_ in records]
-    found = LIBRARY.check(data, len(data), len(records), times[0], -(2**63), 2**63 - 1, 0, 100)
-    assert found == 2 * (max(times) + 1) + 1
+    limits = RecordLimits(needs_keys=False, before_max_ms=None, after_max_ms=None, max_bytes=0)
+    assert checked(encode_batch(records), limits) == 2 * (max(times) + 1) + 1
+
+
+def checked(batch: bytearray, limits: RecordLimits) -> int:
+    assert LIBRARY is not None
+    packed = limits.packed()
+    return LIBRARY.check(bytes(batch), None, len(batch) - HEADER_SIZE, NOW, packed.buffer_info()[0])
 
 
 @pytest.mark.parametrize("base", [2**63 - 1, -(2**63), 2**62])
@@ -82,8 +87,8 @@ def test_times_that_exceed_64_bits_are_refused(base: int, delta: int) -> None:
     assert result(data, header, limits, LIBRARY) == result(data, header, limits, None)
 
 
-def test_headers_have_a_limit() -> None:
-    assert LIBRARY is not None
-    data = bytes(encode_batch([(0, None, None, [("", None)] * 3)] * 2)[HEADER_SIZE:])
-    assert LIBRARY.check(data, len(data), 2, 0, 0, 0, 0, 6) >= 0
-    assert LIBRARY.check(data, len(data), 2, 0, 0, 0, 0, 5) == -1
+def test_headers_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = encode_batch([(0, None, None, [("", None)] * 3)] * 2)
+    for most in (5, 6):
+        monkeypatch.setattr(batch_contents, "MAX_RECORDS", most)
+        assert (checked(batch, replace(KEYED, needs_keys=False)) >= 0) == (most == 6)

@@ -26,20 +26,11 @@ class Library(Protocol):
     Nothing is checked but bytes of records: the caller answers for addresses, sizes and row numbers.
     """
 
-    def check(
-        self,
-        data: Place,
-        size: int,
-        count: int,
-        base_timestamp: int,
-        earliest: int,
-        latest: int,
-        needs_keys: int,
-        most_headers: int,
-    ) -> int:
+    def check(self, header: Place, records: Place, size: int, now_ms: int, limits: Place) -> int:
         """Check a batch's records as `record_walk.walk_records` does; return -1 if any is invalid.
 
-        Otherwise return twice the largest timestamp + 1, and 1 more if the offset deltas are 0, 1, 2 and so on.
+        They are decompressed, or follow the header if `records` is None. Otherwise return twice the largest timestamp
+        + 1, and 1 more if the offset deltas are 0, 1, 2 and so on.
         """
 
     def decode(

@@ -18,6 +18,10 @@
 typedef uint8_t byte;
 
 enum { INVALID = -1, MIN_RECORD_BYTES = 7, MOST_INT_BYTES = 5, MOST_LONG_BYTES = 10 };
+/* A batch's header: places and flags (`protocol/batches/record_batch.py`). */
+enum { HEADER_SIZE = 61, LENGTH_OVERHEAD = 12, MAGIC = 2 };
+enum { LENGTH = 8, MAGIC_AT = 16, CRC = 17, ATTRIBUTES = 21, LAST_DELTA = 23, BASE_TIME = 27, MAX_TIME = 35, COUNT = 57 };
+enum { CODEC_MASK = 0x07, LOG_APPEND_TIME = 0x08, TRANSACTIONAL = 0x10, CONTROL = 0x20, DELETE_HORIZON = 0x40 };
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
@@ -165,15 +169,26 @@ static int64_t pass_headers(Cursor *cursor) {
     return left(cursor) ? INVALID : count;
 }
 
-/* Check the records of a client's batch, as Kafka's broker does (`record_walk.walk_records`). Timestamps are within
- * `earliest` and `latest`, or -1; keys are not null if `needs_keys`; there are at most `most_headers` headers.
+typedef struct {
+    int64_t needs_keys;                  /* 1 if no key may be null */
+    int64_t before_max_ms, after_max_ms; /* how far a timestamp other than -1 may be from now; -1 if it may be any */
+    int64_t most_headers;                /* of all records together */
+} Limits;
+
+/* Check the records of a client's batch, as Kafka's broker does (`record_walk.walk_records`). `records` are its
+ * decompressed ones; if null, they follow its header.
  *
  * Return INVALID, or twice the largest timestamp + 1, and 1 more if the offset deltas are 0, 1, 2, ...
  */
-EXPORTED int64_t check(const byte *data, int64_t size, int64_t count, int64_t base_timestamp, int64_t earliest,
-                       int64_t latest, int64_t needs_keys, int64_t most_headers) {
-    Cursor cursor = {data, data + size};
-    int64_t largest = -1, in_sequence = 1;
+EXPORTED int64_t check(const byte *header, const byte *records, int64_t size, int64_t now_ms, const Limits *limits) {
+    if (!records) records = header + HEADER_SIZE;
+    Cursor cursor = {records, records + size};
+    int64_t base_timestamp = read_int64(header + BASE_TIME), count = read_int32(header + COUNT);
+    int64_t largest = -1, in_sequence = 1, most_headers = limits->most_headers, earliest = INT64_MIN, latest = INT64_MAX;
+    if (limits->before_max_ms >= 0) {
+        if (__builtin_sub_overflow(now_ms, limits->before_max_ms, &earliest)) earliest = INT64_MIN;
+        if (__builtin_add_overflow(now_ms, limits->after_max_ms, &latest)) latest = INT64_MAX;
+    }
     if (count < 0 || count > size / MIN_RECORD_BYTES) return INVALID;
     for (int64_t index = 0; index < count; index++) {
         int64_t length, delta, timestamp, offset_delta, key_length, value_length;
@@ -185,7 +200,7 @@ EXPORTED int64_t check(const byte *data, int64_t size, int64_t count, int64_t ba
         if (timestamp > largest) largest = timestamp;
         if (!read_int(&inside, &offset_delta)) return INVALID;
         if (offset_delta != index) in_sequence = 0;
-        if (!read_int(&inside, &key_length) || (needs_keys && key_length < 0) || !skip(&inside, key_length)) return INVALID;
+        if (!read_int(&inside, &key_length) || (limits->needs_keys && key_length < 0) || !skip(&inside, key_length)) return INVALID;
         if (!read_int(&inside, &value_length) || !skip(&inside, value_length)) return INVALID;
         if (!skip_headers(&inside, &most_headers) || left(&inside)) return INVALID;
     }
@@ -434,10 +449,7 @@ typedef struct {
     int64_t count, size, latest_offset;
 } Totals;
 
-enum { DONE = -1, FULL = -2, HEADER_SIZE = 61, LENGTH_OVERHEAD = 12, MAGIC = 2 };
-/* Places and flags in a batch's header (`protocol/batches/record_batch.py`). */
-enum { LENGTH = 8, MAGIC_AT = 16, CRC = 17, ATTRIBUTES = 21, LAST_DELTA = 23, BASE_TIME = 27, MAX_TIME = 35, COUNT = 57 };
-enum { CODEC_MASK = 0x07, LOG_APPEND_TIME = 0x08, TRANSACTIONAL = 0x10, CONTROL = 0x20, DELETE_HORIZON = 0x40 };
+enum { DONE = -1, FULL = -2 };
 
 static const int64_t TIMESTAMP_BOUND = (int64_t)1 << 62; /* so that differences fit into 64 bits */
 

@@ -5,6 +5,7 @@ within limits and, in a compacted topic, keys. A wrong largest timestamp is corr
 in a batch that is compressed anew, and else refused.
 """
 
+from array import array
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from odradek.model import Buffer, ErrorCode, KafkaError
 from odradek.protocol.batches.compression import Codec, DecompressedSizeError, compress, decompress
 from odradek.protocol.batches.record_batch import (
     CODEC_MASK,
+    HEADER,
     HEADER_SIZE,
     BatchHeader,
     set_max_timestamp,
@@ -29,8 +31,6 @@ MAX_RECORD_ERRORS: Final = 1000
 MAX_RECORDS: Final = 1 << 20
 """Batches with more records, or more record headers, are refused, because their check takes over a second."""
 _LATEST: Final = 2**63 - 1
-_COPIED_BYTES: Final = 16 << 10
-"""Copying fewer bytes is cheaper than to ask for their address."""
 
 
 class RecordLimits(Struct, frozen=True, kw_only=True):
@@ -43,6 +43,11 @@ class RecordLimits(Struct, frozen=True, kw_only=True):
     before_max_ms: int | None
     after_max_ms: int | None
     max_bytes: int
+
+    def packed(self) -> "array[int]":
+        """Return the limits for `kernels.Library.check`."""
+        before_ms, after_ms = (-1 if each is None else each for each in (self.before_max_ms, self.after_max_ms))
+        return array("q", (self.needs_keys, before_ms, after_ms, MAX_RECORDS))
 
 
 NO_KEY: Final = "a compacted topic's record needs a key"
@@ -98,16 +103,14 @@ def check_records(
     Raises `InvalidRecordsError` with INVALID_RECORD or INVALID_TIMESTAMP if a record is invalid. Python finds out
     which one, or does all without the `library`; unless it `may_walk`, `KafkaError` MESSAGE_TOO_LARGE is raised.
     """
-    base_timestamp, needs_keys = header.base_timestamp, limits.needs_keys
-    earliest, latest = _range(limits, now_ms)
     if library is not None:
-        size = len(data)
-        place = bytes(data) if size < _COPIED_BYTES else address(data)
-        found = library.check(
-            place, size, header.record_count, base_timestamp, earliest, latest, needs_keys, MAX_RECORDS
-        )
+        packed = limits.packed()
+        place, _ = packed.buffer_info()
+        found = library.check(HEADER.pack(*header), address(data), len(data), now_ms, place)
         if found >= 0:
             return Contents((found >> 1) - 1, bool(found & 1))
+    base_timestamp, needs_keys = header.base_timestamp, limits.needs_keys
+    earliest, latest = _range(limits, now_ms)
     if not may_walk:
         raise KafkaError(ErrorCode.message_too_large)
     data = bytes(data)

@@ -68,7 +68,7 @@ def test_a_lock_has_every_package_that_the_project_names_for_it(name: str):
 
 def test_a_package_has_one_version_in_all_locks():
     versions = {lock: dict(block.split("==", 1) for block in _blocks(text)) for lock, text in LOCKS.items()}
-    assert sorted(versions) == ["requirements-demo.lock", "requirements-test.lock", "requirements-tools.lock"]
+    assert sorted(versions) == [f"requirements-{name}.lock" for name in ("compiler", "demo", "test", "tools")]
     pairs = combinations(versions.values(), 2)
     assert not [name for one, other in pairs for name in one.keys() & other.keys() if one[name] != other[name]]
 

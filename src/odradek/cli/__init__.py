@@ -194,6 +194,17 @@ def _os_error(error: OSError) -> str:
     return f"{error.filename}: {reason}" if error.filename else reason
 
 
+def _show_version(context: click.Context, _option: click.Parameter, wanted: object) -> None:
+    if wanted:
+        from odradek.kernels import MISSING
+
+        click.echo(f"odradek {__version__}, records by " + (f"Python: {MISSING}" if MISSING else "C"))
+        context.exit()
+
+
+_VERSION: Final = "Show the version, and whether the library for records is there."
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
@@ -201,7 +212,7 @@ def _os_error(error: OSError) -> str:
     "before the command's name. The cluster may be any with Kafka's protocol; TLS and SASL are set in the file of "
     "--command-config or in a profile.",
 )
-@click.version_option(__version__, "--version", prog_name="odradek", message="%(prog)s %(version)s")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help=_VERSION)
 def main() -> None:
     """Odradek: a Kafka cluster in Python, and the tools to use one."""
 

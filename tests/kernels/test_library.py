@@ -1,0 +1,155 @@
+"""The library for records: how it is made, when it is used, and what is said when it is not."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import hatch_build
+from odradek.kernels import FILE, LIBRARY, SOURCE, Library, address, load
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> tuple[Path, Path]:
+    """A library and its source, in a folder of their own."""
+    source, library = tmp_path / SOURCE.name, tmp_path / FILE.name
+    source.write_bytes(SOURCE.read_bytes())
+    assert hatch_build.compile_library(source, library) == ""
+    assert sorted(each.name for each in tmp_path.iterdir()) == [source.name, library.name]
+    return library, source
+
+
+def test_a_library_that_fits_its_source_is_loaded(made: tuple[Path, Path]) -> None:
+    library, trouble = load(*made)
+    assert trouble == ""
+    assert library is not None
+    words = bytearray(16)
+    library.digest(b"", 0, bytes(range(16)), address(words))
+    assert words.hex() == "a3817f04ba25a8e66df67214c7550293", "the first vector of SipHash's authors"
+
+
+def test_a_library_of_another_version_is_refused(made: tuple[Path, Path]) -> None:
+    library, source = made
+    source.write_bytes(source.read_bytes() + b"\n")
+    assert load(library, source) == (None, f"{library} was made from another records.c: install Odradek again")
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF of another machine", b"#!/bin/sh\n"])
+def test_a_file_that_is_no_library_is_refused(made: tuple[Path, Path], content: bytes) -> None:
+    library, source = made
+    library.unlink()
+    library.write_bytes(content)
+    found, trouble = load(library, source)
+    assert found is None
+    assert trouble.startswith(f"{library} cannot be loaded: ")
+
+
+def test_no_library_and_the_switch_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(tmp_path / "nothing.so") == (None, "no C compiler was found when Odradek was installed")
+    monkeypatch.setenv("ODRADEK_KERNELS", "off")
+    assert load() == (None, "ODRADEK_KERNELS=off")
+
+
+def test_the_library_needs_no_other_and_exports_what_is_declared(made: tuple[Path, Path]) -> None:
+    if shutil.which("readelf") is None:
+        pytest.skip("readelf is not installed")
+    dynamic = subprocess.run(["readelf", "-d", made[0]], capture_output=True, text=True, check=True).stdout
+    assert "NEEDED" not in dynamic
+    assert "PATH" not in dynamic
+    symbols = subprocess.run(["readelf", "--dyn-syms", made[0]], capture_output=True, text=True, check=True).stdout
+    assert " UND " not in symbols.replace("NOTYPE  LOCAL  DEFAULT  UND", "")
+    exported = {line.split()[-1] for line in symbols.splitlines() if " GLOBAL " in line}
+    assert exported == {name for name in vars(Library) if not name.startswith("_")} | {"source_hash"}
+
+
+@pytest.mark.parametrize("script", ["exit 1", "echo no such flag >&2; exit 1", "exit 0"])
+def test_a_compiler_that_fails_leaves_no_library(
+    script: str, tmp_path: Path, made: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "bin" / "cc"
+    compiler.parent.mkdir()
+    compiler.write_text(f"#!/bin/sh\n{script}\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", str(compiler.parent))
+    assert str(compiler) in hatch_build.compile_library(made[1], made[0])
+    assert not made[0].exists()
+
+
+def test_without_any_compiler_zig_is_asked_for(made: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(hatch_build, "_zig", list)
+    assert hatch_build.compile_library(made[1], made[0]) == "there is neither cc nor ziglang"
+    hook = object.__new__(hatch_build.RecordsBuildHook)
+    assert hook.dependencies() == ["ziglang"]
+    monkeypatch.undo()
+    assert hook.dependencies() == []
+    monkeypatch.setenv("ODRADEK_TARGET", "aarch64-linux")
+    assert hook.dependencies() == ["ziglang"]
+
+
+def build(kind: str, source: Path, folder: Path, **environment: str) -> Path:
+    """Build a wheel or an sdist of a project without its isolation."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
+    subprocess.run(command, cwd=source, env=os.environ | environment, check=True, capture_output=True, timeout=120)
+    (made,) = folder.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    return made
+
+
+@pytest.mark.long
+def test_a_wheel_of_the_source_distribution_has_the_library_and_without_a_compiler_it_has_none(tmp_path: Path) -> None:
+    sdist = build("sdist", ROOT, tmp_path / "sdist")
+    shutil.unpack_archive(sdist, tmp_path)
+    source = tmp_path / sdist.name.removesuffix(".tar.gz")
+    assert not list(source.rglob("*.so"))
+    wheel = build("wheel", source, tmp_path / "wheel")
+    assert "-py3-none-linux_" in wheel.name
+    with zipfile.ZipFile(wheel) as archive:
+        assert {"odradek/kernels/records.so", "odradek/kernels/records.c"} <= set(archive.namelist())
+    (tmp_path / "bin").mkdir()
+    plain = build("wheel", source, tmp_path / "plain", PATH=str(tmp_path / "bin"))
+    assert plain.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(plain) as archive:
+        assert "odradek/kernels/records.so" not in archive.namelist()
+
+
+def test_an_address_keeps_no_export_of_its_buffer() -> None:
+    data = bytearray(100)
+    view = memoryview(data)[10:]
+    assert address(view) == address(data) + 10
+    view.release()
+    data.extend(bytes(1000))
+    assert address(memoryview(bytes(data)).toreadonly())
+
+
+@pytest.mark.long
+def test_a_broker_and_clients_do_without_the_library() -> None:
+    """Records are read through columns, too; the log says once why that is slow."""
+    program = """
+import logging
+logging.basicConfig(format="%(levelname)s %(message)s")
+from odradek.clients.blocking import Producer, SimpleConsumer
+from odradek.testing import Cluster
+with Cluster() as kafka:
+    kafka.create_topic("t")
+    with Producer(kafka.bootstrap_servers) as producer, SimpleConsumer(kafka.bootstrap_servers) as simple:
+        producer.send("t", b"v", key=b"k", headers=[("h", b"x")]).result()
+        print(simple.read_arrow(("t", 0), 0).select(["key", "value", "offset"]).to_pylist())
+"""
+    environment = os.environ | {"ODRADEK_KERNELS": "off"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout == "[{'key': b'k', 'value': b'v', 'offset': 0}]\n", done.stderr
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("WARNING")]
+    assert warnings == ["WARNING Python checks and compacts records, which is slower: ODRADEK_KERNELS=off"]
+
+
+def test_the_library_is_there_where_tests_run() -> None:
+    """Else they would compare Python with itself."""
+    assert (LIBRARY is None) == (os.environ.get("ODRADEK_KERNELS") == "off")

@@ -59,6 +59,7 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "clients/blocking/loop_thread.py": "a thread for the loop of blocking clients, which refuse to work after a fork",
     "cli/__init__.py": "a broken pipe and Ctrl-C end a command, and only its process has those",
     "cli/log_lines.py": "what nobody catches on a thread is an entry of the log, too",
+    "kernels/__init__.py": "loads the library beside it, and compares it with its source",
     "config/load.py": "reads a file of properties, before there is a runtime",
     "config/secrets.py": "environment variables may have the passwords of clients",
     "cli/profiles.py": "environment variables name the cluster that a command asks",
@@ -84,7 +85,6 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "simulation/virtual/disk.py": "os.strerror: the texts of error numbers",
     "broker/observing/monitor.py": "renders the page for Prometheus on a thread",
     "lab/lessons/custom.py": "shows how a user writes an assignor that draws",
-    "columns/compaction_code.py": "keeps compiled code in a file, and has another process compile it",
     "broker/log/directories/checkpoint_writer.py": "a lock: a newer state may have to be written while an older one is",
     "broker/log/directories/loading_progress.py": "a lock: the threads of the disk tell it how far they are",
 }

@@ -50,7 +50,9 @@ def test_a_file_that_is_no_library_is_refused(made: tuple[Path, Path], content: 
     assert trouble.startswith(f"{library} cannot be loaded: ")
 
 
-def test_no_library_and_the_switch_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_and_the_switch_have_reasons_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert load(tmp_path / "nothing.so") == (None, "no C compiler was found when Odradek was installed")
     monkeypatch.setenv("ODRADEK_KERNELS", "off")
     assert load() == (None, "ODRADEK_KERNELS=off")
@@ -81,7 +83,7 @@ def test_a_compiler_that_fails_leaves_no_library(
     assert not made[0].exists()
 
 
-def test_without_any_compiler_zig_is_asked_for(made: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_compiler_the_hook_needs_zig(made: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(hatch_build, "_zig", list)
     assert hatch_build.compile_library(made[1], made[0]) == "there is neither cc nor ziglang"

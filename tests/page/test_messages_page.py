@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,15 @@ async def test_a_large_value_is_cut_in_the_list_and_can_be_downloaded(kafka: Clu
     assert answer.headers["content-disposition"].startswith("attachment")
 
 
-async def test_a_batch_of_rubbish_has_a_line_and_hides_no_message(kafka: Cluster) -> None:
+@pytest.fixture
+def careless() -> Iterator[Cluster]:
+    """A cluster that takes rubbish."""
+    with Cluster(config={"log.validate.records": "needed"}) as cluster:
+        yield cluster
+
+
+async def test_a_batch_of_rubbish_has_a_line_and_hides_no_message(careless: Cluster) -> None:
+    kafka = careless
     settings = await written(kafka, "rubbish", b"before", message_timestamp_type="LogAppendTime")
     rubbish = encode_batch([(0, None, b"v" * 20, ())] * 3)
     rubbish[61:] = b"\xff" * len(rubbish[61:])

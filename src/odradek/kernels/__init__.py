@@ -117,7 +117,7 @@ class Library(Protocol):
 
 DONE: Final = -1
 FULL: Final = -2
-"""What `index_keys` and `keep_records` return besides rows; with `FULL`, there is no slot for another key."""
+"""Results of `index_keys` and `keep_records` besides rows; with `FULL`, there is no slot for another key."""
 MOST_GROWTH: Final = 11
 """Limit of the bytes by which compaction lengthens a record."""
 

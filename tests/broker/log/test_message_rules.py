@@ -316,7 +316,7 @@ def test_a_long_check_is_left_to_the_caller(value: bytes, count: int, config: Lo
     assert rules.admit(checked, NOW, from_client=True, is_checked=True) == (read_header(checked), checked)
 
 
-def test_what_is_wrong_with_a_large_batch_is_left_to_the_caller() -> None:
+def test_the_fault_in_a_large_batch_is_left_to_the_caller() -> None:
     """Python finds it out, for which the loop has no time."""
     batch = encode_batch([(NOW, b"a", bytes(70_000), ()), (NOW, b"b", b"v", ())])
     batch[-1] = 7

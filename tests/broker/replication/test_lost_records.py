@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from odradek.broker.cluster.registration.directories import accept_losses
-from odradek.broker.log.directories.maintenance import remove_tree
+from odradek.broker.log.directories.directory_loading import remove_tree
 from odradek.clients.admin.reassignments import ElectionType
 from odradek.metadata.nodes import NO_LEADER
 from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from odradek.broker.log.directories.maintenance import remove_tree
+from odradek.broker.log.directories.directory_loading import remove_tree
 from odradek.clients import Admin
 from odradek.clients.admin.reassignments import ElectionType
 from odradek.metadata import paths

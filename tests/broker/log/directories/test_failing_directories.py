@@ -192,7 +192,7 @@ def test_an_empty_log_of_a_failed_disk_is_not_a_duplicate(file: str) -> None:
     write_batches(log)
     broken.manager.close()
     manager = opened(broken.disk, "/a", "/b")
-    assert not manager.duplicates
+    assert not manager.statuses.duplicates
     assert manager.logs[T[4]].directory == "/b/t-4"
     assert manager.logs[T[4]].log_end_offset == 1
     assert not broken.disk.exists("/a/t-4")
@@ -209,7 +209,7 @@ def test_an_empty_log_whose_records_were_deleted_is_a_duplicate() -> None:
     assert log.directory == "/a/t-4"
     broken.manager.close()
     manager = opened(broken.disk, "/a", "/b")
-    assert manager.duplicates == {T[4]}
+    assert manager.statuses.duplicates == {T[4]}
     manager.kill()
 
 
@@ -219,10 +219,10 @@ def test_of_two_logs_the_one_with_the_topic_id_is_opened(
 ) -> None:
     disk = twins()
     manager = opened(disk, "/a", "/b")
-    assert manager.duplicates == {T[4]}
+    assert manager.statuses.duplicates == {T[4]}
     assert manager.get(T[4]) is None
     manager.resolve_duplicates({"t": topic_id}, NOW)
-    assert not manager.duplicates
+    assert not manager.statuses.duplicates
     assert manager.logs[T[4]].log_end_offset == count
     assert manager.topic_id(T[4]) == topic_id
     names = [name for directory in ("/a", "/b") for name in disk.list(directory) if name.startswith("t-4.")]
@@ -232,7 +232,7 @@ def test_of_two_logs_the_one_with_the_topic_id_is_opened(
     write_batches(manager.get_or_create(T[4], topic_id=topic_id, now_ms=NOW))
     manager.close()
     manager = opened(disk, "/a", "/b")
-    assert not manager.duplicates
+    assert not manager.statuses.duplicates
     assert manager.logs[T[4]].log_end_offset == count + 1
     manager.kill()
 
@@ -248,7 +248,7 @@ def test_duplicate_logs_without_deciding_ids_stay_offline(
     disk = twins(ids=ids)
     manager = opened(disk, "/a", "/b")
     manager.resolve_duplicates(known, NOW)
-    assert manager.duplicates == {T[4]}
+    assert manager.statuses.duplicates == {T[4]}
     with pytest.raises(StorageError, match="are logs of the same partition"):
         manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW)
     assert disk.exists("/a/t-4")

@@ -5,6 +5,7 @@ import pytest
 from odradek.broker.log import Log
 from odradek.broker.log.checkpoints.checkpoint_file import RECOVERY_POINTS, decode_offsets
 from odradek.broker.log.checkpoints.meta_properties import CLEAN_SHUTDOWN
+from odradek.broker.log.directories.log_status import ExpectedLogs
 from odradek.broker.log.errors import LogStorageError, OfflineDirectoryError
 from odradek.model import StorageError, TopicPartition
 from odradek.protocol.batches.records import encode_batch
@@ -53,7 +54,7 @@ def test_an_expected_log_is_not_created_while_a_directory_is_offline() -> None:
     manager = opened(disk, *BOTH)
     with pytest.raises(OfflineDirectoryError, match="the data directory /b cannot be used"):
         manager.get_or_create(T2, topic_id=None, now_ms=NOW)  # nobody has said that it was not here
-    manager.set_expected_logs({T0, T1})
+    manager.statuses.expect(ExpectedLogs(partitions={T0, T1}))
     with pytest.raises(OfflineDirectoryError, match="the data directory /b cannot be used"):
         manager.get_or_create(T1, topic_id=None, now_ms=NOW)
     assert manager.get_or_create(T0, topic_id=None, now_ms=NOW).log_end_offset == 1
@@ -67,7 +68,7 @@ def test_no_log_is_created_of_a_topic_whose_partitions_are_unknown() -> None:
     disk = closed()
     disk.broken.add("/b")
     manager = opened(disk, *BOTH)
-    manager.set_expected_logs(set(), {"t"})
+    manager.statuses.expect(ExpectedLogs(partitions=set(), topics={"t"}))
     with pytest.raises(OfflineDirectoryError):
         manager.get_or_create(T1, topic_id=None, now_ms=NOW)
     assert manager.get_or_create(TopicPartition("u", 0), topic_id=None, now_ms=NOW).directory == "/a/u-0"
@@ -77,7 +78,7 @@ def test_no_log_is_created_of_a_topic_whose_partitions_are_unknown() -> None:
 def test_with_all_directories_online_missing_logs_are_created() -> None:
     disk = closed()
     manager = opened(disk, *BOTH)
-    manager.set_expected_logs({T0, T1, T2})
+    manager.statuses.expect(ExpectedLogs(partitions={T0, T1, T2}))
     assert manager.get_or_create(T2, topic_id=None, now_ms=NOW).log_end_offset == 0
     manager.kill()
 

@@ -73,7 +73,7 @@ def test_a_log_that_lost_synced_records_cannot_be_used(harm: str, caplog: pytest
         end_offset = manager.logs[PARTITION].log_end_offset
         assert f"{FOLDER} ends at offset {end_offset}, and its checkpoints have the recovery point 60" in caplog.text
         with pytest.raises(LogStorageError, match="records before offset 60 are lost; start another"):
-            manager.lost_records.advise(PARTITION, "start another")
+            manager.statuses.advise(PARTITION, "start another")
             manager.get_or_create(PARTITION, topic_id=None, now_ms=NOW)
         caplog.clear()
         manager.close()
@@ -93,20 +93,20 @@ def test_a_truncation_below_the_high_watermark_is_no_loss_after_a_crash() -> Non
     manager.truncate_to(PARTITION, 39)
     manager.kill()
     manager.open(NOW)
-    assert (manager.logs[PARTITION].log_end_offset, len(manager.lost_records)) == (39, 0)
+    assert (manager.logs[PARTITION].log_end_offset, len(manager.statuses.lost)) == (39, 0)
     manager.logs[PARTITION].producers.committed(39)
     manager.checkpoints.write_all()
     manager.truncate_fully_and_start_at(PARTITION, 21, NOW)
     manager.kill()
     manager.open(NOW)
-    assert (manager.logs[PARTITION].log_end_offset, len(manager.lost_records)) == (21, 0)
+    assert (manager.logs[PARTITION].log_end_offset, len(manager.statuses.lost)) == (21, 0)
 
 
 def test_a_missing_folder_is_a_loss_unless_another_directory_has_the_log() -> None:
     disk, manager = data_directory()
     disk.rename(FOLDER, f"{FOLDER}.away")
     manager.open(NOW)
-    (found,) = manager.lost_records
+    (found,) = manager.statuses.lost.values()
     assert (found.end_offset, found.expected_offset) == (None, 60)
     with pytest.raises(LogStorageError, match=f"{FOLDER} is gone"):
         manager.get_or_create(PARTITION, topic_id=None, now_ms=NOW)
@@ -115,7 +115,7 @@ def test_a_missing_folder_is_a_loss_unless_another_directory_has_the_log() -> No
     for name in disk.list(f"{FOLDER}.away"):
         disk.replace_file(f"/other/{PARTITION}/{name}", disk.read_file(f"{FOLDER}.away/{name}"))
     both = written_logs.opened(disk, *manager.directories.paths, "/other")
-    assert (len(both.lost_records), PARTITION in both.logs) == (0, True)
+    assert (len(both.statuses.lost), PARTITION in both.logs) == (0, True)
 
 
 def test_a_batch_with_an_offset_beyond_its_segment_is_not_returned() -> None:

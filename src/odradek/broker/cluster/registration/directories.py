@@ -27,6 +27,7 @@ from odradek.broker.cluster.registration.registration import in_live_session
 from odradek.broker.cluster.registration.unclean_registration import leave_isrs
 from odradek.broker.log.directories.log_directories import LogDirectories
 from odradek.broker.log.directories.log_manager import LogManager
+from odradek.broker.log.directories.log_status import ExpectedLogs
 from odradek.config.zookeeper import ZookeeperKeys
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, PartitionImage
@@ -71,7 +72,7 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, t
     gone = {key: each for key, each in node.directories.items() if key not in directories.paths_by_id}
     missing = {key: each for key, each in gone.items() if not each.is_forgotten}
     returned = _returned_directories(node, directories)
-    doubted = _logs_in(returned, logs) | {each.partition for each in logs.lost_records}
+    doubted = _logs_in(returned, logs) | {each.partition for each in logs.statuses.lost.values()}
     stored: Mapping[str, KnownDirectory] = {}
     if gone or doubted or node.accepted or directories.offline:
         own = await in_live_session(lambda: _read_own_partitions(store, broker_id))
@@ -90,7 +91,7 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, t
             # Returned directories are used from now on, so a missing directory may have older logs when it returns.
             stored = {key: replace(each, is_old=each.is_old or bool(returned)) for key, each in gone.items()}
         replaced = {each.path for each in gone.values()}
-        logs.set_expected_logs(expected, own.broken_topics, reason=reason, paths=replaced)
+        logs.statuses.expect(ExpectedLogs(partitions=expected, topics=own.broken_topics, reason=reason, paths=replaced))
         _settle_lost_records(broker_id, logs, own, node.accepted)
     here = {key: KnownDirectory(path=path) for key, path in directories.paths_by_id.items()}
     updated = BrokerDirectoriesNode(directories={**stored, **here})
@@ -142,7 +143,7 @@ async def check_place(store: Reader, broker_id: int, directories: LogDirectories
 
 async def resolve_duplicate_logs(store: Store, runtime: Runtime, logs: LogManager) -> None:
     """Resolve partitions that have logs in two directories: keep the log with the topic id of the tree."""
-    names = {partition.topic for partition in logs.duplicates}
+    names = {partition.topic for partition in logs.statuses.duplicates}
     if names:
         topics = await in_live_session(lambda: read_topics(store, names, BrokenNodes()))
         ids = {topic.name: topic.topic_id for topic in topics.values() if topic and topic.topic_id != UNNAMED}
@@ -186,7 +187,7 @@ def _refuse_old_logs(
 ) -> None:
     """Raise `StorageError` if a returned directory may have older records than another, present or missing."""
     old = _logs_in(returned, logs)
-    if duplicates := old & logs.duplicates:
+    if duplicates := old & logs.statuses.duplicates:
         raise StorageError(
             f"the data directory {_named(returned)} was replaced by another, which has "
             f"{first_names(sorted(duplicates))}, too; leave it out of log.dirs, or remove the folders of these "
@@ -207,7 +208,7 @@ def _settle_lost_records(broker_id: int, logs: LogManager, own: _OwnPartitions, 
     If there is no other replica, also accept the loss of records that were not synced. Other logs with lost records
     stay unused until another replica leads, or an operator accepts the loss.
     """
-    for each in logs.lost_records:
+    for each in tuple(logs.statuses.lost.values()):
         key = each.partition
         is_own = key in own.led and logs.topic_id(key) in (None, own.ids[key])
         if key in accepted:
@@ -215,7 +216,7 @@ def _settle_lost_records(broker_id: int, logs: LogManager, own: _OwnPartitions, 
         elif key.topic in own.broken_topics:
             continue
         elif is_own and key in own.alone and (each.is_synced_data or key in own.replicated):
-            logs.lost_records.advise(key, _commands(broker_id, key, is_replicated=key in own.replicated))
+            logs.statuses.advise(key, _commands(broker_id, key, is_replicated=key in own.replicated))
             continue
         logs.accept_lost_records(key)
     if accepted:

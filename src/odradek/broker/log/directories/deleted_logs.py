@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable, Container, Sequence
 
 from odradek.broker.log.directories.log_checkpoints import LogCheckpoints
-from odradek.broker.log.directories.unopened_logs import UnopenedLogs
+from odradek.broker.log.directories.log_status import LogStatuses
 from odradek.broker.log.errors import LogStorageError, is_passing
 from odradek.broker.log.log_config import LogConfig
 from odradek.broker.log.names import deleted_folder, parent_of, stray_folder
@@ -23,14 +23,14 @@ class DeletedLogs:
         disk: Disk,
         entropy: Entropy,
         config_for: Callable[[str], LogConfig],
-        unopened: UnopenedLogs,
+        statuses: LogStatuses,
         checkpoints: LogCheckpoints,
     ) -> None:
         self.strays: dict[str, tuple[TopicPartition, uuid.UUID | None]] = {}
         self._disk = disk
         self._entropy = entropy
         self._config_for = config_for
-        self._unopened = unopened
+        self._statuses = statuses
         self._checkpoints = checkpoints
         self._undeleted: dict[TopicPartition, list[str]] = {}
         """Folders of deleted logs whose rename failed."""
@@ -51,13 +51,13 @@ class DeletedLogs:
         name_of = stray_folder if is_stray else deleted_folder
         for number, folder in enumerate(folders):
             if parent_of(folder) in offline:
-                self._unopened.discard(folder)
+                self._statuses.unopened.pop(folder, None)
                 continue
             try:
                 target = self._rename(partition, folder, name_of(partition, uuid4(self._entropy).hex))
             except LogStorageError as error:
                 self._undeleted[partition] = folders[number:]
-                self._unopened.offline[partition] = error  # a new topic must not use the old records
+                self._statuses.offline[partition] = error  # a new topic must not use the old records
                 raise
             self._folders.append((due_ms, target))
 
@@ -86,7 +86,7 @@ class DeletedLogs:
         except OSError as error:
             message = f"Failed to rename {folder} to {name}: {error}"
             raise LogStorageError(message, is_passing=is_passing(error)) from error
-        self._unopened.discard(folder)
+        self._statuses.unopened.pop(folder, None)
         self._unsynced.add(directory)
         return f"{directory}/{name}"
 

@@ -30,8 +30,6 @@ from odradek.broker.log.checkpoints.checkpoint_file import (
     decode_offsets,
 )
 from odradek.broker.log.directories.loading_progress import LoadingProgress, LoadingStoppedError
-from odradek.broker.log.directories.lost_records import LostRecords
-from odradek.broker.log.directories.removal import remove_tree
 from odradek.broker.log.errors import LogStorageError
 from odradek.broker.log.log import Log
 from odradek.broker.log.log_config import LogConfig
@@ -56,6 +54,35 @@ class FoundLog(Struct, frozen=True, kw_only=True):
     cleaned_offset: int
     high_watermark: int
     size: int
+
+
+class LostRecords(Struct, frozen=True, kw_only=True):
+    """A log that ends before the offsets in its checkpoints; `end_offset` is None if its folder is missing."""
+
+    partition: TopicPartition
+    folder: str
+    end_offset: int | None
+    recovery_point: int
+    high_watermark: int
+    advice: str = ""
+    """What an operator can do."""
+
+    @property
+    def expected_offset(self) -> int:
+        """The log end offset that the checkpoints require at least."""
+        return max(self.recovery_point, self.high_watermark)
+
+    @property
+    def is_synced_data(self) -> bool:
+        """Whether synced records are lost, which no power failure explains."""
+        return self.end_offset is None or self.end_offset < self.recovery_point
+
+    def __str__(self) -> str:
+        found = "is gone" if self.end_offset is None else f"ends at offset {self.end_offset}"
+        return (
+            f"{self.folder} {found}, and its checkpoints have the recovery point {self.recovery_point} and the high "
+            f"watermark {self.high_watermark}: records before offset {self.expected_offset} are lost"
+        )
 
 
 class OpenedLog(Struct, frozen=True, kw_only=True):
@@ -168,6 +195,15 @@ def _is_folder(disk: Disk, path: str) -> bool:
     except OSError:
         pass
     return True
+
+
+def remove_tree(disk: Disk, path: str) -> None:
+    """Remove a folder and the files in it, if it exists. Raises `OSError`."""
+    if not disk.exists(path):
+        return
+    for name in disk.list(path):
+        disk.remove(f"{path}/{name}")
+    disk.remove_directory(path)
 
 
 def _remove(disk: Disk, folder: str) -> None:

@@ -1,6 +1,6 @@
 """Planning and writing a broker's checkpoints: recovery points, log start offsets, high watermarks, cleaner offsets."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from odradek.broker.log.checkpoints import meta_properties
@@ -12,10 +12,8 @@ from odradek.broker.log.checkpoints.checkpoint_file import (
 )
 from odradek.broker.log.cleaner.log_cleaner import LogCleaner
 from odradek.broker.log.directories.checkpoint_writer import CheckpointPlan, CheckpointWriter
-from odradek.broker.log.directories.directory_loading import FoundLog
 from odradek.broker.log.directories.log_directories import LogDirectories
-from odradek.broker.log.directories.lost_records import LogsWithLostRecords, LostRecords
-from odradek.broker.log.directories.unopened_logs import UnopenedLogs
+from odradek.broker.log.directories.log_status import LogStatuses
 from odradek.broker.log.errors import CheckpointError, is_disk_failure, is_passing
 from odradek.broker.log.log import Log
 from odradek.broker.log.names import parent_of
@@ -34,16 +32,14 @@ class LogCheckpoints:
         disk: Disk,
         directories: LogDirectories,
         logs: Mapping[TopicPartition, Log],
-        unopened: UnopenedLogs,
-        lost_records: LogsWithLostRecords,
+        statuses: LogStatuses,
         cleaner: LogCleaner,
         on_disk_failure: Callable[[str, OSError], None],
     ) -> None:
         self._disk = disk
         self._directories = directories
         self._logs = logs
-        self._unopened = unopened
-        self._lost_records = lost_records
+        self._statuses = statuses
         self._cleaner = cleaner
         self._on_disk_failure = on_disk_failure
         self._writer = CheckpointWriter(disk)
@@ -104,40 +100,28 @@ class LogCheckpoints:
         self._writer.write(self._writer.plan(self._contents(directory), is_whole=False))
 
     def _contents(self, directory: str) -> dict[str, Mapping[TopicPartition, int]]:
+        """Return the content of each checkpoint file of `directory` by path."""
         logs = {partition: log for partition, log in self._logs.items() if parent_of(log.directory) == directory}
-        unopened, lost = self._unopened.in_directory(directory), self._lost_records.in_directory(directory)
-        return checkpoint_contents(self._disk, directory, logs, unopened, lost, self._cleaner)
+        points = {tp: log.writer.recovery_point for tp, log in logs.items()}
+        starts = {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.first_base_offset}
+        marks = {tp: log.high_watermark for tp, log in logs.items()}
+        cleaned = {tp: offset for tp in logs if (offset := self._cleaner.compacted_offset(tp)) is not None}
+        for found in self._statuses.unopened_in(directory):
+            points[found.partition] = found.recovery_point
+            starts[found.partition] = found.log_start_offset
+            marks[found.partition] = found.high_watermark
+            if found.partition in self._cleaner.offsets:
+                cleaned[found.partition] = self._cleaner.offsets[found.partition]
+        for lost in self._statuses.lost.values():
+            if parent_of(lost.folder) == directory:
+                points[lost.partition] = max(points.get(lost.partition, 0), lost.recovery_point)
+                marks[lost.partition] = max(marks.get(lost.partition, 0), lost.high_watermark)
+        files = {RECOVERY_POINTS: points, LOG_START_OFFSETS: starts, HIGH_WATERMARKS: marks}
+        if cleaned or self._disk.exists(f"{directory}/{CLEANER_OFFSETS}"):
+            files[CLEANER_OFFSETS] = cleaned
+        return {f"{directory}/{name}": offsets for name, offsets in files.items()}
 
     def reset(self) -> None:
         """Stop writing because the directories are unlocked; wait for a write under way."""
         self._writer.stop()
         self._writer = CheckpointWriter(self._disk)
-
-
-def checkpoint_contents(
-    disk: Disk,
-    directory: str,
-    logs: Mapping[TopicPartition, Log],
-    unopened: Collection[FoundLog],
-    lost_records: Collection[LostRecords],
-    cleaner: LogCleaner,
-) -> dict[str, Mapping[TopicPartition, int]]:
-    """Return the content of each checkpoint file of `directory` by path; all arguments are of logs in it."""
-    points = {tp: log.writer.recovery_point for tp, log in logs.items()}
-    starts = {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.first_base_offset}
-    marks = {tp: log.high_watermark for tp, log in logs.items()}
-    for found in unopened:
-        points[found.partition] = found.recovery_point
-        starts[found.partition] = found.log_start_offset
-        marks[found.partition] = found.high_watermark
-    for each in lost_records:
-        points[each.partition] = max(points.get(each.partition, 0), each.recovery_point)
-        marks[each.partition] = max(marks.get(each.partition, 0), each.high_watermark)
-    files = {RECOVERY_POINTS: points, LOG_START_OFFSETS: starts, HIGH_WATERMARKS: marks}
-    cleaned = {tp: offset for tp in logs if (offset := cleaner.compacted_offset(tp)) is not None}
-    for found in unopened:
-        if found.partition in cleaner.offsets:
-            cleaned[found.partition] = cleaner.offsets[found.partition]
-    if cleaned or disk.exists(f"{directory}/{CLEANER_OFFSETS}"):
-        files[CLEANER_OFFSETS] = cleaned
-    return {f"{directory}/{name}": offsets for name, offsets in files.items()}

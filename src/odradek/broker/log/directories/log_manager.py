@@ -22,6 +22,7 @@ from odradek.broker.log.cleaner.log_cleaner import LogCleaner
 from odradek.broker.log.directories.deleted_logs import DeletedLogs
 from odradek.broker.log.directories.directory_loading import (
     FoundLogs,
+    LostRecords,
     OpenedLog,
     choose_duplicate,
     drop_empty_duplicates,
@@ -32,10 +33,8 @@ from odradek.broker.log.directories.loading_progress import LoadingProgress, Loa
 from odradek.broker.log.directories.log_checkpoints import LogCheckpoints
 from odradek.broker.log.directories.log_directories import LogDirectories
 from odradek.broker.log.directories.log_shutdown import ClosedDirectory, close_logs
-from odradek.broker.log.directories.lost_records import LogsWithLostRecords, LostRecords
+from odradek.broker.log.directories.log_status import LogStatuses
 from odradek.broker.log.directories.maintenance import LogMaintenance
-from odradek.broker.log.directories.missing_logs import MissingLogs
-from odradek.broker.log.directories.unopened_logs import UnopenedLogs
 from odradek.broker.log.errors import LogStorageError, OfflineDirectoryError, describe, is_disk_failure, is_passing
 from odradek.broker.log.log import Log
 from odradek.broker.log.log_config import LogConfig
@@ -90,13 +89,11 @@ class LogManager:
             disk, directories, broker_id=broker_id, cluster_id=cluster_id, entropy=entropy, note=note
         )
         self.cleaner = LogCleaner(disk, entropy, self.logs)
-        self.lost_records = LogsWithLostRecords()
-        self._missing = MissingLogs()
-        self._unopened = UnopenedLogs()
+        self.statuses = LogStatuses()
         self.checkpoints = LogCheckpoints(
-            disk, self.directories, self.logs, self._unopened, self.lost_records, self.cleaner, self.fail_directory
+            disk, self.directories, self.logs, self.statuses, self.cleaner, self.fail_directory
         )
-        self.deleted = DeletedLogs(disk, entropy, config_for, self._unopened, self.checkpoints)
+        self.deleted = DeletedLogs(disk, entropy, config_for, self.statuses, self.checkpoints)
         self.maintenance = LogMaintenance(disk, self.logs, self.cleaner, self.deleted, self.checkpoints)
         self._counts = dict.fromkeys(directories, 0)
         """The number of logs in each directory."""
@@ -125,8 +122,8 @@ class LogManager:
         directories = [each for path in self.directories.usable if (each := self._find_logs(path)) is not None]
         self.were_closed = all(each.was_closed for each in directories) and not self.directories.offline
         found = drop_empty_duplicates(self._disk, [each for directory in directories for each in directory.logs])
-        self._unopened.set_found(found)
-        for reason in self._unopened.offline.values():
+        self.statuses.set_found(found)
+        for reason in self.statuses.offline.values():
             _logger.error("%s; the partition is offline", reason)
         progress = LoadingProgress(monotonic, logs=len(found), size=sum(each.size for each in found))
         self._progress = progress
@@ -137,7 +134,7 @@ class LogManager:
             [
                 partial(open_found, self.pool, each, configs[each.partition.topic], now_ms, progress)
                 for each in found
-                if parent_of(each.folder) == path and each.partition not in self._unopened.offline
+                if parent_of(each.folder) == path and each.partition not in self.statuses.offline
             ]
             for path in self.directories.usable
         ]
@@ -173,9 +170,9 @@ class LogManager:
         if opened.log is None:
             assert opened.error is not None
             _logger.error("Failed to open the log of %s: %s; the partition is offline", partition, opened.error)
-            self._unopened.offline[partition] = opened.error
+            self.statuses.offline[partition] = opened.error
             return
-        self._unopened.discard(opened.found.folder)
+        self.statuses.unopened.pop(opened.found.folder, None)
         self._add(partition, opened.log)
         if opened.lost_records is not None:
             self._add_lost_records(opened.lost_records)
@@ -194,7 +191,7 @@ class LogManager:
 
     def _add_lost_records(self, lost: LostRecords) -> None:
         self.were_closed = False
-        self.lost_records.add(lost)
+        self.statuses.add_lost(lost)
         _logger.error("A log has lost records: %s", lost)
 
     def stop_loading(self) -> None:
@@ -221,27 +218,11 @@ class LogManager:
     def partitions_in(self, path: str) -> list[TopicPartition]:
         """Return the partitions with logs, open or not, in the directory with the absolute path `path`."""
         (directory,) = {each for each in self.directories.paths if self._disk.absolute(each) == path}
-        return [*self._logs_in(directory), *(each.partition for each in self._unopened.in_directory(directory))]
+        return [*self._logs_in(directory), *(each.partition for each in self.statuses.unopened_in(directory))]
 
     def missing(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Return those of `partitions` that have neither an open nor an unopened log."""
-        return {each for each in partitions if each not in self._logs and each not in self._unopened.offline}
-
-    def set_expected_logs(
-        self,
-        partitions: Set[TopicPartition],
-        topics: Set[str] = frozenset(),
-        *,
-        reason: str = "",
-        paths: Set[str] = frozenset(),
-    ) -> None:
-        """Set the logs that this broker had before its start: `partitions`, and all partitions of `topics`.
-
-        If such a log is missing, it is not created while a directory is offline or if `reason` is not empty. Otherwise
-        it is created in a usable one of the absolute `paths`, or in any directory if none is usable. Until this call
-        all logs are expected.
-        """
-        self._missing.set(partitions, topics, reason=reason, paths=paths)
+        return {each for each in partitions if each not in self._logs and each not in self.statuses.offline}
 
     def refuse_new_directories(self, reason: str) -> None:
         """Take new, empty directories offline. Raises `StorageError` if no usable directory is left."""
@@ -250,19 +231,14 @@ class LogManager:
         if not self.directories.usable:
             raise StorageError(reason)
 
-    @property
-    def duplicates(self) -> set[TopicPartition]:
-        """Partitions with logs in two directories, neither of which is open."""
-        return self._unopened.duplicates
-
     def resolve_duplicates(self, topic_ids: Mapping[str, uuid.UUID], now_ms: int) -> None:
-        """For each of `duplicates`, open the log with the topic's id; rename those with another id to `-stray`.
+        """Open the log with the topic's id of each of `statuses.duplicates`; rename the others to `-stray`.
 
         `topic_ids` has topic names as keys. Duplicates arise if a topic is recreated while a directory is offline.
         Blocks.
         """
-        for partition in sorted(self.duplicates):
-            found = self._unopened.of(partition)
+        for partition in sorted(self.statuses.duplicates):
+            found = self.statuses.unopened_of(partition)
             try:
                 right, others = choose_duplicate(self._disk, found, topic_ids.get(partition.topic))
                 for each in others:
@@ -271,7 +247,7 @@ class LogManager:
                 _logger.error("Failed to open a log of %s: %s; the partition stays offline", partition, error)
                 continue
             if right is not None:
-                del self._unopened.offline[partition]
+                del self.statuses.offline[partition]
                 progress = LoadingProgress(lambda: 0.0, logs=1, size=right.size)
                 opened = open_found(self.pool, right, self._config_for(partition.topic), now_ms, progress)
                 if opened is not None:
@@ -303,14 +279,12 @@ class LogManager:
         """
         log = self._logs.get(partition)
         if log is None:
-            if partition in self._unopened.offline:
-                raise self._unopened.offline[partition]
-            self._missing.check(partition, self.directories.offline)
+            self.statuses.check_may_create(partition, self.directories.offline)
         elif (reason := self.directories.offline.get(parent_of(log.directory))) is not None:
             raise OfflineDirectoryError(str(reason))
         if is_copied:
             self.accept_lost_records(partition)
-        self.lost_records.check(partition)
+        self.statuses.check_whole(partition)
         self.checkpoints.update_outdated(partition)
         if log is None:
             log = self._create(partition, now_ms)
@@ -327,13 +301,13 @@ class LogManager:
 
     def accept_lost_records(self, partition: TopicPartition) -> None:
         """Allow the use of a log with lost records; its checkpoints are corrected before that."""
-        if self.lost_records.remove(partition):
+        if self.statuses.lost.pop(partition, None) is not None:
             self.checkpoints.mark_outdated([partition])
 
     def _create(self, partition: TopicPartition, now_ms: int) -> Log:
         """Create a log; if the disk fails, try the next directory, as Kafka does."""
         while usable := self.directories.usable:
-            choices = self._missing.directories_for(partition, {each: self._disk.absolute(each) for each in usable})
+            choices = self.statuses.directories_for(partition, {each: self._disk.absolute(each) for each in usable})
             directory = min(choices, key=self._counts.__getitem__)
             folder = f"{directory}/{partition}"
             if meta_properties.is_data_directory(self._disk, folder):
@@ -382,10 +356,8 @@ class LogManager:
         `StorageError` the partition is offline until a call succeeds.
         """
         log = self._logs.pop(partition, None)
-        self._unopened.offline.pop(partition, None)
-        self._missing.discard(partition)
         self._forget(partition)
-        folders = [found.folder for found in self._unopened.of(partition)]
+        folders = [found.folder for found in self.statuses.unopened_of(partition)]
         config = self._config_for(partition.topic) if log is None else log.config
         if log is not None:
             log.abandon()
@@ -409,7 +381,7 @@ class LogManager:
 
     def _forget(self, partition: TopicPartition) -> None:
         self._topic_ids.pop(partition, None)
-        self.lost_records.remove(partition)
+        self.statuses.forget(partition)
         self.cleaner.remove(partition)
 
     def update_config(self, topic: str, partitions: Iterable[int]) -> None:
@@ -433,7 +405,7 @@ class LogManager:
         if directory in self.directories.offline or not self._is_open:
             return
         reason = self.directories.fail(directory, error)
-        self._missing.set_nothing_expected()
+        self.statuses.expect_nothing()
         logs = self._logs_in(directory)
         _logger.error("%s; its %d logs are offline until this broker is restarted", reason, len(logs))
         for log in logs.values():
@@ -464,7 +436,7 @@ class LogManager:
         for log, job in closed.jobs:
             log.writer.finish_flush(job)
         self.checkpoints.write_directory(directory)
-        if closed.is_whole and not self._unopened.in_directory(directory):
+        if closed.is_whole and not self.statuses.unopened_in(directory):
             self._disk.replace_file(
                 f"{directory}/{meta_properties.CLEAN_SHUTDOWN}", meta_properties.CLEAN_SHUTDOWN_DATA
             )
@@ -482,9 +454,7 @@ class LogManager:
         self._topic_ids.clear()
         self.checkpoints.reset()
         self.maintenance.abandon()
-        self._unopened.clear()
-        self._missing.clear()
-        self.lost_records.clear()
+        self.statuses.clear()
         self.deleted.strays.clear()
         self._is_open = False
         self.directories.unlock()

@@ -85,7 +85,7 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "simulation/virtual/disk.py": "os.strerror: the texts of error numbers",
     "broker/observing/monitor.py": "renders the page for Prometheus on a thread",
     "lab/lessons/custom.py": "shows how a user writes an assignor that draws",
-    "broker/log/directories/checkpoint_writer.py": "a lock: a newer state may have to be written while an older one is",
+    "broker/log/directories/log_checkpoints.py": "a lock: a newer state may have to be written while an older one is",
     "broker/log/directories/loading_progress.py": "a lock: the threads of the disk tell it how far they are",
 }
 """File or folder → why it may, too."""

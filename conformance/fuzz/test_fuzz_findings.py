@@ -14,7 +14,7 @@ from odradek.broker.log.checkpoints.checkpoint_file import decode_offsets
 from odradek.broker.log.checkpoints.leader_epoch_cache import LeaderEpochs
 from odradek.broker.log.checkpoints.meta_properties import decode_meta_properties
 from odradek.broker.log.errors import DamagedFileError
-from odradek.broker.log.segments.index_rebuild import rebuilt_indexes
+from odradek.broker.log.segments.segment import rebuilt_indexes
 from odradek.columns import RecordColumns, decode_batches
 from odradek.config import parse_properties
 from odradek.metadata.node_fields import BrokenNodeError

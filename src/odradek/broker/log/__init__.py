@@ -5,8 +5,7 @@ failures of both, by the jobs in `pending_writes` and `flush_job`. A batch is a 
 offset in place and is written without a copy, with the other batches of the same turn of the event loop (`writer`).
 
 `directories` has `LogManager`, all logs of a broker; `recovery` opens a log, `segments` has its segment files,
-`checkpoints` the text files beside them, `producers` the idempotent producers. `cleaner` compacts logs, `inspection`
-reads files for `odradek log`.
+`checkpoints` the text files beside them, `producers` the idempotent producers, `cleaner` compaction.
 """
 
 from odradek.broker.log.directories.log_manager import LogManager

@@ -16,9 +16,8 @@ from odradek.broker.log.directories.log_manager import LogManager
 from odradek.broker.log.directories.maintenance import MaintenanceJob
 from odradek.broker.log.errors import CheckpointError, LogStorageError, OfflineDirectoryError
 from odradek.broker.log.log import Log
-from odradek.broker.log.log_config import LogConfig
+from odradek.broker.log.log_config import LogConfig, TopicLogConfigs
 from odradek.broker.log.names import parent_of
-from odradek.broker.log.topic_log_configs import TopicLogConfigs
 from odradek.broker.log.writer import Writer
 from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
 from odradek.broker.replication.damaged_logs import DamagedLogs

@@ -11,14 +11,13 @@ which has its sequence number, and the last one of a new segment, which must end
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from odradek.broker.log.cleaner.checked_batches import Chunk, Piece, Run, Section
-from odradek.broker.log.cleaner.cleaned_transactions import CleanedTransactions
 from odradek.broker.log.cleaner.record_filter import Kept, KeptRun, RecordFilter, set_horizon
 from odradek.broker.log.errors import DamagedFileError
 from odradek.broker.log.log_config import LogConfig
@@ -33,7 +32,7 @@ from odradek.broker.log.segments.time_index import ENTRY as TIME_INDEX_ENTRY
 from odradek.broker.log.segments.transaction_index import AbortedTransaction
 from odradek.model import Buffer
 from odradek.protocol.batches.compression import Codec, compress, decompress
-from odradek.protocol.batches.control_records import decode_marker
+from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker, decode_marker
 from odradek.protocol.batches.record_batch import (
     CODEC_MASK,
     CONTROL,
@@ -46,6 +45,52 @@ from odradek.protocol.batches.record_batch import (
 )
 from odradek.protocol.errors import CorruptBatchError
 from odradek.runtime import Disk
+
+
+class CleanedTransactions:
+    """Decides which transactional batches and markers can be removed; receives a log's batches in order.
+
+    Records of the `aborted` transactions are removed at once, a marker and its index entry when a later compaction
+    finds none of its batches.
+    """
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._coming = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+        self._aborted: dict[int, AbortedTransaction] = {}
+        self._with_batches: set[int] = set()
+        """Producers with a batch of the open transaction, perhaps one removed now."""
+        self.to_index: list[AbortedTransaction] = []
+        """Aborted transactions whose markers stay, for the transaction index; the caller clears the list."""
+
+    def _open(self, up_to_offset: int) -> None:
+        while self._coming and self._coming[-1].first_offset <= up_to_offset:
+            transaction = self._coming.pop()
+            if transaction.producer_id not in self._aborted:
+                self._aborted[transaction.producer_id] = transaction
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Return whether the records of a data batch belong to an aborted transaction."""
+        self._open(header.last_offset)
+        if not header.is_transactional:
+            return False
+        self._with_batches.add(header.producer_id)
+        return header.producer_id in self._aborted
+
+    def can_be_removed(self, header: BatchHeader, marker: EndTransactionMarker | None) -> bool:
+        """Return whether a control batch can be removed; without a `marker` only if it has no record."""
+        self._open(header.last_offset)
+        if marker is None:
+            return not header.record_count
+        has_batches = header.producer_id in self._with_batches
+        self._with_batches.discard(header.producer_id)
+        if marker.type is ControlType.ABORT:
+            transaction = self._aborted.pop(header.producer_id, None)
+            if transaction is None or not has_batches:
+                return True
+            self.to_index.append(transaction)
+            return False
+        return not has_batches
+
 
 _OPEN_FILES: Final = 4
 _SYNC_BYTES: Final = 1 << 20

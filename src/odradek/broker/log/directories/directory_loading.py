@@ -65,7 +65,7 @@ class LostRecords(Struct, frozen=True, kw_only=True):
     recovery_point: int
     high_watermark: int
     advice: str = ""
-    """What an operator can do."""
+    """Commands for an operator."""
 
     @property
     def expected_offset(self) -> int:

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from types import MappingProxyType
 
+from msgspec import Struct, field
+
 from odradek.broker.log.checkpoints import meta_properties
 from odradek.broker.log.cleaner.log_cleaner import LogCleaner
 from odradek.broker.log.directories.deleted_logs import DeletedLogs
@@ -32,10 +34,10 @@ from odradek.broker.log.directories.directory_loading import (
 from odradek.broker.log.directories.loading_progress import LoadingProgress, LoadingStoppedError
 from odradek.broker.log.directories.log_checkpoints import LogCheckpoints
 from odradek.broker.log.directories.log_directories import LogDirectories
-from odradek.broker.log.directories.log_shutdown import ClosedDirectory, close_logs
 from odradek.broker.log.directories.log_status import LogStatuses
 from odradek.broker.log.directories.maintenance import LogMaintenance
 from odradek.broker.log.errors import LogStorageError, OfflineDirectoryError, describe, is_disk_failure, is_passing
+from odradek.broker.log.flush_job import FlushJob
 from odradek.broker.log.log import Log
 from odradek.broker.log.log_config import LogConfig
 from odradek.broker.log.names import parent_of
@@ -44,6 +46,55 @@ from odradek.broker.log.segments.segment import Segment
 from odradek.model import StorageError, TopicPartition
 from odradek.runtime import Disk, Entropy, new_id
 from odradek.runtime.shortages import is_out_of_descriptors
+
+
+class ClosedDirectory(Struct, kw_only=True):
+    """The result for a directory: the flush `jobs` are done, unless there is an `error`.
+
+    `is_whole`: no log has failed.
+    """
+
+    jobs: list[tuple[Log, FlushJob]] = field(default_factory=list)
+    is_whole: bool = True
+    error: Exception | None = None
+
+
+def close_logs(pool: FilePool, logs: Mapping[str, Sequence[Log]], *, threads: int) -> dict[str, ClosedDirectory]:
+    """Write and sync the logs of each directory, `threads` logs at a time in each."""
+    closed = {directory: ClosedDirectory() for directory in logs}
+    writing = [[partial(_write, directory, log) for log in those] for directory, those in logs.items()]
+    for directory, log, job, is_written in pool.run_in_threads(writing, threads=threads):
+        closed[directory].is_whole &= is_written
+        if job is not None:
+            closed[directory].jobs.append((log, job))
+    syncing = [[partial(_sync, pool.disk, directory, closed[directory].jobs)] for directory in logs]
+    for directory, error in pool.disk.run_in_threads(syncing, threads=1):
+        closed[directory].error = error
+    return closed
+
+
+def _write(directory: str, log: Log) -> tuple[str, Log, FlushJob | None, bool]:
+    try:
+        job = log.writer.begin_close()
+        if job is not None:
+            job.prepare()
+    except Exception as error:
+        _logger.warning("%s will be recovered at the next start: %s", log.directory, describe(error))
+        return directory, log, None, False
+    finally:
+        log.segments.close()
+    return directory, log, job, True
+
+
+def _sync(disk: Disk, directory: str, jobs: Sequence[tuple[Log, FlushJob]]) -> tuple[str, Exception | None]:
+    try:
+        disk.sync_all([path for _, job in jobs for path in job.paths])
+    except Exception as error:
+        return directory, error
+    for _, job in jobs:
+        job.error = None
+    return directory, None
+
 
 _logger = logging.getLogger("odradek.log")
 ConfigFor = Callable[[str], LogConfig]

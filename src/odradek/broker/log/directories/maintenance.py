@@ -4,10 +4,9 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 
 from odradek.broker.log.cleaner.log_cleaner import LogCleaner
-from odradek.broker.log.directories.checkpoint_writer import CheckpointPlan
 from odradek.broker.log.directories.deleted_logs import DeletedLogs
 from odradek.broker.log.directories.directory_loading import remove_tree
-from odradek.broker.log.directories.log_checkpoints import LogCheckpoints
+from odradek.broker.log.directories.log_checkpoints import CheckpointPlan, LogCheckpoints
 from odradek.broker.log.errors import CheckpointError, LogStorageError
 from odradek.broker.log.flush_job import FlushJob
 from odradek.broker.log.log import Log

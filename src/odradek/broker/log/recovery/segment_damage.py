@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from odradek.broker.log.continuity import described, discontinuity
 from odradek.broker.log.errors import DamagedFileError
-from odradek.broker.log.segments.batch_scan import scan_file
-from odradek.broker.log.segments.old_formats import old_message
+from odradek.broker.log.segments.batch_scan import old_message, scan_file
 from odradek.broker.log.segments.segment import Segment
 from odradek.broker.log.segments.segments import Segments
 from odradek.runtime import Disk

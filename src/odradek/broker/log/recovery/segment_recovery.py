@@ -11,8 +11,8 @@ from odradek.broker.log.checkpoints.leader_epoch_cache import LeaderEpochs
 from odradek.broker.log.continuity import discontinuity
 from odradek.broker.log.errors import DamagedFileError
 from odradek.broker.log.producers.producer_state import ProducerState
+from odradek.broker.log.segments.batch_scan import old_message
 from odradek.broker.log.segments.offset_index import MAX_RELATIVE_OFFSET
-from odradek.broker.log.segments.old_formats import old_message
 from odradek.broker.log.segments.segment import Segment, SegmentEnd
 from odradek.broker.log.segments.time_index import NO_TIMESTAMP
 from odradek.model.probes import probe

@@ -1,9 +1,20 @@
-"""Reading a `.log` file batch by batch, up to the first bytes that cannot be a batch."""
+"""Reading a `.log` file batch by batch, and recognizing messages of the formats 0 and 1, which are not damage.
 
+```
+ 0 offset int64 | 8 size int32, of the rest | 12 crc uint32 (CRC-32 of the rest)
+16 magic int8 = 0 or 1 | 17 attributes int8 | 18 timestamp int64, in format 1 only
+then, with length -1 for null:      key length int32, key | value length int32, value
+```
+They are from before Kafka 0.11; Kafka 4 reads, but does not write them. Recovery refuses a log that has one.
+"""
+
+import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from odradek.broker.log.errors import DamagedFileError, TruncatedFileError
+from odradek.broker.log.segments.open_files import PooledFile
 from odradek.protocol.batches.record_batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader, read_header
 from odradek.runtime import File
 
@@ -66,3 +77,30 @@ def _damaged(header: BatchHeader, chunk: memoryview, path: str, position: int) -
     if header.magic != MAGIC:
         return DamagedFileError(path, position, f"has a batch of the unknown magic {header.magic}")
     return DamagedFileError(path, position, f"has a batch that declares {header.size} bytes")
+
+
+OLD_FORMATS: Final = (0, 1)
+_HEAD: Final = struct.Struct(">qiIb")
+_CRC_START: Final = 16
+_LENGTH_OVERHEAD: Final = 12
+_SHORTEST: Final = {0: 14, 1: 22}
+"""The least value of the size field, by format."""
+_CHUNK_BYTES: Final = 1 << 20
+
+
+def old_message(file: File | PooledFile, position: int, size: int) -> int | None:
+    """Return the format, 0 or 1, of a valid message at `position` of a file of `size` bytes, or None."""
+    if position + _HEAD.size > size:
+        return None
+    offset, length, crc, magic = _HEAD.unpack(file.read(position, _HEAD.size))
+    at, end = position + _CRC_START, position + _LENGTH_OVERHEAD + length
+    if offset < 0 or magic not in _SHORTEST or length < _SHORTEST[magic] or end > size:
+        return None
+    found = 0
+    while at < end:
+        piece = file.read(at, min(_CHUNK_BYTES, end - at))
+        if not piece:
+            return None
+        found = crc32(piece, found)
+        at += len(piece)
+    return int(magic) if found == crc else None

@@ -273,7 +273,8 @@ def batch(base_offset: int, count: int, **options: Any) -> bytes:
     return bytes(encode_batch([(0, None, b"v", ())] * count, base_offset=base_offset, **options))
 
 
-def test_batches_without_a_readable_record_are_passed_over(
+@in_simulation
+async def test_batches_without_a_readable_record_are_passed_over(
     simulation: Simulation, broker: Any, answer_fetch: Any
 ) -> None:
     """M5: otherwise a caller would fetch an aborted transaction again and again."""
@@ -285,21 +286,17 @@ def test_batches_without_a_readable_record_are_passed_over(
     damaged = bytearray(batch(3, 3))
     damaged[-1] ^= 1
     answers = [fetched, FetchedPartition(0, high_watermark=6, records=bytes(damaged))]
-
-    async def main() -> None:
-        broker.topics["t"] = {0: 0}
-        broker.answers[ApiKey.FETCH] = lambda request: answer_fetch(request, [answers.pop(0)])
-        await broker.start()
-        async with SimpleConsumer(
-            "broker:9092", runtime=simulation.runtime("client"), isolation_level="read_committed"
-        ) as consumer:
-            found = await consumer.fetch(T0, 0)
-            assert (found.records, found.next_offset, found.last_stable_offset) == ((), 3, 3)
-            with pytest.raises(KafkaError, match=r"partition t-0, at offset 3: .*checksum") as caught:
-                await consumer.fetch(T0, 3)
-            assert caught.value.code is ErrorCode.corrupt_message
-
-    simulation.run(main())
+    broker.topics["t"] = {0: 0}
+    broker.answers[ApiKey.FETCH] = lambda request: answer_fetch(request, [answers.pop(0)])
+    await broker.start()
+    async with SimpleConsumer(
+        "broker:9092", runtime=simulation.runtime("client"), isolation_level="read_committed"
+    ) as consumer:
+        found = await consumer.fetch(T0, 0)
+        assert (found.records, found.next_offset, found.last_stable_offset) == ((), 3, 3)
+        with pytest.raises(KafkaError, match=r"partition t-0, at offset 3: .*checksum") as caught:
+            await consumer.fetch(T0, 3)
+        assert caught.value.code is ErrorCode.corrupt_message
 
 
 def unreadable(base_offset: int, count: int) -> bytes:

@@ -199,21 +199,18 @@ async def test_writers_at_the_same_time_lose_no_acl_and_give_up_after_ten_attemp
 
 
 @pytest.mark.parametrize(("limit", "room"), [("_MOST_ENTRIES", 2), ("_MOST_BYTES", 200)])
-def test_a_pattern_has_room_for_some_acls(limit: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@awaited
+async def test_a_pattern_has_room_for_some_acls(limit: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acl_changes, limit, room)
-
-    async def main() -> None:
-        watched = await Watched().begin()
-        await watched.add(T, READ, ACTION)
-        third = AclEntry(principal="User:third", operation=AclOperation.READ)
-        with pytest.raises(KafkaError, match="would have 3 ACLs; it has room for") as failed:
-            await watched.add(T, third)
-        assert failed.value.code == ErrorCode.invalid_request
-        monkeypatch.setattr(acl_changes, limit, 0)
-        changed = await write_acls(watched.tool, {T: lambda acls: acls - {READ}}, ignore)
-        assert changed == {T: {READ}}, "a pattern with too many can lose some"
-
-    asyncio.run(main())
+    watched = await Watched().begin()
+    await watched.add(T, READ, ACTION)
+    third = AclEntry(principal="User:third", operation=AclOperation.READ)
+    with pytest.raises(KafkaError, match="would have 3 ACLs; it has room for") as failed:
+        await watched.add(T, third)
+    assert failed.value.code == ErrorCode.invalid_request
+    monkeypatch.setattr(acl_changes, limit, 0)
+    changed = await write_acls(watched.tool, {T: lambda acls: acls - {READ}}, ignore)
+    assert changed == {T: {READ}}, "a pattern with too many can lose some"
 
 
 @awaited

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import struct
-from collections.abc import Iterable
 
 import pytest
 
@@ -17,48 +16,10 @@ from odradek.wire import (
     Reply,
     RequestBudget,
 )
+from tests.wire import scene
+from tests.wire.scene import Transport, framed
 
 pytestmark = pytest.mark.asyncio
-
-
-class Transport(asyncio.Transport):
-    """A transport that records the calls of its connection."""
-
-    def __init__(self) -> None:
-        super().__init__({"peername": ("10.0.0.7", 4711)})
-        self.sent: list[bytes] = []
-        self.paused = False
-        self.closed = False
-        self.aborted = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.sent.append(bytes(data))
-
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        self.sent += map(bytes, list_of_data)
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def pause_reading(self) -> None:
-        assert not self.paused
-        self.paused = True
-
-    def resume_reading(self) -> None:
-        assert self.paused
-        self.paused = False
-
-    def close(self) -> None:
-        self.closed = True
-
-    def abort(self) -> None:
-        self.aborted = True
-
-    def is_closing(self) -> bool:
-        return self.closed or self.aborted
 
 
 class Service:
@@ -120,14 +81,7 @@ def connect(
 
 
 def send(connection: Connection, *payloads: bytes) -> None:
-    data = b"".join(struct.pack(">i", len(payload)) + payload for payload in payloads)
-    while data:
-        space = connection.get_buffer(-1)
-        count = min(len(space), len(data))
-        space[:count] = data[:count]
-        del space
-        connection.buffer_updated(count)
-        data = data[count:]
+    scene.send(connection, None, framed(*payloads))
 
 
 async def test_a_request_is_answered() -> None:
@@ -168,7 +122,7 @@ async def test_the_number_of_unanswered_requests_is_limited_and_reading_stops() 
     send(connection, b"h1", b"h2", b"h3")
     assert service.served == [b"h1", b"h2"]
     send(connection, b"h4")
-    assert transport.paused
+    assert transport.is_paused
     service.pending[b"h1"].complete([b"1"])
     service.pending[b"h2"].complete([b"2"])
     assert service.served == [b"h1", b"h2", b"h3", b"h4"]
@@ -298,7 +252,7 @@ async def test_many_small_requests_share_the_loop_with_others() -> None:
     assert len(service.served) == 20
     await asyncio.sleep(0)
     assert len(service.served) == 25
-    assert not transport.paused
+    assert not transport.is_paused
 
 
 async def test_reading_from_a_fast_sender_pauses_when_its_turn_is_used_up() -> None:
@@ -309,9 +263,9 @@ async def test_reading_from_a_fast_sender_pauses_when_its_turn_is_used_up() -> N
     space[4:5] = b"n"
     del space
     connection.buffer_updated(size + 4)
-    paused_then = transport.paused
+    paused_then = transport.is_paused
     await asyncio.sleep(0)
-    assert (paused_then, transport.paused) == (True, False)
+    assert (paused_then, transport.is_paused) == (True, False)
     assert len(service.served) == 1
 
 
@@ -321,7 +275,7 @@ async def test_an_invalid_frame_size_closes_the_connection_with_one_log_line(cap
         space = connection.get_buffer(-1)
         space[:4] = struct.pack(">i", 2**31 - 1)
         connection.buffer_updated(4)
-    assert transport.closed
+    assert transport.is_closed
     assert len(caplog.records) == 1
     assert "10.0.0.7:4711" in caplog.text
 
@@ -330,7 +284,7 @@ async def test_a_refused_request_closes_the_connection_and_later_ones_are_not_se
     service, transport, connection = connect()
     send(connection, b"h1", b"h2")
     service.pending[b"h1"].refuse("because")
-    assert transport.closed
+    assert transport.is_closed
     service.pending[b"h2"].complete([b"2"])
     assert transport.sent == []
 
@@ -339,7 +293,7 @@ async def test_a_connection_that_the_service_rejects_is_closed() -> None:
     service = Service()
     service.admit = False
     _, transport, connection = connect(service)
-    assert transport.aborted
+    assert transport.is_aborted
     connection.connection_lost(None)
     assert service.gone == 0
 
@@ -361,7 +315,7 @@ async def test_requests_sent_before_the_end_of_the_stream_are_served() -> None:
     assert connection.eof_received() is True
     await asyncio.sleep(0)
     assert service.served == [b"n1", b"n2", b"n3"]
-    assert transport.closed
+    assert transport.is_closed
 
 
 async def test_closing_waits_for_replies_and_ends_a_long_poll() -> None:
@@ -369,7 +323,7 @@ async def test_closing_waits_for_replies_and_ends_a_long_poll() -> None:
     send(connection, b"c1")
     assert connection.eof_received() is True
     service.pending[b"c1"].complete([b"1"])
-    assert (transport.sent, transport.closed) == ([b"1"], True)
+    assert (transport.sent, transport.is_closed) == ([b"1"], True)
 
     service, transport, connection = connect()
     send(connection, b"h1")

@@ -1,14 +1,14 @@
 """The turns of the event loop that all connections of a server share, by a clock that each request moves."""
 
 import asyncio
-import struct
 from collections import Counter
-from typing import Any
 
 import pytest
 
 from odradek.wire import Connection, ConnectionGroup, ConnectionLimits, ConnectionScheduler, Reply
 from odradek.wire.connection_scheduler import SHARED_REQUESTS, TIME_SLICE_S
+from tests.wire import scene
+from tests.wire.scene import Transport, framed
 
 pytestmark = [pytest.mark.long, pytest.mark.asyncio]
 REQUESTS_IN_A_TURN = 10
@@ -33,38 +33,14 @@ class Server:
 
     def closed(self, connection: Connection) -> None: ...
 
-    def connect(self) -> tuple[Connection, "Transport"]:
+    def connect(self) -> tuple[Connection, Transport]:
         connection, transport = Connection(self, self._group), Transport()
         connection.connection_made(transport)
         return connection, transport
 
 
-class Transport(asyncio.Transport):
-    """Remembers whether its protocol reads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_paused = False
-
-    def write(self, data: Any) -> None: ...
-    def writelines(self, list_of_data: Any) -> None: ...
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
-    def close(self) -> None: ...
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def pause_reading(self) -> None:
-        self.is_paused = True
-
-    def resume_reading(self) -> None:
-        self.is_paused = False
-
-
 def send(connection: Connection, name: bytes, count: int) -> None:
-    frames = (struct.pack(">i", len(name)) + name) * count
-    connection.get_buffer(-1)[: len(frames)] = frames
-    connection.buffer_updated(len(frames))
+    scene.send(connection, None, framed(*[name] * count))
 
 
 async def all_have_a_backlog(server: Server, connections: int) -> None:

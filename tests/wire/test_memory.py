@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import struct
 from typing import Any
 
 import pytest
@@ -14,39 +13,12 @@ from odradek.testing import Simulation
 from odradek.wire import NO_REPLY, BufferPool, Connection, ConnectionGroup, PendingReply, Reply
 from odradek.wire.buffers import SMALL_BUFFER_BYTES, SMALLEST_BUFFER_BYTES
 from odradek.wire.memory_pressure import CHECK_INTERVAL_S
+from tests.wire.scene import Transport, framed, send
 from tests.world.scenes import played_by
 
 LIMIT = 4 * SMALLEST_BUFFER_BYTES
 A_TURN_S = 0.001
 """Until all that is ready has run."""
-
-
-class Transport(asyncio.Transport):
-    """Takes everything, and says that `unsent` bytes of it were not sent."""
-
-    def __init__(self) -> None:
-        super().__init__({"peername": ("10.0.0.7", 4711)})
-        self.unsent = 0
-        self.is_paused = self.is_closed = False
-
-    def write(self, data: Any) -> None: ...
-    def writelines(self, list_of_data: Any) -> None: ...
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
-
-    def get_write_buffer_size(self) -> int:
-        return self.unsent
-
-    def pause_reading(self) -> None:
-        self.is_paused = True
-
-    def resume_reading(self) -> None:
-        self.is_paused = False
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    def abort(self) -> None:
-        self.is_closed = True
 
 
 class Service:
@@ -80,21 +52,8 @@ class Scene:
         return connection, transport
 
 
-def send(connection: Connection, transport: Transport, data: bytes) -> int:
-    """Give it bytes until it reads no more; returns how many it took."""
-    taken = 0
-    while taken < len(data) and not transport.is_paused and not transport.is_closed:
-        space = connection.get_buffer(-1)
-        count = min(len(space), len(data) - taken)
-        space[:count] = data[taken : taken + count]
-        del space
-        connection.buffer_updated(count)
-        taken += count
-    return taken
-
-
 def frame(size: int, letter: bytes = b"x") -> bytes:
-    return struct.pack(">i", size) + letter * size
+    return framed(letter * size)
 
 
 def play(scene: Any) -> None:
@@ -156,7 +115,7 @@ async def test_silent_connections_are_closed_while_memory_is_short_and_sending_o
     taken = send(connection, transport, data)
     assert transport.is_paused
     await asyncio.sleep(CHECK_INTERVAL_S + 1)
-    assert all(each.is_closed for _, each in silent)
+    assert all(each.is_closing() for _, each in silent)
     for each, _ in silent:
         each.connection_lost(None)
     await asyncio.sleep(A_TURN_S)
@@ -174,13 +133,13 @@ async def test_if_no_connection_is_stuck_the_longest_waiter_is_closed_one_at_a_t
         send(*each, frame(SMALLEST_BUFFER_BYTES)[:-1])
     assert all(transport.is_paused for _, transport in waiting)
     await asyncio.sleep(CHECK_INTERVAL_S + 1)
-    assert [transport.is_closed for _, transport in waiting] == [True, False, False]
+    assert [transport.is_closing() for _, transport in waiting] == [True, False, False]
     waiting[0][0].connection_lost(None)
     it.pool.give(busy)
     await asyncio.sleep(A_TURN_S)
     assert not any(transport.is_paused for _, transport in waiting[1:])
     await asyncio.sleep(10 * CHECK_INTERVAL_S)
-    assert [transport.is_closed for _, transport in waiting] == [True, False, False]
+    assert [transport.is_closing() for _, transport in waiting] == [True, False, False]
 
 
 @played_by(play)
@@ -193,7 +152,7 @@ async def test_a_waiter_is_not_closed_if_memory_was_freed_in_the_iteration_of_th
     it.pool.give(busy)
     it.group.memory_pressure._check()
     await asyncio.sleep(A_TURN_S)
-    assert (transport.is_closed, transport.is_paused) == (False, False)
+    assert (transport.is_closing(), transport.is_paused) == (False, False)
 
 
 @played_by(play)
@@ -220,7 +179,7 @@ async def test_without_memory_pressure_no_connection_is_closed() -> None:
     connection, transport = it.connect()
     send(connection, transport, frame(100_000)[:-1])
     await asyncio.sleep(20 * CHECK_INTERVAL_S)
-    assert not transport.is_closed
+    assert not transport.is_closing()
 
 
 @played_by(play)
@@ -237,7 +196,7 @@ async def test_unread_responses_leave_no_room_until_their_connections_close() ->
     await asyncio.sleep(CHECK_INTERVAL_S / 2)
     readers[0][1].unsent = 200_000
     await asyncio.sleep(CHECK_INTERVAL_S)
-    assert [transport.is_closed for _, transport in readers] == [False, True, True]
+    assert [transport.is_closing() for _, transport in readers] == [False, True, True]
     for connection, transport in readers[1:]:
         transport.unsent = 0
         connection.connection_lost(None)
@@ -258,7 +217,7 @@ async def test_a_large_response_counts_as_a_whole_until_its_last_byte_is_sent() 
     assert pressure.response_room() == 0
     readers[0][1].unsent = 500
     await asyncio.sleep(CHECK_INTERVAL_S + 1)
-    assert [transport.is_closed for _, transport in readers] == [False, True, True, True]
+    assert [transport.is_closing() for _, transport in readers] == [False, True, True, True]
     for connection, _ in readers[1:]:
         connection.connection_lost(None)
     assert pressure.response_room() == 1_000_000 - 300_005
@@ -308,7 +267,7 @@ def test_a_client_of_another_protocol_is_closed_with_a_log_line_that_names_it(
         it = Scene()
         connection, transport = it.connect()
         send(connection, transport, first)
-        assert transport.is_closed
+        assert transport.is_closing()
 
     with caplog.at_level("INFO"):
         play(scene)

@@ -158,25 +158,22 @@ def test_a_file_with_a_new_certificate_is_used_by_the_next_connection(tmp_path: 
     assert tls.context() is second
 
 
-def test_silent_clients_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@awaited
+async def test_silent_clients_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending_connections, "MOST_PENDING", 3)
-
-    async def scene() -> None:
-        runtime = system_runtime()
-        tls = ServerTls(TlsSettings(**split(pem("127.0.0.1"))), lambda: 0.0, client_auth="none")
-        listener = await runtime.network.listen(Echo, "127.0.0.1", 0, tls=tls.context)
-        silent = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(5)]
-        _, connection = await runtime.network.connect(
-            Echo, "127.0.0.1", listener.port, tls=client_context(TlsSettings(trusted=TRUSTED), check_name=True)
-        )
-        async with asyncio.timeout(5):
-            assert await silent[0][0].read() == b"", "the oldest one is closed"
-        connection.transport.close()
-        for _, writer in silent:
-            writer.close()
-        listener.close()
-
-    asyncio.run(scene())
+    runtime = system_runtime()
+    tls = ServerTls(TlsSettings(**split(pem("127.0.0.1"))), lambda: 0.0, client_auth="none")
+    listener = await runtime.network.listen(Echo, "127.0.0.1", 0, tls=tls.context)
+    silent = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(5)]
+    _, connection = await runtime.network.connect(
+        Echo, "127.0.0.1", listener.port, tls=client_context(TlsSettings(trusted=TRUSTED), check_name=True)
+    )
+    async with asyncio.timeout(5):
+        assert await silent[0][0].read() == b"", "the oldest one is closed"
+    connection.transport.close()
+    for _, writer in silent:
+        writer.close()
+    listener.close()
 
 
 @awaited

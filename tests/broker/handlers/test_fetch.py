@@ -9,7 +9,7 @@ import pytest
 from odradek.broker.replication.partition import Partition
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.simulation.world import Play, World
+from odradek.simulation.world import World
 from tests.world.scenes import played
 
 
@@ -295,8 +295,9 @@ async def test_a_follower_gets_the_high_watermark_again_after_a_diverging_epoch(
     assert (partition.high_watermark, partition.records) == (1, b"")
 
 
-def test_when_a_long_poll_is_over_only_partitions_with_news_are_looked_into(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+@played
+async def test_when_a_long_poll_is_over_only_partitions_with_news_are_looked_into(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_into: list[int] = []
     check = Partition.check_leader_epoch
@@ -306,30 +307,26 @@ def test_when_a_long_poll_is_over_only_partitions_with_news_are_looked_into(
         check(partition, leader_epoch)
 
     monkeypatch.setattr(Partition, "check_leader_epoch", note)
-
-    async def scene(world: World) -> None:
-        broker = await world.start()
-        client, writer = await world.client(), await world.client()
-        await client.create_topic("t", partitions=6)
-        partitions = [broker.partitions.leader("t", number) for number in range(6)]
-        epoch = partitions[0].leader_epoch
-        client.send_fetch([("t", number, 0) for number in range(6)], session=(0, 0), leader_epoch=epoch)
-        session_id = (await client.fetch_response()).session_id
-        client.send_fetch([], session=(session_id, 1), max_wait_ms=5000, min_bytes=100_000)
-        await world.pass_time(1)
-        looked_into.clear()
-        await writer.produce("t", world.batch(b"a"), partition=1)
-        partitions[2].replication.high_watermark = 5
-        partitions[3].log.truncate_fully_and_start_at(7, 0)
-        partitions[4].leader_epoch = epoch + 1
-        broker.partitions.stop_replica(partitions[5].topic_partition, delete=False)
-        answer = await client.fetch_response()
-        assert sorted(looked_into) == [1, 2, 3, 4]
-        found = {each.partition: each.error_code for topic in answer.topics for each in topic.partitions}
-        fenced, gone = ErrorCode.fenced_leader_epoch, ErrorCode.not_leader_or_follower
-        assert found == {1: 0, 2: 0, 3: ErrorCode.offset_out_of_range, 4: fenced, 5: gone}
-
-    play(scene)
+    broker = await world.start()
+    client, writer = await world.client(), await world.client()
+    await client.create_topic("t", partitions=6)
+    partitions = [broker.partitions.leader("t", number) for number in range(6)]
+    epoch = partitions[0].leader_epoch
+    client.send_fetch([("t", number, 0) for number in range(6)], session=(0, 0), leader_epoch=epoch)
+    session_id = (await client.fetch_response()).session_id
+    client.send_fetch([], session=(session_id, 1), max_wait_ms=5000, min_bytes=100_000)
+    await world.pass_time(1)
+    looked_into.clear()
+    await writer.produce("t", world.batch(b"a"), partition=1)
+    partitions[2].replication.high_watermark = 5
+    partitions[3].log.truncate_fully_and_start_at(7, 0)
+    partitions[4].leader_epoch = epoch + 1
+    broker.partitions.stop_replica(partitions[5].topic_partition, delete=False)
+    answer = await client.fetch_response()
+    assert sorted(looked_into) == [1, 2, 3, 4]
+    found = {each.partition: each.error_code for topic in answer.topics for each in topic.partitions}
+    fenced, gone = ErrorCode.fenced_leader_epoch, ErrorCode.not_leader_or_follower
+    assert found == {1: 0, 2: 0, 3: ErrorCode.offset_out_of_range, 4: fenced, 5: gone}
 
 
 @played

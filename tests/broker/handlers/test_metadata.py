@@ -96,21 +96,18 @@ async def test_a_client_that_cannot_forbid_creation_sees_that_its_deleted_topic_
     assert (topic.error_code, len(topic.partitions)) == (0, 1)
 
 
-def test_topics_above_the_limit_of_creations_are_unknown_until_the_next_request(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+@played
+async def test_topics_above_the_limit_of_creations_are_unknown_until_the_next_request(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(auto_topic_creation_manager, "_MOST_CREATIONS", 2)
-
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        for unknown in (2, 0):
-            answer = await client.ask(METADATA, wanted(*"abcd", allow_auto_topic_creation=True), 9)
-            codes = [each.error_code for each in answer.topics]
-            assert codes.count(ErrorCode.unknown_topic_or_partition) == unknown
-            assert codes.count(ErrorCode.none) == 4 - unknown
-
-    play(scene)
+    await world.start()
+    client = await world.client()
+    for unknown in (2, 0):
+        answer = await client.ask(METADATA, wanted(*"abcd", allow_auto_topic_creation=True), 9)
+        codes = [each.error_code for each in answer.topics]
+        assert codes.count(ErrorCode.unknown_topic_or_partition) == unknown
+        assert codes.count(ErrorCode.none) == 4 - unknown
 
 
 def test_an_absent_topic_stays_absent_where_creation_is_not_wanted(play: Play) -> None:

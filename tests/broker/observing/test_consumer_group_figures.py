@@ -11,7 +11,7 @@ from odradek.broker.observing.observation import observe
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.simulation.wire_client import WireClient
-from odradek.simulation.world import Play, World
+from odradek.simulation.world import World
 from tests.world.scenes import played
 
 
@@ -67,16 +67,15 @@ async def test_a_member_that_keeps_what_it_has_to_revoke_is_counted_with_its_par
     assert figures(broker, catalog.LOWEST_MEMBER_EPOCH) == {"g": 1}
 
 
-def test_epochs_are_shown_of_the_groups_with_the_most_members(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+@played
+async def test_epochs_are_shown_of_the_groups_with_the_most_members(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """M7. Clients can invent any number of groups, and each would be a label of its own."""
     monkeypatch.setattr(consumer_group_figures, "GROUPS_WITH_EPOCHS", 2)
-
-    async def scene(world: World) -> None:
-        broker, client = await begin(world)
-        for number in range(7):
-            for member in range(3 if number in (2, 5) else 1):
-                await heartbeat(client, f"g{number}", f"m{member}")
-        assert set(figures(broker, catalog.GROUP_EPOCH)) == {"g2", "g5"}
-        assert figures(broker, catalog.CONSUMER_GROUPS)["stable"] == 5
-
-    play(scene)
+    broker, client = await begin(world)
+    for number in range(7):
+        for member in range(3 if number in (2, 5) else 1):
+            await heartbeat(client, f"g{number}", f"m{member}")
+    assert set(figures(broker, catalog.GROUP_EPOCH)) == {"g2", "g5"}
+    assert figures(broker, catalog.CONSUMER_GROUPS)["stable"] == 5

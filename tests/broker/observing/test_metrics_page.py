@@ -19,7 +19,7 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.compression import Codec
 from odradek.security.quotas import IP_KEYS, USER_KEYS
 from odradek.simulation.wire_client import WireClient
-from odradek.simulation.world import Play, World
+from odradek.simulation.world import World
 from odradek.stores import MemoryStore
 from tests.broker.security.quotas.test_client_quotas import alter
 from tests.world.scenes import played
@@ -224,53 +224,47 @@ async def test_the_time_of_a_request_is_split_where_it_was_spent(world: World) -
     assert (await scraper.samples())[of(catalog.CONNECTIONS_CLOSED, listener="PLAINTEXT")] == 1
 
 
-def test_the_rates_and_throttle_times_of_clients_with_a_quota_are_shown(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+@played
+async def test_the_rates_and_throttle_times_of_clients_with_a_quota_are_shown(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(observation, "SERIES_SHOWN", 2)
 
     def quotas(found: dict[str, float]) -> dict[str, float]:
         return {name: value for name, value in found.items() if 'client_id="' in name or 'ip="' in name}
 
-    async def scene(world: World) -> None:
-        scraper = Scraper(world)
-        await scraper.start()
-        admin = await world.client("admin")
-        await admin.create_topic("t", config={"retention.ms": "-1"})
-        assert quotas(await scraper.samples()) == {}, "no client has a quota"
-        await alter(admin, {"client-id": "slow"}, producer_byte_rate=100.0, consumer_byte_rate=10.0)
-        await alter(admin, {"user": None}, controller_mutation_rate=1.0, request_percentage=50.0)
-        await alter(admin, {"client-id": None}, producer_byte_rate=1e6)
-        await alter(admin, {"ip": None}, connection_creation_rate=100.0)
-        for name in ("slow", "b", "c"):
-            client = await world.client(name)
-            assert (await client.produce("t", world.batch(bytes(2000)))).error_code == 0
-        consumer = await world.client("slow")
-        consumer.send_fetch([("t", 0, 0)])
-        throttle_ms = (await consumer.fetch_response()).throttle_time_ms
-        await admin.create_topic("u", partitions=5)
-        found = await scraper.samples()
+    scraper = Scraper(world)
+    await scraper.start()
+    admin = await world.client("admin")
+    await admin.create_topic("t", config={"retention.ms": "-1"})
+    assert quotas(await scraper.samples()) == {}, "no client has a quota"
+    await alter(admin, {"client-id": "slow"}, producer_byte_rate=100.0, consumer_byte_rate=10.0)
+    await alter(admin, {"user": None}, controller_mutation_rate=1.0, request_percentage=50.0)
+    await alter(admin, {"client-id": None}, producer_byte_rate=1e6)
+    await alter(admin, {"ip": None}, connection_creation_rate=100.0)
+    for name in ("slow", "b", "c"):
+        client = await world.client(name)
+        assert (await client.produce("t", world.batch(bytes(2000)))).error_code == 0
+    consumer = await world.client("slow")
+    consumer.send_fetch([("t", 0, 0)])
+    throttle_ms = (await consumer.fetch_response()).throttle_time_ms
+    await admin.create_topic("u", partitions=5)
+    found = await scraper.samples()
 
-        slow = {"user": "", "client_id": "slow"}
-        rate, throttle = catalog.PRODUCE_QUOTA
-        assert 190 < found[of(rate, **slow)] < 230
-        assert 5_000 < found[of(throttle, **slow)] < 15_000
-        assert 0 < found[of(catalog.FETCH_QUOTA[1], **slow)] <= throttle_ms, (
-            "the bytes of a throttled fetch are not sent"
-        )
-        everyone = {"user": "ANONYMOUS", "client_id": ""}
-        assert found[of(catalog.MUTATION_QUOTA[0], **everyone)] == pytest.approx(0.5, rel=0.1)
-        assert of(catalog.REQUEST_QUOTA[0], **everyone) in found
-        assert [
-            value for name, value in found.items() if name.startswith(catalog.IP_CONNECTION_RATE.name) and value > 0
-        ]
-        assert len([name for name in found if name.startswith(rate.name)]) == 2
-        assert found[of(catalog.QUOTA_SERIES_LEFT_OUT, type="Produce")] == 1, "slow, b and c produced"
-        for entity in ({"client-id": "slow"}, {"user": None}, {"client-id": None}, {"ip": None}):
-            await alter(admin, entity, **dict.fromkeys(IP_KEYS if "ip" in entity else USER_KEYS))
-        assert quotas(await scraper.samples()) == {}
-
-    play(scene)
+    slow = {"user": "", "client_id": "slow"}
+    rate, throttle = catalog.PRODUCE_QUOTA
+    assert 190 < found[of(rate, **slow)] < 230
+    assert 5_000 < found[of(throttle, **slow)] < 15_000
+    assert 0 < found[of(catalog.FETCH_QUOTA[1], **slow)] <= throttle_ms, "the bytes of a throttled fetch are not sent"
+    everyone = {"user": "ANONYMOUS", "client_id": ""}
+    assert found[of(catalog.MUTATION_QUOTA[0], **everyone)] == pytest.approx(0.5, rel=0.1)
+    assert of(catalog.REQUEST_QUOTA[0], **everyone) in found
+    assert [value for name, value in found.items() if name.startswith(catalog.IP_CONNECTION_RATE.name) and value > 0]
+    assert len([name for name in found if name.startswith(rate.name)]) == 2
+    assert found[of(catalog.QUOTA_SERIES_LEFT_OUT, type="Produce")] == 1, "slow, b and c produced"
+    for entity in ({"client-id": "slow"}, {"user": None}, {"client-id": None}, {"ip": None}):
+        await alter(admin, entity, **dict.fromkeys(IP_KEYS if "ip" in entity else USER_KEYS))
+    assert quotas(await scraper.samples()) == {}
 
 
 @played

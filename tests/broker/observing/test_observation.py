@@ -21,7 +21,7 @@ from odradek.config import BrokerConfig
 from odradek.model import ErrorCode, StorageError
 from odradek.protocol.api import ApiKey
 from odradek.simulation.wire_client import WireClient
-from odradek.simulation.world import Play, World
+from odradek.simulation.world import World
 from odradek.stores import MemoryStore
 from tests.world.scenes import played
 
@@ -186,7 +186,10 @@ async def test_partitions_that_their_preferred_replica_does_not_lead_are_counted
     assert Numbers(broker)(catalog.PREFERRED_IMBALANCE) == 1
 
 
-def test_committed_offsets_of_groups_with_members_are_shown_first(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+@played
+async def test_committed_offsets_of_groups_with_members_are_shown_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """M1: clients can commit for any number of groups; those are shown that something reads with."""
     monkeypatch.setattr(observation, "_LOGS_AT_ONCE", 1)
     monkeypatch.setattr(observation, "_OFFSETS_SHOWN", 2)
@@ -197,21 +200,18 @@ def test_committed_offsets_of_groups_with_members_are_shown_first(play: Play, mo
         body = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
         await client.ask(ApiKey.OFFSET_COMMIT, body, 5)
 
-    async def scene(world: World) -> None:
-        broker = await world.start(offsets_topic_num_partitions=1)
-        client = await world.client()
-        await client.create_topic("t")
-        await client.ask(ApiKey.FIND_COORDINATOR, {"key": "g", "key_type": 0}, 3)
-        await world.pass_time(1)
-        for group in ("idle", "idle2", "read"):
-            await commit(client, group, len(group))
-        member = {"protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}]}
-        join = {"group_id": "read", "session_timeout": 10000, "rebalance_timeout": 10000, "member_id": "", **member}
-        await client.ask(ApiKey.JOIN_GROUP, join, 2)
-        shown = Numbers(broker).families[catalog.COMMITTED_OFFSET]
-        assert shown == {("read", "t", "0"): 4, ("idle", "t", "0"): 4}
-
-    play(scene)
+    broker = await world.start(offsets_topic_num_partitions=1)
+    client = await world.client()
+    await client.create_topic("t")
+    await client.ask(ApiKey.FIND_COORDINATOR, {"key": "g", "key_type": 0}, 3)
+    await world.pass_time(1)
+    for group in ("idle", "idle2", "read"):
+        await commit(client, group, len(group))
+    member = {"protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}]}
+    join = {"group_id": "read", "session_timeout": 10000, "rebalance_timeout": 10000, "member_id": "", **member}
+    await client.ask(ApiKey.JOIN_GROUP, join, 2)
+    shown = Numbers(broker).families[catalog.COMMITTED_OFFSET]
+    assert shown == {("read", "t", "0"): 4, ("idle", "t", "0"): 4}
 
 
 @played

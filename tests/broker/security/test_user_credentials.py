@@ -13,7 +13,7 @@ from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.security.sasl import encode_credential, salted_password, scram_credential
 from odradek.simulation.wire_client import WireClient
-from odradek.simulation.world import Play, World
+from odradek.simulation.world import World
 from tests.world.scenes import played
 
 SHA256, SHA512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
@@ -109,24 +109,17 @@ async def test_all_alterations_of_a_user_are_made_or_none(
     assert "bob" in await describe(client)
 
 
-def test_passwords_are_not_shown_and_wrong_arguments_are_refused(play: Play) -> None:
+@played
+async def test_passwords_are_not_shown_and_wrong_arguments_are_refused(world: World) -> None:
     wanted = UserScramCredentialUpsertion(user="a", mechanism=SHA256, password="secret")
     assert "secret" not in repr(wanted)
-
-    async def scene(world: World) -> None:
-        await world.start()
-        async with world.admin() as admin:
-            for mechanism, iterations in (("MD5", 4096), (SHA256, 10**9)):
-                with pytest.raises(ValueError, match=r"MD5|iterations are"):
-                    await admin.alter_user_scram_credentials(
-                        [
-                            UserScramCredentialUpsertion(
-                                user="a", mechanism=mechanism, password="x", iterations=iterations
-                            )
-                        ]
-                    )
-
-    play(scene)
+    await world.start()
+    async with world.admin() as admin:
+        for mechanism, iterations in (("MD5", 4096), (SHA256, 10**9)):
+            with pytest.raises(ValueError, match=r"MD5|iterations are"):
+                await admin.alter_user_scram_credentials(
+                    [UserScramCredentialUpsertion(user="a", mechanism=mechanism, password="x", iterations=iterations)]
+                )
 
 
 # ---- Exchanges -------------------------------------------------------------------------------------------------------

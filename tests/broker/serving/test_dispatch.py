@@ -190,25 +190,23 @@ async def test_cold_requests_are_done_one_after_the_other(world: World) -> None:
     assert (await client.produce_response()).topics[0].partitions[0].error_code == 0
 
 
-def test_a_handler_that_fails_costs_the_connection_and_is_logged(
-    play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@played
+async def test_a_handler_that_fails_costs_the_connection_and_is_logged(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from odradek.broker.handlers import describe_cluster
 
     def fail(*_: Any) -> Any:
         raise ZeroDivisionError("a bug")
 
-    async def scene(world: World) -> None:
-        await world.start()
-        client = await world.client()
-        monkeypatch.setattr(describe_cluster, "handle", fail)
-        asked = {"include_cluster_authorized_operations": False}
-        with pytest.raises(ConnectionResetError):
-            await client.ask(ApiKey.DESCRIBE_CLUSTER, asked, 0)
-        assert "DESCRIBE_CLUSTER" in caplog.text
-        assert (await world.client()) is not None
-
-    play(scene)
+    await world.start()
+    client = await world.client()
+    monkeypatch.setattr(describe_cluster, "handle", fail)
+    asked = {"include_cluster_authorized_operations": False}
+    with pytest.raises(ConnectionResetError):
+        await client.ask(ApiKey.DESCRIBE_CLUSTER, asked, 0)
+    assert "DESCRIBE_CLUSTER" in caplog.text
+    assert (await world.client()) is not None
 
 
 @played

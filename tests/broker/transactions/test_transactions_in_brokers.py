@@ -418,27 +418,26 @@ async def test_markers_of_a_former_election_do_not_end_the_next_transaction(
     assert stable(world, ("t", 0))
 
 
-def test_markers_of_many_partitions_are_sent_in_several_requests(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+@played
+async def test_markers_of_many_partitions_are_sent_in_several_requests(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A broker refuses a request of too many entries, and would refuse it for ever."""
     monkeypatch.setattr(transaction_markers, "_MOST_PARTITIONS", 2)
+    client, places = await writing(world, 5)
+    writer, sizes = world.broker.transactions.marker_writer, list[int]()
+    write = writer.write
 
-    async def scenario(world: World) -> None:
-        client, places = await writing(world, 5)
-        writer, sizes = world.broker.transactions.marker_writer, list[int]()
-        write = writer.write
+    async def counted(markers: Iterable[Marker]) -> Results:
+        markers = list(markers)
+        sizes.append(sum(len(list(each.partitions)) for each in markers))
+        return await write(markers)
 
-        async def counted(markers: Iterable[Marker]) -> Results:
-            markers = list(markers)
-            sizes.append(sum(len(list(each.partitions)) for each in markers))
-            return await write(markers)
-
-        monkeypatch.setattr(writer, "write", counted)
-        assert await client.end() is ErrorCode.none
-        await client.until_state("CompleteCommit")
-        assert sizes == [2, 2, 1]
-        assert stable(world, *places)
-
-    play(scenario)
+    monkeypatch.setattr(writer, "write", counted)
+    assert await client.end() is ErrorCode.none
+    await client.until_state("CompleteCommit")
+    assert sizes == [2, 2, 1]
+    assert stable(world, *places)
 
 
 @played(brokers=3, default_replication_factor="3", **REPLICATED)

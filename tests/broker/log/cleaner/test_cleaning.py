@@ -118,31 +118,31 @@ async def test_a_deleted_topic_ends_its_compaction(world: World) -> None:
     assert broker.logs.cleaner.offsets[T0] > 0
 
 
-def test_an_error_of_the_program_in_one_log_does_not_keep_others_from_compaction(play: Play, monkeypatch: Any) -> None:
+@played
+async def test_an_error_of_the_program_in_one_log_does_not_keep_others_from_compaction(
+    world: World, monkeypatch: Any
+) -> None:
     put_in = LogCleaner._swap_in
 
     def fail(self: LogCleaner, job: CompactionJob, now_ms: int) -> None:
         assert job.partition != T0, "not this one"
         put_in(self, job, now_ms)
 
-    async def scene(world: World) -> None:
-        broker, client = await world.start(**QUICK), await world.client()
-        await client.create_topic("t", config=COMPACT)
-        await fill(world, client, 100)
-        await world.pass_time(5)
-        cleaner = broker.logs.cleaner
-        assert "not this one" in cleaner.uncleanable[T0]
-        assert not cleaner.is_busy_with(T0)
-        assert not [name for name in world.runtime.disk.list("/data/t-0") if name.endswith(".cleaned")]
-        await client.create_topic("u", config=COMPACT)
-        for number in range(100):
-            await client.produce("u", batch(world, b"%d" % (number % 5), b"%d" % number * 30))
-        await world.pass_time(5)
-        assert TopicPartition("u", 0) in cleaner.offsets
-        await broker.stop()
-
     monkeypatch.setattr(LogCleaner, "_swap_in", fail)
-    play(scene)
+    broker, client = await world.start(**QUICK), await world.client()
+    await client.create_topic("t", config=COMPACT)
+    await fill(world, client, 100)
+    await world.pass_time(5)
+    cleaner = broker.logs.cleaner
+    assert "not this one" in cleaner.uncleanable[T0]
+    assert not cleaner.is_busy_with(T0)
+    assert not [name for name in world.runtime.disk.list("/data/t-0") if name.endswith(".cleaned")]
+    await client.create_topic("u", config=COMPACT)
+    for number in range(100):
+        await client.produce("u", batch(world, b"%d" % (number % 5), b"%d" % number * 30))
+    await world.pass_time(5)
+    assert TopicPartition("u", 0) in cleaner.offsets
+    await broker.stop()
 
 
 def test_readers_get_on_all_the_time_while_segments_are_replaced(play: Play) -> None:

@@ -114,8 +114,8 @@ class ClusterImage(Struct, frozen=True, kw_only=True):
     features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
     """The finalized levels of features."""
 
-    def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
-        name = self.topic_names.get(topic_id)
+    def topic_by_id(self, topic_id: UUID | None) -> TopicImage | None:
+        name = None if topic_id is None else self.topic_names.get(topic_id)
         return None if name is None else self.topics[name]
 
     def partition(self, topic_partition: TopicPartition) -> PartitionImage | None:

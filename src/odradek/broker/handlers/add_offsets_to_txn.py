@@ -3,7 +3,7 @@
 Clients of transaction version 2 do not send it. Versions: 2 PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE (KIP-890).
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.coordinators.machine import Producer
 from odradek.broker.interfaces import BrokerParts
@@ -13,10 +13,13 @@ from odradek.broker.transactions.response_errors import response_code
 from odradek.model import KafkaError
 from odradek.security import AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest as Message
+
 _FENCED_FROM: Final = 2
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     try:
         context.check(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id)
         context.check(AclOperation.READ, ResourceType.GROUP, message.group_id)

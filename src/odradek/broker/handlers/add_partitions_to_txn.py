@@ -7,7 +7,8 @@ is refused, the transaction gets none, and the others get OPERATION_NOT_ATTEMPTE
 """
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.coordinators.machine import Producer
 from odradek.broker.interfaces import BrokerParts
@@ -19,6 +20,10 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.names import INTERNAL_TOPICS
 from odradek.security import AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnRequest as Message
+    from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
+
 _FENCED_FROM: Final = 2
 _BROKERS_FROM: Final = 4
 _EPOCH_PER_TRANSACTION_FROM: Final = 5
@@ -26,7 +31,7 @@ _TOGETHER: Final = 32
 """Transactions of a broker's request that are handled at the same time."""
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     if context.api_version < _BROKERS_FROM:
         prefix = "v3_and_below_"
         names = ("transactional_id", "producer_id", "producer_epoch", "topics")
@@ -63,7 +68,7 @@ async def _of_client(
     return await _add(broker, context, transactional_id, producer, partitions, refused)
 
 
-async def _of_broker(broker: BrokerParts, context: RequestContext, each: Any) -> _Errors:
+async def _of_broker(broker: BrokerParts, context: RequestContext, each: "AddPartitionsToTxnTransaction") -> _Errors:
     producer, partitions = _producer(each.producer_id, each.producer_epoch), _partitions(each.topics)
     if not each.verify_only:
         return await _add(broker, context, each.transactional_id, producer, partitions, {})
@@ -105,12 +110,12 @@ def _producer(producer_id: int, epoch: int) -> Producer:
     return Producer(producer_id=producer_id, epoch=epoch)
 
 
-def _partitions(topics: Any) -> frozenset[TopicPartition]:
+def _partitions(topics: "Iterable[AddPartitionsToTxnTopic]") -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(topic.name, number) for topic in topics for number in topic.partitions)
 
 
-def _by_topic(errors: _Errors) -> Steps[list[dict[str, Any]]]:
-    topics: dict[str, list[dict[str, Any]]] = {}
+def _by_topic(errors: _Errors) -> Steps[list[dict[str, object]]]:
+    topics: dict[str, list[dict[str, object]]] = {}
     for (topic, number), error in sorted(errors.items()):
         topics.setdefault(topic, []).append({"partition_index": number, "partition_error_code": error})
         yield 1

@@ -4,7 +4,7 @@ When the response is sent, this broker uses the new quotas; other brokers read t
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odradek.broker.cluster.config_changes import ConfigChange
 from odradek.broker.interfaces import BrokerParts
@@ -13,8 +13,12 @@ from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError
 from odradek.security.quotas import check_entity, check_key, quota_text
 
+if TYPE_CHECKING:
+    from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest as Message
+    from kio.schema.alter_client_quotas.v1.request import EntryData
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one entry per entity, which is altered completely or not at all; INVALID_REQUEST for invalid quotas."""
     results: list[KafkaError | None] = []
     changes: dict[int, ConfigChange] = {}
@@ -39,7 +43,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
     return _response(message, results)
 
 
-def _response(message: Any, results: Sequence[KafkaError | None]) -> dict[str, Any]:
+def _response(message: "Message", results: Sequence[KafkaError | None]) -> dict[str, object]:
     return {
         "entries": [
             {
@@ -57,7 +61,7 @@ def _weight(numbered: tuple[int, Any]) -> int:
     return 4 + len(entry.entity) + 4 * len(entry.ops)
 
 
-def _change(entry: Any) -> ConfigChange:
+def _change(entry: "EntryData") -> ConfigChange:
     entity = check_entity((each.entity_type, each.entity_name) for each in entry.entity)
     for op in entry.ops:
         check_key(entity, op.key)

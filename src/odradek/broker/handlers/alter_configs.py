@@ -3,15 +3,18 @@
 With this API two clients undo each other's changes, so IncrementalAlterConfigs replaced it (KIP-339).
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.config_resources import AlterResource, alter
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.config import Alteration, AlterOperation
 
+if TYPE_CHECKING:
+    from kio.schema.alter_configs.v2.request import AlterConfigsRequest as Message
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one response per resource, in their order. A key without a value is INVALID_REQUEST."""
     resources = [
         AlterResource(

@@ -4,7 +4,7 @@ The sender must be registered with the broker epoch in the request. Versions: 2 
 ISR's members (KIP-903).
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.broker.interfaces import BrokerParts
@@ -15,23 +15,27 @@ from odradek.metadata.isr_request import ANY_EPOCH, AlterPartitionItem
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional
 
+if TYPE_CHECKING:
+    from kio.schema.alter_partition.v3.request import AlterPartitionRequest as Message
+    from kio.schema.alter_partition.v3.request import PartitionData
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one result per partition; NOT_CONTROLLER and STALE_BROKER_EPOCH are errors of the request."""
     names = broker.image.topic_names
     entries = [(topic.topic_id, each) for topic in message.topics for each in topic.partitions]
     items = {
         TopicPartition(names[topic_id], each.partition_index): _item(context.api_version, each)
         async for topic_id, each in cooperatively(entries, _weight)
-        if topic_id in names
+        if topic_id is not None and topic_id in names
     }
     try:
         results = await broker.controller.alter_partitions(message.broker_id, message.broker_epoch, items)
     except KafkaError as error:
         return {"error_code": error.code, "topics": []}
-    topics: dict[UUID | None, list[dict[str, Any]]] = {}
+    topics: dict[UUID | None, list[dict[str, object]]] = {}
     async for topic_id, each in cooperatively(entries, light):
-        name = names.get(topic_id)
+        name = None if topic_id is None else names.get(topic_id)
         result = (
             KafkaError(ErrorCode.unknown_topic_id)
             if name is None
@@ -48,11 +52,11 @@ def _weight(entry: tuple[UUID | None, Any]) -> int:
     return 2 + len(optional(each, "new_isr", ())) + len(optional(each, "new_isr_with_epochs", ()))
 
 
-def _item(version: int, each: Any) -> AlterPartitionItem:
+def _item(version: int, each: "PartitionData") -> AlterPartitionItem:
     if version >= 3:
-        isr = {member.broker_id: member.broker_epoch for member in each.new_isr_with_epochs}
+        isr: dict[int, int] = {member.broker_id: member.broker_epoch for member in each.new_isr_with_epochs}
     else:
-        isr = dict.fromkeys(each.new_isr, ANY_EPOCH)
+        isr = dict.fromkeys(optional(each, "new_isr", ()), ANY_EPOCH)
     return AlterPartitionItem(
         isr=isr,
         leader_epoch=each.leader_epoch,
@@ -61,7 +65,7 @@ def _item(version: int, each: Any) -> AlterPartitionItem:
     )
 
 
-def _answer(result: WrittenIsr | KafkaError) -> dict[str, Any]:
+def _answer(result: WrittenIsr | KafkaError) -> dict[str, object]:
     if isinstance(result, KafkaError):
         return {"error_code": result.code, "leader_id": -1, "leader_epoch": -1, "partition_epoch": -1}
     return {

@@ -5,7 +5,7 @@ returns their progress. Null `replicas` cancel a reassignment. Version 1 can for
 (KIP-860).
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.controller import partition_jobs
 from odradek.broker.interfaces import BrokerParts
@@ -15,8 +15,11 @@ from odradek.metadata.cluster_load import Replicas
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional
 
+if TYPE_CHECKING:
+    from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionReassignmentsRequest as Message
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one result per partition, INVALID_REQUEST if named twice; NOT_CONTROLLER is the request's error."""
     del context
     any_factor = optional(message, "allow_replication_factor_change", True)
@@ -29,7 +32,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
             twice.add(key)
         targets[key] = None if each.replicas is None else tuple(each.replicas)
     wanted = {key: target for key, target in targets.items() if key not in twice}
-    answer: dict[str, Any] = {"allow_replication_factor_change": any_factor}
+    answer: dict[str, object] = {"allow_replication_factor_change": any_factor}
     try:
         controller = broker.controller
         errors = await controller.do(
@@ -43,7 +46,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
         key: KafkaError(ErrorCode.invalid_request, f"the request names {key.topic}-{key.partition} twice")
         for key in twice
     }
-    topics: dict[str, list[dict[str, Any]]] = {}
+    topics: dict[str, list[dict[str, object]]] = {}
     async for key in cooperatively(targets, light):
         refused = errors.get(key)
         topics.setdefault(key.topic, []).append(

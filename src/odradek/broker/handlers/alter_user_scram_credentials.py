@@ -6,7 +6,7 @@ the KIP says and unlike Kafka's controller, a request may alter both mechanisms 
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.cluster.config_changes import ConfigChange
 from odradek.broker.interfaces import BrokerParts
@@ -22,14 +22,19 @@ from odradek.security.sasl import (
     encode_credential,
 )
 
+if TYPE_CHECKING:
+    from kio.schema.alter_user_scram_credentials.v0.request import AlterUserScramCredentialsRequest as Message
+    from kio.schema.alter_user_scram_credentials.v0.request import ScramCredentialDeletion, ScramCredentialUpsertion
+
 _LONGEST_SALT: Final = 1024
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one result per user, whose alterations are made completely or not at all."""
     alterations: dict[str, dict[str, str | None]] = {}
     errors: dict[str, KafkaError] = {}
-    async for each in cooperatively((*message.deletions, *message.upsertions)):
+    named: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*message.deletions, *message.upsertions]
+    async for place, each in cooperatively(enumerate(named, -len(message.deletions))):
         of_user = alterations.setdefault(each.name, {})
         try:
             mechanism = _mechanism(each)
@@ -37,7 +42,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
                 raise KafkaError(
                     ErrorCode.duplicate_resource, "A user credential cannot be altered twice in the same request"
                 )
-            of_user[mechanism] = _credential(mechanism, each) if hasattr(each, "salt") else None
+            of_user[mechanism] = None if place < 0 else _credential(mechanism, message.upsertions[place])
         except KafkaError as error:
             errors.setdefault(each.name, error)
     changes = {
@@ -56,7 +61,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
     return {"results": [_result(user, errors.get(user)) for user in alterations]}
 
 
-def _mechanism(alteration: Any) -> str:
+def _mechanism(alteration: "ScramCredentialDeletion | ScramCredentialUpsertion") -> str:
     if not alteration.name:
         raise KafkaError(ErrorCode.unacceptable_credential, "Username must not be empty")
     if len(alteration.name) > LONGEST_NAME:
@@ -67,7 +72,7 @@ def _mechanism(alteration: Any) -> str:
     return mechanism
 
 
-def _credential(mechanism: str, upsertion: Any) -> str:
+def _credential(mechanism: str, upsertion: "ScramCredentialUpsertion") -> str:
     """Return the text of a credential in the tree. Raises `KafkaError` UNACCEPTABLE_CREDENTIAL."""
     reason = None
     if upsertion.iterations < FEWEST_ITERATIONS:
@@ -92,6 +97,6 @@ def _altered(alterations: Mapping[str, str | None], before: Mapping[str, str]) -
     return after
 
 
-def _result(user: str, error: KafkaError | None) -> dict[str, Any]:
+def _result(user: str, error: KafkaError | None) -> dict[str, object]:
     code, sentence = (ErrorCode.none, None) if error is None else (error.code, str(error))
     return {"user": user, "error_code": code, "error_message": sentence}

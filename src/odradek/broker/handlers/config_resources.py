@@ -7,7 +7,6 @@ INVALID_CONFIG, wrong keys of a broker INVALID_REQUEST, as in Kafka (KAFKA-13609
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any
 
 from msgspec import Struct
 
@@ -89,7 +88,7 @@ def acl_resource(config_type: int, name: str) -> tuple[ResourceType, str]:
 
 async def alter(
     broker: BrokerParts, context: RequestContext, resources: Sequence[AlterResource], *, validate_only: bool
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Alter each resource completely or not at all, and return the response's entries in order.
 
     When this returns, this broker's logs and partitions use the new configuration.

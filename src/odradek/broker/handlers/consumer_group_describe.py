@@ -3,7 +3,7 @@
 Version 1: the type of each member, classic or consumer.
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.groups.machine.consumer.member import Assignment, ConsumerGroupMember
 from odradek.broker.groups.machine.consumer.messages import ConsumerGroupDescribeRequest, ConsumerGroupDescription
@@ -14,11 +14,14 @@ from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest as Message
+
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one description per group; GROUP_ID_NOT_FOUND also for a classic group."""
     names = tuple(dict.fromkeys(message.group_ids))
     replies = await broker.groups.submit_all((name, _request(context, name)) for name in names)
@@ -51,11 +54,11 @@ def _topics(image: ClusterImage, group: ConsumerGroupDescription) -> set[str]:
     names = {name for member, _ in group.members for name in member.subscription.subscribed_topic_names}
     for member, target in group.members:
         for assignment in (member.assigned, target):
-            names.update(each["topic_name"] for each in _partitions(image, assignment))
+            names.update(str(each["topic_name"]) for each in _partitions(image, assignment))
     return names
 
 
-def _without_group(group_id: str, error: ErrorCode, message: str) -> dict[str, Any]:
+def _without_group(group_id: str, error: ErrorCode, message: str) -> dict[str, object]:
     return {
         "error_code": error,
         "error_message": message,
@@ -69,7 +72,7 @@ def _without_group(group_id: str, error: ErrorCode, message: str) -> dict[str, A
     }
 
 
-def _described(image: ClusterImage, group: ConsumerGroupDescription) -> dict[str, Any]:
+def _described(image: ClusterImage, group: ConsumerGroupDescription) -> dict[str, object]:
     return {
         "error_message": None,
         "group_id": group.group_id,
@@ -81,7 +84,7 @@ def _described(image: ClusterImage, group: ConsumerGroupDescription) -> dict[str
     }
 
 
-def _member(image: ClusterImage, member: ConsumerGroupMember, target: Assignment) -> dict[str, Any]:
+def _member(image: ClusterImage, member: ConsumerGroupMember, target: Assignment) -> dict[str, object]:
     subscription = member.subscription
     return {
         "member_id": member.member_id,
@@ -98,7 +101,7 @@ def _member(image: ClusterImage, member: ConsumerGroupMember, target: Assignment
     }
 
 
-def _partitions(image: ClusterImage, assignment: Assignment) -> list[dict[str, Any]]:
+def _partitions(image: ClusterImage, assignment: Assignment) -> list[dict[str, object]]:
     """Return the partitions of `assignment` whose topics still exist."""
     return [
         {"topic_id": topic_id, "topic_name": topic.name, "partitions": sorted(numbers)}

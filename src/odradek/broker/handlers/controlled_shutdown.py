@@ -3,14 +3,17 @@
 The request has the broker's epoch, which clients do not know. Only version 3 is served.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 
+if TYPE_CHECKING:
+    from odradek.protocol.messages.controller_messages import ControlledShutdownRequest as Message
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return the replicated partitions that the broker still leads; BROKER_NOT_AVAILABLE if it is not registered."""
     del context
     try:

@@ -3,7 +3,7 @@
 When the response is sent, this broker decides by them, and the others within moments.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
@@ -12,8 +12,11 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.acls import decoded_binding
 from odradek.security import AclEntry, ResourcePattern
 
+if TYPE_CHECKING:
+    from kio.schema.create_acls.v3.request import CreateAclsRequest as Message
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one result per ACL, in their order; INVALID_REQUEST for one that cannot be."""
     results: list[KafkaError | None] = [None] * len(message.creations)
     added: dict[ResourcePattern, set[AclEntry]] = {}

@@ -5,7 +5,7 @@ Version 3: quotas (KIP-599).
 """
 
 from collections import Counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.controller.machine import NewPartitions
 from odradek.broker.interfaces import BrokerParts
@@ -16,10 +16,13 @@ from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.create_partitions.v3.request import CreatePartitionsRequest as Message
+
 _STRICT_FROM: Final = 3
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one result per topic: INVALID_REQUEST if named twice, INVALID_PARTITIONS if the count is not larger."""
     named = Counter(topic.name for topic in message.topics)
     denied = await in_turns(context.denied(AclOperation.ALTER, ResourceType.TOPIC, named))

@@ -8,7 +8,7 @@ records. Versions: 5 returns the created topics (KIP-525), 6 quotas (KIP-599), 7
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.controller.machine import TopicCollisionError, TopicCreation
 from odradek.broker.interfaces import BrokerParts
@@ -21,13 +21,17 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.create_topics.v7.request import CreatableTopic
+    from kio.schema.create_topics.v7.request import CreateTopicsRequest as Message
+
 Overrides = tuple[tuple[str, str], ...]
 _STRICT_FROM: Final = 6
 _CONFIGURATIONS: Final = 16
 """How many different configurations of new topics are cached during one request."""
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one result per topic; a topic that is named twice gets INVALID_REQUEST."""
     may_create_all = context.allows(AclOperation.CREATE, ResourceType.CLUSTER, quietly=True)
     names = [topic.name for topic in message.topics]
@@ -72,11 +76,11 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
     }
 
 
-def _weight(topic: Any) -> int:
+def _weight(topic: "CreatableTopic") -> int:
     return HEAVY + len(topic.assignments) + len(topic.configs)
 
 
-def _without_config(result: dict[str, Any]) -> dict[str, Any]:
+def _without_config(result: dict[str, object]) -> dict[str, object]:
     """Return `result` without the configuration, for a principal that may not describe it (KIP-525)."""
     return result | {
         "topic_config_error_code": ErrorCode.topic_authorization_failed,
@@ -86,8 +90,10 @@ def _without_config(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _new_topic(topic: Any) -> NewTopic:
-    assignment = {each.partition_index: tuple(each.broker_ids) for each in topic.assignments}
+def _new_topic(topic: "CreatableTopic") -> NewTopic:
+    assignment: dict[int, tuple[int, ...]] = {
+        each.partition_index: tuple(each.broker_ids) for each in topic.assignments
+    }
     if len(assignment) != len(topic.assignments):
         raise KafkaError(ErrorCode.invalid_replica_assignment, "a partition is assigned twice")
     config = {each.name: each.value for each in topic.configs}
@@ -108,8 +114,8 @@ def _partitions(config: BrokerConfig, topic: NewTopic) -> int:
 
 
 def _result(
-    context: RequestContext, creation: TopicCreation, config: Callable[[Overrides], list[dict[str, Any]]]
-) -> dict[str, Any]:
+    context: RequestContext, creation: TopicCreation, config: Callable[[Overrides], list[dict[str, object]]]
+) -> dict[str, object]:
     if creation.error is not None or creation.plan is None:
         error = creation.error or KafkaError(ErrorCode.unknown_server_error)
         if isinstance(error, TopicCollisionError) and at_once(
@@ -134,7 +140,7 @@ def _result(
     }
 
 
-def _configs(config: BrokerConfig, overrides: Mapping[str, str]) -> list[dict[str, Any]]:
+def _configs(config: BrokerConfig, overrides: Mapping[str, str]) -> list[dict[str, object]]:
     return [
         {
             "name": entry.name,

@@ -7,7 +7,7 @@ the response grows with entries times filters: an entry is looked up by the 16 k
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
@@ -16,13 +16,16 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.acls import decoded_filter, entry_fields, pattern_fields
 from odradek.security import AclEntry, AclFilter, AclOperation, AclPermissionType, ResourcePattern
 
+if TYPE_CHECKING:
+    from kio.schema.delete_acls.v3.request import DeleteAclsRequest as Message
+
 _MOST_MATCHES: Final = 262_144
 """Limit of the patterns that a request's filters match, equal filters counted once: about 50 MB."""
 _Places: TypeAlias = dict[tuple[str | None, str | None, AclOperation, AclPermissionType], int]
 """The index of the first filter that matches a pattern, by its principal, host, operation and permission."""
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return the removed ACLs that each filter matches, or its error, in the filters' order."""
     filters: list[AclFilter | KafkaError] = []
     async for each in cooperatively(message.filters):
@@ -75,17 +78,18 @@ def _results(
     filters: Sequence[AclFilter | KafkaError],
     places: Mapping[ResourcePattern, _Places],
     removed: Mapping[ResourcePattern, frozenset[AclEntry]],
-) -> Steps[list[dict[str, Any]]]:
+) -> Steps[list[dict[str, object]]]:
     success = {"error_code": ErrorCode.none, "error_message": None}
-    results: list[dict[str, Any]] = []
-    for each in filters:
+    results: list[dict[str, object]] = []
+    matching: list[list[dict[str, object]]] = [[] for _ in filters]
+    for each, acls in zip(filters, matching, strict=True):
         error = {"error_code": each.code, "error_message": str(each)} if isinstance(each, KafkaError) else success
-        results.append({**error, "matching_acls": []})
+        results.append({**error, "matching_acls": acls})
         yield 1
     for pattern, entries in removed.items():
         for entry in sorted(entries):
             place = _first(places[pattern], entry)
             assert place is not None, entry
-            results[place]["matching_acls"].append({**success, **pattern_fields(pattern), **entry_fields(entry)})
+            matching[place].append({**success, **pattern_fields(pattern), **entry_fields(entry)})
             yield 4
     return results

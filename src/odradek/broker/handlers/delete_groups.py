@@ -3,7 +3,7 @@
 When the response is sent, the deletion is committed.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.groups.machine.messages import DeleteGroupRequest
 from odradek.broker.interfaces import BrokerParts
@@ -12,8 +12,11 @@ from odradek.broker.turns import in_turns
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.delete_groups.v2.request import DeleteGroupsRequest as Message
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one error per group, for instance NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, NOT_COORDINATOR."""
     denied = await in_turns(context.denied(AclOperation.DELETE, ResourceType.GROUP, message.groups_names))
     names = tuple(dict.fromkeys(message.groups_names))

@@ -6,7 +6,7 @@ offset once a minute). If a live replica lacks it at the request's timeout, its 
 """
 
 import asyncio
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.replication.replica_manager import ReplicaManager
@@ -17,6 +17,9 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.model.names import INTERNAL_TOPICS
 from odradek.security import AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.delete_records.v2.request import DeleteRecordsRequest as Message
+
 HIGH_WATERMARK: Final = -1
 """An offset that stands for the high watermark."""
 _UNKNOWN: Final = -1
@@ -24,7 +27,7 @@ _POLL_S: Final = 0.01
 """The interval in which the replicas' offsets are compared: deletions are rare, and followers fetch all the time."""
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return each partition's low watermark, which is its new log start offset.
 
     Errors: OFFSET_OUT_OF_RANGE beyond the high watermark, POLICY_VIOLATION if `cleanup.policy` lacks `delete`,
@@ -38,13 +41,13 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
 
 
 def _delete_all(
-    broker: BrokerParts, context: RequestContext, message: Any
-) -> Steps[tuple[list[dict[str, Any]], list[tuple[str, dict[str, Any]]]]]:
+    broker: BrokerParts, context: RequestContext, message: "Message"
+) -> Steps[tuple[list[dict[str, object]], list[tuple[str, dict[str, int]]]]]:
     """Advance the log start offsets; return the response's topics, and `(topic, result)` of each partition changed."""
     names = (topic.name for topic in message.topics)
     denied = yield from context.denied(AclOperation.DELETE, ResourceType.TOPIC, names)
-    topics = []
-    waiting: list[tuple[str, dict[str, Any]]] = []
+    topics: list[dict[str, object]] = []
+    waiting: list[tuple[str, dict[str, int]]] = []
     is_changed = False
     try:
         for topic in message.topics:
@@ -70,7 +73,7 @@ def _delete_all(
     return topics, waiting
 
 
-async def _wait_for_replicas(broker: BrokerParts, topic: str, result: dict[str, Any], deadline_s: float) -> None:
+async def _wait_for_replicas(broker: BrokerParts, topic: str, result: dict[str, int], deadline_s: float) -> None:
     """Wait until all replicas have the new log start offset, or set an error in the result."""
     try:
         while broker.partitions.leader(topic, result["partition_index"]).low_watermark < result["low_watermark"]:

@@ -5,7 +5,7 @@ messages (KIP-599), 6 topic ids (KIP-516).
 """
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.broker.interfaces import BrokerParts
@@ -14,16 +14,21 @@ from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively, light
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from kio.schema.delete_topics.v6.request import DeleteTopicsRequest as Message
 
 _TOPIC_IDS_FROM = 6
 _STRICT_FROM = 5
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one result per entry; a repeated entry, or one with name and id or neither, gets INVALID_REQUEST."""
     if context.api_version < _TOPIC_IDS_FROM:
-        requested: list[tuple[str | None, UUID | None]] = [(name, None) for name in message.topic_names]
+        names: tuple[str, ...] = optional(message, "topic_names", ())
+        requested: list[tuple[str | None, UUID | None]] = [(name, None) for name in names]
     else:
         requested = [(topic.name, topic.topic_id) for topic in message.topics]
     named = Counter(requested)
@@ -79,7 +84,7 @@ def _partitions(image: ClusterImage, name: str | None, topic_id: UUID | None) ->
     return 0 if topic is None else len(topic.partitions)
 
 
-def _response(name: str | None, topic_id: UUID | None, error: KafkaError | None) -> dict[str, Any]:
+def _response(name: str | None, topic_id: UUID | None, error: KafkaError | None) -> dict[str, object]:
     return {
         "name": name,
         "topic_id": topic_id,

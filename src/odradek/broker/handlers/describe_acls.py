@@ -1,6 +1,6 @@
 """DescribeAcls: the ACLs that a filter matches, on any broker (KIP-140, KIP-290)."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
@@ -8,8 +8,11 @@ from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.acls import decoded_filter, entry_fields, pattern_fields
 
+if TYPE_CHECKING:
+    from kio.schema.describe_acls.v3.request import DescribeAclsRequest as Message
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return the ACLs by resource pattern; INVALID_REQUEST for a filter of unknown numbers."""
     resources = []
     try:

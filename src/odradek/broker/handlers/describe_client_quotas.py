@@ -5,7 +5,7 @@ out entities with parts of other types.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
@@ -13,11 +13,14 @@ from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError
 from odradek.security.quotas import DEFAULT, only_quotas
 
+if TYPE_CHECKING:
+    from kio.schema.describe_client_quotas.v1.request import DescribeClientQuotasRequest as Message
+
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 _TYPES: Final = ("user", "client-id", "ip")
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return the entities and their quotas, or INVALID_REQUEST for an invalid filter."""
     del context
     try:
@@ -33,7 +36,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
     return {"error_code": ErrorCode.none, "error_message": None, "entries": entries}
 
 
-def _entity_message(parts: Mapping[str, str]) -> list[dict[str, Any]]:
+def _entity_message(parts: Mapping[str, str]) -> list[dict[str, object]]:
     """Return an entity as in a response, where the default has no name."""
     return [{"entity_type": kind, "entity_name": None if name == DEFAULT else name} for kind, name in parts.items()]
 

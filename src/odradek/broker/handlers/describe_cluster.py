@@ -3,7 +3,7 @@
 Versions: 1 selects brokers or controllers (KIP-919), 2 can include fenced (here: dead) brokers (KIP-1073).
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext, cluster_operations
@@ -11,11 +11,14 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import NOT_ASKED_FOR
 
+if TYPE_CHECKING:
+    from kio.schema.describe_cluster.v2.request import DescribeClusterRequest as Message
+
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return the brokers; MISMATCHED_ENDPOINT_TYPE for controllers, which have no listeners of their own."""
     endpoint_type = optional(message, "endpoint_type", _BROKERS)
     if endpoint_type != _BROKERS:

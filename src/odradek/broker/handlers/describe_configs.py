@@ -3,7 +3,7 @@
 Versions: 1 sources and synonyms (KIP-226), 3 types and documentation (KIP-569).
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.config_resources import acl_resource, describe
 from odradek.broker.interfaces import BrokerParts
@@ -14,13 +14,16 @@ from odradek.model import KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation
 
+if TYPE_CHECKING:
+    from kio.schema.describe_configs.v4.request import DescribeConfigsRequest as Message
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one result per resource, in their order; one for a resource that is repeated with the same keys."""
     with_documentation = optional(message, "include_documentation", False)
     results = []
     async for resource in cooperatively(dict.fromkeys(message.resources)):
-        result: dict[str, Any] = {
+        result: dict[str, object] = {
             "error_message": None,
             "resource_type": resource.resource_type,
             "resource_name": resource.resource_name,
@@ -44,7 +47,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
     return {"results": results}
 
 
-def _config(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> dict[str, Any]:
+def _config(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> dict[str, object]:
     value = None if entry.sensitive else entry.value
     return {
         "name": entry.name,

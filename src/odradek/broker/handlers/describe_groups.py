@@ -4,7 +4,7 @@ A group that does not exist has the state Dead, from version 6 also GROUP_ID_NOT
 authorized operations (KIP-430), 4 static members (KIP-345), 6 error message.
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.groups.machine import State
 from odradek.broker.groups.machine.messages import DescribeRequest, GroupDescription
@@ -15,10 +15,13 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.describe_groups.v6.request import DescribeGroupsRequest as Message
+
 _NOT_FOUND_FROM: Final = 6
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one description per group; NOT_COORDINATOR for groups of other brokers."""
     wants_operations = optional(message, "include_authorized_operations", False)
     names = tuple(dict.fromkeys(message.groups))
@@ -41,7 +44,7 @@ def _request(context: RequestContext, group_id: str) -> DescribeRequest | KafkaE
 
 def _described(
     context: RequestContext, group_id: str, group: GroupDescription | KafkaError, *, wants_operations: bool
-) -> dict[str, Any]:
+) -> dict[str, object]:
     if isinstance(group, KafkaError) and group.code is not ErrorCode.group_id_not_found:
         return _without_group(group_id, group.code, "", str(group))
     operations = context.authorized_operations(ResourceType.GROUP, group_id) if wants_operations else NOT_ASKED_FOR
@@ -53,7 +56,7 @@ def _described(
     return _known(group) | {"authorized_operations": operations}
 
 
-def _without_group(group_id: str, error: ErrorCode, state: str, message: str) -> dict[str, Any]:
+def _without_group(group_id: str, error: ErrorCode, state: str, message: str) -> dict[str, object]:
     return {
         "error_code": error,
         "error_message": message if error is not ErrorCode.none else None,
@@ -66,7 +69,7 @@ def _without_group(group_id: str, error: ErrorCode, state: str, message: str) ->
     }
 
 
-def _known(group: GroupDescription) -> dict[str, Any]:
+def _known(group: GroupDescription) -> dict[str, object]:
     return {
         "error_message": None,
         "group_id": group.group_id,

@@ -6,7 +6,7 @@ directory is cordoned (KIP-1066), which none is.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.log import Log
@@ -14,8 +14,11 @@ from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode, TopicPartition
 
+if TYPE_CHECKING:
+    from kio.schema.describe_log_dirs.v5.request import DescribeLogDirsRequest as Message
 
-def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+
+def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return each directory with the requested logs (null: all) in it; KAFKA_STORAGE_ERROR if it is offline."""
     del context
     asked_for = None
@@ -28,16 +31,16 @@ def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[s
     return {"results": [_directory(broker, directory, logs) for directory, logs in sorted(by_directory.items())]}
 
 
-def _directory(broker: BrokerParts, directory: str, logs: Mapping[TopicPartition, Log]) -> dict[str, Any]:
+def _directory(broker: BrokerParts, directory: str, logs: Mapping[TopicPartition, Log]) -> dict[str, object]:
     disk = broker.runtime.disk
-    result: dict[str, Any] = {"log_dir": disk.absolute(directory), "topics": []}
+    result: dict[str, object] = {"log_dir": disk.absolute(directory), "topics": []}
     if directory in broker.logs.directories.offline:
         return result | {"error_code": ErrorCode.kafka_storage_error}
     try:
         space = disk.space(directory)
     except OSError:
         return result | {"error_code": ErrorCode.kafka_storage_error}
-    by_topic: dict[str, list[dict[str, Any]]] = {}
+    by_topic: dict[str, list[dict[str, object]]] = {}
     for topic_partition, log in sorted(logs.items()):
         by_topic.setdefault(topic_partition.topic, []).append(
             {

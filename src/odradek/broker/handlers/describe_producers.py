@@ -4,7 +4,7 @@ Leaders and followers return the producers of their own log, as in Kafka, for `k
 --broker-id`.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.replication.replica_manager import ReplicaManager
@@ -14,8 +14,11 @@ from odradek.broker.turns import Steps
 from odradek.model import KafkaError, validate_topic_name
 from odradek.security import AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.describe_producers.v0.request import DescribeProducersRequest as Message
 
-def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
+
+def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> Steps[dict[str, object]]:
     """Return one description per partition, also for a partition that is named twice."""
     wanted: dict[str, dict[int, None]] = {}
     for topic in message.topics:
@@ -31,7 +34,7 @@ def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[
     return {"topics": topics}
 
 
-def _describe(partitions: ReplicaManager, topic: str, number: int, *, is_denied: bool) -> Steps[dict[str, Any]]:
+def _describe(partitions: ReplicaManager, topic: str, number: int, *, is_denied: bool) -> Steps[dict[str, object]]:
     try:
         if is_denied:
             raise authorization_error(ResourceType.TOPIC)

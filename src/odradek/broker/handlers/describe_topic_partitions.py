@@ -5,7 +5,7 @@ last one. Eligible leader replicas are always empty, as only KRaft has them.
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
@@ -14,18 +14,22 @@ from odradek.metadata.image import ClusterImage, TopicImage
 from odradek.model import ErrorCode, InvalidTopicError, validate_topic_name
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartitionsRequest as Message
+
 MOST_PARTITIONS: Final = 2_000
 """Kafka's `max.request.partition.size.limit`: a client may request smaller pages only."""
 
 
-def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
+def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> Steps[dict[str, object]]:
     """Return one page of the requested topics, or of all if none is requested.
 
     A cursor before partition 0, or at a topic that was not requested, is INVALID_REQUEST for every topic.
     """
-    image, names = broker.image, {topic.name for topic in message.topics}
+    image = broker.image
+    names: set[str] = {topic.name for topic in message.topics}
     cursor = message.cursor
-    topics: list[dict[str, Any]] = []
+    topics: list[dict[str, object]] = []
     if cursor is not None and (cursor.partition_index < 0 or (names and cursor.topic_name not in names)):
         for name in sorted(names):
             topics.append(_failed(name, ErrorCode.invalid_request, NOT_ASKED_FOR))
@@ -58,7 +62,7 @@ def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[
     return {"topics": topics, "next_cursor": None}
 
 
-def _known(topic: TopicImage, partitions: Iterator[dict[str, Any]], operations: int) -> dict[str, Any]:
+def _known(topic: TopicImage, partitions: Iterator[dict[str, object]], operations: int) -> dict[str, object]:
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,
@@ -68,7 +72,9 @@ def _known(topic: TopicImage, partitions: Iterator[dict[str, Any]], operations: 
     }
 
 
-def _partitions(image: ClusterImage, topic: TopicImage, numbers: list[int], listener: str) -> Iterator[dict[str, Any]]:
+def _partitions(
+    image: ClusterImage, topic: TopicImage, numbers: list[int], listener: str
+) -> Iterator[dict[str, object]]:
     for number in numbers:
         partition = topic.partitions[number]
         leader = image.brokers.get(partition.leader)
@@ -85,7 +91,7 @@ def _partitions(image: ClusterImage, topic: TopicImage, numbers: list[int], list
         }
 
 
-def _failed(name: str, error: ErrorCode, operations: int) -> dict[str, Any]:
+def _failed(name: str, error: ErrorCode, operations: int) -> dict[str, object]:
     return {
         "error_code": error,
         "name": name,

@@ -3,7 +3,7 @@
 Partitions of topics that the client may not describe are left out.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
@@ -14,8 +14,11 @@ from odradek.model import KafkaError
 from odradek.model.names import numbers_by_topic
 from odradek.security import AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest as Message
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one description per id, also for a repeated one; TRANSACTIONAL_ID_NOT_FOUND for an unknown one."""
     return {
         "transaction_states": [
@@ -25,7 +28,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
     }
 
 
-async def _describe(broker: BrokerParts, context: RequestContext, transactional_id: str) -> dict[str, Any]:
+async def _describe(broker: BrokerParts, context: RequestContext, transactional_id: str) -> dict[str, object]:
     try:
         context.check(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         found: TransactionMetadata = await broker.transactions.submit(transactional_id, DescribeTransactionRequest())

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
@@ -10,8 +10,11 @@ from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode
 from odradek.security.sasl import SCRAM_MECHANISMS, decode_credential
 
+if TYPE_CHECKING:
+    from kio.schema.describe_user_scram_credentials.v0.request import DescribeUserScramCredentialsRequest as Message
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one result per user; without names, of all users that have a credential.
 
     A user without a credential gets RESOURCE_NOT_FOUND, one that the request names twice DUPLICATE_RESOURCE.

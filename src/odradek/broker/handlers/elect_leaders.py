@@ -6,7 +6,8 @@ these are in the response. Version 1: unclean elections, which may lose records,
 """
 
 import asyncio
-from typing import Any
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from odradek.broker.controller import partition_jobs
 from odradek.broker.controller.controller_epoch import ControllerEpoch
@@ -17,10 +18,13 @@ from odradek.broker.turns import Steps, cooperatively, in_turns, light
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional
 
+if TYPE_CHECKING:
+    from kio.schema.elect_leaders.v2.request import ElectLeadersRequest as Message
+
 Results = dict[TopicPartition, KafkaError | None]
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one result per partition. An error of the request is in all, as version 0 has no other field for it."""
     del context
     wanted: list[TopicPartition] | None = None
@@ -34,7 +38,9 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
     return await in_turns(_answer(results))
 
 
-async def _elect(broker: BrokerParts, wanted: list[TopicPartition] | None, election_type: int, timeout: Any) -> Results:
+async def _elect(
+    broker: BrokerParts, wanted: list[TopicPartition] | None, election_type: int, timeout: timedelta
+) -> Results:
     if election_type not in ElectionType._value2member_map_:
         raise KafkaError(ErrorCode.invalid_request, f"there are no elections of type {election_type}")
     controller, loop = broker.controller, asyncio.get_running_loop()
@@ -56,8 +62,8 @@ async def _elect(broker: BrokerParts, wanted: list[TopicPartition] | None, elect
         seen.cancel()
 
 
-def _answer(results: Results, error_code: ErrorCode = ErrorCode.none) -> Steps[dict[str, Any]]:
-    topics: dict[str, list[dict[str, Any]]] = {}
+def _answer(results: Results, error_code: ErrorCode = ErrorCode.none) -> Steps[dict[str, object]]:
+    topics: dict[str, list[dict[str, object]]] = {}
     for key, error in results.items():
         topics.setdefault(key.topic, []).append(
             {

@@ -5,7 +5,7 @@ PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE, 5 transaction version 2 (KIP-890): the
 the producer id and epoch of the next transaction.
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.coordinators.machine import Producer
 from odradek.broker.interfaces import BrokerParts
@@ -15,11 +15,14 @@ from odradek.broker.transactions.response_errors import response_code
 from odradek.model import KafkaError
 from odradek.security import AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.end_txn.v5.request import EndTxnRequest as Message
+
 _FENCED_FROM: Final = 2
 _EPOCH_PER_TRANSACTION_FROM: Final = 5
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return an error code, or the next producer id and epoch."""
     try:
         context.check(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id)

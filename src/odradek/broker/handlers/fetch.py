@@ -13,7 +13,7 @@ Versions: 4 isolation level, 5 log start offset, 7 sessions (KIP-227), 9 leader 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
 from odradek.broker.counters import TopicTraffic
@@ -38,6 +38,9 @@ from odradek.protocol.messages.produce import NodeEndpoint
 from odradek.protocol.primitives import Meter
 from odradek.security import AclOperation, ResourceType
 from odradek.wire import Buffers, PendingReply, Reply
+
+if TYPE_CHECKING:
+    from kio.schema.fetch.v18.request import FetchRequest as Message
 
 _READ_COMMITTED: Final = 1
 _CONSUMER: Final = FetchParams(isolation=FetchIsolation.HIGH_WATERMARK)
@@ -70,7 +73,7 @@ def handle(broker: BrokerParts, context: RequestContext, frame: memoryview) -> R
 
 
 async def _serve_large(broker: BrokerParts, context: RequestContext, body: bytes, meter: Meter) -> Buffers:
-    def begin(request: Any) -> "_Fetch | asyncio.Future[Buffers]":
+    def begin(request: "Message") -> "_Fetch | asyncio.Future[Buffers]":
         try:
             return _open(broker, context, body, meter, request)
         except KafkaError as error:
@@ -86,7 +89,7 @@ def _is_proven(broker: BrokerParts, context: RequestContext, body: bytes) -> boo
     return broker.proofs.admits(context.header, body, listener=context.listener, host=context.client_host)
 
 
-def _open(broker: BrokerParts, context: RequestContext, body: bytes, meter: Meter, request: Any) -> "_Fetch":
+def _open(broker: BrokerParts, context: RequestContext, body: bytes, meter: Meter, request: "Message") -> "_Fetch":
     """Find the request's partitions. Raises `KafkaError` if the request as a whole is refused."""
     version = context.header.api_version
     params = _fetch_params(broker, request, version)
@@ -109,22 +112,25 @@ def _open(broker: BrokerParts, context: RequestContext, body: bytes, meter: Mete
     return _Fetch(broker, context, request, fetched, meter, params)
 
 
-def _may_open_session(broker: BrokerParts, context: RequestContext, request: Any, params: FetchParams) -> bool:
+def _may_open_session(broker: BrokerParts, context: RequestContext, request: "Message", params: FetchParams) -> bool:
     """Return whether the principal may fetch any of the partitions; if not, no other client's session is evicted."""
     if not context.session.admission.may_refuse:
         return True
     if params.is_from_follower:
         return context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, quietly=True)
     by_id, ids = context.api_version >= TOPIC_IDS_FROM, broker.image.topic_names
-    names = {ids.get(topic.topic_id, "") if by_id else topic.topic for topic in request.topics}
+    names = {
+        ids.get(topic.topic_id or _NO_TOPIC_ID, "") if by_id else optional(topic, "topic", "")
+        for topic in request.topics
+    }
     if len(names) > MOST_PARTITIONS:
         return False
     return len(at_once(context.denied(AclOperation.READ, ResourceType.TOPIC, sorted(names), quietly=True))) < len(names)
 
 
-def _wanted(request: Any, version: int) -> Iterable[FetchTarget]:
+def _wanted(request: "Message", version: int) -> Iterable[FetchTarget]:
     for topic in request.topics:
-        key = topic.topic_id or _NO_TOPIC_ID if version >= TOPIC_IDS_FROM else topic.topic
+        key = topic.topic_id or _NO_TOPIC_ID if version >= TOPIC_IDS_FROM else optional(topic, "topic", "")
         for partition in topic.partitions:
             yield FetchTarget(
                 PartitionKey(key, partition.partition),
@@ -136,11 +142,11 @@ def _wanted(request: Any, version: int) -> Iterable[FetchTarget]:
             )
 
 
-def _forgotten(request: Any, version: int) -> Iterable[PartitionKey]:
+def _forgotten(request: "Message", version: int) -> Iterable[PartitionKey]:
     """Yield the partitions that the request removes from its session."""
     forgotten: Iterable[Any] = optional(request, "forgotten_topics_data", ())
     for topic in forgotten:
-        key = topic.topic_id or _NO_TOPIC_ID if version >= TOPIC_IDS_FROM else topic.topic
+        key = topic.topic_id or _NO_TOPIC_ID if version >= TOPIC_IDS_FROM else optional(topic, "topic", "")
         for number in topic.partitions:
             yield PartitionKey(key, number)
 
@@ -155,7 +161,7 @@ class _Fetch(PendingReply):
         self,
         broker: BrokerParts,
         context: RequestContext,
-        request: Any,
+        request: "Message",
         fetched: FetchContext,
         meter: Meter,
         params: FetchParams,
@@ -481,13 +487,13 @@ def _frame(
     return gathered_frame(header, pieces)
 
 
-def _replica(request: Any, version: int) -> int:
+def _replica(request: "Message", version: int) -> int:
     """Return the broker id of a follower; a negative number for a consumer."""
     state = request.replica_state if version >= _REPLICA_STATE_FROM else None
-    return int(request.replica_id if state is None else state.replica_id)
+    return optional(request, "replica_id", -1) if state is None else state.replica_id
 
 
-def _fetch_params(broker: BrokerParts, request: Any, version: int) -> FetchParams:
+def _fetch_params(broker: BrokerParts, request: "Message", version: int) -> FetchParams:
     """Return whether the reader is a follower or a consumer, and which records it may read.
 
     A follower's fetches can advance the high watermark only if it is registered, and the broker epochs of request and

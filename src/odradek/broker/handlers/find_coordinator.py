@@ -5,7 +5,7 @@ Kafka broker without share groups. Versions: 1 error message and key type, 4 man
 TRANSACTION_ABORTABLE (KIP-890), 6 share groups (KIP-932).
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
@@ -15,24 +15,27 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest as Message
+
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _MANY_FROM: Final = 4
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return the coordinator of each key.
 
     COORDINATOR_NOT_AVAILABLE if the internal topic cannot be created, or its partition has no reachable leader.
     """
     key_type = optional(message, "key_type", _GROUP)
     if context.api_version < _MANY_FROM:
-        return await _find(broker, context, message.key, key_type)
+        return await _find(broker, context, optional(message, "key", ""), key_type)
     found = [await _find(broker, context, key, key_type) async for key in cooperatively(message.coordinator_keys)]
     return {"coordinators": found}
 
 
-async def _find(broker: BrokerParts, context: RequestContext, key: str, key_type: int) -> dict[str, Any]:
+async def _find(broker: BrokerParts, context: RequestContext, key: str, key_type: int) -> dict[str, object]:
     try:
         leader = await _coordinator(broker, context, key, key_type)
         endpoint = leader.endpoint(context.listener)

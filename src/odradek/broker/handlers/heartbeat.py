@@ -4,7 +4,7 @@ Version 3: static members (KIP-345).
 """
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.groups.machine.messages import HeartbeatRequest
 from odradek.broker.interfaces import BrokerParts
@@ -12,8 +12,11 @@ from odradek.broker.security.context import RequestContext, WhenDone
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 
+if TYPE_CHECKING:
+    from kio.schema.heartbeat.v4.request import HeartbeatRequest as Message
 
-def handle(broker: BrokerParts, context: RequestContext, message: Any) -> WhenDone:
+
+def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> WhenDone:
     """Restart the member's session timeout. While the group is loading, the response has no error, as in Kafka."""
     del context
     request = HeartbeatRequest(
@@ -24,7 +27,7 @@ def handle(broker: BrokerParts, context: RequestContext, message: Any) -> WhenDo
     return WhenDone(broker.groups.submit(message.group_id, request), _message)
 
 
-def _message(reply: "asyncio.Future[ErrorCode]") -> dict[str, Any]:
+def _message(reply: "asyncio.Future[ErrorCode]") -> dict[str, object]:
     try:
         return {"error_code": reply.result()}
     except KafkaError as error:

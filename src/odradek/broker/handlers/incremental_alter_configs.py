@@ -3,15 +3,18 @@
 When the response is sent, this broker uses the new values; other brokers read them from the metadata tree.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.config_resources import AlterResource, alter
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.config import Alteration
 
+if TYPE_CHECKING:
+    from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest as Message
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one response per resource, in their order. A repeated resource or key is INVALID_REQUEST."""
     resources = [
         AlterResource(

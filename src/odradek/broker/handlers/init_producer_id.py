@@ -7,7 +7,7 @@ TRANSACTION_ABORTABLE (KIP-890), 6 two-phase commit (KIP-939), which may keep th
 """
 
 import logging
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.coordinators.machine import Producer
 from odradek.broker.interfaces import BrokerParts
@@ -18,14 +18,17 @@ from odradek.model import ErrorCode, KafkaError, OdradekError
 from odradek.protocol.messages.message_codec import milliseconds, optional
 from odradek.security import AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.init_producer_id.v6.request import InitProducerIdRequest as Message
+
 _FENCED_FROM: Final = 4
 _log = logging.getLogger("odradek.broker")
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return a producer id; COORDINATOR_NOT_AVAILABLE, which clients retry, if none can be allocated."""
     if message.transactional_id is not None:
-        return await _of_transactional_id(broker, context, message)
+        return await _of_transactional_id(broker, context, message, message.transactional_id)
     if not context.allows(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, quietly=True) and not context.allows_any(
         AclOperation.WRITE, ResourceType.TOPIC
     ):
@@ -38,8 +41,10 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
     return {"producer_id": producer_id, "producer_epoch": 0}
 
 
-async def _of_transactional_id(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
-    transactional_id, two_phase = message.transactional_id, optional(message, "enable2_pc", False)
+async def _of_transactional_id(
+    broker: BrokerParts, context: RequestContext, message: "Message", transactional_id: str
+) -> dict[str, object]:
+    two_phase = optional(message, "enable2_pc", False)
     try:
         context.check(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         if two_phase:
@@ -61,7 +66,7 @@ async def _of_transactional_id(broker: BrokerParts, context: RequestContext, mes
     }
 
 
-def _expected(message: Any) -> Producer | None:
+def _expected(message: "Message") -> Producer | None:
     """Return the client's producer id and epoch. Raises `KafkaError` INVALID_REQUEST if it names only one of them."""
     producer_id, epoch = optional(message, "producer_id", -1), optional(message, "producer_epoch", -1)
     if (producer_id < 0) != (epoch < 0):
@@ -69,5 +74,5 @@ def _expected(message: Any) -> Producer | None:
     return None if producer_id < 0 else Producer(producer_id=producer_id, epoch=epoch)
 
 
-def _failure(error: ErrorCode) -> dict[str, Any]:
+def _failure(error: ErrorCode) -> dict[str, object]:
     return {"error_code": error, "producer_id": -1, "producer_epoch": -1}

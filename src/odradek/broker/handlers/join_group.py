@@ -4,7 +4,7 @@ Versions: 1 rebalance timeout, 4 MEMBER_ID_REQUIRED (KIP-394), 5 static members 
 protocol name in the response, 8 the client's reason (KIP-800), 9 a leader may skip the assignment (KIP-814).
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.groups.machine.messages import JoinReply, JoinRequest
 from odradek.broker.interfaces import BrokerParts
@@ -13,6 +13,9 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import milliseconds, optional
 from odradek.runtime import Entropy, uuid4
 
+if TYPE_CHECKING:
+    from kio.schema.join_group.v9.request import JoinGroupRequest as Message
+
 _REQUIRES_MEMBER_ID_FROM: Final = 4
 _NULL_PROTOCOL_NAME_FROM: Final = 7
 _SKIPS_ASSIGNMENT_FROM: Final = 9
@@ -20,7 +23,7 @@ _LONGEST_NAME: Final = 249
 """Limit of the characters of a client id or instance id in a generated member id."""
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return the response at the end of the join phase, or at once an error or the unchanged generation.
 
     INVALID_SESSION_TIMEOUT: the session timeout is outside `group.{min,max}.session.timeout.ms`.
@@ -43,7 +46,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
         return _message(context, JoinReply(error=error.code, member_id=member_id))
 
 
-def _request(entropy: Entropy, context: RequestContext, message: Any) -> JoinRequest:
+def _request(entropy: Entropy, context: RequestContext, message: "Message") -> JoinRequest:
     instance_id = optional(message, "group_instance_id", None)
     name = context.client_id if instance_id is None else instance_id
     session_timeout_ms = milliseconds(message.session_timeout)
@@ -66,7 +69,7 @@ def _request(entropy: Entropy, context: RequestContext, message: Any) -> JoinReq
     )
 
 
-def _message(context: RequestContext, reply: JoinReply) -> dict[str, Any]:
+def _message(context: RequestContext, reply: JoinReply) -> dict[str, object]:
     protocol_name = reply.protocol_name
     if protocol_name is None and context.api_version < _NULL_PROTOCOL_NAME_FROM:
         protocol_name = ""

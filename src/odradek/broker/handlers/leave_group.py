@@ -4,7 +4,7 @@ Versions: 3 many members (KIP-345), 5 the reason (KIP-800). Before version 3 the
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.groups.machine.messages import LeaveRequest, LeavingMember
 from odradek.broker.interfaces import BrokerParts
@@ -13,10 +13,13 @@ from odradek.broker.turns import cooperatively, light
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 
+if TYPE_CHECKING:
+    from kio.schema.leave_group.v5.request import LeaveGroupRequest as Message
+
 _MANY_FROM: Final = 3
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one error per member: UNKNOWN_MEMBER_ID if the group does not exist."""
     try:
         leavers = tuple([each async for each in cooperatively(_leavers(context, message), light)])
@@ -33,9 +36,9 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
     }
 
 
-def _leavers(context: RequestContext, message: Any) -> Iterator[LeavingMember]:
+def _leavers(context: RequestContext, message: "Message") -> Iterator[LeavingMember]:
     if context.api_version < _MANY_FROM:
-        yield LeavingMember(member_id=message.member_id)
+        yield LeavingMember(member_id=optional(message, "member_id", ""))
         return
     for member in message.members:
         yield LeavingMember(

@@ -4,7 +4,7 @@ Version 0 was ListClientMetricsResources and has only client metrics; version 1 
 Client metrics have no configuration here, so none are listed. A group is listed if it has overrides.
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.handlers.config_resources import ConfigResourceType
 from odradek.broker.interfaces import BrokerParts
@@ -12,10 +12,13 @@ from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode
 from odradek.protocol.messages.message_codec import optional
 
+if TYPE_CHECKING:
+    from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest as Message
+
 _KNOWN: Final = {0: frozenset({ConfigResourceType.CLIENT_METRICS}), 1: frozenset(ConfigResourceType)}
 
 
-def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return the resources of the requested types, or of all; UNSUPPORTED_VERSION for types that the version lacks."""
     known = _KNOWN[context.api_version]
     asked_for: tuple[int, ...] = optional(message, "resource_types", ())

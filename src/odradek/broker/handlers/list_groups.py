@@ -4,7 +4,7 @@ Versions: 4 filter by state (KIP-518), 5 filter by type (KIP-848). Filters ignor
 nothing.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.groups.machine.group_registry import Group
 from odradek.broker.interfaces import BrokerParts
@@ -14,8 +14,11 @@ from odradek.model import KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.list_groups.v5.request import ListGroupsRequest as Message
 
-def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
+
+def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> Steps[dict[str, object]]:
     """Return the groups, or COORDINATOR_LOAD_IN_PROGRESS while a partition of `__consumer_offsets` is loading."""
     states = _filter(message, "states_filter")
     types = _filter(message, "types_filter")
@@ -38,12 +41,12 @@ def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[
     return {"groups": listed}
 
 
-def _filter(message: Any, field: str) -> set[str]:
+def _filter(message: "Message", field: str) -> set[str]:
     words: tuple[str, ...] = optional(message, field, ())
     return {word.strip().lower() for word in words}
 
 
-def _listed(group: Group) -> dict[str, Any]:
+def _listed(group: Group) -> dict[str, object]:
     return {
         "group_id": group.group_id,
         "protocol_type": group.protocol_type or "",

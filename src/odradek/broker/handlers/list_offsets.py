@@ -14,7 +14,7 @@ Versions: 2 isolation level, 4 leader epochs (KIP-320), 5 OFFSET_NOT_AVAILABLE, 
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.replication.partition import Partition
@@ -24,6 +24,9 @@ from odradek.broker.turns import TURN, Steps
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from kio.schema.list_offsets.v11.request import ListOffsetsRequest as Message
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -47,7 +50,7 @@ class _Found(NamedTuple):
     leader_epoch: int = -1
 
 
-def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
+def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> Steps[dict[str, object]]:
     """Return one result per partition; a partition that is named twice gets INVALID_REQUEST."""
     named = [(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions]
     twice = {each for each, count in Counter(named).items() if count > 1} if len(set(named)) < len(named) else set()
@@ -57,7 +60,7 @@ def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[
     is_consumer = message.replica_id == _CONSUMER
     topics, weight = [], 0
     for topic in message.topics:
-        partitions: list[dict[str, Any]] = []
+        partitions: list[dict[str, object]] = []
         weight += 1
         for wanted in topic.partitions:
             if weight >= _STEP:  # the work so far; the rest needs no step

@@ -3,7 +3,7 @@
 Only the controller serves it. Partitions that are not being reassigned, or do not exist, are left out.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.controller import partition_jobs
 from odradek.broker.interfaces import BrokerParts
@@ -11,8 +11,11 @@ from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively, light
 from odradek.model import ErrorCode, KafkaError
 
+if TYPE_CHECKING:
+    from kio.schema.list_partition_reassignments.v0.request import ListPartitionReassignmentsRequest as Message
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return the reassignments of the requested partitions, or all if the topics are null."""
     del context
     wanted: dict[str, set[int]] | None = None
@@ -25,7 +28,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
         found = await controller.do(lambda _: partition_jobs.list_reassignments(controller.view, wanted))
     except KafkaError as error:
         return {"error_code": error.code, "error_message": str(error), "topics": []}
-    topics: dict[str, list[dict[str, Any]]] = {}
+    topics: dict[str, list[dict[str, object]]] = {}
     async for key, assignment in cooperatively(found.items(), light):
         topics.setdefault(key.topic, []).append(
             {

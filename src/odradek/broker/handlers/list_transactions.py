@@ -4,7 +4,7 @@ Versions: 1 filter by duration (KIP-994), 2 filter by a pattern of RE2 (KIP-1152
 returned as such; ids that the client may not describe are left out.
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.groups.machine.consumer.subscriptions import compile_regex
 from odradek.broker.interfaces import BrokerParts
@@ -15,6 +15,9 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.list_transactions.v2.request import ListTransactionsRequest as Message
+
 _STATES = {state.text for state in TransactionState}
 _MOST_STEPS: Final = 1 << 24
 """The limit of a pattern's instructions times an id's bytes: a match takes 80 ms at the most, and holds the loop."""
@@ -22,7 +25,7 @@ _STEPS_PER_TURN: Final = 1 << 20
 """They take 5 ms at the most."""
 
 
-def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
+def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> Steps[dict[str, object]]:
     """Return the ids, COORDINATOR_LOAD_IN_PROGRESS while a partition loads, or INVALID_REGULAR_EXPRESSION."""
     try:
         text = optional(message, "transactional_id_pattern", "")

@@ -6,7 +6,7 @@ in place of names.
 """
 
 import asyncio
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.groups.machine.messages import CommitRequest
 from odradek.broker.interfaces import BrokerParts
@@ -17,24 +17,30 @@ from odradek.protocol.internal_records.group_records import OffsetCommitValue
 from odradek.protocol.messages.message_codec import milliseconds, optional
 from odradek.security import AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.offset_commit.v10.request import OffsetCommitRequest as Message
+    from kio.schema.offset_commit.v10.request import OffsetCommitRequestTopic
+
 _GROUP_ID_NOT_FOUND_FROM: Final = 9
 _TOPIC_IDS_FROM: Final = 10
 
 
-def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[dict[str, Any] | WhenDone]:
+def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> Steps[dict[str, object] | WhenDone]:
     """Return one error per partition; an error of the group is repeated at every partition."""
-    answers: list[dict[str, Any]] = []
+    answers: list[dict[str, object]] = []
     values: dict[TopicPartition, OffsetCommitValue] = {}
-    accepted: list[dict[str, Any]] = []
+    accepted: list[dict[str, object]] = []
     now_ms, most_bytes = broker.runtime.clock.now_ms(), broker.config.offset_metadata_max_bytes
     expire_timestamp = _expire_timestamp(message, now_ms)
     is_group_denied = not context.allows(AclOperation.READ, ResourceType.GROUP, message.group_id)
     for topic in message.topics:
         by_id = context.api_version >= _TOPIC_IDS_FROM
-        known = broker.image.topic_by_id(topic.topic_id) if by_id else broker.image.topics.get(topic.name)
-        name = topic.name if not by_id else "" if known is None else known.name
+        name = optional(topic, "name", "")
+        known = broker.image.topic_by_id(topic.topic_id) if by_id else broker.image.topics.get(name)
+        if by_id and known is not None:
+            name = known.name
         is_denied = bool(name) and not context.allows(AclOperation.READ, ResourceType.TOPIC, name)
-        partitions = []
+        partitions: list[dict[str, object]] = []
         for wanted in topic.partitions:
             error = ErrorCode.none
             if is_group_denied:
@@ -47,7 +53,7 @@ def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[
                 error = ErrorCode.unknown_topic_or_partition
             elif len(wanted.committed_metadata or "") > most_bytes:
                 error = ErrorCode.offset_metadata_too_large
-            answer = {"partition_index": wanted.partition_index, "error_code": error}
+            answer: dict[str, object] = {"partition_index": wanted.partition_index, "error_code": error}
             partitions.append(answer)
             if known is not None and error is ErrorCode.none:
                 accepted.append(answer)
@@ -64,7 +70,7 @@ def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[
     if not values:
         return {"topics": answers}
 
-    def committed(reply: "asyncio.Future[ErrorCode]") -> dict[str, Any]:
+    def committed(reply: "asyncio.Future[ErrorCode]") -> dict[str, object]:
         error = _result(reply)
         for answer in accepted:
             answer["error_code"] = error
@@ -73,7 +79,9 @@ def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[
     return WhenDone(broker.groups.submit(message.group_id, _request(context, message, values)), committed)
 
 
-def _request(context: RequestContext, message: Any, values: dict[TopicPartition, OffsetCommitValue]) -> CommitRequest:
+def _request(
+    context: RequestContext, message: "Message", values: dict[TopicPartition, OffsetCommitValue]
+) -> CommitRequest:
     has_code = context.api_version >= _GROUP_ID_NOT_FOUND_FROM
     return CommitRequest(
         member_id=message.member_id,
@@ -92,12 +100,12 @@ def _result(reply: "asyncio.Future[ErrorCode]") -> ErrorCode:
         return refused.code
 
 
-def _expire_timestamp(message: Any, now_ms: int) -> int:
+def _expire_timestamp(message: "Message", now_ms: int) -> int:
     """Return the expiry in ms, which versions 2 to 4 can set; -1 stands for the broker's retention."""
     retention = getattr(message, "retention_time", None)
     retention_ms = -1 if retention is None else milliseconds(retention)
     return -1 if retention_ms < 0 else now_ms + retention_ms
 
 
-def _name(topic: Any, *, by_id: bool) -> dict[str, Any]:
-    return {"topic_id": topic.topic_id} if by_id else {"name": topic.name}
+def _name(topic: "OffsetCommitRequestTopic", *, by_id: bool) -> dict[str, object]:
+    return {"topic_id": topic.topic_id} if by_id else {"name": optional(topic, "name", "")}

@@ -4,7 +4,7 @@ A group with members keeps the offsets of its subscribed topics, or all offsets 
 the response is sent, the deletion is committed.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.groups.machine.messages import DeleteOffsetsRequest
 from odradek.broker.interfaces import BrokerParts
@@ -13,21 +13,24 @@ from odradek.broker.turns import Steps, in_turns
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.security import AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.offset_delete.v0.request import OffsetDeleteRequest as Message
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one error per partition, or a single error of the group."""
     wanted = await in_turns(_wanted(broker, context, message))
     try:
         await _delete(broker, message.group_id, wanted)
     except KafkaError as error:
         return {"error_code": error.code, "topics": []}
-    by_topic: dict[str, list[dict[str, Any]]] = {}
+    by_topic: dict[str, list[dict[str, object]]] = {}
     for (name, number), error_code in wanted.items():
         by_topic.setdefault(name, []).append({"partition_index": number, "error_code": error_code})
     return {"topics": [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]}
 
 
-def _wanted(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[dict[TopicPartition, ErrorCode]]:
+def _wanted(broker: BrokerParts, context: RequestContext, message: "Message") -> Steps[dict[TopicPartition, ErrorCode]]:
     """Return the requested partitions with their errors; NONE for those whose offsets may be deleted."""
     names = (topic.name for topic in message.topics)
     denied = yield from context.denied(AclOperation.READ, ResourceType.TOPIC, names)

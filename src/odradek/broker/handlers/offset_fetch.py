@@ -6,7 +6,7 @@ groups (KIP-709), 9 members of consumer groups (KIP-848), 10 topic ids in place 
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.groups.machine.messages import FetchedOffsets, FetchOffsetsRequest
 from odradek.broker.interfaces import BrokerParts
@@ -17,13 +17,16 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.offset_fetch.v10.request import OffsetFetchRequest as Message
+
 _GROUP_ERROR_FROM: Final = 2
 _MANY_GROUPS_FROM: Final = 8
 _TOPIC_IDS_FROM: Final = 10
 _NO_OFFSET: Final = -1
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return the offsets of each group; a repeated group has one result."""
     require_stable = optional(message, "require_stable", False)
     has_many = context.api_version >= _MANY_GROUPS_FROM
@@ -57,7 +60,7 @@ def _requests(
 
 def _answers(
     image: ClusterImage, context: RequestContext, groups: tuple[Any, ...], replies: list[Any]
-) -> Steps[list[dict[str, Any]]]:
+) -> Steps[list[dict[str, object]]]:
     answers = []
     for group, reply in zip(groups, replies, strict=True):
         answers.append((yield from _fetched(image, context, group, reply)))
@@ -66,8 +69,11 @@ def _answers(
 
 
 def _fetched(
-    image: ClusterImage, context: RequestContext, wanted: Any, fetched: FetchedOffsets | KafkaError
-) -> Steps[dict[str, Any]]:
+    image: ClusterImage,
+    context: RequestContext,
+    wanted: Any,
+    fetched: FetchedOffsets | KafkaError,
+) -> Steps[dict[str, object]]:
     error = fetched.code if isinstance(fetched, KafkaError) else fetched.error
     if isinstance(fetched, KafkaError) or error is not ErrorCode.none:
         topics = _failed(wanted, error) if context.api_version < _GROUP_ERROR_FROM else []
@@ -104,12 +110,12 @@ class _Fetch:
         self._fetched = fetched
         self._by_id = by_id
 
-    def all(self) -> Steps[list[dict[str, Any]]]:
+    def all(self) -> Steps[list[dict[str, object]]]:
         """Return all offsets that the principal may see; with topic ids, only those of existing topics."""
         by_topic: dict[str, list[int]] = {}
         for topic, number in (*self._fetched.values, *self._fetched.unstable):
             by_topic.setdefault(topic, []).append(number)
-        answers = []
+        answers: list[dict[str, object]] = []
         describe = AclOperation.DESCRIBE
         denied = yield from self._context.denied(describe, ResourceType.TOPIC, by_topic, quietly=True)
         for name, numbers in by_topic.items():
@@ -128,7 +134,7 @@ class _Fetch:
             )
         return answers
 
-    def topic(self, wanted: Any) -> dict[str, Any]:
+    def topic(self, wanted: Any) -> dict[str, object]:
         if not self._by_id:
             return {"name": wanted.name, "partitions": self._partitions(wanted.name, wanted.partition_indexes)}
         image = self._image.topic_by_id(wanted.topic_id)
@@ -138,12 +144,12 @@ class _Fetch:
             partitions = self._partitions(image.name, wanted.partition_indexes)
         return {"topic_id": wanted.topic_id, "partitions": partitions}
 
-    def _partitions(self, topic: str, numbers: Iterable[int]) -> list[dict[str, Any]]:
+    def _partitions(self, topic: str, numbers: Iterable[int]) -> list[dict[str, object]]:
         if not self._context.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic):
             return [_nothing(number, ErrorCode.topic_authorization_failed) for number in numbers]
         return [self._partition(TopicPartition(topic, number)) for number in numbers]
 
-    def _partition(self, partition: TopicPartition) -> dict[str, Any]:
+    def _partition(self, partition: TopicPartition) -> dict[str, object]:
         if partition in self._fetched.unstable:
             return _nothing(partition.partition, ErrorCode.unstable_offset_commit)
         value = self._fetched.values.get(partition)
@@ -157,11 +163,11 @@ class _Fetch:
         }
 
 
-def _nothing(number: int, error: ErrorCode) -> dict[str, Any]:
+def _nothing(number: int, error: ErrorCode) -> dict[str, object]:
     return {"partition_index": number, "committed_offset": _NO_OFFSET, "metadata": "", "error_code": error}
 
 
-def _failed(wanted: Any, error: ErrorCode) -> list[dict[str, Any]]:
+def _failed(wanted: Any, error: ErrorCode) -> list[dict[str, object]]:
     """Return the group's error at each partition, as versions 0 and 1 have no other field for it."""
     return [
         {"name": topic.name, "partitions": [_nothing(number, error) for number in topic.partition_indexes]}

@@ -5,7 +5,7 @@ KIP-279, KIP-320). Appended records that are not written yet do not count, as no
 leader epoch that the client knows, 3 the replica id.
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.replication.replica_manager import ReplicaManager
@@ -15,21 +15,29 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderEpochRequest as Message
+    from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderPartition
+
 _UNDEFINED: Final = -1
 
 
-def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[dict[str, Any]]:
+def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> Steps[dict[str, object]]:
     """Return one result per partition; epoch and end offset are -1 for an epoch after the leader's."""
     may_read_all = context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, quietly=True)
     names = () if may_read_all else (topic.topic for topic in message.topics)
     denied = yield from context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
     topics = []
     for topic in message.topics:
-        partitions = []
+        partitions: list[dict[str, object]] = []
         for wanted in topic.partitions:
             if topic.topic in denied:
-                refused = {"error_code": ErrorCode.topic_authorization_failed, "partition": wanted.partition}
-                partitions.append(refused)
+                partitions.append(
+                    {
+                        "error_code": ErrorCode.topic_authorization_failed,
+                        "partition": wanted.partition,
+                    }
+                )
             else:
                 partitions.append(_end_of_epoch(broker.partitions, topic.topic, wanted))
             yield 1
@@ -37,7 +45,7 @@ def handle(broker: BrokerParts, context: RequestContext, message: Any) -> Steps[
     return {"topics": topics}
 
 
-def _end_of_epoch(partitions: ReplicaManager, topic: str, wanted: Any) -> dict[str, Any]:
+def _end_of_epoch(partitions: ReplicaManager, topic: str, wanted: "OffsetForLeaderPartition") -> dict[str, object]:
     try:
         partition = partitions.leader(topic, wanted.partition)
         partition.check_leader_epoch(optional(wanted, "current_leader_epoch", _UNDEFINED))

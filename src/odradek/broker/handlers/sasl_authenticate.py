@@ -5,17 +5,20 @@ Version 1: the lifetime of the session (KIP-368). A refused client gets its resp
 """
 
 import asyncio
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext, WhenDone
 from odradek.model import AuthenticationError, ErrorCode
 from odradek.security import Principal
 
+if TYPE_CHECKING:
+    from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest as Message
+
 _ILLEGAL_STATE: Final = "SaslHandshake comes first, and only on a listener with SASL"
 
 
-def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any] | WhenDone:
+def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object] | WhenDone:
     """Return the response token; SASL_AUTHENTICATION_FAILED for a refused client."""
     session = context.session
     authentication = session.authentication
@@ -37,7 +40,7 @@ def _refuse_later(broker: BrokerParts, context: RequestContext, reason: str) -> 
     waited: asyncio.Future[None] = loop.create_future()
     timer = loop.call_later(broker.config.connection_failed_authentication_delay_ms / 1000, waited.set_result, None)
 
-    def message(done: "asyncio.Future[None]") -> dict[str, Any]:
+    def message(done: "asyncio.Future[None]") -> dict[str, object]:
         del done
         timer.cancel()
         loop.call_soon(connection.close, reason)

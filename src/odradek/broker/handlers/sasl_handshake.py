@@ -4,14 +4,17 @@ Version 1: tokens are in SaslAuthenticate requests (KIP-152). Version 0, whose t
 """
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 
+if TYPE_CHECKING:
+    from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest as Message
 
-def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+
+def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Begin an exchange. UNSUPPORTED_SASL_MECHANISM names those that are enabled, and ends the connection.
 
     ILLEGAL_SASL_STATE without SASL.

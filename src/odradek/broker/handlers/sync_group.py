@@ -3,7 +3,7 @@
 Versions: 3 static members (KIP-345), 5 protocol type and name, INCONSISTENT_GROUP_PROTOCOL without them (KIP-559).
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.groups.machine.messages import SyncReply, SyncRequest
 from odradek.broker.interfaces import BrokerParts
@@ -11,10 +11,13 @@ from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 
+if TYPE_CHECKING:
+    from kio.schema.sync_group.v5.request import SyncGroupRequest as Message
+
 _PROTOCOL_FROM: Final = 5
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return the member's assignment; UNKNOWN_MEMBER_ID for a group that does not exist."""
     if context.api_version >= _PROTOCOL_FROM and None in (message.protocol_type, message.protocol_name):
         code = ErrorCode.inconsistent_group_protocol if message.group_id else ErrorCode.invalid_group_id
@@ -33,7 +36,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
         return _message(SyncReply(error=error.code))
 
 
-def _message(reply: SyncReply) -> dict[str, Any]:
+def _message(reply: SyncReply) -> dict[str, object]:
     return {
         "error_code": reply.error,
         "protocol_type": reply.protocol_type,

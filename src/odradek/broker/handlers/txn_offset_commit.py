@@ -5,7 +5,7 @@ Until the transaction's marker the offsets are pending. Versions: 3 the group's 
 (KIP-890).
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.coordinators.machine import Producer
 from odradek.broker.groups.machine.messages import NO_GENERATION, CommitRequest
@@ -17,8 +17,11 @@ from odradek.protocol.internal_records.group_records import OffsetCommitValue
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
+if TYPE_CHECKING:
+    from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest as Message
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one error per partition; an error of the transaction or the group is repeated at every partition."""
     try:
         context.check(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id)
@@ -31,7 +34,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
 
 
 def _sort_out(
-    broker: BrokerParts, context: RequestContext, message: Any
+    broker: BrokerParts, context: RequestContext, message: "Message"
 ) -> Steps[tuple[dict[TopicPartition, ErrorCode], dict[TopicPartition, OffsetCommitValue]]]:
     """Return the errors of partitions that are refused, and the offsets of the others."""
     errors: dict[TopicPartition, ErrorCode] = {}
@@ -59,7 +62,7 @@ def _sort_out(
 
 
 async def _commit(
-    broker: BrokerParts, context: RequestContext, message: Any, values: dict[TopicPartition, OffsetCommitValue]
+    broker: BrokerParts, context: RequestContext, message: "Message", values: dict[TopicPartition, OffsetCommitValue]
 ) -> ErrorCode:
     producer = Producer(producer_id=message.producer_id, epoch=message.producer_epoch)
     coordinator = broker.groups.context(message.group_id)
@@ -84,7 +87,7 @@ async def _commit(
     return committed
 
 
-def _answer(message: Any, errors: dict[TopicPartition, ErrorCode], *, otherwise: ErrorCode) -> dict[str, Any]:
+def _answer(message: "Message", errors: dict[TopicPartition, ErrorCode], *, otherwise: ErrorCode) -> dict[str, object]:
     return {
         "topics": [
             {

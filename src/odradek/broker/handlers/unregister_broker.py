@@ -3,14 +3,17 @@
 Partition assignments do not change, as in Kafka. Unlike in Kafka, a live broker is refused with INVALID_REQUEST.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 
+if TYPE_CHECKING:
+    from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest as Message
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return the error code: BROKER_ID_NOT_REGISTERED for an unknown broker."""
     del context
     try:

@@ -6,7 +6,7 @@ the kind of upgrade in place of `allow_downgrade`, and `validate_only`; 2 no res
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.handlers.api_versions import FEATURES
 from odradek.broker.interfaces import BrokerParts
@@ -14,6 +14,10 @@ from odradek.broker.security.context import RequestContext
 from odradek.metadata.feature_node import TRANSACTION_VERSION
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
+
+if TYPE_CHECKING:
+    from kio.schema.update_features.v2.request import FeatureUpdateKey
+    from kio.schema.update_features.v2.request import UpdateFeaturesRequest as Message
 
 _RESULTS_UNTIL: Final = 1
 _SUPPORTED: Final = {each.name: each for each in FEATURES}
@@ -27,7 +31,7 @@ class _Upgrade(IntEnum):
     UNSAFE_DOWNGRADE = 3
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return the error of the first update that is refused; INVALID_UPDATE_VERSION for a level out of range."""
     is_dry = optional(message, "validate_only", False)
 
@@ -47,14 +51,14 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
     return _answer(context, message, ErrorCode.none, None)
 
 
-def _answer(context: RequestContext, message: Any, error: ErrorCode, text: str | None) -> dict[str, Any]:
+def _answer(context: RequestContext, message: "Message", error: ErrorCode, text: str | None) -> dict[str, object]:
     has_results = context.api_version <= _RESULTS_UNTIL and error is ErrorCode.none
     names = dict.fromkeys(update.feature for update in message.feature_updates) if has_results else ()
     results = [{"feature": name, "error_code": ErrorCode.none, "error_message": None} for name in names]
     return {"error_code": error, "error_message": text, "results": results}
 
 
-def _level(update: Any, finalized: Mapping[str, int]) -> int:
+def _level(update: "FeatureUpdateKey", finalized: Mapping[str, int]) -> int:
     """Return the new level of a feature. Raises `KafkaError` if the update is not allowed."""
     name, level = update.feature, update.max_version_level
     feature = _SUPPORTED.get(name)
@@ -66,7 +70,7 @@ def _level(update: Any, finalized: Mapping[str, int]) -> int:
         raise _invalid(name, level, f"The brokers only support versions {feature.lowest}-{feature.highest}.")
     kind = optional(update, "upgrade_type", None)
     if kind is None:
-        kind = _Upgrade.SAFE_DOWNGRADE if update.allow_downgrade else _Upgrade.UPGRADE
+        kind = _Upgrade.SAFE_DOWNGRADE if optional(update, "allow_downgrade", False) else _Upgrade.UPGRADE
     current = finalized.get(name, 0) if name == TRANSACTION_VERSION else feature.finalized
     if kind not in set(_Upgrade):
         raise _invalid(name, level, "The controller does not support the given upgrade type.")

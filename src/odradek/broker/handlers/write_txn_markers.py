@@ -5,7 +5,7 @@ Version 2: the marker's transaction version (KIP-1228), which decides which prod
 (`broker.log.producers.producer_state`).
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
@@ -14,8 +14,12 @@ from odradek.broker.turns import Steps, in_turns
 from odradek.model import TopicPartition
 from odradek.protocol.messages.message_codec import optional
 
+if TYPE_CHECKING:
+    from kio.schema.write_txn_markers.v2.request import WritableTxnMarker
+    from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest as Message
 
-async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> dict[str, Any]:
+
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return one error per producer and partition, when all markers are committed or have failed.
 
     As in Kafka, markers of one producer for one partition share one error.
@@ -25,7 +29,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: Any) -> 
     return await in_turns(_answer(results))
 
 
-def _marker(marker: Any) -> Marker:
+def _marker(marker: "WritableTxnMarker") -> Marker:
     return Marker(
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
@@ -36,14 +40,14 @@ def _marker(marker: Any) -> Marker:
     )
 
 
-def _partitions(marker: Any) -> list[TopicPartition]:
+def _partitions(marker: "WritableTxnMarker") -> list[TopicPartition]:
     return [TopicPartition(topic.name, number) for topic in marker.topics for number in topic.partition_indexes]
 
 
-def _answer(results: Results) -> Steps[dict[str, Any]]:
+def _answer(results: Results) -> Steps[dict[str, object]]:
     markers = []
     for producer_id, errors in results.items():
-        topics: dict[str, list[dict[str, Any]]] = {}
+        topics: dict[str, list[dict[str, object]]] = {}
         for (topic, number), error in errors.items():
             topics.setdefault(topic, []).append({"partition_index": number, "error_code": error})
             yield 1

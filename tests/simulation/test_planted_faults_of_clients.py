@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from odradek.broker.coordinators.coordinator_loader import CoordinatorLoader
-from odradek.broker.groups.machine import ClassicGroup
+from odradek.broker.groups.machine.classic.classic_group import ClassicGroup
 from odradek.broker.groups.machine.consumer import group_update, membership
 from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup
 from odradek.broker.groups.machine.group_coordinator_machine import GroupCoordinatorMachine

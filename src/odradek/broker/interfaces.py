@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from odradek.broker.cluster.registration.fencing import Fence
     from odradek.broker.controller.auto_topic_creation_manager import AutoTopicCreationManager
     from odradek.broker.controller.controller import Controller
-    from odradek.broker.controller.machine import NewPartitions, TopicCreation
+    from odradek.broker.controller.machine.topic_creation import NewPartitions, TopicCreation
     from odradek.broker.counters import BrokerCounters
     from odradek.broker.groups.group_coordinator import GroupCoordinator
     from odradek.broker.groups.rebalance_journal import RebalanceJournal

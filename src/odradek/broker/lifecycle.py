@@ -33,7 +33,7 @@ from odradek.broker.cluster.requests.controlled_shutdown import ControlledShutdo
 from odradek.broker.cluster.requests.controller_requests import ControllerRequests
 from odradek.broker.controller.auto_topic_creation_manager import AutoTopicCreationManager
 from odradek.broker.controller.controller import Controller
-from odradek.broker.controller.machine import NewPartitions, TopicCreation
+from odradek.broker.controller.machine.topic_creation import NewPartitions, TopicCreation
 from odradek.broker.counters import BrokerCounters
 from odradek.broker.groups.group_coordinator import group_coordinator
 from odradek.broker.groups.rebalance_journal import RebalanceJournal

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import click
 
-from odradek.broker.transactions.machine import TransactionState
+from odradek.broker.transactions.machine.transaction import TransactionState
 from odradek.cli import CommandGroup
 from odradek.cli.common import cluster_options, print_listing, say, table_options, with_admin
 from odradek.cli.partition_lists import TOPICS, partitions_of_topics

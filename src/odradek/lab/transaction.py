@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from odradek.broker.lifecycle import Broker
-from odradek.broker.transactions.machine import TransactionMachine
+from odradek.broker.transactions.machine.transaction_machine import TransactionMachine
 from odradek.clients import Admin, Consumer, Producer
 from odradek.metadata.feature_node import TRANSACTION_VERSION
 from odradek.model import TopicPartition

@@ -10,9 +10,9 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Final
 
-from odradek.broker.groups.machine.classic import states as classic_groups
+from odradek.broker.groups.machine.classic import classic_group as classic_groups
 from odradek.broker.groups.machine.consumer.member import MemberState
-from odradek.broker.transactions.machine import states as transactions
+from odradek.broker.transactions.machine import transaction as transactions
 from odradek.clients.consumer.membership import classic_membership_manager
 from odradek.clients.producer.transactions import machine as producers
 from odradek.model.probes import ProbeCounts

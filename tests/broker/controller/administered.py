@@ -4,8 +4,9 @@ import asyncio
 import json
 from typing import Any
 
-from odradek.broker.controller import partition_jobs
-from odradek.broker.controller.machine import ElectionType, alter_partition
+from odradek.broker.controller import jobs
+from odradek.broker.controller.machine.alter_partition import alter_partition
+from odradek.broker.controller.machine.leadership import ElectionType
 from odradek.config import BrokerConfig
 from odradek.metadata.image import ClusterImage, PartitionImage
 from odradek.metadata.isr_request import AlterPartitionItem
@@ -77,14 +78,14 @@ class Brokers(ControlPlane):
         broker = self._controller()
         more = {"allow_replication_factor_change": True} | more
         errors: dict[TopicPartition, KafkaError] = await broker.do(
-            lambda controller: partition_jobs.alter_reassignments(controller, broker.view, targets, **more)
+            lambda controller: jobs.alter_reassignments(controller, broker.view, targets, **more)
         )
         return errors
 
     async def elect(self, wanted: Any, election_type: ElectionType = ElectionType.PREFERRED) -> dict[Any, Any]:
         broker = self._controller()
         elected: dict[Any, Any] = await broker.do(
-            lambda controller: partition_jobs.elect_leaders(controller, broker.view, wanted, election_type)
+            lambda controller: jobs.elect_leaders(controller, broker.view, wanted, election_type)
         )
         return elected
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.controller.machine import ElectionType, reassignments
+from odradek.broker.controller.machine.leadership import ElectionType
+from odradek.broker.controller.machine.reassignment import reassignments
 from odradek.config import BrokerConfig
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.testing import Simulation

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.controller.machine import reassignments
+from odradek.broker.controller.machine.reassignment import reassignments
 from odradek.metadata.image import ClusterImage
 from odradek.testing import Simulation
 from tests.broker.controller.administered import ELECT, KEY, REASSIGN, Brokers

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.cluster.config_changes import ConfigChange, write_changes
-from odradek.broker.controller.machine import NewPartitions
+from odradek.broker.controller.machine.topic_creation import NewPartitions
 from odradek.config import BrokerConfig
 from odradek.metadata import paths
 from odradek.metadata.new_topic import NewTopic

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from odradek.broker.cluster.metadata.controller_commands import EPOCH_DURING_DELETE
-from odradek.broker.controller.machine import NewPartitions, StopReplicas
+from odradek.broker.controller.machine.reassignment import StopReplicas
+from odradek.broker.controller.machine.topic_creation import NewPartitions
 from odradek.metadata.isr_request import AlterPartitionItem
 from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, KafkaError, TopicPartition

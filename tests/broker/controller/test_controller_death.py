@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.controller import controller_epoch as active_controller
-from odradek.broker.controller.machine import NewPartitions
+from odradek.broker.controller.machine.topic_creation import NewPartitions
 from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.reading import read_subtree
 from odradek.testing import Simulation

@@ -4,7 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from odradek.broker.controller.machine import elect, elections, initial_operations, needs_initialization
+from odradek.broker.controller.machine.elections import elect, elections
+from odradek.broker.controller.machine.topic_creation import initial_operations, needs_initialization
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, PartitionImage, TopicImage

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.controller.machine import NewPartitions
+from odradek.broker.controller.machine.topic_creation import NewPartitions
 from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup
 from odradek.broker.groups.machine.records import ConsumerGroupRecord, GroupRecordCodec
 from odradek.model import ErrorCode

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.coordinators.coordinator_context import CoordinatorState
-from odradek.broker.groups.machine import TRANSITIONS, State
+from odradek.broker.groups.machine.classic.classic_group import TRANSITIONS, State
 from odradek.clients import ConsumerState
 from odradek.clients.consumer.membership import classic_membership_manager as classic
 from odradek.clients.consumer.membership import consumer_membership_manager as consumer

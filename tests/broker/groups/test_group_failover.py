@@ -10,8 +10,10 @@ import pytest
 from odradek.broker.coordinators import coordinator_context
 from odradek.broker.coordinators.coordinator_loader import LedPartition, LoadSummary
 from odradek.broker.coordinators.machine import NO_PRODUCER
-from odradek.broker.groups.machine import GroupCoordinatorMachine, GroupRecordCodec, GroupSettings, OffsetSettings
+from odradek.broker.groups.machine.classic.classic_group import GroupSettings
+from odradek.broker.groups.machine.group_coordinator_machine import GroupCoordinatorMachine, OffsetSettings
 from odradek.broker.groups.machine.messages import CommitRequest, FetchOffsetsRequest
+from odradek.broker.groups.machine.records import GroupRecordCodec
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.java_hash import coordinator_partition
 from odradek.model.names import OFFSETS_TOPIC

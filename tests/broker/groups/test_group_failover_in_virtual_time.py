@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.groups.machine import GroupCoordinatorMachine
+from odradek.broker.groups.machine.group_coordinator_machine import GroupCoordinatorMachine
 from odradek.metadata import paths
 from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, TopicPartition

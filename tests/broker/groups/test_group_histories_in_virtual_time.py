@@ -13,8 +13,8 @@ import pytest
 from odradek.broker.coordinators import coordinator_loader
 from odradek.broker.coordinators.deferred_replies import DeferredReplies
 from odradek.broker.coordinators.machine import NO_PRODUCER, CoordinatorResult, Reply
-from odradek.broker.groups.machine import ClassicGroup
 from odradek.broker.groups.machine.classic import rebalance
+from odradek.broker.groups.machine.classic.classic_group import ClassicGroup
 from odradek.broker.groups.machine.group_coordinator_machine import GroupCoordinatorMachine
 from odradek.broker.groups.machine.messages import CommitRequest
 from odradek.model import ErrorCode

@@ -6,8 +6,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from odradek.broker.groups.machine import CauseKind, RebalanceCompleted
-from odradek.broker.groups.machine.rebalance_trace import Cause, OwnershipChange, RebalanceOutcome
+from odradek.broker.groups.machine.rebalance_trace import (
+    Cause,
+    CauseKind,
+    OwnershipChange,
+    RebalanceCompleted,
+    RebalanceOutcome,
+)
 from odradek.broker.groups.rebalance_journal import MOST_PARTITIONS, to_json
 from odradek.model import TopicPartition, UnavailableError
 from odradek.model.names import JOURNAL_TOPIC

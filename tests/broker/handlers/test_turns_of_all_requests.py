@@ -12,7 +12,7 @@ from odradek.broker.apis import APIS
 from odradek.broker.handlers import describe_producers, list_transactions
 from odradek.broker.log.validation import MessageRules
 from odradek.broker.security.context import RequestContext
-from odradek.broker.transactions.machine import TransactionState
+from odradek.broker.transactions.machine.transaction import TransactionState
 from odradek.broker.turns import TURN, TURN_S, Steps
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey

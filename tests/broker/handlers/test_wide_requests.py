@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from odradek.broker.controller.machine import MAX_PARTITIONS
+from odradek.broker.controller.machine.topic_creation import MAX_PARTITIONS
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.headers import request_is_flexible

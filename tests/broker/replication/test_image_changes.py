@@ -9,10 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
-from odradek.broker.replication.alter_partition_requests import WrittenIsr
+from odradek.broker.replication.alter_partition_manager import AlterPartitionManager, WrittenIsr
 from odradek.broker.replication.follower import Follower
-from odradek.broker.replication.machine import IsrChange
+from odradek.broker.replication.machine.leader import IsrChange
 from odradek.broker.replication.partition import Partition
 from odradek.config import BrokerConfig
 from odradek.metadata.image import MetadataDelta, PartitionImage, TopicImage

@@ -10,7 +10,7 @@ import pytest
 from odradek import clients
 from odradek.broker.lifecycle import Broker
 from odradek.broker.replication.follower import PartitionFetchState
-from odradek.broker.replication.machine import IsrChange
+from odradek.broker.replication.machine.leader import IsrChange
 from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.nodes import RECOVERED, RECOVERING
 from odradek.model import ErrorCode, KafkaError, TopicPartition

@@ -13,7 +13,7 @@ import pytest
 from conformance.interop.test_versions import GROUP, TOPIC, requests
 from odradek.broker import handlers
 from odradek.broker.apis import APIS
-from odradek.broker.groups.machine import ClassicGroup
+from odradek.broker.groups.machine.classic.classic_group import ClassicGroup
 from odradek.broker.security.admission import Admission
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from odradek.broker.cluster.requests.controller_requests import ControllerRequests
-from odradek.broker.controller.machine import TopicCreation
+from odradek.broker.controller.machine.topic_creation import TopicCreation
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.metadata.image import MetadataDelta
 from odradek.metadata.new_topic import NewTopic

@@ -14,26 +14,23 @@ from msgspec.structs import replace
 
 from odradek.broker.cluster.metadata.controller_commands import LocalReplicas
 from odradek.broker.cluster.metadata.controller_election import Election
-from odradek.broker.controller import alter_partition_jobs, topic_jobs
+from odradek.broker.controller import jobs
 from odradek.broker.controller.controller_channel_manager import ControllerChannelManager
-from odradek.broker.controller.controller_context import ControllerContext
-from odradek.broker.controller.controller_epoch import ControllerEpoch
-from odradek.broker.controller.machine import (
-    ControlledShutdownPlan,
-    NewPartitions,
-    TopicCreation,
-    TopicDeletion,
-    shut_down,
+from odradek.broker.controller.controller_epoch import ControllerContext, ControllerEpoch
+from odradek.broker.controller.machine.leadership import ControlledShutdownPlan, shut_down
+from odradek.broker.controller.machine.topic_creation import NewPartitions, TopicCreation
+from odradek.broker.controller.machine.topic_deletion import TopicDeletion
+from odradek.broker.controller.tasks import (
+    ControllerTask,
+    LeaderElectionTask,
+    LogDirEventTask,
+    PreferredLeaderBalancer,
+    PreferredReplicaElectionTask,
+    ReassignmentTask,
+    TopicDeletionTask,
 )
-from odradek.broker.controller.tasks import ControllerTask
-from odradek.broker.controller.tasks.leader_election import LeaderElectionTask
-from odradek.broker.controller.tasks.log_dir_event_task import LogDirEventTask
-from odradek.broker.controller.tasks.preferred_leader_balancer import PreferredLeaderBalancer
-from odradek.broker.controller.tasks.preferred_replica_election import PreferredReplicaElectionTask
-from odradek.broker.controller.tasks.reassignment_task import ReassignmentTask
-from odradek.broker.controller.tasks.topic_deletion import TopicDeletionTask
 from odradek.broker.counters import BrokerCounters
-from odradek.broker.replication.alter_partition_requests import IsrResult
+from odradek.broker.replication.alter_partition_manager import IsrResult
 from odradek.metadata.image import MetadataDelta
 from odradek.metadata.isr_request import AlterPartitionItem
 from odradek.metadata.new_topic import NewTopic
@@ -138,7 +135,7 @@ class Controller:
         """
         view, entropy = self.view, self._entropy
         created = await self.do(
-            lambda epoch: topic_jobs.create_topics(epoch, view, wanted, entropy, validate_only=validate_only)
+            lambda epoch: jobs.create_topics(epoch, view, wanted, entropy, validate_only=validate_only)
         )
         await self._wait_for_acknowledgements()
         return created
@@ -150,7 +147,7 @@ class Controller:
         deletion goes on. Raises `KafkaError` if this broker is not the controller or the tree cannot be reached.
         """
         view = self.view
-        deletions = await self.do(lambda epoch: topic_jobs.delete_topics(epoch, view, wanted))
+        deletions = await self.do(lambda epoch: jobs.delete_topics(epoch, view, wanted))
         names = {each.name for each in deletions if each.error is None}
         try:
             async with asyncio.timeout(_DELETION_S):
@@ -174,9 +171,7 @@ class Controller:
         time. Raises `KafkaError` if this broker is not the controller or the tree cannot be reached.
         """
         view = self.view
-        results = await self.do(
-            lambda epoch: topic_jobs.create_partitions(epoch, view, wanted, validate_only=validate_only)
-        )
+        results = await self.do(lambda epoch: jobs.create_partitions(epoch, view, wanted, validate_only=validate_only))
         await self._wait_for_acknowledgements()
         return results
 
@@ -195,9 +190,7 @@ class Controller:
         the controller, or the tree cannot be reached.
         """
         view = self.view
-        return await self.do(
-            lambda epoch: alter_partition_jobs.alter_partitions(epoch, view, broker_id, broker_epoch, items)
-        )
+        return await self.do(lambda epoch: jobs.alter_partitions(epoch, view, broker_id, broker_epoch, items))
 
     async def shut_down(self, broker_id: int, broker_epoch: int) -> tuple[TopicPartition, ...]:
         """Move leaderships off a broker that shuts down; return the replicated partitions that it still leads.

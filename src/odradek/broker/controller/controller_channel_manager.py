@@ -13,7 +13,7 @@ from odradek.broker.channel import Channel
 from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.cluster.metadata.controller_commands import LocalReplicas
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
-from odradek.broker.controller.machine import StopReplicas
+from odradek.broker.controller.machine.reassignment import StopReplicas
 from odradek.broker.controller.update_metadata import (
     Change,
     ControllerIdentity,

@@ -19,16 +19,10 @@ from odradek.broker.coordinators.runtime import (
     LeaderPartitions,
     TopicKind,
 )
-from odradek.broker.groups.machine import (
-    GroupCoordinatorMachine,
-    GroupRecord,
-    GroupRecordCodec,
-    GroupSettings,
-    RebalanceCompleted,
-)
+from odradek.broker.groups.machine.classic.classic_group import GroupSettings
 from odradek.broker.groups.machine.consumer.messages import ConsumerGroupHeartbeatRequest, MemberFenced
 from odradek.broker.groups.machine.consumer.settings import ConsumerGroupSettings, ServerAssignor
-from odradek.broker.groups.machine.group_coordinator_machine import OffsetSettings
+from odradek.broker.groups.machine.group_coordinator_machine import GroupCoordinatorMachine, OffsetSettings
 from odradek.broker.groups.machine.messages import (
     CommitRequest,
     DeleteGroupRequest,
@@ -40,6 +34,8 @@ from odradek.broker.groups.machine.messages import (
     RebalanceStarted,
     Request,
 )
+from odradek.broker.groups.machine.rebalance_trace import RebalanceCompleted
+from odradek.broker.groups.machine.records import GroupRecord, GroupRecordCodec
 from odradek.broker.groups.rebalance_journal import RebalanceJournal
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.config import BrokerConfig, group_config

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from odradek.broker.channel import Channel
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.coordinators.runtime import partition_of, replication_factor
-from odradek.broker.groups.machine import CauseKind, RebalanceCompleted
+from odradek.broker.groups.machine.rebalance_trace import CauseKind, RebalanceCompleted
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.partition import ACKS_LEADER, Partition
 from odradek.metadata.new_topic import NewTopic

@@ -14,7 +14,7 @@ from odradek.broker.coordinators.machine import Producer
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.transactions.machine.messages import AddPartitionsRequest, VerifyPartitionsRequest
-from odradek.broker.transactions.response_errors import response_code
+from odradek.broker.transactions.transaction_coordinator import response_code
 from odradek.broker.turns import Steps, cooperatively, in_turns, light
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.names import INTERNAL_TOPICS

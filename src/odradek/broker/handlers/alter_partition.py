@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.broker.interfaces import BrokerParts
-from odradek.broker.replication.alter_partition_requests import WrittenIsr
+from odradek.broker.replication.alter_partition_manager import WrittenIsr
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively, light
 from odradek.metadata.isr_request import ANY_EPOCH, AlterPartitionItem

@@ -7,7 +7,7 @@ returns their progress. Null `replicas` cancel a reassignment. Version 1 can for
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.controller import partition_jobs
+from odradek.broker.controller import jobs
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively, light
@@ -36,7 +36,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
     try:
         controller = broker.controller
         errors = await controller.do(
-            lambda epoch: partition_jobs.alter_reassignments(
+            lambda epoch: jobs.alter_reassignments(
                 epoch, controller.view, wanted, allow_replication_factor_change=any_factor
             )
         )

@@ -7,7 +7,7 @@ Version 3: quotas (KIP-599).
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.controller.machine import NewPartitions
+from odradek.broker.controller.machine.topic_creation import NewPartitions
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.admission import authorization_error
 from odradek.broker.security.context import RequestContext

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.controller.machine import TopicCollisionError, TopicCreation
+from odradek.broker.controller.machine.topic_creation import TopicCollisionError, TopicCreation
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.admission import authorization_error
 from odradek.broker.security.context import RequestContext

@@ -6,7 +6,7 @@ authorized operations (KIP-430), 4 static members (KIP-345), 6 error message.
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.groups.machine import State
+from odradek.broker.groups.machine.classic.classic_group import State
 from odradek.broker.groups.machine.messages import DescribeRequest, GroupDescription
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext

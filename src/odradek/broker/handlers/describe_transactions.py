@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
-from odradek.broker.transactions.machine import TransactionMetadata
 from odradek.broker.transactions.machine.messages import DescribeTransactionRequest
+from odradek.broker.transactions.machine.transaction import TransactionMetadata
 from odradek.broker.turns import cooperatively, in_turns
 from odradek.model import KafkaError
 from odradek.model.names import numbers_by_topic

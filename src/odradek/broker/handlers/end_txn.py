@@ -11,7 +11,7 @@ from odradek.broker.coordinators.machine import Producer
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.transactions.machine.messages import EndTransactionRequest
-from odradek.broker.transactions.response_errors import response_code
+from odradek.broker.transactions.transaction_coordinator import response_code
 from odradek.model import KafkaError
 from odradek.security import AclOperation, ResourceType
 

@@ -13,7 +13,7 @@ from odradek.broker.coordinators.machine import Producer
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.transactions.machine.messages import InitProducerIdReply, InitProducerIdRequest
-from odradek.broker.transactions.response_errors import response_code
+from odradek.broker.transactions.transaction_coordinator import response_code
 from odradek.model import ErrorCode, KafkaError, OdradekError
 from odradek.protocol.messages.message_codec import milliseconds, optional
 from odradek.security import AclOperation, ResourceType

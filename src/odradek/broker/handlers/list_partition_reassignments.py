@@ -5,7 +5,7 @@ Only the controller serves it. Partitions that are not being reassigned, or do n
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.controller import partition_jobs
+from odradek.broker.controller import jobs
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively, light
@@ -25,7 +25,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
             wanted.setdefault(topic.name, set()).update(topic.partition_indexes)
     try:
         controller = broker.controller
-        found = await controller.do(lambda _: partition_jobs.list_reassignments(controller.view, wanted))
+        found = await controller.do(lambda _: jobs.list_reassignments(controller.view, wanted))
     except KafkaError as error:
         return {"error_code": error.code, "error_message": str(error), "topics": []}
     topics: dict[str, list[dict[str, object]]] = {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.groups.machine.consumer.subscriptions import compile_regex
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
-from odradek.broker.transactions.machine import TransactionMetadata, TransactionState
+from odradek.broker.transactions.machine.transaction import TransactionMetadata, TransactionState
 from odradek.broker.turns import TURN, Steps
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional

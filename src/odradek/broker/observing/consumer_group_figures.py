@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from heapq import nsmallest
 from typing import Final
 
-from odradek.broker.groups.machine import GroupCoordinatorMachine
 from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup
 from odradek.broker.groups.machine.consumer.member import MemberState
+from odradek.broker.groups.machine.group_coordinator_machine import GroupCoordinatorMachine
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.observing import catalog
 from odradek.broker.observing.exposition import Family, Sample

@@ -15,9 +15,8 @@ from uuid import UUID
 from odradek.broker.log.directories.log_manager import LogManager
 from odradek.broker.log.errors import DamagedSegmentError
 from odradek.broker.log.log import Log
-from odradek.broker.replication.machine import Divergence, divergence, truncation_offset
-from odradek.broker.replication.reading.delayed_fetch import DelayedFetch, FetchIsolation
-from odradek.broker.replication.reading.leader_epochs import check_leader_epoch
+from odradek.broker.replication.machine.divergence import Divergence, divergence, truncation_offset
+from odradek.broker.replication.reading.delayed_fetch import DelayedFetch, FetchIsolation, check_leader_epoch
 from odradek.metadata.image import PartitionImage
 from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
 from odradek.model.probes import probe

@@ -18,9 +18,9 @@ from odradek.broker.counters import TopicTraffic
 from odradek.broker.log.errors import DamagedSegmentError, LogStorageError
 from odradek.broker.log.log import Log
 from odradek.broker.log.validation import AppendInfo
-from odradek.broker.replication.machine import Divergence, IsrChange, LeaderReplication, divergence
-from odradek.broker.replication.reading.delayed_fetch import DelayedFetch, FetchIsolation
-from odradek.broker.replication.reading.leader_epochs import check_leader_epoch
+from odradek.broker.replication.machine.divergence import Divergence, divergence
+from odradek.broker.replication.machine.leader import IsrChange, LeaderReplication
+from odradek.broker.replication.reading.delayed_fetch import DelayedFetch, FetchIsolation, check_leader_epoch
 from odradek.broker.replication.refused_appends import is_consequence_of_election
 from odradek.metadata.image import PartitionImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition

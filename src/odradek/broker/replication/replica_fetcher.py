@@ -22,7 +22,7 @@ from odradek.broker.counters import BrokerCounters
 from odradek.broker.log.errors import LogStorageError
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.follower import Follower, PartitionFetchState
-from odradek.broker.replication.machine import Divergence
+from odradek.broker.replication.machine.divergence import Divergence
 from odradek.metadata.image import BrokerImage
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.model.probes import probe

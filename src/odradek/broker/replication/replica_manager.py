@@ -22,7 +22,7 @@ from odradek.broker.log.writer import Writer
 from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
 from odradek.broker.replication.damaged_logs import DamagedLogs
 from odradek.broker.replication.follower import Follower
-from odradek.broker.replication.machine import LeaderReplication
+from odradek.broker.replication.machine.leader import LeaderReplication
 from odradek.broker.replication.offline_logs import OfflineLogs
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.refused_appends import RefusedAppends

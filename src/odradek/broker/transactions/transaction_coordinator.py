@@ -15,13 +15,6 @@ from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, CreateTopic, TopicKind
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.replica_manager import ReplicaManager
-from odradek.broker.transactions.machine import (
-    TransactionMachine,
-    TransactionMetadata,
-    TransactionRecord,
-    TransactionRecordCodec,
-    TransactionSettings,
-)
 from odradek.broker.transactions.machine.messages import (
     AddPartitionsRequest,
     EndTransactionRequest,
@@ -34,7 +27,9 @@ from odradek.broker.transactions.machine.messages import (
     TransactionTimedOut,
     VerifyPartitionsRequest,
 )
-from odradek.broker.transactions.machine.transaction import EPOCH_PER_TRANSACTION
+from odradek.broker.transactions.machine.records import TransactionRecord, TransactionRecordCodec
+from odradek.broker.transactions.machine.transaction import EPOCH_PER_TRANSACTION, TransactionMetadata
+from odradek.broker.transactions.machine.transaction_machine import TransactionMachine, TransactionSettings
 from odradek.broker.transactions.marker_writes import MarkerWriter, WhenAppended
 from odradek.broker.transactions.transaction_markers import TransactionMarkers
 from odradek.config import BrokerConfig
@@ -191,3 +186,10 @@ class TransactionCoordinator:
         """Yield the metadata of all ids that this broker coordinates; may raise `KafkaError` as `runtime.machines`."""
         for machine in self.runtime.machines():
             yield from machine.transactions.values()
+
+
+def response_code(error: KafkaError, *, knows_fencing: bool) -> ErrorCode:
+    """Return the error's code; INVALID_PRODUCER_EPOCH for PRODUCER_FENCED unless the client knows that (KIP-588)."""
+    if error.code is ErrorCode.producer_fenced and not knows_fencing:
+        return ErrorCode.invalid_producer_epoch
+    return error.code

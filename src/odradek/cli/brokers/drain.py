@@ -8,7 +8,7 @@ from typing import Final
 import click
 from msgspec import Struct, field
 
-from odradek.broker.controller.machine import plan_drain
+from odradek.broker.controller.machine.reassignment_proposals import plan_drain
 from odradek.cli.checks import COUNT, ID
 from odradek.cli.common import cluster_options, print_json, print_table, progress, say, table_options, with_admin
 from odradek.cli.partition_lists import Assignment, ids

@@ -7,7 +7,7 @@ from typing import IO, Final
 import click
 from msgspec import Struct
 
-from odradek.broker.controller.machine import generate_assignment
+from odradek.broker.controller.machine.reassignment_proposals import generate_assignment
 from odradek.cli.checks import ID
 from odradek.cli.common import cluster_options, print_json, print_table, progress, say, table_options, with_admin
 from odradek.cli.partition_lists import (

@@ -6,9 +6,11 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from odradek.broker.controller.machine import elections
+from odradek.broker.controller.machine.elections import elections
+from odradek.broker.controller.machine.placement import Placement
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.metadata import paths
+from odradek.metadata.cluster_load import ClusterLoad, Replicas
 from odradek.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.metadata.nodes import PartitionStateNode, TopicNode
 from odradek.metadata.store import Operation, SetData
@@ -103,3 +105,9 @@ def with_live(cluster: ClusterImage, live: Iterable[int]) -> ClusterImage:
     cluster = replace(cluster, brokers=image(live).brokers)
     held = elections(cluster, cluster.topics.values(), CONTROLLER_EPOCH, BrokerConfig())
     return written(cluster, [each.operation() for each in held])
+
+
+def place(racks: Any, load: ClusterLoad, *, partitions: int, **options: Any) -> dict[int, Replicas]:
+    """Return the replicas of `partitions` new partitions of a topic."""
+    placement = Placement(racks, load, **options)
+    return {number: placement.place() for number in range(partitions)}

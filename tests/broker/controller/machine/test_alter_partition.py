@@ -5,13 +5,8 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from odradek.broker.controller.machine import (
-    advance,
-    alter_partition,
-    check_broker_epoch,
-    plan_reassignments,
-    topic_name,
-)
+from odradek.broker.controller.machine.alter_partition import alter_partition, check_broker_epoch, topic_name
+from odradek.broker.controller.machine.reassignment import advance, plan_reassignments
 from odradek.metadata.isr_request import AlterPartitionItem
 from odradek.metadata.nodes import RECOVERED, RECOVERING
 from odradek.model import ErrorCode, KafkaError, TopicPartition

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from odradek.broker.controller.machine import (
+from odradek.broker.controller.machine.leadership import (
     ElectionType,
     balance_preferred_leaders,
     elect_on_demand,

@@ -5,7 +5,12 @@ from uuid import UUID
 
 import pytest
 
-from odradek.broker.controller.machine import MAX_PARTITIONS, NewPartitions, PartitionLimit, plan_partitions
+from odradek.broker.controller.machine.topic_creation import (
+    MAX_PARTITIONS,
+    NewPartitions,
+    PartitionLimit,
+    plan_partitions,
+)
 from odradek.broker.turns import at_once
 from odradek.config import ListenerAddress
 from odradek.metadata.cluster_load import ClusterLoad

@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.controller.machine import place
 from odradek.metadata.cluster_load import ClusterLoad
+from tests.broker.controller.machine.partition_world import place
 
 
 def load_of(*assignments) -> ClusterLoad:

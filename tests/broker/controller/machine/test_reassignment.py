@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.controller.machine import STEP_PARTITIONS, advance, plan_reassignments, reassignments
+from odradek.broker.controller.machine.reassignment import STEP_PARTITIONS, advance, plan_reassignments, reassignments
 from odradek.metadata import paths
 from odradek.metadata.image import ClusterImage, PartitionImage
 from odradek.metadata.nodes import PartitionStateNode, TopicNode

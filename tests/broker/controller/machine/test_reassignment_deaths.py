@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from odradek.broker.controller.machine import advance, alter_partition, plan_reassignments, reassignments
+from odradek.broker.controller.machine.alter_partition import alter_partition
+from odradek.broker.controller.machine.reassignment import advance, plan_reassignments, reassignments
 from odradek.metadata.isr_request import AlterPartitionItem
 from odradek.model import KafkaError, TopicPartition
 from tests.broker.controller.machine.partition_world import (

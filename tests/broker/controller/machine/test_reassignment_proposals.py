@@ -5,14 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.controller.machine import (
-    ReassignPartitionsRequest,
-    advance,
-    generate_assignment,
-    place,
-    plan_drain,
-    plan_reassignments,
-)
+from odradek.broker.controller.machine.reassignment import ReassignPartitionsRequest, advance, plan_reassignments
+from odradek.broker.controller.machine.reassignment_proposals import generate_assignment, plan_drain
 from odradek.metadata import paths
 from odradek.metadata.cluster_load import ClusterLoad
 from odradek.metadata.nodes import ReassignPartitionsNode
@@ -22,6 +16,7 @@ from tests.broker.controller.machine.partition_world import (
     CONTROLLER_EPOCH,
     image,
     partition,
+    place,
     topic,
     with_isr,
     written,

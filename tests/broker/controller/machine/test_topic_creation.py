@@ -5,13 +5,13 @@ from uuid import UUID
 
 import pytest
 
-from odradek.broker.controller.machine import (
+from odradek.broker.controller.machine.topic_creation import (
     MAX_PARTITIONS,
     ExistingTopicNames,
     PartitionLimit,
-    deletion_operations,
     plan_topic,
 )
+from odradek.broker.controller.machine.topic_deletion import deletion_operations
 from odradek.broker.turns import at_once
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.metadata import paths

@@ -8,20 +8,15 @@ from uuid import UUID
 import pytest
 
 from odradek.broker.coordinators.machine import NO_PRODUCER, CoordinatorResult, Now
-from odradek.broker.groups.machine import (
-    GroupCoordinatorMachine,
-    GroupMetadataRecord,
-    GroupRecord,
-    GroupSettings,
-    OffsetCommitRecord,
-    OffsetSettings,
-)
+from odradek.broker.groups.machine.classic.classic_group import GroupSettings
+from odradek.broker.groups.machine.group_coordinator_machine import GroupCoordinatorMachine, OffsetSettings
 from odradek.broker.groups.machine.messages import (
     CommitRequest,
     DeleteGroupRequest,
     DeleteOffsetsRequest,
     FetchOffsetsRequest,
 )
+from odradek.broker.groups.machine.records import GroupMetadataRecord, GroupRecord, OffsetCommitRecord
 from odradek.metadata.image import ClusterImage, TopicImage
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.internal_records.group_records import GroupMetadataValue, OffsetCommitValue

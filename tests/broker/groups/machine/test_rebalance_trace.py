@@ -3,7 +3,7 @@
 from typing import Any
 
 from odradek.broker.coordinators.machine import Reply
-from odradek.broker.groups.machine import CauseKind, GroupSettings, RebalanceCompleted
+from odradek.broker.groups.machine.classic.classic_group import GroupSettings
 from odradek.broker.groups.machine.messages import (
     HeartbeatRequest,
     JoinReply,
@@ -13,7 +13,12 @@ from odradek.broker.groups.machine.messages import (
     SyncReply,
     SyncRequest,
 )
-from odradek.broker.groups.machine.rebalance_trace import OwnershipChange, RebalanceOutcome
+from odradek.broker.groups.machine.rebalance_trace import (
+    CauseKind,
+    OwnershipChange,
+    RebalanceCompleted,
+    RebalanceOutcome,
+)
 from odradek.model import TopicPartition
 from odradek.protocol.consumer_protocol import Assignment, Subscription, encode_assignment, encode_subscription
 from tests.broker.groups.machine.machine_log import MachineLog

@@ -7,14 +7,8 @@ import hypothesis
 import hypothesis.strategies as st
 
 from odradek.broker.coordinators.machine import NO_PRODUCER, CoordinatorResult, Now, Producer
-from odradek.broker.groups.machine import (
-    ClassicGroup,
-    GroupCoordinatorMachine,
-    GroupRecord,
-    GroupRecordCodec,
-    GroupSettings,
-    OffsetSettings,
-)
+from odradek.broker.groups.machine.classic.classic_group import ClassicGroup, GroupSettings
+from odradek.broker.groups.machine.group_coordinator_machine import GroupCoordinatorMachine, OffsetSettings
 from odradek.broker.groups.machine.messages import (
     CommitRequest,
     DeleteGroupRequest,
@@ -24,6 +18,7 @@ from odradek.broker.groups.machine.messages import (
     LeavingMember,
     SyncRequest,
 )
+from odradek.broker.groups.machine.records import GroupRecord, GroupRecordCodec
 from odradek.metadata.image import ClusterImage, TopicImage
 from odradek.model import TopicPartition
 from odradek.protocol.internal_records.group_records import OffsetCommitValue

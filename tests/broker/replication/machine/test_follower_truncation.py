@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.replication.machine import divergence, truncation_offset
+from odradek.broker.replication.machine.divergence import divergence, truncation_offset
 from odradek.model import KafkaError
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.replication.machine import LeaderReplication
+from odradek.broker.replication.machine.leader import LeaderReplication
 
 LAG_MS = 30_000
 

@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker.coordinators.machine import Producer
-from odradek.broker.transactions.machine import TransactionSettings, TransactionState
 from odradek.broker.transactions.machine.messages import (
     AddPartitionsRequest,
     EndTransactionRequest,
@@ -13,6 +12,8 @@ from odradek.broker.transactions.machine.messages import (
     MarkersWrittenRequest,
     SendMarkers,
 )
+from odradek.broker.transactions.machine.transaction import TransactionState
+from odradek.broker.transactions.machine.transaction_machine import TransactionSettings
 from odradek.model import TopicPartition
 from tests.broker.transactions.machine.transaction_log import ID, TransactionLog
 

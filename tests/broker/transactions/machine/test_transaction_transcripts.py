@@ -12,7 +12,6 @@ import pytest
 from msgspec.structs import replace
 
 from odradek.broker.coordinators.machine import Producer
-from odradek.broker.transactions.machine import TransactionRecord, TransactionSettings
 from odradek.broker.transactions.machine.messages import (
     AddPartitionsRequest,
     EndTransactionRequest,
@@ -24,6 +23,8 @@ from odradek.broker.transactions.machine.messages import (
     TransactionTimedOut,
     VerifyPartitionsRequest,
 )
+from odradek.broker.transactions.machine.records import TransactionRecord
+from odradek.broker.transactions.machine.transaction_machine import TransactionSettings
 from odradek.model import KafkaError, TopicPartition
 from tests.broker.coordinators.coordinator_transcripts import check_transcript, transcripts
 from tests.broker.transactions.machine.transaction_log import ID, TransactionLog, producer

@@ -5,12 +5,6 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from odradek.broker.coordinators.machine import NO_PRODUCER, CoordinatorResult, Now, Producer, Reply
-from odradek.broker.transactions.machine import (
-    TransactionMachine,
-    TransactionRecord,
-    TransactionRecordCodec,
-    TransactionSettings,
-)
 from odradek.broker.transactions.machine.messages import (
     EndTransactionRequest,
     InitProducerIdRequest,
@@ -18,6 +12,8 @@ from odradek.broker.transactions.machine.messages import (
     Request,
     SendMarkers,
 )
+from odradek.broker.transactions.machine.records import TransactionRecord, TransactionRecordCodec
+from odradek.broker.transactions.machine.transaction_machine import TransactionMachine, TransactionSettings
 from odradek.metadata.image import ClusterImage
 
 ID = "tx"

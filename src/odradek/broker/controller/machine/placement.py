@@ -10,42 +10,53 @@ too few, and never leaders.
 """
 
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Collection, Iterable, Mapping
 
 from odradek.metadata.cluster_load import ClusterLoad, Replicas
 
 
-def place_in_steps(
-    racks: Mapping[int, str | None],
-    load: ClusterLoad,
-    *,
-    partitions: int,
-    replication_factor: int,
-    existing: Iterable[Replicas] = (),
-    away: Collection[int] = (),
-) -> Generator[int, None, dict[int, Replicas]]:
-    """Return the replicas of `partitions` new partitions, numbered from 0, and add them to `load`.
+class Placement:
+    """The placement of one topic's new partitions. `racks` maps all brokers to their racks.
 
-    Yields each partition's weight for `broker.turns`, which grows with the number of brokers.
-    `racks` maps all brokers to their racks. `existing` has the replicas of the topic's other partitions, `away` the
-    brokers that cannot lead now. The caller has checked that at least `replication_factor` brokers exist, one not away.
+    `existing` has the replicas of the topic's other partitions, `away` the brokers that cannot lead now. The caller has
+    checked that at least `replication_factor` brokers exist, one not away.
     """
-    live = [broker for broker in racks if broker not in away]
-    assert live
-    assert 0 < replication_factor <= len(racks)
-    leaders: Counter[int] = Counter()
-    replicas: Counter[int] = Counter()
-    pairs: Counter[tuple[int, int]] = Counter()
-    for leader, *followers in existing:
-        leaders[leader] += 1
-        replicas.update((leader, *followers))
-        pairs.update((leader, follower) for follower in followers)
-    assignment: dict[int, Replicas] = {}
-    for partition in range(partitions):
-        leader = min(live, key=lambda broker: (leaders[broker], load.leaders[broker], broker))
+
+    def __init__(
+        self,
+        racks: Mapping[int, str | None],
+        load: ClusterLoad,
+        *,
+        replication_factor: int,
+        existing: Iterable[Replicas] = (),
+        away: Collection[int] = (),
+    ) -> None:
+        self._racks = racks
+        self._load = load
+        self._replication_factor = replication_factor
+        self._away = away
+        self._live = [broker for broker in racks if broker not in away]
+        assert self._live
+        assert 0 < replication_factor <= len(racks)
+        self._leaders: Counter[int] = Counter()
+        self._replicas: Counter[int] = Counter()
+        self._pairs: Counter[tuple[int, int]] = Counter()
+        for leader, *followers in existing:
+            self._leaders[leader] += 1
+            self._replicas.update((leader, *followers))
+            self._pairs.update((leader, follower) for follower in followers)
+
+    @property
+    def weight(self) -> int:
+        """The weight of a partition for `broker.turns`, which grows with the number of brokers."""
+        return 1 + len(self._racks) // 16
+
+    def place(self) -> Replicas:
+        """Return the replicas of the next partition, and add them to `load`."""
+        racks, load, away, replicas, pairs = self._racks, self._load, self._away, self._replicas, self._pairs
+        leader = min(self._live, key=lambda broker: (self._leaders[broker], load.leaders[broker], broker))
         chosen = [leader]
-        while len(chosen) < replication_factor:
+        while len(chosen) < self._replication_factor:
             taken = {racks[broker] for broker in chosen if racks[broker] is not None}
             free = (broker for broker in racks if broker not in chosen)
             follower = min(
@@ -61,19 +72,7 @@ def place_in_steps(
             )
             pairs[leader, follower] += 1
             chosen.append(follower)
-        leaders[leader] += 1
+        self._leaders[leader] += 1
         replicas.update(chosen)
         load.add((tuple(chosen),))
-        assignment[partition] = tuple(chosen)
-        yield 1 + len(racks) // 16
-    return assignment
-
-
-def place(racks: Mapping[int, str | None], load: ClusterLoad, **options: Any) -> dict[int, Replicas]:
-    """Return the result of `place_in_steps`."""
-    steps = place_in_steps(racks, load, **options)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            return cast("dict[int, Replicas]", done.value)
+        return tuple(chosen)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from odradek.broker.controller.machine.placement import place
+from odradek.broker.controller.machine.placement import Placement
 from odradek.metadata.cluster_load import ClusterLoad, Replicas
 from odradek.model import TopicPartition
 
@@ -40,9 +40,10 @@ def generate_assignment(
             by_factor.setdefault(len(partitions[key]), []).append(key)
         placed: list[Replicas] = []
         for factor, keys in sorted(by_factor.items(), reverse=True):
-            found = place(racks, load, partitions=len(keys), replication_factor=factor, existing=placed)
-            placed += found.values()
-            planned |= zip(keys, found.values(), strict=True)
+            placement = Placement(racks, load, replication_factor=factor, existing=placed)
+            found = [placement.place() for _ in keys]
+            placed += found
+            planned |= zip(keys, found, strict=True)
     return planned
 
 

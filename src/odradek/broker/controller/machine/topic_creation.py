@@ -1,23 +1,25 @@
-"""CreateTopics: validation, placement, and the operations that create a topic.
+"""CreateTopics and CreatePartitions: validation, placement, and the operations that create topics and partitions.
 
-One transaction writes the topic's node and its configuration. The states of its partitions are created afterwards
-(`initialization`), as for a node that a tool wrote.
+One transaction writes a topic's node and its configuration, or the node's new partitions. The states of partitions are
+created afterwards, as for a node that a tool wrote.
 """
 
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from msgspec import Struct
 
-from odradek.broker.controller.machine.placement import place_in_steps
+from odradek.broker.controller.machine.placement import Placement
 from odradek.config import BrokerConfig, validate_topic_overrides
 from odradek.metadata import paths
 from odradek.metadata.cluster_load import ClusterLoad, Replicas
-from odradek.metadata.image import BrokerImage
+from odradek.metadata.image import UNNAMED, BrokerImage, PartitionImage, TopicImage
 from odradek.metadata.new_topic import DEFAULT, NewTopic
-from odradek.metadata.nodes import ConfigNode, TopicNode
+from odradek.metadata.nodes import NO_LEADER, ConfigNode, PartitionStateNode, TopicNode
 from odradek.metadata.store import Create, Operation, SetData
-from odradek.model import ConfigurationError, ErrorCode, KafkaError, validate_topic_name
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition, validate_topic_name
+from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from odradek.model.probes import transition
 
 MAX_PARTITIONS = 10_000
 """Limit of partitions created by one request, as in Kafka."""
@@ -136,10 +138,17 @@ def plan_topic(
         overrides = _check_config(wanted, config)
         racks = {broker_id: broker.rack for broker_id, broker in sorted(brokers.items())}
         room.take(partitions)
-        replicas = yield from place_in_steps(
-            racks, load, partitions=partitions, replication_factor=replication_factor, away=away
-        )
+        placement = Placement(racks, load, replication_factor=replication_factor, away=away)
+        replicas = yield from _place(placement, range(partitions))
     return TopicPlan(name=wanted.name, topic_id=topic_id, replicas=replicas, config=overrides)
+
+
+def _place(placement: Placement, numbers: Iterable[int]) -> Generator[int, None, dict[int, Replicas]]:
+    placed = {}
+    for number in numbers:
+        placed[number] = placement.place()
+        yield placement.weight
+    return placed
 
 
 def _check_numbers(wanted: NewTopic, brokers: Mapping[int, BrokerImage], config: BrokerConfig) -> tuple[int, int]:
@@ -208,3 +217,107 @@ def _check_config(wanted: NewTopic, config: BrokerConfig) -> dict[str, str]:
         return validate_topic_overrides(config, wanted.config)
     except ConfigurationError as error:
         raise KafkaError(ErrorCode.invalid_config, str(error)) from None
+
+
+_FIXED = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+"""Unlike Kafka, their number of partitions stays: coordinators would not find records by the hash of a name."""
+
+
+class NewPartitions(Struct, frozen=True, kw_only=True):
+    """A request for `count` partitions in all. `assignment` lists the replicas of the new ones; if None, place them."""
+
+    topic: str
+    count: int
+    assignment: Sequence[Replicas] | None = None
+
+
+def plan_partitions(
+    wanted: NewPartitions,
+    topic: TopicImage | None,
+    *,
+    brokers: Mapping[int, BrokerImage],
+    away: Collection[int] = (),
+    load: ClusterLoad,
+    room: PartitionLimit,
+) -> Generator[int, None, dict[int, Replicas]]:
+    """Place each new partition in steps, and add it to `load`. Raises `KafkaError` for an invalid request.
+
+    The replication factor is that of the topic's first partition, after its reassignment if one is in progress.
+    `brokers` are all registered brokers, and `away` those of them that cannot lead now.
+    """
+    if topic is None:
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {wanted.topic}")
+    if topic.name in _FIXED:
+        message = f"{topic.name} keeps its number of partitions: what is in them is found by a hash of names"
+        raise KafkaError(ErrorCode.invalid_partitions, message)
+    first_new = max(topic.partitions, default=-1) + 1
+    added = wanted.count - first_new
+    if added <= 0:
+        problem = "has as many" if not added else "would lose some"
+        message = f"the topic {topic.name} has {first_new} partitions; with {wanted.count} it {problem}"
+        raise KafkaError(ErrorCode.invalid_partitions, message)
+    if added > MAX_PARTITIONS:
+        message = f"a topic gets at most {MAX_PARTITIONS:,} partitions more at once, not {added:,}"
+        raise KafkaError(ErrorCode.policy_violation, message)
+    existing = [replicas for number in sorted(topic.partitions) if (replicas := _final_replicas(topic, number))]
+    replication_factor = len(existing[0]) if existing else 1
+    if wanted.assignment is not None:
+        if len(wanted.assignment) != added:
+            message = f"{added} partitions are added, and {len(wanted.assignment)} are assigned"
+            raise KafkaError(ErrorCode.invalid_replica_assignment, message)
+        assignment = {first_new + place: tuple(replicas) for place, replicas in enumerate(wanted.assignment)}
+        for number, replicas in assignment.items():
+            check_replicas(number, replicas, replication_factor, brokers, away)
+        room.take(added)
+        load.add(assignment.values())
+        return assignment
+    check_replication_factor(replication_factor, brokers)
+    racks = {broker_id: broker.rack for broker_id, broker in sorted(brokers.items())}
+    room.take(added)
+    placement = Placement(racks, load, replication_factor=replication_factor, existing=existing, away=away)
+    return (yield from _place(placement, range(first_new, first_new + added)))
+
+
+def _final_replicas(topic: TopicImage, number: int) -> Replicas:
+    partition = topic.partitions[number]
+    return tuple(replica for replica in partition.replicas if replica not in partition.removing_replicas)
+
+
+def needs_initialization(topic: TopicImage) -> bool:
+    """Return whether a partition of the topic has no state, or the topic has no id."""
+    return topic.topic_id == UNNAMED or any(each.state_version == -1 for each in topic.partitions.values())
+
+
+def initial_state(partition: PartitionImage, live: Collection[int], controller_epoch: int) -> PartitionStateNode:
+    """Return the initial state: the first live replica leads, and the live replicas are the ISR.
+
+    Without a live replica there is no leader, and the preferred replica is the ISR.
+    """
+    alive = tuple(replica for replica in partition.replicas if replica in live)
+    return PartitionStateNode(
+        leader=alive[0] if alive else NO_LEADER,
+        leader_epoch=0,
+        isr=alive or partition.replicas[:1],
+        controller_epoch=controller_epoch,
+    )
+
+
+def initial_operations(
+    topic: TopicImage, live: Collection[int], controller_epoch: int, existing: Collection[str]
+) -> Iterator[list[Operation]]:
+    """Yield the operations that create missing states, one list per partition; a list belongs in one transaction.
+
+    `existing` are the paths that exist below the topic's node.
+    """
+    parents = [paths.partitions(topic.name)]
+    for number, partition in sorted(topic.partitions.items()):
+        key = TopicPartition(topic.name, number)
+        if partition.state_version != -1:
+            continue
+        group: list[Operation] = [
+            Create(path=path) for path in (*parents, paths.partition(key)) if path not in existing
+        ]
+        parents = []
+        state = initial_state(partition, live, controller_epoch)
+        transition("partition", "NEW", "OFFLINE" if state.leader == NO_LEADER else "ONLINE")
+        yield [*group, Create(path=paths.partition_state(key), data=state.encode())]

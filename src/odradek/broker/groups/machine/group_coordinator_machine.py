@@ -16,8 +16,7 @@ from odradek.broker.groups.machine.both_protocols.migration import Migration
 from odradek.broker.groups.machine.classic.classic_group import ClassicGroup, GroupSettings
 from odradek.broker.groups.machine.classic.classic_groups import ClassicGroups, describe
 from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup, WaitingJoin
-from odradek.broker.groups.machine.consumer.consumer_groups import ASSIGNMENT, DEADLINES, ConsumerGroups
-from odradek.broker.groups.machine.consumer.group_repair import repair
+from odradek.broker.groups.machine.consumer.consumer_groups import ASSIGNMENT, DEADLINES, ConsumerGroups, repair
 from odradek.broker.groups.machine.consumer.member import JOINING_EPOCH
 from odradek.broker.groups.machine.consumer.messages import (
     ConsumerGroupDescribeRequest,
@@ -47,8 +46,9 @@ from odradek.broker.groups.machine.records import (
     GroupMetadataRecord,
     GroupRecord,
     OffsetCommitRecord,
+    ResultBuilder,
+    answer,
 )
-from odradek.broker.groups.machine.result_builder import ResultBuilder, answer
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE

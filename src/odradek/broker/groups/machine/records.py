@@ -1,8 +1,10 @@
 """The records of `__consumer_offsets` as values, and their codec."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from odradek.broker.coordinators.machine import CoordinatorResult, Reply
 from odradek.model import TopicPartition
 from odradek.protocol.internal_records.group_records import (
     EXPIRING_VERSION,
@@ -78,3 +80,27 @@ def _offset_commit_key(group_id: str, partition: TopicPartition) -> bytes:
     return GROUP_RECORDS.encode_key(
         OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition)
     )
+
+
+class ResultBuilder:
+    """The records, replies and events of one result for a group."""
+
+    __slots__ = ("events", "key", "records", "replies")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.records: list[GroupRecord] = []
+        self.replies: list[Reply] = []
+        self.events: list[object] = []
+
+    def reply(self, to: object, value: object) -> None:
+        """Reply `value` to `to` after the records are committed."""
+        self.replies.append(Reply(to=to, value=value))
+
+    def build(self) -> CoordinatorResult[GroupRecord]:
+        return CoordinatorResult(key=self.key, records=self.records, replies=self.replies, events=self.events)
+
+
+def answer(key: str, to: object, value: object, records: Sequence[GroupRecord] = ()) -> CoordinatorResult[GroupRecord]:
+    """Return the result that appends `records` and then replies `value` to one request."""
+    return CoordinatorResult(key=key, records=records, replies=(Reply(to=to, value=value),))

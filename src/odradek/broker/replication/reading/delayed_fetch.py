@@ -3,6 +3,8 @@
 from enum import IntEnum
 from typing import Protocol
 
+from odradek.model import ErrorCode, KafkaError
+
 
 class FetchIsolation(IntEnum):
     """The offset up to which followers, read_uncommitted consumers and read_committed consumers read."""
@@ -20,3 +22,9 @@ class DelayedFetch(Protocol):
 
     def interrupted(self) -> None:
         """Read again and complete: the leader or epoch has changed, or the number of new bytes is unknown."""
+
+
+def check_leader_epoch(clients: int, ours: int) -> None:
+    """Raise FENCED_LEADER_EPOCH if the client's epoch is older, UNKNOWN_LEADER_EPOCH if newer; -1 is not checked."""
+    if clients >= 0 and clients != ours:
+        raise KafkaError(ErrorCode.fenced_leader_epoch if clients < ours else ErrorCode.unknown_leader_epoch)

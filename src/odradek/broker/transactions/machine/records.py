@@ -2,8 +2,7 @@
 
 from typing import NamedTuple
 
-from odradek.broker.transactions.machine.states import RECORDED, TransactionState
-from odradek.broker.transactions.machine.transaction import TransactionMetadata
+from odradek.broker.transactions.machine.transaction import RECORDED, TransactionMetadata, TransactionState
 from odradek.model import TopicPartition
 from odradek.model.names import numbers_by_topic
 from odradek.protocol.errors import MalformedMessageError

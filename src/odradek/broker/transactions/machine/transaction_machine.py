@@ -27,7 +27,6 @@ from odradek.broker.transactions.machine.messages import (
     VerifyPartitionsRequest,
 )
 from odradek.broker.transactions.machine.records import TransactionRecord
-from odradek.broker.transactions.machine.states import TransactionState
 from odradek.broker.transactions.machine.transaction import (
     EPOCH_PER_TRANSACTION,
     MAX_EPOCH,
@@ -35,6 +34,7 @@ from odradek.broker.transactions.machine.transaction import (
     NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
     TransactionMetadata,
+    TransactionState,
     is_exhausted,
 )
 from odradek.metadata.image import ClusterImage

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.coordinators.machine import CoordinatorResult
-from odradek.broker.groups.machine import GroupRecord, GroupSettings, State
+from odradek.broker.groups.machine.classic.classic_group import GroupSettings, State
 from odradek.broker.groups.machine.consumer.messages import ConsumerGroupDescribeRequest
 from odradek.broker.groups.machine.messages import (
     CommitRequest,
@@ -18,6 +18,7 @@ from odradek.broker.groups.machine.messages import (
     RebalanceStarted,
     SyncRequest,
 )
+from odradek.broker.groups.machine.records import GroupRecord
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.consumer_protocol import Subscription, encode_subscription
 from odradek.protocol.internal_records.group_records import OffsetCommitValue

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 
 from odradek.broker.coordinators.machine import Now, Reply
-from odradek.broker.groups.machine import TRANSITIONS, CauseKind, Event, GroupMetadataRecord, GroupSettings, State
+from odradek.broker.groups.machine.classic.classic_group import TRANSITIONS, Event, GroupSettings, State
 from odradek.broker.groups.machine.deadlines import Deadlines
 from odradek.broker.groups.machine.messages import (
     HeartbeatRequest,
@@ -20,6 +20,8 @@ from odradek.broker.groups.machine.messages import (
     SyncReply,
     SyncRequest,
 )
+from odradek.broker.groups.machine.rebalance_trace import CauseKind
+from odradek.broker.groups.machine.records import GroupMetadataRecord
 from odradek.model import ErrorCode
 from odradek.protocol.internal_records.group_records import GroupMetadataValue
 from tests.broker.groups.machine.machine_log import MachineLog

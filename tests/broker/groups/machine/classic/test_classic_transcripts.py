@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.coordinators.machine import CoordinatorResult, Reply
-from odradek.broker.groups.machine import GroupMetadataRecord, GroupRecord, GroupSettings
+from odradek.broker.groups.machine.classic.classic_group import GroupSettings
 from odradek.broker.groups.machine.messages import (
     CommitRequest,
     HeartbeatRequest,
@@ -27,6 +27,7 @@ from odradek.broker.groups.machine.messages import (
     SyncReply,
     SyncRequest,
 )
+from odradek.broker.groups.machine.records import GroupMetadataRecord, GroupRecord
 from odradek.model import ErrorCode
 from tests.broker.coordinators.coordinator_transcripts import check_transcript, transcripts
 from tests.broker.groups.machine.machine_log import MachineLog

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from odradek.assignors import create_assignor
 from odradek.broker.coordinators.machine import Reply
-from odradek.broker.groups.machine import GroupSettings
+from odradek.broker.groups.machine.classic.classic_group import GroupSettings
 from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
 from odradek.broker.groups.machine.consumer.member import Assignment
 from odradek.broker.groups.machine.consumer.messages import ConsumerGroupHeartbeatReply, ConsumerGroupHeartbeatRequest

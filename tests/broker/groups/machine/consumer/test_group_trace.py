@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.groups.machine import CauseKind, GroupSettings, RebalanceCompleted
-from odradek.broker.groups.machine.rebalance_trace import RebalanceOutcome
+from odradek.broker.groups.machine.classic.classic_group import GroupSettings
+from odradek.broker.groups.machine.rebalance_trace import CauseKind, RebalanceCompleted, RebalanceOutcome
 from odradek.broker.groups.rebalance_journal import to_json
 from odradek.model import ErrorCode
 from tests.broker.groups.machine.both_protocols.classic_client import ClassicClient

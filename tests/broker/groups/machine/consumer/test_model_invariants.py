@@ -10,12 +10,14 @@ from typing import Any, Final
 import pytest
 
 from odradek.broker.coordinators.machine import NO_PRODUCER, Now
-from odradek.broker.groups.machine import GroupCoordinatorMachine, GroupRecordCodec, GroupSettings, OffsetSettings
-from odradek.broker.groups.machine.consumer import consumer_groups, group_update, reconciliation
+from odradek.broker.groups.machine.classic.classic_group import GroupSettings
+from odradek.broker.groups.machine.consumer import consumer_groups, group_update
 from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup
 from odradek.broker.groups.machine.consumer.heartbeat import heartbeat, is_settled, reply_to, unchanged
 from odradek.broker.groups.machine.consumer.member import LEAVING_STATIC_EPOCH
 from odradek.broker.groups.machine.consumer.messages import ConsumerGroupHeartbeatRequest
+from odradek.broker.groups.machine.group_coordinator_machine import GroupCoordinatorMachine, OffsetSettings
+from odradek.broker.groups.machine.records import GroupRecordCodec
 from odradek.model import ErrorCode
 from tests.broker.groups.machine.consumer.protocol_world import (
     GROUP,
@@ -257,10 +259,10 @@ def test_invariants_hold_after_every_step_and_every_group_converges(
 )
 def test_a_planted_fault_is_found_within_a_hundred_seeds(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if fault == "gives before it is free":
-        honest = reconciliation.reconcile
+        honest = group_update.reconcile
         monkeypatch.setattr(group_update, "reconcile", lambda *args: honest(*args[:3], lambda *_: True))
     elif fault == "does not wait for the revocation":
-        monkeypatch.setattr(reconciliation, "_owns_any", lambda *_: False)
+        monkeypatch.setattr(group_update, "_owns_any", lambda *_: False)
     else:
         monkeypatch.setattr(ConsumerGroup, "_release", lambda *_: None)
     with pytest.raises(AssertionError):

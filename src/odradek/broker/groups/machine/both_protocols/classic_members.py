@@ -16,8 +16,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from odradek.broker.coordinators.machine import CoordinatorResult, Now, Reply
-from odradek.broker.groups.machine.both_protocols.assignment_conversion import by_id, embedded_assignment
-from odradek.broker.groups.machine.both_protocols.migration import Migration
+from odradek.broker.groups.machine.both_protocols.migration import Migration, by_id, embedded_assignment
 from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup, WaitingJoin
 from odradek.broker.groups.machine.consumer.consumer_groups import (
     CLASSIC_JOIN,
@@ -47,8 +46,7 @@ from odradek.broker.groups.machine.messages import (
     SyncRequest,
 )
 from odradek.broker.groups.machine.rebalance_trace import Cause, CauseKind
-from odradek.broker.groups.machine.records import GroupRecord
-from odradek.broker.groups.machine.result_builder import answer
+from odradek.broker.groups.machine.records import GroupRecord, answer
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.consumer_protocol import (

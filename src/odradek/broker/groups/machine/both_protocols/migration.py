@@ -5,18 +5,18 @@ rejoin. The first member of the consumer protocol converts a group to that proto
 removed, or was replaced by a classic static member, the group is converted back.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Set
 from typing import Final
+from uuid import UUID
 
 from msgspec import Struct
 
 from odradek.broker.coordinators.machine import Now, Reply
-from odradek.broker.groups.machine.both_protocols.assignment_conversion import by_id, embedded_assignment
-from odradek.broker.groups.machine.classic.classic_group import ClassicGroup
+from odradek.broker.groups.machine.classic.classic_group import ClassicGroup, State
 from odradek.broker.groups.machine.classic.classic_groups import ClassicGroups
 from odradek.broker.groups.machine.classic.members import Member
 from odradek.broker.groups.machine.classic.rebalance import prepare_rebalance
-from odradek.broker.groups.machine.classic.states import State
 from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup
 from odradek.broker.groups.machine.consumer.coordinator_records import (
     current_record,
@@ -26,11 +26,10 @@ from odradek.broker.groups.machine.consumer.coordinator_records import (
     target_record,
     tombstones,
 )
-from odradek.broker.groups.machine.consumer.member import ConsumerGroupMember
+from odradek.broker.groups.machine.consumer.member import Assignment, ConsumerGroupMember
 from odradek.broker.groups.machine.consumer.settings import ConsumerGroupSettings
 from odradek.broker.groups.machine.rebalance_trace import Cause
-from odradek.broker.groups.machine.records import ConsumerGroupRecord, GroupMetadataRecord, GroupRecord
-from odradek.broker.groups.machine.result_builder import ResultBuilder
+from odradek.broker.groups.machine.records import ConsumerGroupRecord, GroupMetadataRecord, GroupRecord, ResultBuilder
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.consumer_protocol import (
@@ -38,7 +37,10 @@ from odradek.protocol.consumer_protocol import (
     Subscription,
     decode_assignment,
     decode_subscription,
+    encode_assignment,
+    subscription_version,
 )
+from odradek.protocol.consumer_protocol import Assignment as EmbeddedAssignment
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.internal_records.group_records import (
     ClassicMemberMetadata,
@@ -246,3 +248,25 @@ def _tombstones(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
     """Return the tombstones of a group and its members, one per key."""
     records = [record for member_id in group.members for record in tombstones(group, member_id)]
     return list({record.key: record for record in (*records, *group.tombstones())}.values())
+
+
+def by_id(partitions: Iterable[TopicPartition], image: ClusterImage) -> Assignment:
+    """Return the partitions by topic id, without those that do not exist."""
+    found: defaultdict[UUID, set[int]] = defaultdict(set)
+    for name, number in partitions:
+        topic = image.topics.get(name)
+        if topic is not None and number in topic.partitions:
+            found[topic.topic_id].add(number)
+    return {topic_id: frozenset(numbers) for topic_id, numbers in found.items()}
+
+
+def embedded_assignment(member: ConsumerGroupMember, image: ClusterImage) -> bytes:
+    """Return a classic member's partitions as an encoded assignment, in the version of its subscription."""
+    partitions = tuple(
+        TopicPartition(topic.name, number)
+        for topic_id, numbers in member.assigned.items()
+        if (topic := image.topic_by_id(topic_id)) is not None
+        for number in sorted(numbers)
+    )
+    version = subscription_version(member.classic_protocols[0].metadata) if member.classic_protocols else 0
+    return encode_assignment(EmbeddedAssignment(partitions=partitions), version)

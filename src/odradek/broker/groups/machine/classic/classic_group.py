@@ -10,6 +10,7 @@ assignment is rebalanced.
 """
 
 from collections.abc import Mapping
+from enum import Enum, StrEnum
 from types import MappingProxyType
 from typing import ClassVar, Final
 
@@ -17,7 +18,6 @@ from msgspec import Struct, field
 
 from odradek.broker.coordinators.machine import Now
 from odradek.broker.groups.machine.classic.members import AwaitingJoin, GroupMembers, Member
-from odradek.broker.groups.machine.classic.states import TRANSITIONS, Event, State
 from odradek.broker.groups.machine.deadlines import DeadlineKey, Deadlines
 from odradek.broker.groups.machine.messages import (
     CommitRequest,
@@ -33,13 +33,49 @@ from odradek.broker.groups.machine.rebalance_trace import (
     assigned_partitions,
     listed_partitions,
 )
-from odradek.broker.groups.machine.records import GroupMetadataRecord
-from odradek.broker.groups.machine.result_builder import ResultBuilder
+from odradek.broker.groups.machine.records import GroupMetadataRecord, ResultBuilder
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.probes import transition
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.internal_records.group_records import GroupMetadataValue
+
+
+class State(StrEnum):
+    """The state of a classic group, with Kafka's names, as in ListGroups and DescribeGroups."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Event(Enum):
+    """An event that changes a group's state."""
+
+    FIRST_MEMBER_JOINED = "the first member joins"
+    JOIN_PHASE_COMPLETE = "all members joined, or the timeout expired"
+    LAST_MEMBER_LEFT = "the last member left"
+    LEADER_SYNCED = "the leader sent the assignment"
+    MEMBERS_CHANGED = "members joined, left or changed"
+    DELETED = "the group is deleted"
+
+
+TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
+    State.EMPTY: {Event.FIRST_MEMBER_JOINED: State.PREPARING_REBALANCE, Event.DELETED: State.DEAD},
+    State.PREPARING_REBALANCE: {
+        Event.JOIN_PHASE_COMPLETE: State.COMPLETING_REBALANCE,
+        Event.LAST_MEMBER_LEFT: State.EMPTY,
+    },
+    State.COMPLETING_REBALANCE: {
+        Event.LEADER_SYNCED: State.STABLE,
+        Event.MEMBERS_CHANGED: State.PREPARING_REBALANCE,
+    },
+    State.STABLE: {Event.MEMBERS_CHANGED: State.PREPARING_REBALANCE},
+    State.DEAD: {},
+}
+
 
 JOIN_PHASE: Final = "join"
 SYNC_PHASE: Final = "sync"

@@ -6,14 +6,12 @@ a rebalance by 3 s, not until the id expires.
 """
 
 from odradek.broker.coordinators.machine import Now
-from odradek.broker.groups.machine.classic.classic_group import PENDING_MEMBER, SESSION, ClassicGroup
+from odradek.broker.groups.machine.classic.classic_group import PENDING_MEMBER, SESSION, ClassicGroup, State
 from odradek.broker.groups.machine.classic.members import AwaitingJoin, Member
 from odradek.broker.groups.machine.classic.rebalance import maybe_complete_join_phase, members_changed
-from odradek.broker.groups.machine.classic.states import State
 from odradek.broker.groups.machine.messages import JoinReply, JoinRequest
 from odradek.broker.groups.machine.rebalance_trace import Cause, CauseKind, only_ownership_changed
-from odradek.broker.groups.machine.records import GroupMetadataRecord
-from odradek.broker.groups.machine.result_builder import ResultBuilder
+from odradek.broker.groups.machine.records import GroupMetadataRecord, ResultBuilder
 from odradek.model import ErrorCode
 from odradek.model.probes import probe
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE

@@ -12,13 +12,18 @@ sent, so that no two coordinators announce the same generation.
 from typing import Final
 
 from odradek.broker.coordinators.machine import Now
-from odradek.broker.groups.machine.classic.classic_group import JOIN_PHASE, PENDING_MEMBERS, SYNC_PHASE, ClassicGroup
+from odradek.broker.groups.machine.classic.classic_group import (
+    JOIN_PHASE,
+    PENDING_MEMBERS,
+    SYNC_PHASE,
+    ClassicGroup,
+    Event,
+    State,
+)
 from odradek.broker.groups.machine.classic.members import Member
-from odradek.broker.groups.machine.classic.states import Event, State
 from odradek.broker.groups.machine.messages import PendingMembersOverdue, RebalanceStarted
 from odradek.broker.groups.machine.rebalance_trace import Cause, CauseKind, RebalanceOutcome, RebalanceTrace
-from odradek.broker.groups.machine.records import GroupMetadataRecord
-from odradek.broker.groups.machine.result_builder import ResultBuilder
+from odradek.broker.groups.machine.records import GroupMetadataRecord, ResultBuilder
 from odradek.model import ErrorCode
 from odradek.model.probes import probe
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from odradek.broker.coordinators.machine import CoordinatorResult, Now, Reply
-from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup, WaitingJoin
+from odradek.broker.groups.machine.consumer.consumer_group import NO_SUBSCRIPTION, ConsumerGroup, WaitingJoin
 from odradek.broker.groups.machine.consumer.coordinator_records import epoch_record, tombstones
 from odradek.broker.groups.machine.consumer.group_trace import GroupTrace, cause_of
 from odradek.broker.groups.machine.consumer.group_update import MemberUpdate, assign, regexes_resolved
@@ -25,11 +25,11 @@ from odradek.broker.groups.machine.consumer.messages import (
 )
 from odradek.broker.groups.machine.consumer.regex_resolver import STEP_PAUSE_MS, DeniedTopics, RegexResolver
 from odradek.broker.groups.machine.consumer.settings import ConsumerGroupSettings
+from odradek.broker.groups.machine.consumer.subscriptions import existing_topics_of, metadata_hash
 from odradek.broker.groups.machine.consumer.target_assignment import preferred_assignor
 from odradek.broker.groups.machine.deadlines import DeadlineKey, Deadlines
 from odradek.broker.groups.machine.rebalance_trace import Cause, CauseKind, RebalanceCompleted
-from odradek.broker.groups.machine.records import GroupRecord
-from odradek.broker.groups.machine.result_builder import ResultBuilder, answer
+from odradek.broker.groups.machine.records import ConsumerGroupRecord, GroupRecord, ResultBuilder, answer
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 from odradek.model.probes import probe
@@ -377,3 +377,42 @@ def _reason(kind: str, member: ConsumerGroupMember) -> str:
     if kind == REVOCATION:
         return f"it did not leave epoch {member.epoch} {within}"
     return f"it sent no {'JoinGroup' if kind == CLASSIC_JOIN else 'SyncGroup'} {within}"
+
+
+def repair(group: ConsumerGroup, image: ClusterImage) -> list[ConsumerGroupRecord]:
+    """Return the records that repair a loaded group; empty if its records are consistent.
+
+    Records may be missing: a later release wrote them, or a damaged disk lost them. Members without a subscription are
+    removed, and rejoin. A later epoch makes the next heartbeat compute new targets, for which members would wait.
+    """
+    if not group.members and group.assignment_epoch <= group.epoch:
+        return []
+    unknown = [each.member_id for each in group.members.values() if each.subscription is NO_SUBSCRIPTION]
+    of_members = max((member.epoch for member in group.members.values()), default=0)
+    if not unknown and of_members <= group.assignment_epoch <= group.epoch and not _lacks_targets(group, image):
+        return []
+    records = [record for member_id in unknown for record in tombstones(group, member_id)]
+    return [*records, epoch_record(group, group.metadata_hash, after=max(of_members, group.assignment_epoch))]
+
+
+def _lacks_targets(group: ConsumerGroup, image: ClusterImage) -> bool:
+    """Return whether members and targets differ, or a subscribed partition is in no target or in several.
+
+    Return False if the next heartbeat computes the group's targets anyway.
+    """
+    if group.epoch > group.assignment_epoch:
+        return False
+    names = existing_topics_of(group.subscriptions, group.regexes, image)
+    topics = [image.topics[name] for name in names]
+    known = {topic.topic_id for topic in topics}
+    assigned = [
+        (topic_id, number)
+        for target in group.targets.values()
+        for topic_id, numbers in target.items()
+        if topic_id in known
+        for number in numbers
+    ]
+    is_whole = len(set(assigned)) == len(assigned) == sum(len(topic.partitions) for topic in topics)
+    if is_whole and group.targets.keys() == group.members.keys():
+        return False
+    return group.metadata_hash == metadata_hash(names, image)

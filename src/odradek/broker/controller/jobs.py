@@ -1,0 +1,262 @@
+"""The controller's jobs for CreateTopics, CreatePartitions and DeleteTopics. Each topic is written atomically."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from uuid import UUID
+
+from odradek.broker.cluster.metadata.cluster_view import ClusterView
+from odradek.broker.controller.controller_epoch import ControllerEpoch
+from odradek.broker.controller.machine.alter_partition import alter_partition, check_broker_epoch
+from odradek.broker.controller.machine.leadership import ElectionType, elect_on_demand
+from odradek.broker.controller.machine.reassignment import (
+    Assignment,
+    ReassignPartitionsRequest,
+    plan_reassignments,
+    reassignments,
+)
+from odradek.broker.controller.machine.topic_creation import (
+    ExistingTopicNames,
+    NewPartitions,
+    PartitionLimit,
+    TopicCreation,
+    TopicPlan,
+    plan_partitions,
+    plan_topic,
+)
+from odradek.broker.controller.machine.topic_deletion import TopicDeletion
+from odradek.broker.replication.alter_partition_manager import IsrResult, WrittenIsr
+from odradek.broker.turns import HEAVY, cooperatively, in_turns
+from odradek.metadata import paths
+from odradek.metadata.cluster_load import Replicas
+from odradek.metadata.image import BrokerImage
+from odradek.metadata.isr_request import AlterPartitionItem
+from odradek.metadata.new_topic import NewTopic
+from odradek.metadata.node_fields import BrokenNodeError
+from odradek.metadata.nodes import ReassignPartitionsNode
+from odradek.metadata.reading import BrokenNodes, read_registrations
+from odradek.metadata.state_change import StateChange
+from odradek.metadata.store import BadVersion, NoNode
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.runtime import Entropy, new_id
+
+
+async def create_topics(
+    epoch: ControllerEpoch,
+    view: ClusterView,
+    wanted: Sequence[NewTopic],
+    entropy: Entropy,
+    *,
+    validate_only: bool,
+) -> list[TopicCreation]:
+    """Create topics, and return the results in the order of `wanted`."""
+    image, load = view.image, view.load.copy()
+    brokers, away = await _registered_brokers(epoch, view)
+    taken = ExistingTopicNames((*image.topics, *image.deleting))
+    room = PartitionLimit()
+    results = []
+    async for topic in cooperatively(
+        wanted, lambda each: HEAVY + max(each.num_partitions, len(each.assignment), view.config.num_partitions)
+    ):
+        plan: TopicPlan | None = None
+        try:
+            steps = plan_topic(
+                topic,
+                topic_id=new_id(entropy),
+                existing=taken,
+                brokers=brokers,
+                away=away,
+                load=load,
+                config=view.config,
+                room=room,
+            )
+            plan = await in_turns(steps)
+            if not validate_only:
+                await epoch.create_topic(plan)
+                view.watcher.mark(topics=(topic.name,), names=True)
+        except KafkaError as error:
+            results.append(TopicCreation(name=topic.name, error=error.with_traceback(None)))
+        else:
+            taken.add(topic.name)
+            results.append(TopicCreation(name=topic.name, plan=plan))
+    return results
+
+
+async def create_partitions(
+    epoch: ControllerEpoch, view: ClusterView, wanted: Sequence[NewPartitions], *, validate_only: bool
+) -> list[KafkaError | None]:
+    """Add partitions to topics, and return each topic's error or None, in the order of `wanted`."""
+    image, load = view.image, view.load.copy()
+    brokers, away = await _registered_brokers(epoch, view)
+    room = PartitionLimit()
+    results: list[KafkaError | None] = []
+    async for each in cooperatively(wanted, lambda each: HEAVY + max(each.count, len(each.assignment or ()))):
+        try:
+            topic = image.topics.get(each.topic)
+            added = await in_turns(plan_partitions(each, topic, brokers=brokers, away=away, load=load, room=room))
+            if not validate_only:
+                await epoch.add_partitions(each.topic, added)
+            results.append(None)
+        except KafkaError as error:
+            results.append(error.with_traceback(None))
+    view.watcher.mark(topics=[each.topic for each, error in zip(wanted, results, strict=True) if error is None])
+    return results
+
+
+async def _registered_brokers(epoch: ControllerEpoch, view: ClusterView) -> tuple[Mapping[int, BrokerImage], Set[int]]:
+    """Return all registered brokers, and the ids of those that are not `eligible_leaders`."""
+    live = view.image.brokers
+    brokers = {**await read_registrations(view.store, BrokenNodes()), **live}
+    return brokers, brokers.keys() - epoch.eligible_leaders(view.image)
+
+
+async def delete_topics(epoch: ControllerEpoch, view: ClusterView, wanted: Sequence[str | UUID]) -> list[TopicDeletion]:
+    """Write requests for `TopicDeletionTask`, and return a result for each of `wanted`, in order."""
+    results = [_find(view, name_or_id) async for name_or_id in cooperatively(wanted)]
+    await epoch.request_deletions(sorted({each.name for each in results if each.name and not each.error}))
+    view.watcher.mark(names=True)
+    return results
+
+
+def _find(view: ClusterView, name_or_id: str | UUID) -> TopicDeletion:
+    """Return the topic's name and id, with an error if it cannot be deleted."""
+    name, topic_id = (name_or_id, None) if isinstance(name_or_id, str) else (None, name_or_id)
+    image = view.image
+    topic = image.topics.get(name_or_id) if isinstance(name_or_id, str) else image.topic_by_id(name_or_id)
+    error: KafkaError | None = None
+    if not view.config.delete_topic_enable:
+        error = KafkaError(ErrorCode.topic_deletion_disabled, "delete.topic.enable is false")
+    elif topic is None and name is not None:
+        error = KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
+    elif topic is None:
+        error = KafkaError(ErrorCode.unknown_topic_id, f"there is no topic with the id {name_or_id}")
+    if topic is None:
+        return TopicDeletion(name=name, topic_id=topic_id, error=error)
+    return TopicDeletion(name=topic.name, topic_id=topic.topic_id, error=error)
+
+
+async def alter_reassignments(
+    epoch: ControllerEpoch,
+    view: ClusterView,
+    targets: Mapping[TopicPartition, Replicas | None],
+    *,
+    allow_replication_factor_change: bool,
+) -> dict[TopicPartition, KafkaError]:
+    """Begin reassignments, or cancel them with the target `None`, and return the errors.
+
+    For partitions without an error, the entries of `/admin/reassign_partitions` are removed. Raises `KafkaError`
+    REQUEST_TIMED_OUT after a concurrent change of the tree.
+    """
+    plan = plan_reassignments(
+        view.image,
+        targets,
+        controller_epoch=epoch.number,
+        allow_replication_factor_change=allow_replication_factor_change,
+    )
+    view.watcher.mark(topics={step.topic for step in plan.steps})
+    try:
+        await _remove_overridden_entries(epoch, view, targets.keys() - plan.errors.keys())
+        for step in plan.steps:
+            await epoch.write(step.operations)
+    except (BadVersion, NoNode):
+        raise _concurrent_change(view, targets) from None
+    return dict(plan.errors)
+
+
+async def list_reassignments(
+    view: ClusterView, wanted: Mapping[str, Collection[int]] | None
+) -> dict[TopicPartition, Assignment]:
+    """Return the reassignments in progress, of all partitions or of `wanted` (partition numbers by topic)."""
+    return reassignments(view.image, wanted)
+
+
+async def elect_leaders(
+    epoch: ControllerEpoch,
+    view: ClusterView,
+    wanted: Iterable[TopicPartition] | None,
+    election_type: ElectionType,
+) -> dict[TopicPartition, KafkaError | None]:
+    """Elect leaders of the `wanted` partitions (None: all that need it), and return the error of each, or `None`.
+
+    Raises `KafkaError` REQUEST_TIMED_OUT after a concurrent change of the tree.
+    """
+    decided = elect_on_demand(
+        view.image,
+        wanted,
+        election_type,
+        shutting_down=epoch.context.shutting_down,
+        offline=epoch.context.offline,
+        controller_epoch=epoch.number,
+    )
+    changes = [each for each in decided.values() if isinstance(each, StateChange)]
+    view.watcher.mark(topics={change.partition.topic for change in changes})
+    try:
+        await epoch.change_states(changes)
+    except (BadVersion, NoNode):
+        raise _concurrent_change(view, decided) from None
+    return {key: each if isinstance(each, KafkaError) else None for key, each in decided.items()}
+
+
+async def _remove_overridden_entries(
+    epoch: ControllerEpoch, view: ClusterView, keys: Collection[TopicPartition]
+) -> None:
+    node = await view.store.get(paths.REASSIGN_PARTITIONS)
+    if node is None:
+        return
+    try:
+        requested = ReassignPartitionsNode.decode(paths.REASSIGN_PARTITIONS, node.data)
+    except BrokenNodeError:
+        return  # `ReassignmentTask` logs the error
+    gone = ReassignPartitionsRequest(node=requested, version=node.version).without(keys)
+    if gone is not None:
+        await epoch.write([gone])
+
+
+def _concurrent_change(view: ClusterView, keys: Iterable[TopicPartition]) -> KafkaError:
+    """Mark the partitions' states to be read again, and return the error, after which clients retry."""
+    view.watcher.mark(topics={key.topic for key in keys if key.topic in view.image.topics})
+    return KafkaError(ErrorCode.request_timed_out, "the metadata tree was changed concurrently; retry")
+
+
+async def alter_partitions(
+    epoch: ControllerEpoch,
+    view: ClusterView,
+    broker_id: int,
+    broker_epoch: int,
+    items: Mapping[TopicPartition, AlterPartitionItem],
+) -> dict[TopicPartition, IsrResult]:
+    """Write the changes that the leader `broker_id` requests; return each partition's ISR or error.
+
+    Raises `KafkaError` unless `broker_epoch` is the leader's current one.
+    """
+    image = view.image
+    check_broker_epoch(image, broker_id, broker_epoch)
+    full = epoch.context.full
+    results: dict[TopicPartition, IsrResult] = {}
+    changes: list[StateChange] = []
+    for key, item in items.items():
+        try:
+            change = alter_partition(
+                image,
+                key,
+                broker_id,
+                item,
+                ineligible={*epoch.context.shutting_down, *(each for each, keys in full.items() if key in keys)},
+                controller_epoch=epoch.number,
+            )
+        except KafkaError as error:
+            results[key] = error
+            continue
+        if change is not None:
+            changes.append(change)
+            state, version = change.state, change.version + 1
+            results[key] = WrittenIsr(
+                state.leader, state.leader_epoch, tuple(state.isr), version, state.leader_recovery_state
+            )
+        else:
+            known = image.topics[key.topic].partitions[key.partition]
+            results[key] = WrittenIsr(
+                known.leader, known.leader_epoch, known.isr, known.state_version, known.leader_recovery_state
+            )
+    for key in await epoch.try_change_states(changes):
+        results[key] = KafkaError(ErrorCode.invalid_update_version, "the partition state was changed concurrently")
+    view.watcher.mark(topics={change.partition.topic for change in changes})
+    return results

@@ -22,6 +22,11 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
+    def copy(self) -> "Histogram":
+        copied = Histogram(self.bounds)
+        copied.add(self)
+        return copied
+
     def add(self, other: "Histogram") -> None:
         """Add the counts of `other`, which has the same bounds."""
         assert self.bounds == other.bounds, "histograms of other bounds can't be added"

@@ -7,7 +7,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from odradek.broker.counters import MILLISECONDS, Histogram, RequestCounters
 from odradek.broker.observing import catalog
-from odradek.broker.observing.exposition import Family, render
+from odradek.broker.observing.catalog import Family
+from odradek.broker.observing.exposition import render
 
 
 def histogram(*values: float) -> Histogram:

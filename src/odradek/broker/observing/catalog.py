@@ -1,14 +1,24 @@
-"""All metrics: MBean in Kafka, Prometheus name, labels and help. `docs/metrics.md` repeats them.
+"""All metrics: MBean in Kafka, Prometheus name, labels, help, and how they are read. `docs/metrics.md` repeats them.
 
 Names follow the usual JMX exporter configurations, so that dashboards for Kafka work:
 `kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec` is `kafka_server_brokertopicmetrics_bytesin_total`. Metrics
 that Kafka does not have start with `odradek_`.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+
+from odradek import __version__
+from odradek.broker.counters import Histogram, ListenerCounters, TopicTraffic
+from odradek.broker.interfaces import BrokerParts, Phase
+from odradek.model import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.log import Log
+    from odradek.broker.log.cleaner.log_cleaner import CleanerStats
 
 
 class Kind(Enum):
@@ -19,14 +29,31 @@ class Kind(Enum):
     HISTOGRAM = "histogram"
 
 
+Sample = tuple[tuple[str, ...], float | Histogram]
+"""Label values in the order of the metric's labels, and a number or a histogram that no longer changes."""
+Read = Callable[[BrokerParts], float | Sequence[Sample]]
+"""Reads a metric of a broker: its samples, or the number of a metric without labels."""
+
+
+class Family(Struct, frozen=True):
+    """All samples of one metric."""
+
+    metric: "Metric"
+    samples: Sequence[Sample]
+
+
 class Metric(Struct, frozen=True, kw_only=True):
-    """One metric: `name` is without the suffix `_total`; `mbean` is its name in Kafka, None for Odradek's own."""
+    """One metric: `name` is without the suffix `_total`; `mbean` is its name in Kafka, None for Odradek's own.
+
+    Metrics without `read` come from one walk for several of them (`observation`).
+    """
 
     mbean: str | None
     name: str
     kind: Kind
     labels: tuple[str, ...] = ()
     help: str
+    read: Read | None = None
 
     @property
     def exposed_name(self) -> str:
@@ -50,17 +77,45 @@ _defined: Final[list[Metric]] = []
 """All metrics defined so far, in order."""
 
 
-def _kafkas(mbean: str, kind: Kind, help_: str, *labels: str) -> Metric:
-    return _define(Metric(mbean=mbean, name=prometheus_name(mbean), kind=kind, labels=labels, help=help_))
+def _kafkas(mbean: str, kind: Kind, help_: str, *labels: str, read: Read | None = None) -> Metric:
+    name = prometheus_name(mbean)
+    return _define(Metric(mbean=mbean, name=name, kind=kind, labels=labels, help=help_, read=read))
 
 
-def _own(name: str, kind: Kind, help_: str, *labels: str) -> Metric:
-    return _define(Metric(mbean=None, name=f"odradek_{name}", kind=kind, labels=labels, help=help_))
+def _own(name: str, kind: Kind, help_: str, *labels: str, read: Read | None = None) -> Metric:
+    return _define(Metric(mbean=None, name=f"odradek_{name}", kind=kind, labels=labels, help=help_, read=read))
 
 
 def _define(metric: Metric) -> Metric:
     _defined.append(metric)
     return metric
+
+
+def logs_of(broker: BrokerParts) -> Mapping[TopicPartition, "Log"]:
+    """Return the broker's logs; none during the start, when another thread opens them."""
+    return {} if broker.phase is Phase.STARTING else broker.logs.logs
+
+
+def _by_topic(pick: Callable[[TopicTraffic], float], *, elsewhere: bool = False) -> Read:
+    """Read a counter of each topic; with `elsewhere`, the empty name is for all topics not led here."""
+
+    def read(broker: BrokerParts) -> list[Sample]:
+        others = [("", broker.counters.elsewhere)] if elsewhere else []
+        return [((name,), pick(topic)) for name, topic in [*broker.partitions.traffic.items(), *others]]
+
+    return read
+
+
+def _by_listener(pick: Callable[[ListenerCounters], float]) -> Read:
+    return lambda broker: [((name,), pick(listener)) for name, listener in broker.server.counters.items()]
+
+
+def _of_cleaner(pick: "Callable[[CleanerStats], float]") -> Read:
+    return lambda broker: pick(broker.logs.cleaner.stats)
+
+
+def _since_ms(broker: BrokerParts, then_ms: int | None) -> int:
+    return 0 if then_ms is None else broker.runtime.clock.now_ms() - then_ms
 
 
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
@@ -76,50 +131,101 @@ _GROUP_COUNTS: Final = "kafka.server:type=group-coordinator-metrics,name="
 _SESSIONS: Final = "kafka.server:type=FetchSessionCache,name="
 _SOCKETS: Final = "kafka.server:type=socket-server-metrics,name="
 
-INFO: Final = _own("info", _G, "1; the labels identify the broker.", "version", "broker_id", "cluster_id")
+INFO: Final = _own(
+    "info",
+    _G,
+    "1; the labels identify the broker.",
+    "version",
+    "broker_id",
+    "cluster_id",
+    read=lambda b: [((__version__, str(b.config.broker_id), b.image.cluster_id), 1)],
+)
 BROKER_STATE: Final = _kafkas(
     "kafka.server:type=KafkaServer,name=BrokerState",
     _G,
     "1 starting, 3 running, 6 controlled shutdown, 7 shutting down.",
+    read=lambda b: b.phase,
 )
 
-MESSAGES_IN: Final = _kafkas(f"{_TOPIC}MessagesInPerSec", _C, "Records that were written.", "topic")
-BYTES_IN: Final = _kafkas(f"{_TOPIC}BytesInPerSec", _C, "Bytes of batches that were written.", "topic")
-BYTES_OUT: Final = _kafkas(f"{_TOPIC}BytesOutPerSec", _C, "Bytes of batches that were fetched.", "topic")
+MESSAGES_IN: Final = _kafkas(
+    f"{_TOPIC}MessagesInPerSec", _C, "Records that were written.", "topic", read=_by_topic(lambda t: t.messages_in)
+)
+BYTES_IN: Final = _kafkas(
+    f"{_TOPIC}BytesInPerSec", _C, "Bytes of batches that were written.", "topic", read=_by_topic(lambda t: t.bytes_in)
+)
+BYTES_OUT: Final = _kafkas(
+    f"{_TOPIC}BytesOutPerSec", _C, "Bytes of batches that were fetched.", "topic", read=_by_topic(lambda t: t.bytes_out)
+)
 REPLICATION_BYTES_IN: Final = _kafkas(
-    f"{_TOPIC}ReplicationBytesInPerSec", _C, "Bytes of batches that this broker fetched as a follower."
+    f"{_TOPIC}ReplicationBytesInPerSec",
+    _C,
+    "Bytes of batches that this broker fetched as a follower.",
+    read=lambda b: b.counters.replication_bytes_in,
 )
 REPLICATION_BYTES_OUT: Final = _kafkas(
-    f"{_TOPIC}ReplicationBytesOutPerSec", _C, "Bytes of batches that followers fetched from this broker."
+    f"{_TOPIC}ReplicationBytesOutPerSec",
+    _C,
+    "Bytes of batches that followers fetched from this broker.",
+    read=lambda b: b.counters.replication_bytes_out,
 )
-BYTES_REJECTED: Final = _kafkas(f"{_TOPIC}BytesRejectedPerSec", _C, "Bytes of batches that were too large.", "topic")
+BYTES_REJECTED: Final = _kafkas(
+    f"{_TOPIC}BytesRejectedPerSec",
+    _C,
+    "Bytes of batches that were too large.",
+    "topic",
+    read=_by_topic(lambda t: t.bytes_rejected, elsewhere=True),
+)
 TOTAL_PRODUCES: Final = _kafkas(
-    f"{_TOPIC}TotalProduceRequestsPerSec", _C, "Partitions of produce requests, with those that failed.", "topic"
+    f"{_TOPIC}TotalProduceRequestsPerSec",
+    _C,
+    "Partitions of produce requests, with those that failed.",
+    "topic",
+    read=_by_topic(lambda t: t.produces + t.failed_produces),
 )
 TOTAL_FETCHES: Final = _kafkas(
     f"{_TOPIC}TotalFetchRequestsPerSec",
     _C,
     "Partitions of consumers' fetch requests that were answered with records or an error.",
     "topic",
+    read=_by_topic(lambda t: t.fetches + t.failed_fetches),
 )
 FAILED_PRODUCES: Final = _kafkas(
     f"{_TOPIC}FailedProduceRequestsPerSec",
     _C,
     "Partitions of produce requests that were answered with an error.",
     "topic",
+    read=_by_topic(lambda t: t.failed_produces, elsewhere=True),
 )
 FAILED_FETCHES: Final = _kafkas(
-    f"{_TOPIC}FailedFetchRequestsPerSec", _C, "Partitions of fetch requests that were answered with an error.", "topic"
+    f"{_TOPIC}FailedFetchRequestsPerSec",
+    _C,
+    "Partitions of fetch requests that were answered with an error.",
+    "topic",
+    read=_by_topic(lambda t: t.failed_fetches, elsewhere=True),
 )
 KEYLESS: Final = _kafkas(
-    f"{_TOPIC}NoKeyCompactedTopicRecordsPerSec", _C, "Batches rejected for a record without a key in a compacted topic."
+    f"{_TOPIC}NoKeyCompactedTopicRecordsPerSec",
+    _C,
+    "Batches rejected for a record without a key in a compacted topic.",
+    read=lambda b: b.counters.keyless_batches,
 )
-INVALID_MAGIC: Final = _kafkas(f"{_TOPIC}InvalidMagicNumberRecordsPerSec", _C, "Batches rejected for their format.")
-INVALID_CRC: Final = _kafkas(f"{_TOPIC}InvalidMessageCrcRecordsPerSec", _C, "Batches rejected for their checksum.")
+INVALID_MAGIC: Final = _kafkas(
+    f"{_TOPIC}InvalidMagicNumberRecordsPerSec",
+    _C,
+    "Batches rejected for their format.",
+    read=lambda b: b.counters.invalid_magic_batches,
+)
+INVALID_CRC: Final = _kafkas(
+    f"{_TOPIC}InvalidMessageCrcRecordsPerSec",
+    _C,
+    "Batches rejected for their checksum.",
+    read=lambda b: b.counters.invalid_crc_batches,
+)
 INVALID_SEQUENCE: Final = _kafkas(
     f"{_TOPIC}InvalidOffsetOrSequenceRecordsPerSec",
     _C,
     "Batches rejected for their sequence numbers, their offsets, or an inconsistent header.",
+    read=lambda b: b.counters.invalid_sequence_batches,
 )
 
 REQUESTS: Final = _kafkas(f"{_REQUEST}RequestsPerSec", _C, "Requests that were served.", "request", "version")
@@ -148,30 +254,44 @@ TOTAL_TIME: Final = _kafkas(
     "request",
 )
 ERRORS: Final = _kafkas(
-    f"{_REQUEST}ErrorsPerSec",
-    _C,
-    "Error codes in responses, each occurrence; NONE is not counted.",
-    "request",
-    "error",
+    f"{_REQUEST}ErrorsPerSec", _C, "Error codes in responses, each occurrence; NONE is not counted.", "request", "error"
 )
 REQUEST_BYTES: Final = _own("request_bytes", _C, "Bytes of requests.", "request")
 RESPONSE_BYTES: Final = _own("response_bytes", _C, "Bytes of responses.", "request")
 
-CONNECTIONS: Final = _kafkas(f"{_SOCKETS}connection-count", _G, "Open connections.", "listener")
+CONNECTIONS: Final = _kafkas(
+    f"{_SOCKETS}connection-count",
+    _G,
+    "Open connections.",
+    "listener",
+    read=lambda b: [((name,), count) for name, count in b.server.connections_by_listener.items()],
+)
 CONNECTIONS_CREATED: Final = _kafkas(
-    f"{_SOCKETS}connection-creation-total", _C, "Connections that were accepted.", "listener"
+    f"{_SOCKETS}connection-creation-total",
+    _C,
+    "Connections that were accepted.",
+    "listener",
+    read=_by_listener(lambda each: each.admitted),
 )
 CONNECTIONS_CLOSED: Final = _kafkas(
-    f"{_SOCKETS}connection-close-total", _C, "Connections that were closed.", "listener"
+    f"{_SOCKETS}connection-close-total",
+    _C,
+    "Connections that were closed.",
+    "listener",
+    read=_by_listener(lambda each: each.closed),
 )
 CONNECTIONS_REJECTED: Final = _own(
     "connections_rejected",
     _C,
     "Connections rejected by the limits per broker and per address, or of open files.",
     "listener",
+    read=_by_listener(lambda each: each.rejected),
 )
 CONNECTIONS_THROTTLED: Final = _own(
-    "throttled_connections", _G, "Connections that are muted now because of a quota of a user or a client id."
+    "throttled_connections",
+    _G,
+    "Connections that are muted now because of a quota of a user or a client id.",
+    read=lambda b: b.quotas.muted_count,
 )
 
 
@@ -201,20 +321,36 @@ IDLE: Final = _kafkas(
     "The share of time, 0 to 1, that the event loop's thread had nothing to do, over the last 10 s or more.",
 )
 MEMORY_POOL_USED: Final = _kafkas(
-    "kafka.network:type=SocketServer,name=MemoryPoolUsed", _G, "Bytes of requests in progress."
+    "kafka.network:type=SocketServer,name=MemoryPoolUsed",
+    _G,
+    "Bytes of requests in progress.",
+    read=lambda b: b.server.unanswered_bytes,
 )
 PURGATORY_SIZE: Final = _kafkas(
-    "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize", _G, "Fetch requests waiting for records."
+    "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize",
+    _G,
+    "Fetch requests waiting for records.",
+    read=lambda b: len(b.purgatory),
 )
-FETCH_SESSIONS: Final = _kafkas(f"{_SESSIONS}NumIncrementalFetchSessions", _G, "Fetch sessions.")
+FETCH_SESSIONS: Final = _kafkas(
+    f"{_SESSIONS}NumIncrementalFetchSessions", _G, "Fetch sessions.", read=lambda b: len(b.fetch_sessions)
+)
 FETCH_SESSION_PARTITIONS: Final = _kafkas(
-    f"{_SESSIONS}NumIncrementalFetchPartitionsCached", _G, "Partitions of all fetch sessions."
+    f"{_SESSIONS}NumIncrementalFetchPartitionsCached",
+    _G,
+    "Partitions of all fetch sessions.",
+    read=lambda b: b.fetch_sessions.partition_count,
 )
 FETCH_SESSION_EVICTIONS: Final = _kafkas(
-    f"{_SESSIONS}IncrementalFetchSessionEvictionsPerSec", _C, "Fetch sessions that were evicted."
+    f"{_SESSIONS}IncrementalFetchSessionEvictionsPerSec",
+    _C,
+    "Fetch sessions that were evicted.",
+    read=lambda b: b.fetch_sessions.evictions,
 )
 
-PARTITION_COUNT: Final = _kafkas(f"{_REPLICAS}PartitionCount", _G, "Replicas on this broker.")
+PARTITION_COUNT: Final = _kafkas(
+    f"{_REPLICAS}PartitionCount", _G, "Replicas on this broker.", read=lambda b: len(logs_of(b))
+)
 LEADER_COUNT: Final = _kafkas(f"{_REPLICAS}LeaderCount", _G, "Partitions that this broker leads.")
 UNDER_REPLICATED: Final = _kafkas(
     f"{_REPLICAS}UnderReplicatedPartitions", _G, "Partitions led here with a replica that is not in sync."
@@ -226,40 +362,62 @@ AT_MIN_ISR: Final = _kafkas(
     f"{_REPLICAS}AtMinIsrPartitionCount", _G, "Partitions led here with exactly min.insync.replicas in sync."
 )
 ISR_SHRINKS: Final = _kafkas(
-    f"{_REPLICAS}IsrShrinksPerSec", _C, "Removals of a lagging follower from the ISR of a partition led here."
+    f"{_REPLICAS}IsrShrinksPerSec",
+    _C,
+    "Removals of a lagging follower from the ISR of a partition led here.",
+    read=lambda b: b.alter_partition_manager.shrinks,
 )
 ISR_EXPANDS: Final = _kafkas(
-    f"{_REPLICAS}IsrExpandsPerSec", _C, "Additions of a follower to the ISR of a partition led here."
+    f"{_REPLICAS}IsrExpandsPerSec",
+    _C,
+    "Additions of a follower to the ISR of a partition led here.",
+    read=lambda b: b.alter_partition_manager.expansions,
 )
 FAILED_ISR_UPDATES: Final = _kafkas(
-    f"{_REPLICAS}FailedIsrUpdatesPerSec", _C, "ISR changes that the controller refused."
+    f"{_REPLICAS}FailedIsrUpdatesPerSec",
+    _C,
+    "ISR changes that the controller refused.",
+    read=lambda b: b.alter_partition_manager.failed_updates,
 )
 MAX_LAG: Final = _kafkas(
     "kafka.server:type=ReplicaFetcherManager,name=MaxLag,clientId=Replica",
     _G,
     "Lag of the follower here that is furthest behind its leader's high watermark, in offsets.",
+    read=lambda b: b.fetchers.max_lag,
 )
 OFFLINE_REPLICAS: Final = _kafkas(
-    f"{_REPLICAS}OfflineReplicaCount", _G, "Replicas here whose log can't be opened or failed with a disk error."
+    f"{_REPLICAS}OfflineReplicaCount",
+    _G,
+    "Replicas here whose log can't be opened or failed with a disk error.",
+    read=lambda b: b.partitions.offline_count,
 )
 OFFLINE_DIRECTORIES: Final = _kafkas(
     "kafka.log:type=LogManager,name=OfflineLogDirectoryCount",
     _G,
     "Data directories that could not be opened or failed since.",
+    read=lambda b: len(b.logs.directories.offline),
 )
 FREE_BYTES: Final = _own(
     "log_directory_free_bytes", _G, "Bytes that the broker may still use on a data directory's volume.", "directory"
 )
 TOTAL_BYTES: Final = _own("log_directory_total_bytes", _G, "The size of a data directory's volume.", "directory")
 FULL_DIRECTORIES: Final = _own(
-    "full_log_directories", _G, "Data directories in which writes fail for lack of space, as listed by /healthz."
+    "full_log_directories",
+    _G,
+    "Data directories in which writes fail for lack of space, as listed by /healthz.",
+    read=lambda b: len(b.partitions.writer.full_disks),
 )
 LATE_TRANSACTIONS: Final = _kafkas(
     f"{_REPLICAS}PartitionsWithLateTransactionsCount",
     _G,
     "Partitions led here with a transaction open for longer than transaction.max.timeout.ms and five minutes.",
 )
-PRODUCER_IDS: Final = _kafkas(f"{_REPLICAS}ProducerIdCount", _G, "Producers whose state is kept by the logs here.")
+PRODUCER_IDS: Final = _kafkas(
+    f"{_REPLICAS}ProducerIdCount",
+    _G,
+    "Producers whose state is kept by the logs here.",
+    read=lambda b: sum(len(log.producers.entries) for log in logs_of(b).values()),
+)
 
 ACTIVE_CONTROLLER: Final = _kafkas(f"{_CONTROLLER}ActiveControllerCount", _G, "1 if this broker is the controller.")
 OFFLINE_PARTITIONS: Final = _kafkas(
@@ -281,19 +439,29 @@ UNCLEAN_ELECTIONS: Final = _kafkas(
     "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec",
     _C,
     "Elections, by this broker as the controller, of a leader that was not in the ISR: records may be lost.",
+    read=lambda b: b.counters.unclean_elections,
 )
 
-FENCED: Final = _own("fenced", _G, "1 while this broker refuses to lead because its metadata session may have expired.")
-FENCINGS: Final = _own("fencings", _C, "Times that this broker became fenced.")
+FENCED: Final = _own(
+    "fenced",
+    _G,
+    "1 while this broker refuses to lead because its metadata session may have expired.",
+    read=lambda b: b.fence.is_closed,
+)
+FENCINGS: Final = _own("fencings", _C, "Times that this broker became fenced.", read=lambda b: b.fence.closures)
 TREE_OPERATIONS: Final = _own(
     "tree_operations",
     _C,
     "Operations on the metadata tree: nodes read, lists of children, transactions, operations in them.",
     "operation",
+    read=lambda b: [((name,), count) for name, count in sorted(b.tree.counts.items())],
 )
 
 LOG_FLUSH_TIME: Final = _kafkas(
-    "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs", _H, "How long syncs of logs took, ms."
+    "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs",
+    _H,
+    "How long syncs of logs took, ms.",
+    read=lambda b: [((), b.partitions.writer.flush_time.copy())],
 )
 LOG_START_OFFSET: Final = _kafkas(f"{_LOG}LogStartOffset", _G, "The first offset.", "topic", "partition")
 LOG_END_OFFSET: Final = _kafkas(f"{_LOG}LogEndOffset", _G, "The next offset.", "topic", "partition")
@@ -303,33 +471,74 @@ STABLE_OFFSET_LAG: Final = _kafkas(
     "Offsets from the last stable offset to the high watermark, held back by open transactions.",
     "topic",
     "partition",
+    read=lambda b: [
+        ((each.topic_partition.topic, str(each.topic_partition.partition)), each.last_stable_offset_lag)
+        for each in b.partitions
+    ],
 )
 LOG_SIZE: Final = _kafkas(f"{_LOG}Size", _G, "Bytes of all segments.", "topic", "partition")
 LOG_SEGMENTS: Final = _kafkas(f"{_LOG}NumLogSegments", _G, "Segments.", "topic", "partition")
 
-MAX_CLEAN_TIME: Final = _kafkas(f"{_CLEANER}max-clean-time-secs", _G, "How long the last compaction took, s.")
+MAX_CLEAN_TIME: Final = _kafkas(
+    f"{_CLEANER}max-clean-time-secs",
+    _G,
+    "How long the last compaction took, s.",
+    read=_of_cleaner(lambda stats: stats.clean_ms / 1000),
+)
 MAX_BUFFER_UTILIZATION: Final = _kafkas(
-    f"{_CLEANER}max-buffer-utilization-percent", _G, "How full the offset map was in the last compaction."
+    f"{_CLEANER}max-buffer-utilization-percent",
+    _G,
+    "How full the offset map was in the last compaction.",
+    read=_of_cleaner(lambda stats: 100 * stats.buffer_utilization),
 )
 CLEANER_RECOPY: Final = _kafkas(
-    f"{_CLEANER}cleaner-recopy-percent", _G, "The share of bytes that the last compaction rewrote."
+    f"{_CLEANER}cleaner-recopy-percent",
+    _G,
+    "The share of bytes that the last compaction rewrote.",
+    read=_of_cleaner(lambda stats: 100 * stats.written_bytes / max(stats.read_bytes, 1)),
 )
 MAX_COMPACTION_DELAY: Final = _kafkas(
-    f"{_CLEANER}max-compaction-delay-secs", _G, "By how much a log is older than max.compaction.lag.ms allows, s."
+    f"{_CLEANER}max-compaction-delay-secs",
+    _G,
+    "By how much a log is older than max.compaction.lag.ms allows, s.",
+    read=_of_cleaner(lambda stats: stats.max_delay_ms / 1000),
 )
 MAX_DIRTY: Final = _kafkas(
-    f"{_CLEANERS}max-dirty-percent", _G, "The dirty share of the dirtiest log that is not being compacted."
+    f"{_CLEANERS}max-dirty-percent",
+    _G,
+    "The dirty share of the dirtiest log that is not being compacted.",
+    read=_of_cleaner(lambda stats: 100 * stats.max_dirty_ratio),
 )
 TIME_SINCE_CLEANER_RAN: Final = _kafkas(
-    f"{_CLEANERS}time-since-last-run-ms", _G, "Time since the cleaner last selected logs, ms; 0 before."
+    f"{_CLEANERS}time-since-last-run-ms",
+    _G,
+    "Time since the cleaner last selected logs, ms; 0 before.",
+    read=lambda b: _since_ms(b, b.logs.cleaner.stats.last_run_ms),
 )
 UNCLEANABLE_PARTITIONS: Final = _kafkas(
-    f"{_CLEANERS}uncleanable-partitions-count", _G, "Logs excluded from compaction after damage or an error."
+    f"{_CLEANERS}uncleanable-partitions-count",
+    _G,
+    "Logs excluded from compaction after damage or an error.",
+    read=lambda b: len(b.logs.cleaner.uncleanable),
 )
-UNCLEANABLE_BYTES: Final = _kafkas(f"{_CLEANERS}uncleanable-bytes", _G, "Dirty bytes of these logs.")
-CLEANER_READ_BYTES: Final = _own("cleaner_read_bytes", _C, "Bytes that compactions read.")
-CLEANER_WRITTEN_BYTES: Final = _own("cleaner_written_bytes", _C, "Bytes that compactions wrote.")
-CLEANER_REMOVED_RECORDS: Final = _own("cleaner_removed_records", _C, "Records that compactions removed.")
+UNCLEANABLE_BYTES: Final = _kafkas(
+    f"{_CLEANERS}uncleanable-bytes", _G, "Dirty bytes of these logs.", read=lambda b: b.logs.cleaner.uncleanable_bytes
+)
+CLEANER_READ_BYTES: Final = _own(
+    "cleaner_read_bytes", _C, "Bytes that compactions read.", read=_of_cleaner(lambda stats: stats.total_read_bytes)
+)
+CLEANER_WRITTEN_BYTES: Final = _own(
+    "cleaner_written_bytes",
+    _C,
+    "Bytes that compactions wrote.",
+    read=_of_cleaner(lambda stats: stats.total_written_bytes),
+)
+CLEANER_REMOVED_RECORDS: Final = _own(
+    "cleaner_removed_records",
+    _C,
+    "Records that compactions removed.",
+    read=_of_cleaner(lambda stats: stats.total_removed_records),
+)
 
 GROUPS: Final = _kafkas(f"{_GROUPS}NumGroups", _G, "Classic groups that this broker coordinates.")
 GROUP_OFFSETS: Final = _kafkas(
@@ -383,11 +592,30 @@ ASSIGNMENT_EPOCH: Final = _own(
 LOWEST_MEMBER_EPOCH: Final = _own(
     "consumer_group_lowest_member_epoch", _G, "The epoch of the member of a group that is furthest behind.", "group"
 )
-REBALANCES: Final = _own("group_rebalances", _C, "Rebalances of groups, by their cause.", "cause")
-REBALANCE_TIME: Final = _own("group_rebalance_seconds", _C, "Duration of all these rebalances.")
-UNOWNED_TIME: Final = _own(
-    "group_unowned_partition_seconds", _C, "Time for which partitions had no owner because of a rebalance, in sum."
+REBALANCES: Final = _own(
+    "group_rebalances",
+    _C,
+    "Rebalances of groups, by their cause.",
+    "cause",
+    read=lambda b: [((cause,), count) for cause, count in b.rebalance_journal.rebalances.items()],
 )
-JOURNAL_DROPPED: Final = _own("group_rebalance_journal_dropped", _C, "Rebalances that are missing in __rebalances.")
+REBALANCE_TIME: Final = _own(
+    "group_rebalance_seconds",
+    _C,
+    "Duration of all these rebalances.",
+    read=lambda b: b.rebalance_journal.duration_ms / 1000,
+)
+UNOWNED_TIME: Final = _own(
+    "group_unowned_partition_seconds",
+    _C,
+    "Time for which partitions had no owner because of a rebalance, in sum.",
+    read=lambda b: b.rebalance_journal.unowned_partition_ms / 1000,
+)
+JOURNAL_DROPPED: Final = _own(
+    "group_rebalance_journal_dropped",
+    _C,
+    "Rebalances that are missing in __rebalances.",
+    read=lambda b: b.rebalance_journal.dropped,
+)
 
 ALL: Final[tuple[Metric, ...]] = tuple(_defined)

@@ -10,7 +10,7 @@ from odradek.broker.groups.machine.consumer.member import MemberState
 from odradek.broker.groups.machine.group_coordinator_machine import GroupCoordinatorMachine
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.observing import catalog
-from odradek.broker.observing.exposition import Family, Sample
+from odradek.broker.observing.catalog import Family, Sample
 
 _MEMBERS_AT_ONCE: Final = 5_000
 """Limit of members counted in one iteration of the event loop."""

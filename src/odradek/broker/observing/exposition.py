@@ -8,23 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
-from msgspec import Struct
-
 from odradek.broker.counters import Histogram
-from odradek.broker.observing.catalog import Kind, Metric
-
-Sample = tuple[tuple[str, ...], float | Histogram]
-"""Label values in the order of the metric's labels, and a number or a histogram that no longer changes."""
+from odradek.broker.observing.catalog import Family, Kind
 
 _ESCAPES: Final[Mapping[int, str]] = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 _ESCAPED: Final = frozenset('\\\n"')
-
-
-class Family(Struct, frozen=True):
-    """All samples of one metric."""
-
-    metric: Metric
-    samples: Sequence[Sample]
 
 
 def load() -> None:

@@ -1,4 +1,4 @@
-"""Reads all metrics of a broker from the parts that count them, in a few µs per partition.
+"""Reads all metrics of a broker, in a few µs per partition: those of the catalogue's rows, and those that share a walk.
 
 A broker that has not started has fewer metrics.
 """
@@ -9,22 +9,17 @@ from contextlib import suppress
 from heapq import nlargest
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from odradek import __version__
 from odradek.broker.counters import Histogram, RequestCounters
-from odradek.broker.interfaces import BrokerParts, Phase
+from odradek.broker.interfaces import BrokerParts
 from odradek.broker.log import Log
 from odradek.broker.observing import catalog
+from odradek.broker.observing.catalog import Family, Metric, Sample
 from odradek.broker.observing.consumer_group_figures import consumer_groups
-from odradek.broker.observing.exposition import Family, Sample
 from odradek.broker.security.quotas.client_quotas import QuotaKind
 from odradek.broker.serving.request_metrics import api_name
-from odradek.model import ErrorCode, TopicPartition
-
-if TYPE_CHECKING:
-    from odradek.broker.observing.catalog import Metric
-
+from odradek.model import ErrorCode
 
 _LOGS_AT_ONCE: Final = 1000
 """Limit of logs read in one iteration of the event loop."""
@@ -34,7 +29,7 @@ _LATENESS_MS: Final = 300_000
 """Kafka adds this to `transaction.max.timeout.ms` before a transaction counts as late."""
 SERIES_SHOWN: Final = 200
 """Limit of series of each metric: clients can invent any number of client ids."""
-_TYPES: Final[Sequence[tuple[QuotaKind, str, tuple[catalog.Metric, catalog.Metric]]]] = (
+_TYPES: Final[Sequence[tuple[QuotaKind, str, tuple[Metric, Metric]]]] = (
     ("produce", "Produce", catalog.PRODUCE_QUOTA),
     ("fetch", "Fetch", catalog.FETCH_QUOTA),
     ("request", "Request", catalog.REQUEST_QUOTA),
@@ -52,58 +47,23 @@ def steps(broker: BrokerParts) -> Iterator[Family | None]:
 
     Later metrics have later values.
     """
-    yield Family(catalog.INFO, [((__version__, str(broker.config.broker_id), broker.image.cluster_id), 1)])
-    yield _one(catalog.BROKER_STATE, broker.phase)
-    yield from _traffic(broker)
-    yield from _rejections(broker)
+    for metric in catalog.ALL:
+        if metric.read is not None:
+            value = metric.read(broker)
+            yield Family(metric, [((), value)] if isinstance(value, int | float) else value)
     yield from _requests(broker)
-    yield from _clients(broker)
     yield from quotas(broker)
     yield from _replicas(broker)
     yield from _volumes(broker)
     yield from _cluster(broker)
     yield from _logs(broker)
-    yield from _cleaner(broker)
     yield from _groups(broker)
     yield from _committed_offsets(broker)
     yield from consumer_groups(broker)
 
 
-def _logs_of(broker: BrokerParts) -> Mapping[TopicPartition, Log]:
-    """Return the broker's logs; none during the start, when another thread opens them."""
-    return {} if broker.phase is Phase.STARTING else broker.logs.logs
-
-
-def _one(metric: "Metric", value: float) -> Family:
+def _one(metric: Metric, value: float) -> Family:
     return Family(metric, [((), value)])
-
-
-def _traffic(broker: BrokerParts) -> Iterator[Family]:
-    topics = list(broker.partitions.traffic.items())
-    yield Family(catalog.MESSAGES_IN, [((topic,), traffic.messages_in) for topic, traffic in topics])
-    yield Family(catalog.BYTES_IN, [((topic,), traffic.bytes_in) for topic, traffic in topics])
-    yield Family(catalog.BYTES_OUT, [((topic,), traffic.bytes_out) for topic, traffic in topics])
-    yield Family(
-        catalog.TOTAL_PRODUCES, [((topic,), traffic.produces + traffic.failed_produces) for topic, traffic in topics]
-    )
-    yield Family(
-        catalog.TOTAL_FETCHES, [((topic,), traffic.fetches + traffic.failed_fetches) for topic, traffic in topics]
-    )
-    yield _one(catalog.REPLICATION_BYTES_IN, broker.counters.replication_bytes_in)
-    yield _one(catalog.REPLICATION_BYTES_OUT, broker.counters.replication_bytes_out)
-
-
-def _rejections(broker: BrokerParts) -> Iterator[Family]:
-    """Yield the metrics of rejections; the empty topic name is for all topics that this broker does not lead."""
-    counters = broker.counters
-    topics = [*broker.partitions.traffic.items(), ("", counters.elsewhere)]
-    yield Family(catalog.BYTES_REJECTED, [((topic,), traffic.bytes_rejected) for topic, traffic in topics])
-    yield Family(catalog.FAILED_PRODUCES, [((topic,), traffic.failed_produces) for topic, traffic in topics])
-    yield Family(catalog.FAILED_FETCHES, [((topic,), traffic.failed_fetches) for topic, traffic in topics])
-    yield _one(catalog.KEYLESS, counters.keyless_batches)
-    yield _one(catalog.INVALID_MAGIC, counters.invalid_magic_batches)
-    yield _one(catalog.INVALID_CRC, counters.invalid_crc_batches)
-    yield _one(catalog.INVALID_SEQUENCE, counters.invalid_sequence_batches)
 
 
 def _requests(broker: BrokerParts) -> Iterator[Family]:
@@ -129,7 +89,7 @@ def _requests(broker: BrokerParts) -> Iterator[Family]:
     )
 
 
-_TIMES: Final[Mapping["Metric", Callable[[RequestCounters], Histogram]]] = {
+_TIMES: Final[Mapping[Metric, Callable[[RequestCounters], Histogram]]] = {
     catalog.REQUEST_QUEUE_TIME: attrgetter("queue_time"),
     catalog.LOCAL_TIME: attrgetter("local_time"),
     catalog.REMOTE_TIME: attrgetter("remote_time"),
@@ -149,21 +109,6 @@ def _histograms(named: Iterable[tuple[str, list[Histogram]]]) -> list[Sample]:
     return samples
 
 
-def _clients(broker: BrokerParts) -> Iterator[Family]:
-    server, sessions = broker.server, broker.fetch_sessions
-    listeners = server.counters.items()
-    yield Family(catalog.CONNECTIONS, [((name,), count) for name, count in server.connections_by_listener.items()])
-    yield Family(catalog.CONNECTIONS_CREATED, [((name,), counters.admitted) for name, counters in listeners])
-    yield Family(catalog.CONNECTIONS_CLOSED, [((name,), counters.closed) for name, counters in listeners])
-    yield Family(catalog.CONNECTIONS_REJECTED, [((name,), counters.rejected) for name, counters in listeners])
-    yield _one(catalog.CONNECTIONS_THROTTLED, broker.quotas.muted_count)
-    yield _one(catalog.MEMORY_POOL_USED, server.unanswered_bytes)
-    yield _one(catalog.PURGATORY_SIZE, len(broker.purgatory))
-    yield _one(catalog.FETCH_SESSIONS, len(sessions))
-    yield _one(catalog.FETCH_SESSION_PARTITIONS, sessions.partition_count)
-    yield _one(catalog.FETCH_SESSION_EVICTIONS, sessions.evictions)
-
-
 def _replicas(broker: BrokerParts) -> Iterator[Family]:
     led = under_replicated = under_min_isr = at_min_isr = late = 0
     begun_before_ms = broker.runtime.clock.now_ms() - broker.config.transaction_max_timeout_ms - _LATENESS_MS
@@ -175,20 +120,11 @@ def _replicas(broker: BrokerParts) -> Iterator[Family]:
         at_min_isr += len(partition.isr) == partition.min_insync_replicas
         oldest_ms = partition.log.producers.oldest_transaction_timestamp
         late += oldest_ms is not None and 0 < oldest_ms < begun_before_ms
-    yield _one(catalog.PARTITION_COUNT, len(_logs_of(broker)))
     yield _one(catalog.LEADER_COUNT, led)
     yield _one(catalog.UNDER_REPLICATED, under_replicated)
     yield _one(catalog.UNDER_MIN_ISR, under_min_isr)
     yield _one(catalog.AT_MIN_ISR, at_min_isr)
-    yield _one(catalog.ISR_SHRINKS, broker.alter_partition_manager.shrinks)
-    yield _one(catalog.ISR_EXPANDS, broker.alter_partition_manager.expansions)
-    yield _one(catalog.FAILED_ISR_UPDATES, broker.alter_partition_manager.failed_updates)
-    yield _one(catalog.MAX_LAG, broker.fetchers.max_lag)
-    yield _one(catalog.OFFLINE_REPLICAS, broker.partitions.offline_count)
-    yield _one(catalog.OFFLINE_DIRECTORIES, len(broker.logs.directories.offline))
-    yield _one(catalog.FULL_DIRECTORIES, len(broker.partitions.writer.full_disks))
     yield _one(catalog.LATE_TRANSACTIONS, late)
-    yield _one(catalog.PRODUCER_IDS, sum(len(log.producers.entries) for log in _logs_of(broker).values()))
 
 
 def _volumes(broker: BrokerParts) -> Iterator[Family]:
@@ -219,14 +155,10 @@ def _cluster(broker: BrokerParts) -> Iterator[Family]:
         catalog.PREFERRED_IMBALANCE,
         sum(bool(each.replicas) and each.leader != each.replicas[0] for each in partitions),
     )
-    yield _one(catalog.UNCLEAN_ELECTIONS, broker.counters.unclean_elections)
-    yield _one(catalog.FENCED, broker.fence.is_closed)
-    yield _one(catalog.FENCINGS, broker.fence.closures)
-    yield Family(catalog.TREE_OPERATIONS, [((name,), count) for name, count in sorted(broker.tree.counts.items())])
 
 
 def _per_log(
-    metric: "Metric", logs: Sequence[tuple[tuple[str, ...], Log]], read: Callable[[Log], float]
+    metric: Metric, logs: Sequence[tuple[tuple[str, ...], Log]], read: Callable[[Log], float]
 ) -> Iterator[Family | None]:
     samples: list[Sample] = []
     for start in range(0, len(logs), _LOGS_AT_ONCE):
@@ -236,40 +168,11 @@ def _per_log(
 
 
 def _logs(broker: BrokerParts) -> Iterator[Family | None]:
-    logs = [((topic, str(number)), log) for (topic, number), log in _logs_of(broker).items()]
-    flushes = Histogram()
-    flushes.add(broker.partitions.writer.flush_time)
-    yield Family(catalog.LOG_FLUSH_TIME, [((), flushes)])
+    logs = [((topic, str(number)), log) for (topic, number), log in catalog.logs_of(broker).items()]
     yield from _per_log(catalog.LOG_START_OFFSET, logs, lambda log: log.log_start_offset)
     yield from _per_log(catalog.LOG_END_OFFSET, logs, lambda log: log.log_end_offset)
-    yield Family(
-        catalog.STABLE_OFFSET_LAG,
-        [
-            (
-                (partition.topic_partition.topic, str(partition.topic_partition.partition)),
-                partition.last_stable_offset_lag,
-            )
-            for partition in broker.partitions
-        ],
-    )
     yield from _per_log(catalog.LOG_SIZE, logs, lambda log: log.segments.size)
     yield from _per_log(catalog.LOG_SEGMENTS, logs, lambda log: len(log.segments.bases))
-
-
-def _cleaner(broker: BrokerParts) -> Iterator[Family]:
-    cleaner, now_ms = broker.logs.cleaner, broker.runtime.clock.now_ms()
-    stats = cleaner.stats
-    yield _one(catalog.MAX_CLEAN_TIME, stats.clean_ms / 1000)
-    yield _one(catalog.MAX_BUFFER_UTILIZATION, 100 * stats.buffer_utilization)
-    yield _one(catalog.CLEANER_RECOPY, 100 * stats.written_bytes / max(stats.read_bytes, 1))
-    yield _one(catalog.MAX_COMPACTION_DELAY, stats.max_delay_ms / 1000)
-    yield _one(catalog.MAX_DIRTY, 100 * stats.max_dirty_ratio)
-    yield _one(catalog.TIME_SINCE_CLEANER_RAN, 0 if stats.last_run_ms is None else now_ms - stats.last_run_ms)
-    yield _one(catalog.UNCLEANABLE_PARTITIONS, len(cleaner.uncleanable))
-    yield _one(catalog.UNCLEANABLE_BYTES, cleaner.uncleanable_bytes)
-    yield _one(catalog.CLEANER_READ_BYTES, stats.total_read_bytes)
-    yield _one(catalog.CLEANER_WRITTEN_BYTES, stats.total_written_bytes)
-    yield _one(catalog.CLEANER_REMOVED_RECORDS, stats.total_removed_records)
 
 
 def _groups(broker: BrokerParts) -> Iterator[Family]:
@@ -282,11 +185,6 @@ def _groups(broker: BrokerParts) -> Iterator[Family]:
     for state, metric in catalog.GROUPS_BY_STATE.items():
         yield _one(metric, states[state])
     yield Family(catalog.GROUP_COUNT, [((kind,), kinds[kind]) for kind in ("classic", "consumer")])
-    journal = broker.rebalance_journal
-    yield Family(catalog.REBALANCES, [((cause,), count) for cause, count in journal.rebalances.items()])
-    yield _one(catalog.REBALANCE_TIME, journal.duration_ms / 1000)
-    yield _one(catalog.UNOWNED_TIME, journal.unowned_partition_ms / 1000)
-    yield _one(catalog.JOURNAL_DROPPED, journal.dropped)
 
 
 def _committed_offsets(broker: BrokerParts) -> Iterator[Family | None]:

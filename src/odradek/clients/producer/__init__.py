@@ -2,10 +2,10 @@
 
 `producer` has `Producer`: a record passes `interceptors` and serializers, then `placement` chooses its partition.
 `record_accumulator` has each partition's queue of batches (`producer_batch`); `compression_ratio` estimates when a
-compressed batch is full. `sender` sends a batch when it is full, after `linger.ms`, on a flush, or while memory is
-short, and retries, splits and completes batches. `transaction_manager` has the producer id and the sequences,
-`broker_readiness` the brokers that accept no batches, `arrow` the rows of `send_arrow`, `metrics` the counters,
-`settings` the configuration.
+compressed batch is full. `ready_batches` decides that a batch is sent when it is full, after `linger.ms`, on a flush,
+or while memory is short; `sender` sends, retries, splits and completes batches. `transaction_manager` has the producer
+id and the sequences, `broker_readiness` the brokers that accept no batches, `arrow` the rows of `send_arrow`, `metrics`
+the counters, `settings` the configuration.
 """
 
 from odradek.clients.producer.interceptors import ProducerInterceptor, ProducerRecord

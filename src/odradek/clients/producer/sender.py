@@ -1,6 +1,6 @@
 """Sends batches to the leaders of their partitions and handles the responses.
 
-`wake`, timers and responses schedule `_run_once`, which sends the batches that are ready, if connections have capacity.
+`wake`, timers and responses schedule `_run_once`, which sends what `ready_batches` decides.
 Background tasks find missing leaders, connections and producer ids, then wake the sender.
 """
 
@@ -17,7 +17,8 @@ from odradek.clients.producer.compression_ratio import CompressionRatioEstimator
 from odradek.clients.producer.metrics import ProducerMetrics
 from odradek.clients.producer.placement import RecordPlacer
 from odradek.clients.producer.producer_batch import ProducerBatch
-from odradek.clients.producer.record_accumulator import TIMER_SLACK_S, PartitionQueue, RecordAccumulator
+from odradek.clients.producer.ready_batches import ReadyBatches
+from odradek.clients.producer.record_accumulator import RecordAccumulator
 from odradek.clients.producer.settings import ProducerSettings
 from odradek.clients.producer.transaction_manager import ProducerIdAndEpoch, TransactionManager
 from odradek.clients.producer.transactions.coordinator_requests import LAST_PRODUCE_OF_VERSION_1, CoordinatorRequests
@@ -69,6 +70,7 @@ class Sender:
         self._transaction_manager = transaction_manager
         self._coordinator = coordinator
         self._machine = None if coordinator is None else coordinator.machine
+        self._ready_batches = ReadyBatches(accumulator, settings, transaction_manager, self._machine)
         self._adding_partitions: asyncio.Task[None] | None = None
         self._delivery_timeout_s = settings.delivery_timeout_ms / 1000
         self.loop = asyncio.get_running_loop()
@@ -118,87 +120,24 @@ class Sender:
     def _send_producer_data(self, now: float) -> float:
         """Send the batches that are due; return the monotonic second when the next one is due."""
         immediate = self.flushing or self._accumulator.is_exhausted
-        next_at = inf
-        by_leader: dict[int, list[PartitionQueue]] = {}
-        for queue in self._accumulator.queues.values():
-            if not (self._has_usable_sequences(queue) and self._is_in_transaction(queue)):
-                continue
-            due_at = self._accumulator.due_at(queue, immediate=immediate)
-            if due_at > now + TIMER_SLACK_S:
-                next_at = min(next_at, due_at)
-                continue
-            leader = self._cluster.metadata.leader(queue.partition)
-            if leader is None:
-                self._cluster.request_refresh()
-            else:
-                by_leader.setdefault(leader, []).append(queue)
+        ready = self._ready_batches.ready(now, self._cluster.metadata, immediate=immediate)
+        next_at = ready.next_at
+        if ready.has_leaderless:
+            self._cluster.request_refresh()
         if self._machine is not None and self._machine.has_new_partitions and self._adding_partitions is None:
             self._adding_partitions = self._cluster.tasks.spawn(self._add_partitions(), "partitions of a transaction")
-        for leader, queues in by_leader.items():
-            connection = self._cluster.connections.existing(leader)
-            self._readiness.update(leader, now, is_ready=connection is not None and self._has_capacity(connection))
-            if connection is None:
+        for leader, queues in ready.by_leader.items():
+            link = self._cluster.connections.existing(leader)
+            is_ready = link is not None and self._ready_batches.has_capacity(link)
+            self._readiness.update(leader, now, is_ready=is_ready)
+            if link is None:
                 self._connect(leader)
-            else:
-                next_at = min(next_at, self._send_to(connection, queues, now, immediate=immediate))
+                continue
+            link.on_writable(self.wake)
+            for batches in self._ready_batches.requests(link, queues, now, immediate=immediate):
+                self._send_produce_request(link, batches)
+            next_at = min(next_at, self._ready_batches.next_at(link, queues, now, immediate=immediate))
         return next_at
-
-    def _send_to(
-        self, connection: ClientConnection, queues: list[PartitionQueue], now: float, *, immediate: bool
-    ) -> float:
-        """Send requests with one batch per partition; return the monotonic second when a queue is due again."""
-        connection.on_writable(self.wake)
-        queues = [queue for queue in queues if queue.can_send_on(connection)]
-        while self._has_capacity(connection):
-            batches: list[ProducerBatch] = []
-            size = 0
-            for queue in queues:
-                if self._accumulator.due_at(queue, immediate=immediate) > now + TIMER_SLACK_S:
-                    continue
-                if queue.in_flight and self._waits_for_first_ack(queue):
-                    continue
-                size += (queue.retrying or queue.waiting)[0].estimated_bytes
-                if batches and size > self._settings.max_request_size:
-                    break
-                batches.append(self._drain(queue, connection))
-            if not batches:
-                break
-            # Move these partitions to the end, so that the next request begins with others.
-            for batch in batches:
-                self._accumulator.queues[batch.partition] = self._accumulator.queues.pop(batch.partition)
-            self._send_produce_request(connection, batches)
-        # Queues that are due now wait for capacity; a response wakes the sender for them.
-        later = (self._accumulator.due_at(queue, immediate=immediate) for queue in queues)
-        return min((due_at for due_at in later if due_at > now + TIMER_SLACK_S), default=inf)
-
-    def _has_capacity(self, connection: ClientConnection) -> bool:
-        in_flight = self._settings.max_in_flight_requests_per_connection
-        return connection.writable and connection.in_flight < in_flight
-
-    def _has_usable_sequences(self, queue: PartitionQueue) -> bool:
-        """Return whether batches can be sent; after a sequence gap, restart the sequences when none is in flight."""
-        transaction_manager = self._transaction_manager
-        if transaction_manager is None or not transaction_manager.needs_new_sequences(queue.partition):
-            return True
-        if queue.in_flight:
-            return False
-        transaction_manager.start_sequences_at_beginning(queue.partition)
-        for batch in queue.retrying:
-            batch.reset_producer_state(-1, -1, -1)
-        return True
-
-    def _waits_for_first_ack(self, queue: PartitionQueue) -> bool:
-        return self._transaction_manager is not None and self._transaction_manager.waits_for_first_ack(queue.partition)
-
-    def _drain(self, queue: PartitionQueue, connection: ClientConnection) -> ProducerBatch:
-        is_idle = queue.is_idle
-        batch = self._accumulator.drain(queue, connection)
-        if self._transaction_manager is not None and batch.base_sequence < 0:
-            identity, base = self._transaction_manager.assign_sequence(queue.partition, batch.count, is_idle=is_idle)
-            batch.is_transactional = self._machine is not None
-            batch.reset_producer_state(identity.producer_id, identity.epoch, base)
-        batch.attempts += 1
-        return batch
 
     def _send_produce_request(self, connection: ClientConnection, batches: list[ProducerBatch]) -> None:
         acks = self._settings.required_acks
@@ -417,12 +356,6 @@ class Sender:
             self._abort_batches(self.fatal)
         elif self._machine.is_aborting:
             self.abort_undrained(self._machine.error)
-
-    def _is_in_transaction(self, queue: PartitionQueue) -> bool:
-        """Return whether batches of the partition can be sent, which AddPartitionsToTxn may have to precede."""
-        if self._machine is None or not (queue.waiting or queue.retrying):
-            return True
-        return self._machine.may_send(queue.partition)
 
     async def _add_partitions(self) -> None:
         try:

@@ -5,11 +5,8 @@
     async with Consumer("greetings", bootstrap_servers="localhost:9092", group_id="readers") as consumer:
         async for record in consumer: ...
 
-`SimpleConsumer` is for applications that keep their own offsets; `blocking` has the same clients without asyncio.
-`group_stream` plans and commits the batches of a stream in a group, for Spark.
-All clients share the modules `cluster` (metadata and connections), `retry`
-(repeats failed requests after a `backoff`), and the requests in `fetch`, `offsets` and `group_offsets`.
-Names are imported at their first use, because importing the protocol's modules is slow.
+`blocking` has the same clients without asyncio. Names are imported at their first use, because importing the protocol's
+modules is slow.
 """
 
 from importlib import import_module

@@ -6,12 +6,6 @@ of `log.segment.bytes`. A changed configuration is a new value.
 To add a key, declare a field in `broker`, `topic` or `group` by a function of `definition`, and delete the key from
 the table of `unimplemented_keys`. If it can change while the broker runs, list it in `dynamic`, which combines file and
 tree. If logs use it, add a field to `broker.log.log_config`.
-
-`unimplemented_keys` has Kafka's keys without effect here, and `replaced_keys` those that are refused with a
-replacement. `consistency` checks keys against each other. `altering` and `describe` serve AlterConfigs and
-DescribeConfigs. `load` reads a file with `properties`, `environment` the variables of a container, and `listeners`
-parses addresses. `secrets` replaces references to secrets. `zookeeper` has the
-keys of TLS and login there. `toml` reads TOML files as typed structs.
 """
 
 from odradek.config.altering import Alteration, AlterOperation, altered, check_alterations

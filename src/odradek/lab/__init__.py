@@ -1,8 +1,7 @@
 """The lab: computes which member gets which partition, why, and the cost of a change of the group.
 
-A `Case` is a group as data: topics, members, what they own. `notation` reads it from short texts, `toml_cases` from a
-file, `live` from a cluster. `runs` runs an assignment strategy on it, `measures` rates the result. Nothing here prints;
-`odradek lab` does. Notebooks show the results (`Run`, `Comparison`, `Transition`, `Timeline`, `Costs`) as `pictures`.
+A `Case` is a group as data; `runs` runs an assignment strategy on it. Nothing here prints; `odradek lab` does.
+Notebooks show the results (`Run`, `Comparison`, `Transition`, `Timeline`, `Costs`) as `pictures`.
 """
 
 from odradek.lab.case import Case, LabError, Member

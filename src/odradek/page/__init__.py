@@ -1,6 +1,5 @@
 """The page: a cluster of any brokers of Kafka's protocol in a browser, by server-rendered HTML.
 
 `views` has one file per view, which declares its pages and actions as `view` defines them; `app` makes the ASGI
-application of all views, `server` serves it. `protection` refuses what other sites send, `sessions` has logins,
-`rendering` the templates, and `live` the parts of a page that change while it is open.
+application, and `protection` refuses what other sites send.
 """

@@ -1,7 +1,6 @@
 """Implementations of `metadata.store.Store`: the znode tree in memory, in SQLite and in ZooKeeper.
 
-`semantics` has the operations for the memory and SQLite stores; each store adds storage, sessions, and the delivery of
-changes to the watches of other sessions. `open_store` opens a store by URL, `open_reader` for reading only.
+`open_store` opens a store by URL, `open_reader` for reading only.
 """
 
 from odradek.stores.memory import MemoryStore, MemoryTree

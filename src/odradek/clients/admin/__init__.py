@@ -1,8 +1,4 @@
-"""The admin client: topics, partitions, groups, offsets, configurations and brokers of a Kafka cluster.
-
-`admin` has `Admin`, whose methods call functions of the other modules, one per kind of resource. `descriptions` has
-most of their arguments and results, `results` the errors of calls for several resources.
-"""
+"""The admin client: the methods of `Admin` are functions of the other modules, one for each kind of resource."""
 
 from odradek.clients.admin.admin import Admin
 from odradek.clients.admin.descriptions import NewTopic

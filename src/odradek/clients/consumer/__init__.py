@@ -1,11 +1,7 @@
 """The consumer: group membership, fetch positions, and fetching of records.
 
-`consumer` has `Consumer`, `subscription` the subscribed topics or pattern, `settings` the configuration.
-`assignment_manager` updates the assigned partitions and runs rebalance callbacks; `commit_request_manager` commits.
-`deserializers` and `interceptors` run the application's functions, `metrics` has the counters, `errors` the errors of
-`poll`. `subscription_state` has the assigned partitions with their positions and fetched records; the package
-`fetching` fills it. The package `membership` has a pure state machine for each group protocol, which returns `actions`;
-`consumer_coordinator` sends them as requests and keeps the timers. Names are imported at their first use.
+`consumer` has `Consumer`; its records wait in `subscription_state`, which `fetching` fills. `membership` has a pure
+state machine for each group protocol, which returns `actions`. Names are imported at their first use.
 """
 
 from importlib import import_module

@@ -1,7 +1,4 @@
-"""The lessons: one for each worked example of partitioners, assignors and groups, with numbers that the lab computes.
-
-`lesson` has the values and computes what a lesson shows, as `tables` does, `catalogue` collects the lessons.
-"""
+"""The lessons: one for each worked example of partitioners, assignors and groups, with computed numbers."""
 
 from odradek.lab.lessons.catalogue import LESSONS, SECTIONS, lesson_of
 from odradek.lab.lessons.lesson import Assigned, Lesson, Placed, Played

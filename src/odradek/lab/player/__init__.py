@@ -1,6 +1,5 @@
 """Plays a script of clicks on one group of each generation: a value with each step in words, and what it cost.
 
-`script` parses the clicks, `steps` has the values, `words` turns a message into a sentence, `playing` runs the cluster,
 `worker` plays scripts for the page, in a process of its own.
 """
 

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Final
 
 from demo.source import FLIGHTS, WEATHER
-from odradek.pipelines.config import AnyPipeline, load_pipeline
+from odradek.pipelines.config.parsing import load_pipeline
+from odradek.pipelines.config.pipelines import AnyPipeline
 
 WATERMARK: Final = "10 days"
 """Batches read a year from several partitions, whose timestamps are up to four days apart (measured)."""

@@ -7,8 +7,9 @@ import pytest
 
 from odradek.clients import Admin
 from odradek.page.settings import PageSettings
-from odradek.pipelines.config import AnyPipeline, load_file
 from odradek.pipelines.config.examples import EXAMPLES
+from odradek.pipelines.config.parsing import load_file
+from odradek.pipelines.config.pipelines import AnyPipeline
 from odradek.pipelines.files.sink_files import lock_checkpoint
 from odradek.pipelines.progress import Figures
 from odradek.pipelines.status import State, Status, write_status

@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from odradek.pipelines.config import AnyPipeline, parse_pipeline
+from odradek.pipelines.config.parsing import parse_pipeline
+from odradek.pipelines.config.pipelines import AnyPipeline
 from odradek.pipelines.runner import PipelineRun, run_pipelines
 from odradek.pipelines.status import Status
 from odradek.runtime import system_runtime

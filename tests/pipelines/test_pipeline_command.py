@@ -17,8 +17,9 @@ from click.testing import CliRunner
 from odradek.cli import main
 from odradek.model import TopicPartition
 from odradek.pipelines import progress
-from odradek.pipelines.config import MirrorPipeline, parse_pipeline
 from odradek.pipelines.config.examples import EXAMPLES
+from odradek.pipelines.config.parsing import parse_pipeline
+from odradek.pipelines.config.pipelines import MirrorPipeline
 from odradek.pipelines.mirror import MirrorTopics
 from odradek.spark.session import deferred_interrupts
 

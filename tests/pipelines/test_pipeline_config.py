@@ -8,15 +8,9 @@ from typing import Any
 import pytest
 
 from odradek.model import ConfigurationError
-from odradek.pipelines.config import (
-    AnyPipeline,
-    MirrorPipeline,
-    QueryPipeline,
-    Trigger,
-    load_pipeline,
-    parse_pipeline,
-)
 from odradek.pipelines.config.examples import EXAMPLES
+from odradek.pipelines.config.parsing import load_pipeline, parse_pipeline
+from odradek.pipelines.config.pipelines import AnyPipeline, MirrorPipeline, QueryPipeline, Trigger
 
 REAL_TIME = """
 kind = "real_time"

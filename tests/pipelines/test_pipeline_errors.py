@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from odradek.config.toml import TomlKeyError
 from odradek.pipelines.attempts import AttemptFailedError
-from odradek.pipelines.config import AnyPipeline, TomlKeyError, parse_pipeline
 from odradek.pipelines.config.examples import EXAMPLES
+from odradek.pipelines.config.parsing import parse_pipeline
+from odradek.pipelines.config.pipelines import AnyPipeline
 from odradek.pipelines.errors import details_of, failure_of, is_final, sentence_of
 
 JOB = """

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from odradek.config.toml import TomlKeyError
 from odradek.model import ConfigurationError
-from odradek.pipelines.config import TomlKeyError
 from odradek.pipelines.errors import PipelineError
 from odradek.pipelines.files import compaction
 from odradek.pipelines.mirror import MirrorTopics

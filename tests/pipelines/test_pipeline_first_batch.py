@@ -12,7 +12,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from odradek.model import StorageError
-from odradek.pipelines.config import AnyPipeline, parse_pipeline
+from odradek.pipelines.config.parsing import parse_pipeline
+from odradek.pipelines.config.pipelines import AnyPipeline
 from odradek.pipelines.files.sink_files import lock_checkpoint
 from odradek.pipelines.runner import run_pipelines
 from odradek.pipelines.status import State

@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from odradek.pipelines.config import parse_pipeline
+from odradek.pipelines.config.parsing import parse_pipeline
 from odradek.pipelines.metrics import served_metrics
 from odradek.pipelines.runner import PipelineRun
 from odradek.pipelines.status import State, Status

@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from odradek.cli import main
 from odradek.model import ConfigurationError, StorageError, TopicPartition
 from odradek.pipelines.attempts import too_many_bad_rows
-from odradek.pipelines.config import BadRowLimit
 from odradek.pipelines.config.examples import EXAMPLES
+from odradek.pipelines.config.pipelines import BadRowLimit
 from odradek.pipelines.errors import is_final, sentence_of
 from odradek.pipelines.metrics import served_metrics
 from odradek.pipelines.mirror.copying import batch_ranges

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from odradek.model import OdradekError
 from odradek.pipelines.attempts import AttemptFailedError
-from odradek.pipelines.config import AnyPipeline, parse_pipeline
+from odradek.pipelines.config.parsing import parse_pipeline
+from odradek.pipelines.config.pipelines import AnyPipeline
 from odradek.pipelines.progress import Figures
 from odradek.pipelines.runner import PipelineRun
 from odradek.pipelines.status import State, read_status

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pyarrow.dataset as ds
 import pytest
 
-from odradek.pipelines.config import load_pipeline
+from odradek.pipelines.config.parsing import load_pipeline
 from odradek.pipelines.runner import run_pipelines
 from odradek.testing import Cluster
 

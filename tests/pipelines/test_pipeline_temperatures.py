@@ -17,7 +17,7 @@ import pytest
 
 from odradek.pipelines import attempts
 from odradek.pipelines.attempts import AttemptFailedError, QueryAttempt
-from odradek.pipelines.config import QueryPipeline
+from odradek.pipelines.config.pipelines import QueryPipeline
 from odradek.pipelines.progress import Figures
 from odradek.pipelines.status import State
 from odradek.testing.conditions import eventually

@@ -9,7 +9,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from odradek.model import ConfigurationError
-from odradek.pipelines.config import QueryPipeline, Stream, parse_pipeline
+from odradek.pipelines.config.parsing import parse_pipeline
+from odradek.pipelines.config.pipelines import QueryPipeline, Stream
 from odradek.pipelines.errors import is_final
 from odradek.pipelines.values import parse_values
 from odradek.spark.writing.dead_letters import LettersDirectory, RefusedLetters

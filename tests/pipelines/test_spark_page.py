@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from odradek.pipelines.config import (
+from odradek.pipelines.config.parsing import parse_pipeline
+from odradek.pipelines.config.pipelines import (
     MirrorPipeline,
     QueryPipeline,
     Restart,
@@ -17,7 +18,6 @@ from odradek.pipelines.config import (
     Stream,
     Target,
     Trigger,
-    parse_pipeline,
 )
 from odradek.pipelines.queries import check_pipeline
 from odradek.pipelines.runner import run_pipelines

@@ -7,8 +7,9 @@ from typing import Any, Final, Protocol
 
 from odradek.clients import Admin
 from odradek.clients.offsets import LATEST
+from odradek.config.toml import TomlKeyError
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
-from odradek.pipelines.config import AnyPipeline, BadRowLimit, MirrorPipeline, QueryPipeline, TomlKeyError, is_url
+from odradek.pipelines.config.pipelines import AnyPipeline, BadRowLimit, MirrorPipeline, QueryPipeline, is_url
 from odradek.pipelines.errors import details_of, failure_of, is_final, is_gone, sentence_of, spark_errors
 from odradek.pipelines.files.compaction import compact
 from odradek.pipelines.files.sink_files import prepare_directory

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from odradek.config.toml import TomlPreconditionError
+from odradek.config.toml import TomlKeyError, TomlPreconditionError
 from odradek.model import OdradekError, is_mistake
-from odradek.pipelines.config import AnyPipeline, MirrorPipeline, TomlKeyError
+from odradek.pipelines.config.pipelines import AnyPipeline, MirrorPipeline
 
 _OUR_ERROR: Final = re.compile(r"(?:^|: )(?:[\w.]*\.)?odradek\.(?:[\w]+\.)*(\w+): (.+)$", re.MULTILINE)
 _SQL_LINE: Final = re.compile(r"\bline (\d+),? pos \d+")

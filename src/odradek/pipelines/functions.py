@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from odradek.pipelines.config import TomlKeyError
+from odradek.config.toml import TomlKeyError
 from odradek.pipelines.errors import sentence_of
 
 

@@ -4,15 +4,15 @@ from contextlib import suppress
 from typing import Any, Final
 
 from odradek.config.definition import definitions
+from odradek.config.toml import TomlKeyError
 from odradek.model import ConfigurationError
-from odradek.pipelines.config import (
+from odradek.pipelines.config.pipelines import (
     AnyPipeline,
     MirrorPipeline,
     Pipeline,
     QueryPipeline,
     Source,
     Stream,
-    TomlKeyError,
     Topics,
     Trigger,
     exactly_once_options,

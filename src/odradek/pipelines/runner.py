@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from odradek.model import OdradekError
 from odradek.pipelines.attempts import Attempt, AttemptFailedError, QueryAttempt
-from odradek.pipelines.config import AnyPipeline, is_url
+from odradek.pipelines.config.pipelines import AnyPipeline, is_url
 from odradek.pipelines.errors import PipelineError, spark_errors, with_notes
 from odradek.pipelines.files.sink_files import lock_checkpoint
 from odradek.pipelines.progress import Figures

@@ -4,15 +4,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from odradek.config.definition import definitions
-from odradek.config.toml import TomlPreconditionError
+from odradek.config.toml import TomlKeyError, TomlPreconditionError
 from odradek.model import ConfigurationError
-from odradek.pipelines.config import (
+from odradek.pipelines.config.pipelines import (
     DIRECTORY_FORMATS,
     FILE_FORMATS,
     AnyPipeline,
     MirrorPipeline,
     QueryPipeline,
-    TomlKeyError,
     Topics,
     is_url,
 )

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from odradek.pipelines.config import AnyPipeline, is_url
+from odradek.pipelines.config.pipelines import AnyPipeline, is_url
 from odradek.pipelines.files.sink_files import LOCK
 from odradek.pipelines.progress import Figures
 from odradek.runtime import Disk

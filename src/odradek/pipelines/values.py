@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from odradek.model import ConfigurationError
-from odradek.pipelines.config import Stream
+from odradek.pipelines.config.pipelines import Stream
 from odradek.pipelines.progress import OBSERVED
 from odradek.spark.value_columns import decoded, spark_fields
 from odradek.spark.writing.dead_letters import Destination, without_dead_letters

@@ -13,7 +13,7 @@ import click
 from odradek.cli.checks import COUNT, key_and_value
 from odradek.cli.process import terminable
 from odradek.model import OdradekError, packages_of
-from odradek.pipelines.config import PipelineFile, load_file, toml_files
+from odradek.pipelines.config.parsing import PipelineFile, load_file, toml_files
 
 F = TypeVar("F", bound=Callable[..., Any])
 

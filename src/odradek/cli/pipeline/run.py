@@ -18,7 +18,7 @@ from odradek.security import is_loopback
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from odradek.pipelines.config import PipelineFile
+    from odradek.pipelines.config.parsing import PipelineFile
     from odradek.pipelines.status import Status
 
 

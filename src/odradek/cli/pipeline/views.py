@@ -10,8 +10,9 @@ from odradek.cli.pipeline.options import SparkChoice, files_argument, load_files
 from odradek.cli.pipeline.run import fields
 from odradek.config.toml import TomlKeyError
 from odradek.model import ConfigurationError, PreconditionError, UnavailableError, is_mistake
-from odradek.pipelines.config import AnyPipeline, MirrorPipeline, PipelineFile, Topics
 from odradek.pipelines.config.examples import EXAMPLES
+from odradek.pipelines.config.parsing import PipelineFile
+from odradek.pipelines.config.pipelines import AnyPipeline, MirrorPipeline, Topics
 
 if TYPE_CHECKING:
     from odradek.pipelines.status import Status

@@ -19,7 +19,7 @@ async def pipelines(asked: PageRequest) -> Mapping[str, Any]:
 
 def _read(disk: Disk, places: Sequence[Path]) -> Mapping[str, Any]:
     # Imported here, because most pages have no pipelines.
-    from odradek.pipelines.config import load_file, toml_files
+    from odradek.pipelines.config.parsing import load_file, toml_files
     from odradek.pipelines.status import read_status
 
     statuses, problems = [], []

@@ -11,7 +11,7 @@ from typing import Any
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import LATEST, list_offsets
 from odradek.model import StorageError, TopicPartition
-from odradek.pipelines.config import MirrorPipeline
+from odradek.pipelines.config.pipelines import MirrorPipeline
 from odradek.pipelines.mirror.offset_syncs import OffsetSyncs
 from odradek.runtime import Disk
 from odradek.spark.reading.blocking_cluster import BlockingCluster

@@ -12,7 +12,7 @@ import re2
 from odradek.clients import Admin
 from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.model import KafkaError, OdradekError, TopicPartition
-from odradek.pipelines.config import MirrorPipeline
+from odradek.pipelines.config.pipelines import MirrorPipeline
 from odradek.pipelines.mirror.offset_syncs import OffsetSyncs
 from odradek.runtime import Disk
 from odradek.spark.session import run_interruptible

@@ -13,7 +13,7 @@ from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceTyp
 from odradek.config import Alteration
 from odradek.config.altering import AlterOperation
 from odradek.model import ConfigurationError
-from odradek.pipelines.config import MirrorPipeline, Topics
+from odradek.pipelines.config.pipelines import MirrorPipeline, Topics
 from odradek.spark.options import Subscribe, SubscribePattern
 from odradek.spark.reading.lookup import ClusterLookup
 from odradek.spark.session import run_interruptible

@@ -18,7 +18,7 @@ from tests.world.scenes import in_world
 
 @pytest.fixture(name="lines")
 def fixture_lines(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    with caplog.at_level(logging.WARNING, "odradek.broker"), caplog.at_level(logging.INFO, "odradek.clients.waiting"):
+    with caplog.at_level(logging.ERROR, "odradek.broker"), caplog.at_level(logging.INFO, "odradek.clients.waiting"):
         yield caplog
 
 

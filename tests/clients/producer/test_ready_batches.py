@@ -1,7 +1,6 @@
 """Which batches a sender sends now, by which requests, and when it looks again."""
 
 import asyncio
-from collections.abc import Callable
 from math import inf
 
 import pytest
@@ -15,7 +14,7 @@ from odradek.clients.producer.transaction_manager import ProducerIdAndEpoch, Tra
 from odradek.clients.producer.transactions.machine import TransactionEvent, TransactionMachine
 from odradek.clients.settings import make_settings
 from odradek.model import ErrorCode, TopicPartition
-from odradek.testing import Simulation
+from tests.world.scenes import in_simulation
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 LEADERS = {0: 1, 1: 1, 2: -1}
@@ -66,70 +65,53 @@ class Scene:
         return found
 
 
-def play(simulation: Simulation, scene: Callable[[], None]) -> None:
-    async def main() -> None:
-        scene()
-
-    simulation.run(main())
-
-
-def test_partitions_are_due_after_linger_ms_and_grouped_by_leader(simulation: Simulation) -> None:
-    def scene() -> None:
-        made = Scene()
-        made.append(T0, T1, T2)
-        assert made.due(0.0) == ({}, False, pytest.approx(0.01))
-        assert made.due(0.01) == ({1: [T0, T1]}, True, inf)
-        assert made.due(0.0, immediate=True)[0] == {1: [T0, T1]}
-
-    play(simulation, scene)
+@in_simulation
+async def test_partitions_are_due_after_linger_ms_and_grouped_by_leader() -> None:
+    made = Scene()
+    made.append(T0, T1, T2)
+    assert made.due(0.0) == ({}, False, pytest.approx(0.01))
+    assert made.due(0.01) == ({1: [T0, T1]}, True, inf)
+    assert made.due(0.0, immediate=True)[0] == {1: [T0, T1]}
 
 
-def test_a_request_has_one_batch_of_each_partition_and_the_next_begins_with_others(simulation: Simulation) -> None:
-    def scene() -> None:
-        made = Scene()
-        made.append(T0, T0, T1, size=900)
-        assert made.sent(Connection()) == [[T0, T1], [T0]]
-        assert list(made.gathered.queues) == [T1, T0]
-
-    play(simulation, scene)
+@in_simulation
+async def test_a_request_has_one_batch_of_each_partition_and_the_next_begins_with_others() -> None:
+    made = Scene()
+    made.append(T0, T0, T1, size=900)
+    assert made.sent(Connection()) == [[T0, T1], [T0]]
+    assert list(made.gathered.queues) == [T1, T0]
 
 
-def test_requests_end_at_the_limits_of_size_and_of_the_connection(simulation: Simulation) -> None:
-    def scene() -> None:
-        small = Scene(max_request_size=1_000)
-        small.append(T0, T1, size=900)
-        assert small.sent(Connection()) == [[T0], [T1]]
-        busy = Scene(max_in_flight_requests_per_connection=1)
-        busy.append(T0, T0, size=900)
-        link = Connection()
-        assert busy.sent(link) == [[T0]]
-        assert busy.sent(link) == []
-        assert busy.batches.next_at(link, busy.gathered.queues.values(), 0.0, immediate=True) == inf
-        assert not busy.batches.has_capacity(Connection(writable=False))
-
-    play(simulation, scene)
+@in_simulation
+async def test_requests_end_at_the_limits_of_size_and_of_the_connection() -> None:
+    small = Scene(max_request_size=1_000)
+    small.append(T0, T1, size=900)
+    assert small.sent(Connection()) == [[T0], [T1]]
+    busy = Scene(max_in_flight_requests_per_connection=1)
+    busy.append(T0, T0, size=900)
+    link = Connection()
+    assert busy.sent(link) == [[T0]]
+    assert busy.sent(link) == []
+    assert busy.batches.next_at(link, busy.gathered.queues.values(), 0.0, immediate=True) == inf
+    assert not busy.batches.has_capacity(Connection(writable=False))
 
 
-def test_a_partition_with_batches_in_flight_stays_on_its_connection(simulation: Simulation) -> None:
-    def scene() -> None:
-        made = Scene()
-        made.append(T0, T0, size=900)
-        assert made.sent(Connection(in_flight=4), most=1) == [[T0]]
-        assert made.sent(Connection()) == []
-
-    play(simulation, scene)
+@in_simulation
+async def test_a_partition_with_batches_in_flight_stays_on_its_connection() -> None:
+    made = Scene()
+    made.append(T0, T0, size=900)
+    assert made.sent(Connection(in_flight=4), most=1) == [[T0]]
+    assert made.sent(Connection()) == []
 
 
-def test_the_first_batch_of_a_transaction_waits_until_its_partition_is_added(simulation: Simulation) -> None:
-    def scene() -> None:
-        machine = TransactionMachine("x", 60_000)
-        machine.step(TransactionEvent.INITIALIZE)
-        machine.initialized(None, uses_version_2=False)
-        machine.begin(0.0, uses_version_2=False)
-        made = Scene(machine)
-        made.append(T0)
-        assert made.sent(Connection()) == []
-        machine.partitions_added(machine.add_partitions())
-        assert made.sent(Connection()) == [[T0]]
-
-    play(simulation, scene)
+@in_simulation
+async def test_the_first_batch_of_a_transaction_waits_until_its_partition_is_added() -> None:
+    machine = TransactionMachine("x", 60_000)
+    machine.step(TransactionEvent.INITIALIZE)
+    machine.initialized(None, uses_version_2=False)
+    machine.begin(0.0, uses_version_2=False)
+    made = Scene(machine)
+    made.append(T0)
+    assert made.sent(Connection()) == []
+    machine.partitions_added(machine.add_partitions())
+    assert made.sent(Connection()) == [[T0]]

@@ -10,7 +10,7 @@ from odradek.model import TopicPartition, UnavailableError
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import read_header, verify_crc
 from odradek.protocol.batches.records import decode_records
-from odradek.testing import Simulation
+from tests.world.scenes import in_simulation
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -26,174 +26,142 @@ def append(
     return gathered.append(T0, 5, None, value, (), future, now, allow_new_batch=allow_new_batch)
 
 
-def play(simulation: Simulation, scene: object) -> None:
-    async def main() -> None:
-        scene()  # type: ignore[operator]
-
-    simulation.run(main())
-
-
-def test_a_batch_is_due_when_it_is_full_after_linger_ms_or_immediately(simulation: Simulation) -> None:
-    def scene() -> None:
-        gathered = accumulator()
-        append(gathered, now=1.0)
-        queue = gathered.queues[T0]
-        assert gathered.due_at(queue, immediate=False) == pytest.approx(1.01)
-        assert gathered.due_at(queue, immediate=True) == 1.0
-        append(gathered, b"x" * 300, now=1.005)
-        assert gathered.due_at(queue, immediate=False) == 1.0
-
-    play(simulation, scene)
+@in_simulation
+async def test_a_batch_is_due_when_it_is_full_after_linger_ms_or_immediately() -> None:
+    gathered = accumulator()
+    append(gathered, now=1.0)
+    queue = gathered.queues[T0]
+    assert gathered.due_at(queue, immediate=False) == pytest.approx(1.01)
+    assert gathered.due_at(queue, immediate=True) == 1.0
+    append(gathered, b"x" * 300, now=1.005)
+    assert gathered.due_at(queue, immediate=False) == 1.0
 
 
-def test_a_record_larger_than_a_batch_is_a_batch_alone(simulation: Simulation) -> None:
-    def scene() -> None:
-        gathered = accumulator()
-        append(gathered, b"x" * 500)
-        append(gathered)
-        counts = [batch.count for batch in gathered.queues[T0].waiting]
-        assert counts == [1, 1]
-
-    play(simulation, scene)
+@in_simulation
+async def test_a_record_larger_than_a_batch_is_a_batch_alone() -> None:
+    gathered = accumulator()
+    append(gathered, b"x" * 500)
+    append(gathered)
+    counts = [batch.count for batch in gathered.queues[T0].waiting]
+    assert counts == [1, 1]
 
 
-def test_a_record_is_not_appended_if_it_needs_a_new_batch_and_none_is_allowed(simulation: Simulation) -> None:
+@in_simulation
+async def test_a_record_is_not_appended_if_it_needs_a_new_batch_and_none_is_allowed() -> None:
     """KIP-480: a sticky partitioner is asked again when a new batch is due."""
-
-    def scene() -> None:
-        gathered = accumulator()
-        assert append(gathered, allow_new_batch=False) is None
-        first = append(gathered)
-        assert append(gathered, allow_new_batch=False) is first
-        assert append(gathered, b"x" * 300, allow_new_batch=False) is None
-
-    play(simulation, scene)
+    gathered = accumulator()
+    assert append(gathered, allow_new_batch=False) is None
+    first = append(gathered)
+    assert append(gathered, allow_new_batch=False) is first
+    assert append(gathered, b"x" * 300, allow_new_batch=False) is None
 
 
-def test_failed_batches_are_drained_again_in_order_of_creation(simulation: Simulation) -> None:
-    def scene() -> None:
-        gathered = accumulator()
-        batches = []
-        for _ in range(3):
-            append(gathered, b"x" * 300)
-            batches.append(gathered.drain(gathered.queues[T0]))
-        queue = gathered.queues[T0]
-        for batch in (batches[2], batches[0], batches[1]):
-            queue.in_flight.remove(batch)
-            queue.reenqueue(batch)
-        append(gathered, now=5.0)
-        taken = []
-        while queue.retrying:
-            assert gathered.due_at(queue, immediate=True) == 0.0
-            taken.append(gathered.drain(queue))
-            # One at a time: the next one waits until this one is answered.
-            assert gathered.due_at(queue, immediate=True) == (float("inf") if queue.retrying else 5.0)
-            queue.in_flight.clear()
-        assert taken == batches
-
-    play(simulation, scene)
+@in_simulation
+async def test_failed_batches_are_drained_again_in_order_of_creation() -> None:
+    gathered = accumulator()
+    batches = []
+    for _ in range(3):
+        append(gathered, b"x" * 300)
+        batches.append(gathered.drain(gathered.queues[T0]))
+    queue = gathered.queues[T0]
+    for batch in (batches[2], batches[0], batches[1]):
+        queue.in_flight.remove(batch)
+        queue.reenqueue(batch)
+    append(gathered, now=5.0)
+    taken = []
+    while queue.retrying:
+        assert gathered.due_at(queue, immediate=True) == 0.0
+        taken.append(gathered.drain(queue))
+        # One at a time: the next one waits until this one is answered.
+        assert gathered.due_at(queue, immediate=True) == (float("inf") if queue.retrying else 5.0)
+        queue.in_flight.clear()
+    assert taken == batches
 
 
-def test_memory_is_given_to_waiters_in_order(simulation: Simulation) -> None:
-    def scene() -> None:
-        gathered = accumulator(batch_size=100, buffer_memory=1_000)
-        for _ in range(2):
-            append(gathered, b"x" * 400)
-        assert not gathered.has_memory(300)
-        loop = asyncio.get_running_loop()
-        waiters = [loop.create_future() for _ in range(3)]
-        for waiter in waiters:
-            gathered.wait_for_memory(400, waiter)
-        assert not gathered.has_memory(1)
-        waiters[0].cancel()
-        batch = gathered.drain(gathered.queues[T0])
-        batch.complete(0, -1)
-        gathered.deallocate(batch)
-        assert [waiter.done() for waiter in waiters] == [True, True, False]
-        assert gathered.used_bytes == gathered.queues[T0].waiting[0].size
-
-    play(simulation, scene)
+@in_simulation
+async def test_memory_is_given_to_waiters_in_order() -> None:
+    gathered = accumulator(batch_size=100, buffer_memory=1_000)
+    for _ in range(2):
+        append(gathered, b"x" * 400)
+    assert not gathered.has_memory(300)
+    loop = asyncio.get_running_loop()
+    waiters = [loop.create_future() for _ in range(3)]
+    for waiter in waiters:
+        gathered.wait_for_memory(400, waiter)
+    assert not gathered.has_memory(1)
+    waiters[0].cancel()
+    batch = gathered.drain(gathered.queues[T0])
+    batch.complete(0, -1)
+    gathered.deallocate(batch)
+    assert [waiter.done() for waiter in waiters] == [True, True, False]
+    assert gathered.used_bytes == gathered.queues[T0].waiting[0].size
 
 
-def test_a_record_larger_than_the_buffer_fits_when_it_is_empty(simulation: Simulation) -> None:
-    def scene() -> None:
-        gathered = accumulator(buffer_memory=100)
-        assert gathered.has_memory(1_000)
-        append(gathered, b"x" * 1_000)
-        assert not gathered.has_memory(1)
-
-    play(simulation, scene)
+@in_simulation
+async def test_a_record_larger_than_the_buffer_fits_when_it_is_empty() -> None:
+    gathered = accumulator(buffer_memory=100)
+    assert gathered.has_memory(1_000)
+    append(gathered, b"x" * 1_000)
+    assert not gathered.has_memory(1)
 
 
-def test_expired_batches_are_removed_from_every_queue(simulation: Simulation) -> None:
-    def scene() -> None:
-        gathered = accumulator()
-        queue_of = [append(gathered, b"x" * 300, now=now) for now in (0.0, 1.0, 2.0, 3.0)]
-        queue = gathered.queues[T0]
-        gathered.drain(queue)
-        retried = gathered.drain(queue)
-        queue.in_flight.remove(retried)
-        queue.reenqueue(retried)
-        late = gathered.expired_batches(12.0, 10.0)
-        assert late == queue_of[:3]
-        assert queue.in_flight == queue_of[:1]
-        assert queue.retrying == []
-        assert list(queue.waiting) == queue_of[3:]
-
-    play(simulation, scene)
+@in_simulation
+async def test_expired_batches_are_removed_from_every_queue() -> None:
+    gathered = accumulator()
+    queue_of = [append(gathered, b"x" * 300, now=now) for now in (0.0, 1.0, 2.0, 3.0)]
+    queue = gathered.queues[T0]
+    gathered.drain(queue)
+    retried = gathered.drain(queue)
+    queue.in_flight.remove(retried)
+    queue.reenqueue(retried)
+    late = gathered.expired_batches(12.0, 10.0)
+    assert late == queue_of[:3]
+    assert queue.in_flight == queue_of[:1]
+    assert queue.retrying == []
+    assert list(queue.waiting) == queue_of[3:]
 
 
-def test_every_future_gets_its_records_offset(simulation: Simulation) -> None:
-    def scene() -> None:
-        gathered = accumulator()
-        batch = append(gathered)
-        append(gathered)
-        assert batch is not None
-        batch.complete(40, -1)
-        assert [future.result() for future in batch.futures] == [
-            RecordMetadata("t", 0, 40, 5),
-            RecordMetadata("t", 0, 41, 5),
-        ]
-
-    play(simulation, scene)
+@in_simulation
+async def test_every_future_gets_its_records_offset() -> None:
+    gathered = accumulator()
+    batch = append(gathered)
+    append(gathered)
+    assert batch is not None
+    batch.complete(40, -1)
+    assert [future.result() for future in batch.futures] == [
+        RecordMetadata("t", 0, 40, 5),
+        RecordMetadata("t", 0, 41, 5),
+    ]
 
 
-def test_records_get_the_brokers_timestamp_with_log_append_time(simulation: Simulation) -> None:
-    def scene() -> None:
-        batch = append(accumulator())
-        assert batch is not None
-        batch.complete(40, 99)
-        assert batch.futures[0].result().timestamp == 99
-
-    play(simulation, scene)
+@in_simulation
+async def test_records_get_the_brokers_timestamp_with_log_append_time() -> None:
+    batch = append(accumulator())
+    assert batch is not None
+    batch.complete(40, 99)
+    assert batch.futures[0].result().timestamp == 99
 
 
-def test_an_unretrieved_failure_is_not_reported_by_asyncio(simulation: Simulation) -> None:
+@in_simulation
+async def test_an_unretrieved_failure_is_not_reported_by_asyncio() -> None:
     """The sender logs it once a batch; the simulation would raise what asyncio reports."""
-
-    def scene() -> None:
-        batch = append(accumulator())
-        assert batch is not None
-        batch.complete_exceptionally(UnavailableError("no"))
-        assert batch.is_done
-
-    play(simulation, scene)
+    batch = append(accumulator())
+    assert batch is not None
+    batch.complete_exceptionally(UnavailableError("no"))
+    assert batch.is_done
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_batch_with_a_new_sequence_has_a_valid_checksum(simulation: Simulation, codec: Codec) -> None:
+@in_simulation
+async def test_a_batch_with_a_new_sequence_has_a_valid_checksum(codec: Codec) -> None:
     """A retry under a new epoch changes bytes that are encoded already, checksum and all."""
-
-    def scene() -> None:
-        batch = append(accumulator(), b"hello")
-        assert batch is not None
-        batch.reset_producer_state(7, 0, 12)
-        batch.encode(codec)
-        batch.reset_producer_state(7, 1, 0)
-        encoded = batch.encode(codec)
-        header = read_header(encoded)
-        assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 1, 0)
-        assert verify_crc(encoded, 0, header)
-        assert decode_records(encoded)[0].value == b"hello"
-
-    play(simulation, scene)
+    batch = append(accumulator(), b"hello")
+    assert batch is not None
+    batch.reset_producer_state(7, 0, 12)
+    batch.encode(codec)
+    batch.reset_producer_state(7, 1, 0)
+    encoded = batch.encode(codec)
+    header = read_header(encoded)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 1, 0)
+    assert verify_crc(encoded, 0, header)
+    assert decode_records(encoded)[0].value == b"hello"

@@ -15,7 +15,7 @@ from odradek.clients.producer.transactions.machine import TransactionMachine
 
 
 class Link(Protocol):
-    """What decides whether a connection takes another request."""
+    """A connection: its state decides whether it takes another request."""
 
     @property
     def writable(self) -> bool: ...

@@ -9,6 +9,7 @@ from odradek.protocol.api import ApiKey
 from odradek.simulation.wire_client import WireClient
 from odradek.simulation.world import World
 from odradek.stores.memory import MemoryTree
+from tests.broker.log.written_logs import maintain
 from tests.world.scenes import played
 
 HIGH_WATERMARK = -1
@@ -127,7 +128,7 @@ async def test_segments_of_deleted_records_go_when_retention_looks(world: World)
     log = broker.logs.get(TopicPartition("t", 0))
     assert log.segments.bases == [0, 1, 2, 3, 4]
     await delete_records(client, "t", (0, 3))
-    broker.logs.maintenance.run(broker.runtime.clock.now_ms())
+    maintain(broker.logs, broker.runtime.clock.now_ms())
     assert log.segments.bases == [3, 4]
 
 
@@ -142,7 +143,7 @@ async def test_nothing_of_a_topic_that_the_metadata_does_not_know_goes(world: Wo
     world.tree = MemoryTree()
     world.runtime.disk.remove("/data/meta.properties")
     broker = await world.start(log_retention_ms=1, log_retention_bytes=1)
-    broker.logs.maintenance.run(broker.runtime.clock.now_ms() + 10**12)
+    maintain(broker.logs, broker.runtime.clock.now_ms() + 10**12)
     assert broker.logs.get(TopicPartition("t", 0)).segments.bases == [0, 1, 2, 3, 4]
 
 

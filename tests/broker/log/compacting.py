@@ -1,16 +1,17 @@
 """Shared helpers of compaction tests: one compacted log on a disk in memory, and a consumer's view of it."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from odradek.broker.log import Log, LogConfig, LogManager
-from odradek.broker.log.cleaner.log_cleaner import CleanerSettings
+from odradek.broker.log.cleaner.log_cleaner import CleanerSettings, CompactionJob, LogCleaner
 from odradek.kernels import LIBRARY, Library
 from odradek.model import Buffer, TopicPartition
 from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches
 from odradek.protocol.batches.records import Record, decode_records, encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk
+from tests.broker.log.written_logs import maintain
 
 NOW = 1_800_000_000_000
 DAY_MS = 86_400_000
@@ -70,12 +71,18 @@ class Room:
         """Let what comes next be in a new segment, and sync those before it."""
         if self.log.segments[-1].size:
             self.log.roll(self.now_ms)
-        self.manager.maintenance.run(self.now_ms)
+        maintain(self.manager, self.now_ms)
 
     def compact(self, *, stable_offset: int | None = None) -> int:
         """All that is due; how many compactions it took."""
         end = self.log.written_offset if stable_offset is None else stable_offset
-        return self.manager.cleaner.clean(lambda: self.now_ms, self.settings, stable_offsets={T0: end})
+        count = 0
+        while (job := begun(self.manager.cleaner, self.now_ms, self.settings, stable_offsets={T0: end})) is not None:
+            job.run()
+            while self.manager.cleaner.finish_slice(job, self.now_ms):
+                job.run()
+            count += 1
+        return count
 
     def batches(self) -> list[tuple[BatchHeader, Buffer]]:
         found = []
@@ -103,6 +110,14 @@ class Room:
         self.manager.checkpoints.write_all()
         path = "/data/cleaner-offset-checkpoint"
         return self.disk.read_file(path).decode() if self.disk.exists(path) else ""
+
+
+def begun(
+    cleaner: LogCleaner, now_ms: int, settings: CleanerSettings, *, stable_offsets: Mapping[TopicPartition, int]
+) -> CompactionJob | None:
+    """Return a job for the dirtiest due log; None without one, or while `threads` jobs are under way."""
+    steps = cleaner.begin_in_steps(now_ms, settings, stable_offset=stable_offsets.get)
+    return next((job for job in steps if job is not None), None)
 
 
 def spans(headers: Iterable[BatchHeader]) -> list[tuple[int, int, int]]:

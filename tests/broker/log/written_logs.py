@@ -2,9 +2,13 @@
 
 import random
 import uuid
+from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from odradek.broker.log import FilePool, Log, LogConfig, LogManager
+from odradek.broker.log import FilePool, Log, LogConfig, LogManager, MaintenanceJob
+from odradek.broker.log.errors import CheckpointError
 from odradek.broker.log.inspection.findings import Finding
 from odradek.broker.log.inspection.verification import Verification
 from odradek.model import TopicPartition
@@ -47,6 +51,27 @@ def opened(disk: Disk, *directories: str, **options: Any) -> LogManager:
     manager = new_manager(disk, *directories, **options)
     manager.open(NOW)
     return manager
+
+
+def prepared_maintenance(
+    manager: LogManager, now_ms: int, high_watermarks: Mapping[TopicPartition, int] = MappingProxyType({})
+) -> MaintenanceJob:
+    begun = manager.maintenance.begin_in_steps(now_ms, high_watermark=high_watermarks.get)
+    assert begun is not None
+    deque(begun[1], maxlen=0)
+    return begun[0]
+
+
+def maintain(manager: LogManager, now_ms: int, *, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+    """Run one pass of maintenance on this thread."""
+    job = prepared_maintenance(manager, now_ms, high_watermarks or {})
+    job.run()
+    plan = manager.maintenance.finish(job)
+    try:
+        if plan is not None:
+            manager.checkpoints.write(plan)
+    except CheckpointError as error:
+        manager.checkpoints.write_failed(error)
 
 
 def write_batches(log: Log, count: int = 1) -> None:

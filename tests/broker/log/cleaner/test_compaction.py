@@ -8,7 +8,8 @@ from odradek.broker.turns import at_once
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.batches.records import encode_batch
-from tests.broker.log.compacting import COMPACT, DAY_MS, NOW, T0, Room, spans
+from tests.broker.log.compacting import COMPACT, DAY_MS, NOW, T0, Room, begun, spans
+from tests.broker.log.written_logs import maintain
 
 pytestmark = pytest.mark.usefixtures("way")
 
@@ -69,7 +70,7 @@ def test_unsynced_segments_are_not_compacted() -> None:
     room.log.roll(NOW)
     room.append(("b", "1"))
     assert room.compact() == 0
-    room.manager.maintenance.run(NOW)
+    maintain(room.manager, NOW)
     assert room.compact() == 1
 
 
@@ -111,7 +112,7 @@ def test_records_older_than_the_maximum_lag_are_compacted_without_appends() -> N
     room.now_ms += 1001
     assert room.compact() == 0, "the segment is rolled, and not synced yet"
     assert room.manager.cleaner.stats.max_delay_ms == 0
-    room.manager.maintenance.run(room.now_ms)
+    maintain(room.manager, room.now_ms)
     assert room.compact() == 1
     assert room.texts() == [(1, "a", "2")]
     assert room.append(("b", "1")) == 2
@@ -382,13 +383,13 @@ def test_retention_deletes_segments_of_a_compact_and_delete_topic() -> None:
     assert room.log.segments.bases == [0, 4]
     room.now_ms += 1001
     room.append(("d", "1"))
-    room.manager.maintenance.run(room.now_ms)
+    maintain(room.manager, room.now_ms)
     assert room.texts() == [(4, "d", "1")]
     room.reconfigure(replace(COMPACT, retention_ms=1))
     room.append(("c", "1"))
     room.roll()
     room.now_ms += 1000
-    room.manager.maintenance.run(room.now_ms)
+    maintain(room.manager, room.now_ms)
     assert len(room.texts()) == 2, "with compact alone, age means nothing"
 
 
@@ -409,7 +410,7 @@ def test_keys_that_do_not_fit_into_the_map_are_compacted_next_time() -> None:
     for each in values:
         room.append(*each)
     room.roll()
-    job = room.manager.cleaner.begin(NOW, room.settings, stable_offsets={T0: 90})
+    job = begun(room.manager.cleaner, NOW, room.settings, stable_offsets={T0: 90})
     assert job is not None
     job.run()
     while room.manager.cleaner.finish_slice(job, NOW):
@@ -427,7 +428,7 @@ def test_a_compaction_is_done_in_slices_and_limited_in_what_it_reads_and_writes(
         room.append(("a", f"{value}" * 100), (f"{value}", "x" * 100))
     room.roll()
     settings = CleanerSettings(io_buffer_bytes=2000, io_bytes_per_second=8000)
-    job = room.manager.cleaner.begin(NOW, settings, stable_offsets={T0: 100})
+    job = begun(room.manager.cleaner, NOW, settings, stable_offsets={T0: 100})
     assert job is not None
     sizes = []
     job.run()
@@ -452,7 +453,7 @@ def test_readers_of_a_replaced_segment_continue() -> None:
     deleted = [name for name in room.names() if name.endswith(".deleted")]
     assert len(deleted) == 3
     room.now_ms += 10
-    room.manager.maintenance.run(room.now_ms)
+    maintain(room.manager, room.now_ms)
     assert not [name for name in room.names() if name.endswith((".deleted", ".cleaned", ".swap"))]
 
 

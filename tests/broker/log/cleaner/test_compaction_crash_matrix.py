@@ -20,6 +20,7 @@ from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk, Survival
 from tests.broker.log.compacting import COMPACT, NOW, T0, Room
 from tests.broker.log.crash_matrix import check_crashes, whole
+from tests.broker.log.written_logs import maintain
 from tests.world.sampling import crash_points, seeds
 
 pytestmark = pytest.mark.long
@@ -95,7 +96,7 @@ class Life:
 
     def maintain(self) -> None:
         self.room.now_ms += 10
-        self.room.manager.maintenance.run(self.room.now_ms)
+        maintain(self.room.manager, self.room.now_ms)
         self.synced = max(self.synced, self.room.log.writer.synced_offset)
 
 

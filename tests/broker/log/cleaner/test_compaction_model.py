@@ -15,6 +15,7 @@ from odradek.protocol.batches.record_batch import read_header
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk, Survival
 from tests.broker.log.compacting import COMPACT, T0, Room
+from tests.broker.log.written_logs import maintain
 
 RETENTION_MS = 1000
 
@@ -78,7 +79,7 @@ class CompactionModel(RuleBasedStateMachine):
     @rule(elapsed_ms=st.sampled_from([0, 0, RETENTION_MS // 2, RETENTION_MS]))
     def maintain(self, elapsed_ms: int) -> None:
         self.room.now_ms += elapsed_ms
-        self.room.manager.maintenance.run(self.room.now_ms)
+        maintain(self.room.manager, self.room.now_ms)
 
     @rule(share=st.sampled_from([0.5, 1.0, 1.0]))
     def compact(self, share: float) -> None:

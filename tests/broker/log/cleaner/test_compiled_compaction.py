@@ -14,6 +14,7 @@ from odradek.protocol.batches.control_records import ControlType, EndTransaction
 from odradek.protocol.batches.record_batch import HEADER_SIZE
 from odradek.protocol.batches.records import encode_batch
 from tests.broker.log.compacting import COMPACT, T0, Room
+from tests.broker.log.written_logs import maintain
 
 PLAIN, COMPILED = None, LIBRARY
 RETENTION_MS = 1000
@@ -77,7 +78,7 @@ def life(given: list[list[Batch]], *, io_bytes: int, keys: int, library: Library
         room.compact()
         assert not room.manager.cleaner.uncleanable
         room.now_ms += RETENTION_MS // 2
-        room.manager.maintenance.run(room.now_ms)
+        maintain(room.manager, room.now_ms)
     room.append_batch(encode_batch([(room.now_ms, b"z", b"", ())]))
     room.roll()
     room.compact()

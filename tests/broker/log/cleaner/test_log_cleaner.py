@@ -15,7 +15,8 @@ from odradek.model import TopicPartition
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk
-from tests.broker.log.compacting import COMPACT, NOW, T0, Room
+from tests.broker.log.compacting import COMPACT, NOW, T0, Room, begun
+from tests.broker.log.written_logs import maintain
 
 pytestmark = pytest.mark.usefixtures("way")
 
@@ -191,7 +192,7 @@ def test_truncation_ends_a_compaction_and_lowers_the_checkpoint() -> None:
     assert room.checkpoint() == "0\n1\nt 0 6\n"
     room.append(("a", "6"), ("a", "7"))
     room.roll()
-    job = room.manager.cleaner.begin(NOW, room.settings, stable_offsets={T0: 8})
+    job = begun(room.manager.cleaner, NOW, room.settings, stable_offsets={T0: 8})
     assert job is not None
     job.run()
     assert job.cleaned is not None
@@ -207,7 +208,7 @@ def test_segments_that_have_changed_since_they_were_read_are_not_replaced() -> N
     for value in range(4):
         room.append(("a", f"{value}"))
         room.roll()
-    job = room.manager.cleaner.begin(NOW, room.settings, stable_offsets={T0: 4})
+    job = begun(room.manager.cleaner, NOW, room.settings, stable_offsets={T0: 4})
     assert job is not None
     job.run()
     assert job.cleaned is not None
@@ -252,7 +253,7 @@ def test_a_deleted_log_leaves_nothing_for_a_new_one_of_its_name() -> None:
     room.append(("b", "1"))
     room.compact()
     assert room.checkpoint() == "0\n1\nt 0 2\n"
-    job = room.manager.cleaner.begin(NOW, room.settings, stable_offsets={T0: 3})
+    job = begun(room.manager.cleaner, NOW, room.settings, stable_offsets={T0: 3})
     assert job is None
     room.manager.delete(T0, NOW)
     room.manager.get_or_create(T0, topic_id=None, now_ms=NOW)
@@ -267,7 +268,7 @@ def test_a_log_may_be_deleted_during_its_compaction() -> None:
     room = Room()
     room.append(("a", "1"), ("a", "2"))
     room.roll()
-    job = room.manager.cleaner.begin(NOW, room.settings, stable_offsets={T0: 2})
+    job = begun(room.manager.cleaner, NOW, room.settings, stable_offsets={T0: 2})
     assert job is not None
     room.manager.delete(T0, NOW)
     room.manager.get_or_create(T0, topic_id=None, now_ms=NOW)
@@ -308,14 +309,14 @@ def test_retention_waits_for_a_compaction() -> None:
     room.append(("a", "1"), ("b", "2"))
     room.roll()
     room.append(("c", "1"))
-    job = room.manager.cleaner.begin(NOW, room.settings, stable_offsets={T0: 2})
+    job = begun(room.manager.cleaner, NOW, room.settings, stable_offsets={T0: 2})
     assert job is not None
-    room.manager.maintenance.run(NOW + 5000)
+    maintain(room.manager, NOW + 5000)
     assert room.log.first_base_offset == 0
     job.run()
     while room.manager.cleaner.finish_slice(job, NOW):
         job.run()
-    room.manager.maintenance.run(NOW + 5000)
+    maintain(room.manager, NOW + 5000)
     assert room.log.first_base_offset > 0
 
 
@@ -334,11 +335,11 @@ def test_the_dirtiest_log_is_first_and_figures_are_kept() -> None:
     log.write()
     log.roll(NOW)
     room.roll()
-    job = room.manager.cleaner.begin(NOW, room.settings, stable_offsets={T0: 5, other: 4})
+    job = begun(room.manager.cleaner, NOW, room.settings, stable_offsets={T0: 5, other: 4})
     assert job is not None
     assert job.partition == other
-    assert room.manager.cleaner.begin(NOW, room.settings, stable_offsets={T0: 5}) is None, "one at a time"
-    second = room.manager.cleaner.begin(NOW, CleanerSettings(threads=2), stable_offsets={T0: 5, other: 4})
+    assert begun(room.manager.cleaner, NOW, room.settings, stable_offsets={T0: 5}) is None, "one at a time"
+    second = begun(room.manager.cleaner, NOW, CleanerSettings(threads=2), stable_offsets={T0: 5, other: 4})
     assert second is not None
     assert second.partition == T0
     assert room.manager.cleaner.stats.max_dirty_ratio == 0.5

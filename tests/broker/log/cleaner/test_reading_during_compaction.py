@@ -16,7 +16,7 @@ from odradek.protocol.batches.control_records import ControlType, EndTransaction
 from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches, read_header, write_header
 from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.runtime import SystemDisk
-from tests.broker.log.compacting import COMPACT, NOW, T0
+from tests.broker.log.compacting import COMPACT, NOW, T0, begun
 from tests.broker.log.written_logs import new_manager
 
 CONFIG = replace(COMPACT, segment_bytes=400, index_interval_bytes=60)
@@ -161,7 +161,7 @@ class Readers:
     def slices(self, settings: CleanerSettings) -> Iterator[CompactionJob]:
         """Compact; yield after each slice, during which searches by time go on."""
         cleaner, model, unstable = self.manager.cleaner, self.model, self.log.first_unstable_offset
-        job = cleaner.begin(NOW, settings, stable_offsets={T0: model.end if unstable is None else unstable})
+        job = begun(cleaner, NOW, settings, stable_offsets={T0: model.end if unstable is None else unstable})
         assert job is not None
         written = [(header.producer_id, header.base_offset) for header, _ in self.batches()]
         having_batches = {t[2] for t in model.transactions if any(p == t[0] and t[1] <= o < t[2] for p, o in written)}

@@ -11,7 +11,7 @@ from odradek.broker.log.errors import LogStorageError, OfflineDirectoryError
 from odradek.model import StorageError, TopicPartition
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk
-from tests.broker.log.written_logs import NOW, opened, write_batches
+from tests.broker.log.written_logs import NOW, maintain, opened, write_batches
 
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
 T = [TopicPartition("t", number) for number in range(6)]
@@ -89,7 +89,7 @@ def test_the_first_error_of_a_disk_takes_its_directory_offline(
     for key in (T[1], T[3]):
         write_batches(manager.logs[key])
     assert manager.get_or_create(T[5], topic_id=None, now_ms=NOW).directory == "/b/t-5"
-    manager.maintenance.run(NOW)
+    maintain(manager, NOW)
     manager.close()
     assert not broken.disk.exists(f"/a/{CLEAN_SHUTDOWN}"), "nothing is written there any more"
     assert broken.disk.exists(f"/b/{CLEAN_SHUTDOWN}")
@@ -163,7 +163,7 @@ def test_without_a_usable_directory_no_log_can_be_created() -> None:
     assert not broken.manager.directories.usable
     with pytest.raises(OfflineDirectoryError, match="the data directory /a has failed"):
         broken.manager.get_or_create(T[5], topic_id=None, now_ms=NOW)
-    broken.manager.maintenance.run(NOW)
+    maintain(broken.manager, NOW)
     broken.manager.close()
 
 
@@ -299,7 +299,7 @@ def test_a_log_is_not_created_before_checkpoints_lack_its_predecessor() -> None:
     for _ in range(20):
         write_batches(log)
     log.advance_log_start_offset(15, high_watermark=20)
-    broken.manager.maintenance.run(NOW)
+    maintain(broken.manager, NOW)
     broken.manager.checkpoints.write_all()
     broken.manager.delete(T[4], NOW)
     for _ in range(2):
@@ -327,7 +327,7 @@ def test_no_checkpoint_is_written_to_a_disk_mounted_over_a_directory(
     broken.manager.checkpoints.write_all()
     mount(broken)
     if not is_closed_first:
-        broken.manager.maintenance.run(NOW)
+        maintain(broken.manager, NOW)
         assert list(broken.manager.directories.offline) == ["/a"]
         assert "another disk is there now" in broken.failed[0][1]
     broken.manager.close()

@@ -19,7 +19,7 @@ from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import SystemDisk
 from odradek.simulation.virtual.disk import MemoryDisk, Survival
 from tests.broker.log import written_logs
-from tests.broker.log.written_logs import NOW, offsets, write_batches
+from tests.broker.log.written_logs import NOW, maintain, offsets, prepared_maintenance, write_batches
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 TOPIC_ID = uuid.UUID(int=9)
@@ -122,9 +122,9 @@ def test_a_deleted_log_is_renamed_at_once_and_removed_later() -> None:
     assert folder.startswith("t-0.")
     assert folder.endswith("-delete")
     write_batches(manager.get_or_create(T0, topic_id=uuid.UUID(int=10), now_ms=NOW))
-    manager.maintenance.run(NOW + 99)
+    maintain(manager, NOW + 99)
     assert disk.exists(f"/data/{folder}")
-    manager.maintenance.run(NOW + 100)
+    maintain(manager, NOW + 100)
     assert not disk.exists(f"/data/{folder}")
     assert offsets(manager.logs[T0]) == [0]
     manager.delete(T0, NOW)
@@ -184,10 +184,9 @@ def test_maintenance_retains_syncs_and_checkpoints() -> None:
     manager.open(NOW)
     log = manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW)
     write_batches(log, 20)
-    job = manager.maintenance.begin(NOW)
-    assert job is not None
+    job = prepared_maintenance(manager, NOW)
     assert not job.is_empty
-    assert manager.maintenance.begin(NOW) is None, "one at a time"
+    assert manager.maintenance.begin_in_steps(NOW, high_watermark={}.get) is None, "one at a time"
     write_batches(log, 2)
     job.run()
     manager.maintenance.finish(job)
@@ -196,7 +195,7 @@ def test_maintenance_retains_syncs_and_checkpoints() -> None:
     log.advance_log_start_offset(log.log_start_offset + 1)
     deleted = [name for name in disk.list("/data/t-0") if name.endswith(".deleted")]
     assert deleted
-    manager.maintenance.run(NOW + 100)
+    maintain(manager, NOW + 100)
     assert not set(deleted) & set(disk.list("/data/t-0"))
     start, point = log.log_start_offset, log.writer.recovery_point
     disk.cut_power(Survival.LOSE)
@@ -240,7 +239,7 @@ def test_checkpoints_are_lowered_before_each_truncation() -> None:
     manager = opened(disk)
     log = manager.get_or_create(T0, topic_id=None, now_ms=NOW)
     write_batches(log, 5)
-    manager.maintenance.run(NOW)
+    maintain(manager, NOW)
     assert log.writer.recovery_point == 4
     for offset in (3, 1):
         manager.truncate_to(T0, offset)
@@ -269,7 +268,7 @@ def test_maintenance_keeps_uncommitted_records() -> None:
     manager = written_logs.new_manager(MemoryDisk(), config=config)
     manager.open(NOW)
     write_batches(manager.get_or_create(T0, topic_id=None, now_ms=NOW), 10)
-    manager.maintenance.run(NOW + 5000, high_watermarks={T0: 4})
+    maintain(manager, NOW + 5000, high_watermarks={T0: 4})
     assert manager.logs[T0].log_start_offset == 4
 
 
@@ -279,9 +278,9 @@ def test_flush_ms_bounds_how_long_records_wait_for_a_sync() -> None:
     manager = written_logs.new_manager(disk, config=config)
     manager.open(NOW)
     write_batches(manager.get_or_create(T0, topic_id=None, now_ms=NOW), 3)
-    manager.maintenance.run(NOW + 999)
+    maintain(manager, NOW + 999)
     assert manager.logs[T0].writer.synced_offset == 0
-    manager.maintenance.run(NOW + 1000)
+    maintain(manager, NOW + 1000)
     assert manager.logs[T0].writer.synced_offset == 3
     disk.cut_power(Survival.LOSE)
     assert offsets(opened(disk).logs[T0]) == [0, 1, 2]
@@ -293,14 +292,14 @@ def test_one_failing_log_does_not_stop_the_others() -> None:
     for partition in (T0, T1):
         write_batches(manager.get_or_create(partition, topic_id=None, now_ms=NOW), 5)
     disk.fail_next("sync", errno.EACCES, path_end="t-0/00000000000000000000.log")
-    manager.maintenance.run(NOW)
+    maintain(manager, NOW)
     assert manager.logs[T0].failure is not None
     assert manager.logs[T1].failure is None
     assert manager.logs[T1].writer.recovery_point > 0
     with pytest.raises(LogStorageError):
         write_batches(manager.logs[T0])
     write_batches(manager.logs[T1])
-    manager.maintenance.run(NOW)
+    maintain(manager, NOW)
     manager.close()
     assert not disk.exists("/data/.kafka_cleanshutdown"), "the next start recovers"
     manager = opened(disk)
@@ -351,8 +350,7 @@ def test_jobs_run_in_a_loop_while_appends_go_on() -> None:
                 log.append_as_leader(encode_batch([(NOW, None, b"y" * 50, ())]), leader_epoch=0, now_ms=NOW)
                 await done
                 log.writer.finish_write(job)
-            maintenance = manager.maintenance.begin(NOW + number)
-            assert maintenance is not None
+            maintenance = prepared_maintenance(manager, NOW + number)
             await disk.submit(maintenance.run, background=True)
             manager.maintenance.finish(maintenance)
         log.write()

@@ -6,7 +6,7 @@ from odradek.broker.log import LogConfig
 from odradek.model import TopicPartition
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk
-from tests.broker.log.written_logs import NOW, opened
+from tests.broker.log.written_logs import NOW, maintain, opened
 
 LOGS = 10_000 if "ODRADEK_SEEDS" in os.environ else 1_000
 OPEN_FILES = LOGS // 100
@@ -23,7 +23,7 @@ def test_many_logs_are_written_maintained_closed_and_opened_with_few_descriptors
         log.append_as_leader(encode_batch([(NOW, None, b"%d" % partition.partition, ())]), leader_epoch=0, now_ms=NOW)
         log.write()
         assert manager.pool.open_files <= OPEN_FILES
-    manager.maintenance.run(NOW + 2000)
+    maintain(manager, NOW + 2000)
     assert all(log.writer.synced_offset == 1 for log in manager.logs.values())
     assert manager.pool.open_files <= OPEN_FILES
     manager.close()

@@ -10,7 +10,7 @@ from odradek.broker.log.errors import LogStorageError, OfflineDirectoryError
 from odradek.model import StorageError, TopicPartition
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk
-from tests.broker.log.written_logs import NOW, new_manager, opened
+from tests.broker.log.written_logs import NOW, maintain, new_manager, opened
 
 BOTH = ("/a", "/b")
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -95,7 +95,7 @@ def test_nothing_is_written_into_a_directory_that_is_offline() -> None:
     disk.broken.add("/b/meta.properties")
     manager = opened(disk, *BOTH)
     append(manager.logs[T0])
-    manager.maintenance.run(NOW)
+    maintain(manager, NOW)
     manager.checkpoints.write_all()
     manager.close()
     disk.broken.clear()

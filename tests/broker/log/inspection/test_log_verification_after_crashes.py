@@ -12,7 +12,7 @@ from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk, PowerCutError, Survival
 from tests.broker.log import written_logs
-from tests.broker.log.written_logs import NOW
+from tests.broker.log.written_logs import NOW, maintain
 
 T0 = TopicPartition("t", 0)
 
@@ -35,7 +35,7 @@ def live(manager: LogManager, chance: random.Random) -> None:
         if chance.random() < 0.7:
             log.write()
         if chance.random() < 0.1:
-            manager.maintenance.run(NOW + number)
+            maintain(manager, NOW + number)
         if chance.random() < 0.05:
             log.write()
             offsets = [header.base_offset for _, header in iterate_batches(log.read(0, 1 << 20))]

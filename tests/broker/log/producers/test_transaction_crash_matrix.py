@@ -18,7 +18,7 @@ from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk, Survival
 from tests.broker.log.crash_matrix import check_crashes, whole
 from tests.broker.log.transactional_writer import DIRECTORY, NOW_MS, Outcome
-from tests.broker.log.written_logs import new_manager
+from tests.broker.log.written_logs import maintain, new_manager
 from tests.world.sampling import crash_points
 
 pytestmark = pytest.mark.long
@@ -73,7 +73,7 @@ class Life:
 
     def maintain(self, manager: LogManager, log: Log) -> None:
         self.now_ms += 20
-        manager.maintenance.run(self.now_ms)
+        maintain(manager, self.now_ms)
         self.synced = max(self.synced, log.writer.synced_offset)
 
     def rounds(self, log: Log, count: int) -> None:

@@ -17,7 +17,7 @@ from odradek.protocol.batches.record_batch import iterate_batches, read_header
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk, PowerCutError, Survival
 from tests.broker.log.crash_matrix import check_crashes, crash, crashed, noted, whole
-from tests.broker.log.written_logs import new_manager
+from tests.broker.log.written_logs import maintain, new_manager
 from tests.world.sampling import crash_points, seeds
 
 pytestmark = pytest.mark.long
@@ -134,7 +134,7 @@ class Life:
 
     def maintain(self, manager: LogManager) -> None:
         self.now_ms += 20
-        manager.maintenance.run(self.now_ms)
+        maintain(manager, self.now_ms)
         for partition, log in manager.logs.items():
             self.promises[partition].synced = max(self.promises[partition].synced, log.writer.synced_offset)
 
@@ -185,7 +185,7 @@ def check(life: Life, *, is_synced_only: bool) -> None:
         log.write()
         found[end] = contents(log)[end]
         assert contents(log) == found
-        manager.maintenance.run(life.now_ms + 40)
+        maintain(manager, life.now_ms + 40)
     before = {partition: contents(log) for partition, log in manager.logs.items()}
     manager.close()
     manager = life.manager()

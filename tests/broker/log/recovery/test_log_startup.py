@@ -16,7 +16,7 @@ from odradek.protocol.batches.record_batch import HEADER_SIZE
 from odradek.runtime import Disk, SystemDisk
 from odradek.simulation.virtual.disk import MemoryDisk
 from tests.broker.log import written_logs
-from tests.broker.log.written_logs import NOW, offsets, write_batches
+from tests.broker.log.written_logs import NOW, maintain, offsets, write_batches
 
 TOPIC_ID = uuid.UUID(int=9)
 SMALL = LogConfig(segment_bytes=400)
@@ -171,7 +171,7 @@ def test_high_watermarks_survive_a_restart() -> None:
         log = manager.get_or_create(t(number), topic_id=TOPIC_ID, now_ms=NOW)
         write_batches(log, 5)
         log.producers.committed(committed)
-    manager.maintenance.run(NOW)
+    maintain(manager, NOW)
     path = "/data/replication-offset-checkpoint"
     assert disk.read_file(path) == b"0\n3\nt 0 5\nt 1 3\nt 2 5\n"
     manager.logs[t(1)].producers.committed(4)
@@ -192,7 +192,7 @@ def test_a_plan_of_checkpoints_never_replaces_a_newer_one() -> None:
     manager.open(NOW)
     log = manager.get_or_create(t(0), topic_id=TOPIC_ID, now_ms=NOW)
     write_batches(log, 20)
-    manager.maintenance.run(NOW)
+    maintain(manager, NOW)
     late = manager.checkpoints.plan()
     before = log.writer.recovery_point
     manager.truncate_to(t(0), 3)
@@ -274,7 +274,7 @@ def test_a_log_that_cannot_be_opened_takes_only_its_partition_offline(
     with pytest.raises(LogStorageError, match="/more/t-1"):
         manager.get_or_create(t(1), topic_id=TOPIC_ID, now_ms=NOW)
     write_batches(manager.logs[t(2)], 1)
-    manager.maintenance.run(NOW)
+    maintain(manager, NOW)
     disk = manager.pool.disk
     for name, offset in (("recovery-point", 5), ("log-start", 2)):
         points = decode_offsets(disk.read_file(f"/more/{name}-offset-checkpoint"), "")
@@ -288,7 +288,7 @@ def test_a_log_that_cannot_be_opened_can_be_deleted(caplog: pytest.LogCaptureFix
     manager, _ = with_trouble(copied_to_the_other_directory, caplog)
     manager.delete(t(1), NOW)
     assert manager.get_or_create(t(1), topic_id=TOPIC_ID, now_ms=NOW).log_end_offset == 0
-    manager.maintenance.run(NOW + 60_000)
+    maintain(manager, NOW + 60_000)
     disk = manager.pool.disk
     assert [name for each in ("/data", "/more") for name in disk.list(each) if name.startswith("t-1")] == ["t-1"]
 

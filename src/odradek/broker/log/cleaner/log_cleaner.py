@@ -186,16 +186,6 @@ class LogCleaner:
 
     # ---- compaction ---------------------------------------------------------------------------------------------
 
-    def begin(
-        self, now_ms: int, settings: CleanerSettings, *, stable_offsets: Mapping[TopicPartition, int]
-    ) -> CompactionJob | None:
-        """Return a job for the dirtiest due log; None without one, or while `threads` jobs are under way.
-
-        Logs without a last stable offset in `stable_offsets` are skipped.
-        """
-        steps = self.begin_in_steps(now_ms, settings, stable_offset=stable_offsets.get)
-        return next((job for job in steps if job is not None), None)
-
     def begin_in_steps(
         self, now_ms: int, settings: CleanerSettings, *, stable_offset: Callable[[TopicPartition], int | None]
     ) -> Iterator[CompactionJob | None]:
@@ -292,18 +282,6 @@ class LogCleaner:
             self._failed(job.partition, job.log, error, now_ms)
             with suppress(Exception):
                 job.compaction.discard()
-
-    def clean(
-        self, clock: Callable[[], int], settings: CleanerSettings, *, stable_offsets: Mapping[TopicPartition, int]
-    ) -> int:
-        """Compact all due logs on this thread; return the number of jobs, also failed ones. `clock` returns ms."""
-        count = 0
-        while (job := self.begin(clock(), settings, stable_offsets=stable_offsets)) is not None:
-            job.run()
-            while self.finish_slice(job, clock()):
-                job.run()
-            count += 1
-        return count
 
     def _swap_in(self, job: CompactionJob, now_ms: int) -> None:
         assert job.cleaned is not None

@@ -70,25 +70,12 @@ class LogMaintenance:
         self._checkpoints = checkpoints
         self._job: MaintenanceJob | None = None
 
-    def begin(
-        self, now_ms: int, *, high_watermarks: Mapping[TopicPartition, int] | None = None
-    ) -> MaintenanceJob | None:
-        """Run retention and expiry; return the job of flushes and removals, None if one is under way.
-
-        Retention deletes nothing beyond `high_watermarks`.
-        """
-        begun = self.begin_in_steps(now_ms, high_watermark=({} if high_watermarks is None else high_watermarks).get)
-        if begun is None:
-            return None
-        job, steps = begun
-        for _ in steps:
-            pass
-        return job
-
     def begin_in_steps(
         self, now_ms: int, *, high_watermark: Callable[[TopicPartition], int | None]
     ) -> tuple[MaintenanceJob, Iterator[None]] | None:
         """Return a job and an iterator that adds one log's work per step; other tasks can run between steps.
+
+        Retention deletes nothing beyond the `high_watermark` of a partition.
 
         Returns None if a job is under way. Run the job after any number of steps, before the logs are closed.
         """
@@ -144,19 +131,6 @@ class LogMaintenance:
         except CheckpointError as error:
             _logger.warning("Failed to write checkpoints: %s; recovery after a crash takes longer", error)
             return None
-
-    def run(self, now_ms: int, *, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """Run one whole pass on this thread."""
-        job = self.begin(now_ms, high_watermarks=high_watermarks)
-        if job is not None:
-            job.run()
-            plan = self.finish(job)
-            try:
-                if plan is not None:
-                    self._checkpoints.write(plan)
-            except CheckpointError as error:
-                _logger.warning("Failed to write checkpoints: %s; recovery after a crash takes longer", error)
-                self._checkpoints.write_failed(error)
 
     def abandon(self) -> None:
         """Ignore the job that is under way."""

@@ -9,7 +9,7 @@ from odradek.protocol.api import ApiKey
 from odradek.simulation.wire_client import WireClient
 from odradek.simulation.world import World
 from odradek.stores.memory import MemoryTree
-from tests.broker.log.written_logs import maintain
+from tests.broker.log.scene import maintain
 from tests.world.scenes import played
 
 HIGH_WATERMARK = -1

@@ -11,7 +11,7 @@ from odradek.model import Buffer, TopicPartition
 from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches
 from odradek.protocol.batches.records import Record, decode_records, encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk
-from tests.broker.log.written_logs import maintain
+from tests.broker.log.scene import maintain
 
 NOW = 1_800_000_000_000
 DAY_MS = 86_400_000

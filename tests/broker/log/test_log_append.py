@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from odradek.broker.log import Log, LogConfig
+from odradek.broker.log import Log
 from odradek.broker.turns import at_once
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.compression import Codec
@@ -14,12 +14,7 @@ from odradek.protocol.batches.control_records import ControlType, EndTransaction
 from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches, read_header, verify_crc, write_header
 from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk
-
-NOW = 1_800_000_000_000
-
-
-def new_log(config: LogConfig | None = None, disk: MemoryDisk | None = None) -> Log:
-    return Log.open(disk or MemoryDisk(), "/data/t-0", config or LogConfig(), now_ms=NOW)
+from tests.broker.log.scene import NOW, new_log, refusal
 
 
 def batch(*values: bytes, producer: int = -1, epoch: int = -1, sequence: int = -1, time_ms: int = NOW) -> bytearray:
@@ -34,14 +29,6 @@ def values_of(data: bytes) -> list[tuple[int, bytes | None]]:
         for position, header in iterate_batches(data)
         for record in decode_records(view[position : position + header.size])
     ]
-
-
-def refusal(log: Log, data: bytes | bytearray, now_ms: int = NOW) -> ErrorCode:
-    before = (log.log_end_offset, log.writer.pending.size)
-    with pytest.raises(KafkaError) as caught:
-        log.append_as_leader(memoryview(data), leader_epoch=0, now_ms=now_ms)
-    assert (log.log_end_offset, log.writer.pending.size) == before, "a refused batch leaves no trace"
-    return caught.value.code
 
 
 def changed(change: Callable[[BatchHeader], BatchHeader]) -> bytearray:
@@ -204,15 +191,13 @@ def refusal_of_good_batch(log: Log) -> bool:
 
 def test_sizes_are_limited_by_topic_and_segment() -> None:
     data = batch(b"x" * 1000)
-    assert refusal(new_log(LogConfig(max_message_bytes=len(data) - 1)), data) == ErrorCode.message_too_large
-    assert refusal(new_log(LogConfig(segment_bytes=len(data) - 1)), data) == ErrorCode.record_list_too_large
-    new_log(LogConfig(max_message_bytes=len(data), segment_bytes=len(data))).append_as_leader(
-        data, leader_epoch=0, now_ms=NOW
-    )
+    assert refusal(new_log(max_message_bytes=len(data) - 1), data) == ErrorCode.message_too_large
+    assert refusal(new_log(segment_bytes=len(data) - 1), data) == ErrorCode.record_list_too_large
+    new_log(max_message_bytes=len(data), segment_bytes=len(data)).append_as_leader(data, leader_epoch=0, now_ms=NOW)
 
 
 def test_the_broker_itself_may_write_what_clients_may_not() -> None:
-    log = new_log(LogConfig(max_message_bytes=10))
+    log = new_log(max_message_bytes=10)
     log.append_as_leader(
         encode_batch([(NOW, b"k", b"v", ())], is_control=True), leader_epoch=0, now_ms=NOW, from_client=False
     )
@@ -221,7 +206,7 @@ def test_the_broker_itself_may_write_what_clients_may_not() -> None:
 
 
 def test_a_timestamp_too_far_ahead_or_behind_is_refused() -> None:
-    log = new_log(LogConfig(message_timestamp_after_max_ms=1000, message_timestamp_before_max_ms=5000))
+    log = new_log(message_timestamp_after_max_ms=1000, message_timestamp_before_max_ms=5000)
     assert refusal(log, batch(b"a", time_ms=NOW + 1001)) == ErrorCode.invalid_timestamp
     assert refusal(log, batch(b"a", time_ms=NOW - 5001)) == ErrorCode.invalid_timestamp
     log.append_as_leader(batch(b"a", time_ms=NOW + 1000), leader_epoch=0, now_ms=NOW)
@@ -231,7 +216,7 @@ def test_a_timestamp_too_far_ahead_or_behind_is_refused() -> None:
 
 
 def test_log_append_time_replaces_the_records_time() -> None:
-    log = new_log(LogConfig(message_timestamp_type="LogAppendTime"))
+    log = new_log(message_timestamp_type="LogAppendTime")
     data = batch(b"a", time_ms=5)
     assert log.append_as_leader(memoryview(data), leader_epoch=0, now_ms=NOW).log_append_time == NOW
     log.write()
@@ -264,7 +249,7 @@ def test_a_read_only_buffer_is_copied_instead_of_changed() -> None:
 
 def test_discarding_writes_keeps_offsets_and_no_records() -> None:
     disk = MemoryDisk()
-    log = new_log(LogConfig(discard_writes=True, segment_bytes=200), disk)
+    log = new_log(disk, discard_writes=True, segment_bytes=200)
     for number in range(10):
         info = log.append_as_leader(batch(b"x" * 100), leader_epoch=0, now_ms=NOW)
         assert info.first_offset == number
@@ -296,7 +281,7 @@ def test_a_configuration_changes_the_roll_time_of_the_active_segment() -> None:
 
 def test_a_repeated_batch_is_a_duplicate_although_a_new_rule_refuses_it() -> None:
     """Its producer got no answer; were it refused, the producer would take it for lost."""
-    log = new_log(LogConfig(message_timestamp_before_max_ms=1000))
+    log = new_log(message_timestamp_before_max_ms=1000)
     sent = lambda value, sequence, time_ms: batch(value, producer=7, epoch=0, sequence=sequence, time_ms=time_ms)  # noqa: E731
     log.append_as_leader(sent(b"x" * 1000, 0, NOW), leader_epoch=0, now_ms=NOW)
     log.append_as_leader(sent(b"b", 1, NOW + 2000), leader_epoch=0, now_ms=NOW + 2000)

@@ -10,7 +10,7 @@ from odradek.broker.turns import at_once
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.simulation.virtual.disk import MemoryDisk
-from tests.broker.log.written_logs import NOW, append, batch, new_log
+from tests.broker.log.scene import NOW, append, batch, new_log
 
 
 def test_a_segment_is_rolled_before_it_grows_too_large() -> None:

@@ -7,14 +7,12 @@ import pytest
 
 from odradek.broker.log import Log, LogConfig, LogStorageError
 from odradek.model import ErrorCode, KafkaError, StorageError
-from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk, Survival
-from tests.broker.log.written_logs import NOW, new_log, offsets
+from tests.broker.log.scene import NOW, batch, new_log, numbered, offsets
 
 
 def append(log: Log, *, size: int = 50, sequence: int = -1, leader_epoch: int = 0) -> int:
-    producer = {} if sequence < 0 else {"producer_id": 1, "producer_epoch": 0, "base_sequence": sequence}
-    data = encode_batch([(NOW, None, b"x" * size, ())], **producer)  # type: ignore[arg-type]
+    data = batch(NOW, size=size) if sequence < 0 else numbered(sequence, size=size)
     return log.append_as_leader(data, leader_epoch=leader_epoch, now_ms=NOW).first_offset
 
 

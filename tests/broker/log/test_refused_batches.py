@@ -6,18 +6,16 @@ from odradek.broker.log import Log, LogConfig, LogStorageError
 from odradek.broker.log.producers.refused_batches import RefusedBatches
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.record_batch import assign_offset
-from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk
+from tests.broker.log import scene
+from tests.broker.log.scene import NOW, numbered
 
-NOW = 1_800_000_000_000
 NOT_LEADER = KafkaError(ErrorCode.not_leader_or_follower)
 NO_REPLICAS = KafkaError(ErrorCode.not_enough_replicas, "t-0 has 1 in-sync replicas and needs 2")
 
 
 def batch(sequence: int, *, epoch: int = 0) -> bytes:
-    return bytes(
-        encode_batch([(NOW, None, b"x" * 50, ())], producer_id=1, producer_epoch=epoch, base_sequence=sequence)
-    )
+    return bytes(numbered(sequence, epoch=epoch))
 
 
 def append(log: Log, sequence: int, *, epoch: int = 0) -> int:
@@ -25,9 +23,7 @@ def append(log: Log, sequence: int, *, epoch: int = 0) -> int:
 
 
 def refusal(log: Log, sequence: int, *, epoch: int = 0) -> ErrorCode:
-    with pytest.raises(KafkaError) as caught:
-        append(log, sequence, epoch=epoch)
-    return caught.value.code
+    return scene.refusal(log, batch(sequence, epoch=epoch))
 
 
 @pytest.fixture

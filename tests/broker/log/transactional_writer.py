@@ -4,10 +4,11 @@ import random
 
 from odradek.broker.log import Log, LogConfig
 from odradek.broker.log.segments.transaction_index import AbortedTransaction
-from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.batches.control_records import ControlType
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk
+from tests.broker.log.scene import end_transaction
 
 NOW_MS = 1_800_000_000_000
 DIRECTORY = "/data/t-0"
@@ -47,15 +48,7 @@ class Writer:
         self.log.append_as_leader(batch, leader_epoch=0, now_ms=NOW_MS, transactional=True)
 
     def end(self, producer: int, type_: ControlType = ControlType.ABORT) -> int:
-        info = self.log.append_marker(
-            EndTransactionMarker(type_, 0),
-            producer_id=producer,
-            producer_epoch=0,
-            transaction_version=1,
-            leader_epoch=0,
-            now_ms=NOW_MS,
-        )
-        return info.first_offset
+        return end_transaction(self.log, producer, type_).first_offset
 
     def settle(self) -> None:
         self.log.write()

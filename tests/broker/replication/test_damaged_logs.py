@@ -9,7 +9,7 @@ from odradek.broker.log.errors import DamagedFileError, DamagedSegmentError
 from odradek.broker.log.recovery.segment_damage import DamageCheck
 from odradek.model import ErrorCode
 from odradek.simulation.world import World, until
-from tests.broker.log.written_logs import flip
+from tests.broker.log.scene import flip
 from tests.world.scenes import in_world
 from tests.world.topics import T0, create, fill, leader_of, leaders
 

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 from odradek.broker.log.cleaner.log_cleaner import CleanerSettings
 from odradek.broker.turns import at_once
 from odradek.protocol.batches.compression import Codec
-from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.batches.control_records import ControlType
 from odradek.protocol.batches.records import encode_batch
 from tests.broker.log.compacting import COMPACT, DAY_MS, NOW, T0, Room, begun, spans
-from tests.broker.log.written_logs import maintain
+from tests.broker.log.scene import end_transaction, maintain
 
 pytestmark = pytest.mark.usefixtures("way")
 
@@ -271,14 +271,7 @@ def transaction(room: Room, outcome: ControlType, *records: tuple[str, str], pro
 
 
 def mark(room: Room, outcome: ControlType, producer_id: int = 7) -> None:
-    room.log.append_marker(
-        EndTransactionMarker(outcome, 0),
-        producer_id=producer_id,
-        producer_epoch=0,
-        transaction_version=1,
-        leader_epoch=0,
-        now_ms=room.now_ms,
-    )
+    end_transaction(room.log, producer_id, outcome, now_ms=room.now_ms)
     room.log.write()
 
 

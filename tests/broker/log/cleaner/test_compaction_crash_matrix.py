@@ -14,13 +14,12 @@ from msgspec.structs import replace
 from odradek.broker.log import Log, LogConfig
 from odradek.broker.log.inspection.findings import Finding
 from odradek.broker.log.inspection.verification import Verification
-from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
-from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.record_batch import read_header
 from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk, Survival
 from tests.broker.log.compacting import COMPACT, NOW, T0, Room
 from tests.broker.log.crash_matrix import check_crashes, whole
-from tests.broker.log.written_logs import maintain
+from tests.broker.log.scene import contents, end_transaction, maintain
 from tests.world.sampling import crash_points, seeds
 
 pytestmark = pytest.mark.long
@@ -89,7 +88,8 @@ class Life:
             records = [(NOW, b"0", b"never" * 50, ())]
             data = encode_batch(records, producer_id=9, producer_epoch=0, base_sequence=sequence, is_transactional=True)
             log.append_as_leader(data, leader_epoch=0, now_ms=NOW, transactional=True)
-        end_transaction(log)
+        end_transaction(log, 9)
+        log.write()
         self.written = log.written_offset
         if self.config.flush_group:
             self.synced = self.written
@@ -100,36 +100,18 @@ class Life:
         self.synced = max(self.synced, self.room.log.writer.synced_offset)
 
 
-def end_transaction(log: Log) -> None:
-    log.append_marker(
-        EndTransactionMarker(ControlType.ABORT, 0),
-        producer_id=9,
-        producer_epoch=0,
-        transaction_version=1,
-        leader_epoch=0,
-        now_ms=NOW,
-    )
-    log.write()
-
-
 def served(log: Log) -> dict[int, tuple[bytes, bytes | None]]:
     """Return the records that a read-committed consumer gets."""
     found: dict[int, tuple[bytes, bytes | None]] = {}
-    offset = log.log_start_offset
-    aborted = {(each.producer_id, each.first_offset): each for each in log.aborted_transactions(0, log.log_end_offset)}
-    while offset < log.log_end_offset:
-        data = log.read(offset, 1 << 20)
-        assert data, f"nothing can be read at {offset}"
-        for position, header in iterate_batches(data):
-            assert header.base_offset >= offset, "offsets rise"
-            offset = header.next_offset
-            is_aborted = header.is_transactional and any(
-                key[0] == header.producer_id and key[1] <= header.base_offset <= each.last_offset
-                for key, each in aborted.items()
-            )
-            if header.is_control or is_aborted:
-                continue
-            for record in decode_records(data[position : position + header.size]):
+    aborted = log.aborted_transactions(0, log.log_end_offset)
+    for offset, data in contents(log).items():
+        header = read_header(data)
+        is_aborted = header.is_transactional and any(
+            each.producer_id == header.producer_id and each.first_offset <= offset <= each.last_offset
+            for each in aborted
+        )
+        if not (header.is_control or is_aborted):
+            for record in decode_records(data):
                 assert record.key is not None
                 found[record.offset] = (record.key, record.value)
     return found
@@ -148,7 +130,8 @@ def check(life: Life, *, is_synced_only: bool) -> None:
     assert not [name for name in room.names() if name.endswith((".cleaned", ".swap"))]
     life.history = {offset: pair for offset, pair in life.history.items() if offset < log.log_end_offset}
     if log.first_unstable_offset is not None:
-        end_transaction(log)  # as its coordinator does
+        end_transaction(log, 9)  # as its coordinator does
+        log.write()
     agree(life, log)
     for before, after in zip(log.segments, log.segments[1:], strict=False):
         assert before.next_offset == after.base_offset

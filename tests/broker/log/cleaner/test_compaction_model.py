@@ -15,7 +15,7 @@ from odradek.protocol.batches.record_batch import read_header
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk, Survival
 from tests.broker.log.compacting import COMPACT, T0, Room
-from tests.broker.log.written_logs import maintain
+from tests.broker.log.scene import maintain
 
 RETENTION_MS = 1000
 

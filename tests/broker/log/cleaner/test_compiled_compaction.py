@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from odradek.broker.log.cleaner.log_cleaner import CleanerSettings
 from odradek.kernels import LIBRARY, Library
 from odradek.protocol.batches.compression import Codec
-from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.batches.control_records import ControlType
 from odradek.protocol.batches.record_batch import HEADER_SIZE
 from odradek.protocol.batches.records import encode_batch
 from tests.broker.log.compacting import COMPACT, T0, Room
-from tests.broker.log.written_logs import maintain
+from tests.broker.log.scene import end_transaction, maintain
 
 PLAIN, COMPILED = None, LIBRARY
 RETENTION_MS = 1000
@@ -54,14 +54,7 @@ def append(room: Room, batch: Batch) -> None:
     room.reconfigure(replace(room.config, message_timestamp_type=kind))
     room.append_batch(encode_batch(records, codec=batch.codec, **numbers))
     if numbers.get("is_transactional") and batch.outcome is not None:
-        room.log.append_marker(
-            EndTransactionMarker(batch.outcome, 0),
-            producer_id=batch.producer_id,
-            producer_epoch=0,
-            transaction_version=1,
-            leader_epoch=0,
-            now_ms=room.now_ms,
-        )
+        end_transaction(room.log, batch.producer_id, batch.outcome, now_ms=room.now_ms)
         room.log.write()
 
 

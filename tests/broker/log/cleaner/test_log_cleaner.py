@@ -16,7 +16,7 @@ from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk
 from tests.broker.log.compacting import COMPACT, NOW, T0, Room, begun
-from tests.broker.log.written_logs import maintain
+from tests.broker.log.scene import maintain
 
 pytestmark = pytest.mark.usefixtures("way")
 

@@ -17,7 +17,7 @@ from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches, 
 from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.runtime import SystemDisk
 from tests.broker.log.compacting import COMPACT, NOW, T0, begun
-from tests.broker.log.written_logs import new_manager
+from tests.broker.log.scene import new_manager
 
 CONFIG = replace(COMPACT, segment_bytes=400, index_interval_bytes=60)
 Rows = dict[int, tuple[bytes, bytes, int]]

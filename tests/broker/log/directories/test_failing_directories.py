@@ -11,7 +11,7 @@ from odradek.broker.log.errors import LogStorageError, OfflineDirectoryError
 from odradek.model import StorageError, TopicPartition
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk
-from tests.broker.log.written_logs import NOW, maintain, opened, write_batches
+from tests.broker.log.scene import NOW, maintain, opened, write_batches
 
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
 T = [TopicPartition("t", number) for number in range(6)]

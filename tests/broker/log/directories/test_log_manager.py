@@ -18,16 +18,16 @@ from odradek.model import StorageError, TopicPartition
 from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import SystemDisk
 from odradek.simulation.virtual.disk import MemoryDisk, Survival
-from tests.broker.log import written_logs
-from tests.broker.log.written_logs import NOW, maintain, offsets, prepared_maintenance, write_batches
+from tests.broker.log import scene
+from tests.broker.log.scene import NOW, maintain, offsets, prepared_maintenance, write_batches
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 TOPIC_ID = uuid.UUID(int=9)
 SMALL = LogConfig(segment_bytes=200, file_delete_delay_ms=100)
 
 
-new_manager = partial(written_logs.new_manager, config=SMALL)
-opened = partial(written_logs.opened, config=SMALL)
+new_manager = partial(scene.new_manager, config=SMALL)
+opened = partial(scene.opened, config=SMALL)
 
 
 def test_logs_are_found_again_after_a_clean_end_and_after_a_crash() -> None:
@@ -180,7 +180,7 @@ def test_a_new_log_does_not_inherit_the_checkpoints_of_a_deleted_one() -> None:
 def test_maintenance_retains_syncs_and_checkpoints() -> None:
     disk = MemoryDisk()
     config = LogConfig(segment_bytes=300, retention_bytes=600, file_delete_delay_ms=100)
-    manager = written_logs.new_manager(disk, config=config)
+    manager = scene.new_manager(disk, config=config)
     manager.open(NOW)
     log = manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW)
     write_batches(log, 20)
@@ -265,7 +265,7 @@ def test_a_log_truncated_below_its_start_is_empty() -> None:
 
 def test_maintenance_keeps_uncommitted_records() -> None:
     config = LogConfig(segment_bytes=200, retention_ms=0)
-    manager = written_logs.new_manager(MemoryDisk(), config=config)
+    manager = scene.new_manager(MemoryDisk(), config=config)
     manager.open(NOW)
     write_batches(manager.get_or_create(T0, topic_id=None, now_ms=NOW), 10)
     maintain(manager, NOW + 5000, high_watermarks={T0: 4})
@@ -275,7 +275,7 @@ def test_maintenance_keeps_uncommitted_records() -> None:
 def test_flush_ms_bounds_how_long_records_wait_for_a_sync() -> None:
     disk = MemoryDisk()
     config = LogConfig(flush_ms=1000)
-    manager = written_logs.new_manager(disk, config=config)
+    manager = scene.new_manager(disk, config=config)
     manager.open(NOW)
     write_batches(manager.get_or_create(T0, topic_id=None, now_ms=NOW), 3)
     maintain(manager, NOW + 999)
@@ -325,7 +325,7 @@ def test_damaged_checkpoints_and_unknown_files_lose_no_records() -> None:
 
 def test_a_topic_configuration_applies_to_its_logs_when_it_changes() -> None:
     configs = {"t": LogConfig(max_message_bytes=1000), "u": LogConfig()}
-    manager = written_logs.new_manager(MemoryDisk(), config_for=configs.__getitem__)
+    manager = scene.new_manager(MemoryDisk(), config_for=configs.__getitem__)
     manager.open(NOW)
     log = manager.get_or_create(T0, topic_id=None, now_ms=NOW)
     other = manager.get_or_create(TopicPartition("u", 0), topic_id=None, now_ms=NOW)
@@ -362,7 +362,7 @@ def test_jobs_run_in_a_loop_while_appends_go_on() -> None:
 
 def test_many_logs_fit_into_few_descriptors(tmp_path: Path) -> None:
     disk = SystemDisk()
-    manager = written_logs.new_manager(disk, f"{tmp_path}", max_open_files=16)
+    manager = scene.new_manager(disk, f"{tmp_path}", max_open_files=16)
     manager.open(NOW)
     before = len(os.listdir("/proc/self/fd"))
     logs = [manager.get_or_create(TopicPartition("t", number), topic_id=TOPIC_ID, now_ms=NOW) for number in range(60)]
@@ -370,7 +370,7 @@ def test_many_logs_fit_into_few_descriptors(tmp_path: Path) -> None:
         write_batches(log)
     assert len(os.listdir("/proc/self/fd")) <= before + 17
     manager.close()
-    manager = written_logs.new_manager(disk, f"{tmp_path}", max_open_files=16)
+    manager = scene.new_manager(disk, f"{tmp_path}", max_open_files=16)
     manager.open(NOW)
     assert all(offsets(log) == [0, 1] for log in manager.logs.values())
     assert len(manager) == 60

@@ -8,19 +8,15 @@ import pytest
 from odradek.broker.log import Log, LogStorageError
 from odradek.broker.log.segments.segment import Segment
 from odradek.model import StorageError
-from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk, Survival
-from tests.broker.log.written_logs import NOW, new_log, new_manager, offsets, opened
+from tests.broker.log.scene import NOW, new_log, new_manager, numbered, offsets, opened
 
 SHORTAGES = [MemoryError(), OSError(errno.EMFILE, "Too many open files"), OSError(errno.ENOMEM, "no memory")]
 
 
 def append(log: Log, *, size: int = 50) -> int:
     """Append what continues the producer's last batch; its offset."""
-    data = encode_batch(
-        [(NOW, None, b"x" * size, ())], producer_id=1, producer_epoch=0, base_sequence=log.log_end_offset
-    )
-    info = log.append_as_leader(data, leader_epoch=0, now_ms=NOW)
+    info = log.append_as_leader(numbered(log.log_end_offset, size=size), leader_epoch=0, now_ms=NOW)
     assert not info.duplicate
     return info.first_offset
 

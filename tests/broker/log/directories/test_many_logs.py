@@ -6,7 +6,7 @@ from odradek.broker.log import LogConfig
 from odradek.model import TopicPartition
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk
-from tests.broker.log.written_logs import NOW, maintain, opened
+from tests.broker.log.scene import NOW, maintain, opened
 
 LOGS = 10_000 if "ODRADEK_SEEDS" in os.environ else 1_000
 OPEN_FILES = LOGS // 100

@@ -10,7 +10,7 @@ from odradek.broker.log.errors import LogStorageError, OfflineDirectoryError
 from odradek.model import StorageError, TopicPartition
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk
-from tests.broker.log.written_logs import NOW, maintain, new_manager, opened
+from tests.broker.log.scene import NOW, maintain, new_manager, opened
 
 BOTH = ("/a", "/b")
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))

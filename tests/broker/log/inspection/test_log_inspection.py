@@ -28,7 +28,7 @@ from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import read_header, write_header
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk
-from tests.broker.log.written_logs import NOW, opened, put
+from tests.broker.log.scene import NOW, opened, put
 
 FIRST = "/data/t-0/00000000000000000000"
 

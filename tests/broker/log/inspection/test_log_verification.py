@@ -10,7 +10,7 @@ from odradek.model import TopicPartition
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import write_header
 from odradek.simulation.virtual.disk import MemoryDisk
-from tests.broker.log.written_logs import (
+from tests.broker.log.scene import (
     FIRST,
     FOLDER,
     NOW,

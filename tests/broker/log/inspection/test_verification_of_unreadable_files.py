@@ -4,8 +4,8 @@ import pytest
 
 from odradek.broker.log.inspection.verification import Verification
 from odradek.simulation.virtual.disk import MemoryDisk
+from tests.broker.log.scene import FOLDER, damages, data_directory, flip, put, segments
 from tests.broker.log.transactional_writer import Writer, scripted
-from tests.broker.log.written_logs import FOLDER, damages, data_directory, flip, put, segments
 
 
 def refuse(disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch, method: str, path: str) -> None:

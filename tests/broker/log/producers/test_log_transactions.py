@@ -6,13 +6,14 @@ import struct
 
 import pytest
 
-from odradek.broker.log import FilePool, Log, LogConfig
+from odradek.broker.log import FilePool, LogConfig
 from odradek.broker.log.segments.transaction_index import ENTRY, AbortedTransaction, TransactionIndex
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.control_records import ControlType
-from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk, Survival
+from tests.broker.log import scene
+from tests.broker.log.scene import contents
 from tests.broker.log.transactional_writer import DIRECTORY, NOW_MS, Writer, scripted
 
 
@@ -82,7 +83,7 @@ def test_truncation_removes_aborted_transactions() -> None:
     writer = Writer()
     expected = scripted(writer)
     for offset in range(writer.log.log_end_offset - 1, 0, -1):
-        batches = [header.base_offset for _, header in iterate_batches(all_of(writer.log))]
+        batches = contents(writer.log)
         if offset not in batches:
             continue
         writer.log.truncate_to(offset)
@@ -222,20 +223,10 @@ def test_a_roll_begins_with_a_snapshot_of_what_is_open() -> None:
 def test_clients_can_append_only_verified_transactional_batches() -> None:
     writer = Writer()
 
-    def refusal(*, producer: int = 1, **options: bool) -> ErrorCode:
-        batch = encode_batch(
-            [(NOW_MS, None, b"v", ())],
-            producer_id=producer,
-            producer_epoch=0 if producer >= 0 else -1,
-            base_sequence=0 if producer >= 0 else -1,
-            is_transactional=True,
-            is_control=options.get("control", False),
-        )
-        with pytest.raises(KafkaError) as caught:
-            writer.log.append_as_leader(
-                batch, leader_epoch=0, now_ms=NOW_MS, transactional=options.get("transactional", True)
-            )
-        return caught.value.code
+    def refusal(*, producer: int = 1, control: bool = False, transactional: bool = True) -> ErrorCode:
+        numbers = {"producer_id": producer, "producer_epoch": min(producer, 0), "base_sequence": min(producer, 0)}
+        batch = encode_batch([(NOW_MS, None, b"v", ())], is_transactional=True, is_control=control, **numbers)
+        return scene.refusal(writer.log, batch, transactional=transactional)
 
     assert refusal(transactional=False) == ErrorCode.invalid_txn_state
     assert refusal(control=True) == ErrorCode.invalid_record
@@ -257,11 +248,3 @@ def test_an_index_of_many_pages_is_searched_where_it_is() -> None:
     assert index.collect(5005, 5010) == ([entries[500]], True)
     index.truncate(5005)
     assert index.collect(0, 10**9) == (entries[:500], False)
-
-
-def all_of(log: Log) -> bytes:
-    data, offset = b"", log.log_start_offset
-    while more := log.read(offset, 1 << 20):
-        data += more
-        offset = [header.next_offset for _, header in iterate_batches(more)][-1]
-    return data

@@ -12,13 +12,12 @@ import pytest
 from odradek.broker.log import Log, LogConfig, LogManager
 from odradek.broker.log.inspection.verification import Verification
 from odradek.model import TopicPartition
-from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
-from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.control_records import ControlType
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk, Survival
 from tests.broker.log.crash_matrix import check_crashes, whole
+from tests.broker.log.scene import contents, end_transaction, maintain, new_manager
 from tests.broker.log.transactional_writer import DIRECTORY, NOW_MS, Outcome
-from tests.broker.log.written_logs import maintain, new_manager
 from tests.world.sampling import crash_points
 
 pytestmark = pytest.mark.long
@@ -107,28 +106,12 @@ class Life:
         self.history[offset] = bytes(batch)
 
     def end(self, log: Log, producer: int, type_: ControlType) -> None:
-        info = log.append_marker(
-            EndTransactionMarker(type_, 0),
-            producer_id=producer,
-            producer_epoch=0,
-            transaction_version=1,
-            leader_epoch=0,
-            now_ms=self.now_ms,
-        )
+        info = end_transaction(log, producer, type_, now_ms=self.now_ms)
         self.history[info.first_offset] = bytes(log.writer.pending.buffers[-1])
 
     def write(self, log: Log) -> None:
         log.write()
         self.written = log.written_offset
-
-
-def contents(log: Log) -> bytes:
-    data, offset = b"", log.first_base_offset
-    while offset < log.written_offset:
-        more = log.read(max(offset, log.log_start_offset), 1 << 20)
-        data += more
-        offset = [header.next_offset for _, header in iterate_batches(more)][-1]
-    return data
 
 
 def check(life: Life, *, is_synced_only: bool) -> None:
@@ -139,17 +122,16 @@ def check(life: Life, *, is_synced_only: bool) -> None:
         manager.kill()
         return
     assert log.written_offset >= (life.synced if is_synced_only else life.written)
-    kept = contents(log)
-    for position, header in iterate_batches(kept):
-        data = kept[position : position + header.size]
-        offset = header.base_offset
+    found = contents(log)
+    kept = b"".join(found.values())
+    for offset, data in found.items():
         assert data == life.history.get(offset) or data in life.gone.get(offset, ()), offset
     before = b"".join(life.history[offset] for offset in sorted(life.history) if offset < log.first_base_offset)
     Outcome(before + kept).check(log)
     for producer in Outcome(before + kept).open:
         life.end(log, producer, ControlType.ABORT)
     life.write(log)
-    Outcome(before + contents(log)).check(log)
+    Outcome(before + b"".join(contents(log).values())).check(log)
     assert log.first_unstable_offset is None
     known = log.aborted_transactions(log.first_base_offset, log.written_offset)
     manager.close()

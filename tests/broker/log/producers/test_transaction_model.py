@@ -9,10 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from odradek.broker.log import Log, LogConfig
 from odradek.broker.log.inspection.verification import Verification
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.batches.control_records import ControlType
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk, Survival
+from tests.broker.log.scene import end_transaction
 from tests.broker.log.transactional_writer import DIRECTORY, NOW_MS, Outcome
 
 PRODUCERS = st.integers(1, 4)
@@ -102,13 +103,13 @@ class TransactionModel(RuleBasedStateMachine):
         epoch = (0 if entry is None else entry.epoch) + version - 1
         end = self.log.log_end_offset
         try:
-            info = self.log.append_marker(
-                EndTransactionMarker(type_, coordinator),
-                producer_id=producer,
+            info = end_transaction(
+                self.log,
+                producer,
+                type_,
                 producer_epoch=epoch,
                 transaction_version=version,
-                leader_epoch=0,
-                now_ms=NOW_MS,
+                coordinator_epoch=coordinator,
             )
         except KafkaError as error:
             refusal = error.code

@@ -5,7 +5,8 @@ import pytest
 from odradek.broker.log.validation import AppendInfo
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.control_records import ControlType
-from odradek.protocol.batches.records import encode_batch
+from tests.broker.log import scene
+from tests.broker.log.scene import numbered
 from tests.broker.log.transactional_writer import NOW_MS, Writer
 
 
@@ -14,20 +15,16 @@ def writer() -> Writer:
     return Writer()
 
 
-def batch(sequence: int = 0, *, epoch: int = 0) -> bytes:
-    return encode_batch(
-        [(NOW_MS, None, b"v", ())], producer_id=9, producer_epoch=epoch, base_sequence=sequence, is_transactional=True
-    )
+def batch(sequence: int = 0, *, epoch: int = 0) -> bytearray:
+    return numbered(sequence, producer=9, epoch=epoch, transactional=True)
 
 
-def append(writer: Writer, data: bytes) -> AppendInfo:
+def append(writer: Writer, data: bytearray) -> AppendInfo:
     return writer.log.append_as_leader(data, leader_epoch=0, now_ms=NOW_MS, transactional=True, needs_verification=True)
 
 
-def refusal(writer: Writer, data: bytes) -> ErrorCode:
-    with pytest.raises(KafkaError) as caught:
-        append(writer, data)
-    return caught.value.code
+def refusal(writer: Writer, data: bytearray) -> ErrorCode:
+    return scene.refusal(writer.log, data, transactional=True, needs_verification=True)
 
 
 def test_the_first_batch_of_a_transaction_needs_a_verification_and_later_ones_do_not(

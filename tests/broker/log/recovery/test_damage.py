@@ -9,7 +9,7 @@ from odradek.broker.log.segments.segment import Segment
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.simulation.virtual.disk import MemoryDisk
-from tests.broker.log.written_logs import NOW, append, flip, new_log
+from tests.broker.log.scene import NOW, append, flip, new_log
 
 FIRST = f"/data/t-0/{0:020d}.log"
 CONFIG = {"segment_bytes": 2000, "index_interval_bytes": 300}

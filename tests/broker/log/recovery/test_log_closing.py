@@ -15,14 +15,14 @@ from odradek.model import TopicPartition
 from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import Disk, SystemDisk
 from odradek.simulation.virtual.disk import MemoryDisk, PowerCutError
-from tests.broker.log import written_logs
-from tests.broker.log.written_logs import NOW, offsets
+from tests.broker.log import scene
+from tests.broker.log.scene import NOW, offsets
 
 BATCHES = 5
 SMALL = LogConfig(segment_bytes=200)
 
 
-opened = partial(written_logs.opened, config=SMALL)
+opened = partial(scene.opened, config=SMALL)
 
 
 def t(number: int) -> TopicPartition:

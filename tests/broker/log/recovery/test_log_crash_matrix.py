@@ -12,12 +12,13 @@ import pytest
 from msgspec.structs import replace
 
 from odradek.broker.log import Log, LogConfig, LogManager
+from odradek.broker.log.inspection.findings import Finding
 from odradek.model import TopicPartition
-from odradek.protocol.batches.record_batch import iterate_batches, read_header
+from odradek.protocol.batches.record_batch import read_header
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk, PowerCutError, Survival
 from tests.broker.log.crash_matrix import check_crashes, crash, crashed, noted, whole
-from tests.broker.log.written_logs import maintain, new_manager
+from tests.broker.log.scene import contents, maintain, new_manager, verify
 from tests.world.sampling import crash_points, seeds
 
 pytestmark = pytest.mark.long
@@ -147,29 +148,22 @@ class Life:
             del promise.allowed[gone]
 
 
-def contents(log: Log) -> dict[int, bytes]:
-    """Every batch that the log serves, by offset; asserts that there is no hole."""
-    found: dict[int, bytes] = {}
-    offset = log.log_start_offset
-    while offset < log.log_end_offset:
-        data = log.read(offset, 1 << 20)
-        assert data, f"nothing can be read at {offset}"
-        for position, header in iterate_batches(data):
-            assert header.base_offset == offset
-            found[offset] = data[position : position + header.size]
-            offset = header.next_offset
-    return found
+def damages(disk: MemoryDisk) -> list[Finding]:
+    """Return the damage that `odradek log verify` finds; a topic's id is written again when it is known."""
+    return [each for each in verify(disk, records=True) if each.is_damage and "topic id" not in each.reason]
 
 
 def check(life: Life, *, is_synced_only: bool) -> None:
     """Start again, compare with what was promised, go on, and start once more."""
     manager = life.manager()
+    assert not damages(life.disk), "the verification shares no code with recovery"
     for partition, promise in life.promises.items():
         log = manager.get(partition)
         if log is None:
             assert promise.may_be_gone or not promise.written
             continue
         found = contents(log)
+        assert list(found) == list(range(log.log_start_offset, log.log_end_offset)), "there is no hole"
         for offset, data in found.items():
             assert data in promise.allowed.get(offset, set()), f"{partition} serves something else at {offset}"
         floor = promise.synced if is_synced_only else promise.written
@@ -188,6 +182,7 @@ def check(life: Life, *, is_synced_only: bool) -> None:
         maintain(manager, life.now_ms + 40)
     before = {partition: contents(log) for partition, log in manager.logs.items()}
     manager.close()
+    assert not damages(life.disk)
     manager = life.manager()
     assert {partition: contents(log) for partition, log in manager.logs.items()} == before
     manager.kill()

@@ -15,14 +15,14 @@ from odradek.model import StorageError, TopicPartition
 from odradek.protocol.batches.record_batch import HEADER_SIZE
 from odradek.runtime import Disk, SystemDisk
 from odradek.simulation.virtual.disk import MemoryDisk
-from tests.broker.log import written_logs
-from tests.broker.log.written_logs import NOW, maintain, offsets, write_batches
+from tests.broker.log import scene
+from tests.broker.log.scene import NOW, maintain, offsets, write_batches
 
 TOPIC_ID = uuid.UUID(int=9)
 SMALL = LogConfig(segment_bytes=400)
 
 
-new_manager = partial(written_logs.new_manager, config=SMALL)
+new_manager = partial(scene.new_manager, config=SMALL)
 
 
 def t(number: int) -> TopicPartition:

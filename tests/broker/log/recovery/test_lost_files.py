@@ -9,9 +9,9 @@ from odradek.model import TopicPartition
 from odradek.protocol.errors import CorruptBatchError
 from odradek.runtime import SystemDisk
 from odradek.simulation.virtual.disk import MemoryDisk
-from tests.broker.log import written_logs
+from tests.broker.log import scene
 from tests.broker.log.recovery.test_misleading_indexes import OFFSET_ENTRY, TIME_ENTRY, opened, read, rows, written
-from tests.broker.log.written_logs import FIRST, FOLDER, NOW, data_directory, put, segments
+from tests.broker.log.scene import FIRST, FOLDER, NOW, data_directory, put, segments
 
 PARTITION = TopicPartition("t", 0)
 
@@ -114,7 +114,7 @@ def test_a_missing_folder_is_a_loss_unless_another_directory_has_the_log() -> No
     disk.make_directories(f"/other/{PARTITION}")
     for name in disk.list(f"{FOLDER}.away"):
         disk.replace_file(f"/other/{PARTITION}/{name}", disk.read_file(f"{FOLDER}.away/{name}"))
-    both = written_logs.opened(disk, *manager.directories.paths, "/other")
+    both = scene.opened(disk, *manager.directories.paths, "/other")
     assert (len(both.statuses.lost), PARTITION in both.logs) == (0, True)
 
 

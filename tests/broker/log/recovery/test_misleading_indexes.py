@@ -15,7 +15,7 @@ from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.errors import CorruptBatchError
 from odradek.simulation.virtual.disk import MemoryDisk
-from tests.broker.log.written_logs import NOW, append, flip, new_log, put
+from tests.broker.log.scene import NOW, append, flip, new_log, put
 
 FIRST = f"/data/t-0/{0:020d}"
 CONFIG = {"segment_bytes": 5000, "index_interval_bytes": 300}

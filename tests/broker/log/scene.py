@@ -7,12 +7,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+import pytest
+
 from odradek.broker.log import FilePool, Log, LogConfig, LogManager, MaintenanceJob
 from odradek.broker.log.errors import CheckpointError
 from odradek.broker.log.inspection.findings import Finding
 from odradek.broker.log.inspection.verification import Verification
-from odradek.model import TopicPartition
+from odradek.broker.log.validation import AppendInfo
+from odradek.model import Buffer, ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches, write_header
 from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import Disk
@@ -31,6 +35,51 @@ def new_log(disk: MemoryDisk | FilePool | None = None, **config: object) -> Log:
 
 def batch(*times: int, size: int = 10, codec: Codec = Codec.NONE) -> bytearray:
     return encode_batch([(time_ms, None, b"x" * size, ()) for time_ms in times], codec=codec)
+
+
+def numbered(
+    sequence: int, *, size: int = 50, producer: int = 1, epoch: int = 0, transactional: bool = False
+) -> bytearray:
+    """Return a batch of one record of an idempotent producer."""
+    return encode_batch(
+        [(NOW, None, b"x" * size, ())],
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=transactional,
+    )
+
+
+def refusal(log: Log, data: Buffer, *, now_ms: int = NOW, **options: bool) -> ErrorCode:
+    """Append a batch that the log refuses; return the error, after which the log is as before."""
+    before = (log.log_end_offset, log.writer.pending.size)
+    with pytest.raises(KafkaError) as caught:
+        log.append_as_leader(memoryview(data), leader_epoch=0, now_ms=now_ms, **options)
+    assert (log.log_end_offset, log.writer.pending.size) == before, "a refused batch leaves no trace"
+    return caught.value.code
+
+
+def end_transaction(
+    log: Log, producer: int, type_: ControlType = ControlType.ABORT, *, now_ms: int = NOW, **options: int
+) -> AppendInfo:
+    """Append the marker that ends a transaction."""
+    options = {"producer_epoch": 0, "transaction_version": 1, "leader_epoch": 0, **options}
+    marker = EndTransactionMarker(type_, options.pop("coordinator_epoch", 0))
+    return log.append_marker(marker, producer_id=producer, now_ms=now_ms, **options)
+
+
+def contents(log: Log) -> dict[int, bytes]:
+    """Return each batch that a log serves by its base offset; offsets rise, and each can be read."""
+    found: dict[int, bytes] = {}
+    offset = log.log_start_offset
+    while offset < log.written_offset:
+        data = log.read(offset, 1 << 20)
+        assert data, f"nothing can be read at {offset}"
+        for position, header in iterate_batches(data):
+            assert header.base_offset >= offset or not found, "offsets rise"
+            found[header.base_offset] = bytes(data[position : position + header.size])
+            offset = header.next_offset
+    return found
 
 
 def append(log: Log, *times: int, size: int = 10, now_ms: int = NOW) -> int:
@@ -83,13 +132,7 @@ def write_batches(log: Log, count: int = 1) -> None:
 
 def offsets(log: Log) -> list[int]:
     """Return the base offset of each batch that a log serves, in order."""
-    found: list[int] = []
-    offset = log.log_start_offset
-    while data := log.read(offset, 1 << 20):
-        headers = [header for _, header in iterate_batches(data)]
-        found += [header.base_offset for header in headers]
-        offset = headers[-1].next_offset
-    return found
+    return list(contents(log))
 
 
 # ---- a data directory ------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""M7. The coordinator of a consumer group dies, and the next leader of its partition continues (SPEC 6, five phases).
+"""M7. The coordinator of a consumer group dies, and the next leader of its partition continues (SPEC 6, phase 1).
 
-The phases of a rebalance of the consumer protocol: (1) none, (2) a member joins, (3) a member revokes, (4) it says that
-it has revoked, (5) another waits for what it gave up. In the end each partition has one owner, no epoch goes back, no
-two members have a partition in the log, and no committed offset is lost.
+In the end each partition has one owner, no epoch goes back, no two members have a partition in the log, and no
+committed offset is lost. The other phases are in `machine/consumer`: `test_rebalances`, `test_requests` and, at any
+step, `test_model_invariants`.
 """
 
 import asyncio
@@ -27,8 +27,6 @@ from tests.broker.groups.test_group_failover_in_virtual_time import (
     create_topics,
     fail_over,
     in_sync,
-    lose_responses,
-    lost,
 )
 from tests.broker.groups.test_groups_in_virtual_time import SEEDS, write
 from tests.world.scenes import in_world
@@ -36,7 +34,6 @@ from tests.world.scenes import in_world
 pytestmark = pytest.mark.long
 
 REBALANCE_S = 60
-SESSION_S = 45
 
 
 class ManualConsumer(HostOfMember):
@@ -161,7 +158,7 @@ async def assert_log(world: World) -> None:
 
 
 @in_world(CONFIG, brokers=3)
-async def test_phase_1_a_stable_group_keeps_its_epoch_and_no_commit_is_lost(world: World) -> None:
+async def test_a_stable_group_keeps_its_epoch_and_no_commit_is_lost(world: World) -> None:
     one, two = await stable_group(world, "one", "two")
     epoch, owned = one.epoch, (one.owned, two.owned)
     assert await one.commit(41) is ErrorCode.none
@@ -178,114 +175,12 @@ async def test_phase_1_a_stable_group_keeps_its_epoch_and_no_commit_is_lost(worl
 
 
 @in_world(CONFIG, brokers=3)
-async def test_phase_1_partitions_that_are_added_before_the_failover_are_assigned_after_it(world: World) -> None:
+async def test_partitions_that_are_added_before_the_failover_are_assigned_after_it(world: World) -> None:
     one, two = await stable_group(world, "one", "two")
     (error,) = await (await controller_of(world)).create_partitions([NewPartitions(topic="t", count=PARTITIONS + 2)])
     assert error is None
     await fail_over(world, one, two)
     await until_shared([one, two], PARTITIONS + 2)
-    await assert_log(world)
-
-
-@in_world(CONFIG, brokers=3)
-async def test_phase_1_a_member_that_does_not_return_is_removed_after_its_session(world: World) -> None:
-    one, two = await stable_group(world, "one", "two")
-    await fail_over(world, one)
-    async with asyncio.timeout(2 * SESSION_S):
-        while len(one.owned) < PARTITIONS:
-            assert await one.beat() is ErrorCode.none
-            await asyncio.sleep(1)
-    await two.meet()
-    assert await two.beat() is ErrorCode.unknown_member_id
-    await assert_log(world)
-
-
-@pytest.mark.parametrize("is_answered", [False, True])
-@in_world(CONFIG, brokers=3)
-async def test_phase_2_a_member_joins_and_its_answer_is_lost_or_not(world: World, is_answered: bool) -> None:
-    one, two = await stable_group(world, "one", "two")
-    late = ManualConsumer(world, "late")
-    await late.meet()
-    if is_answered:
-        assert await late.beat() is ErrorCode.none
-    else:
-        lose_responses(world, await coordinator(world), late)
-        waiting = late.send()
-        await until(lambda: (group := group_of(world)) is not None and "late" in group.members)
-        await lost([late], [waiting])
-    await fail_over(world, one, two, late)
-    await until_shared([one, two, late])
-    await assert_log(world)
-
-
-@in_world(CONFIG, brokers=3)
-async def test_phase_3_a_member_revokes_while_the_coordinator_dies(world: World) -> None:
-    one, two = await stable_group(world, "one", "two")
-    late = ManualConsumer(world, "late")
-    await late.meet()
-    assert await late.beat() is ErrorCode.none
-    assert await one.beat() is ErrorCode.none
-    assert one.owned > one.assigned, "it has to revoke"
-    await fail_over(world, one, two, late)
-    assert await late.beat() is ErrorCode.none
-    assert not late.owned & one.owned, "it is not given what the other still has"
-    await until_shared([one, two, late])
-    await assert_log(world)
-
-
-@in_world(CONFIG, brokers=3)
-async def test_phase_3_a_member_that_never_revokes_is_removed_by_the_next_coordinator(world: World) -> None:
-    one, two = await stable_group(world, "one", "two")
-    late = ManualConsumer(world, "late")
-    await late.meet()
-    for member in (late, one, two):
-        assert await member.beat() is ErrorCode.none
-    two.revoke()
-    await fail_over(world, one, two, late)
-    told = ErrorCode.none
-    async with asyncio.timeout(2 * REBALANCE_S):
-        while told is ErrorCode.none:
-            await asyncio.sleep(2)
-            told = await one.beat()
-            assert [await two.beat(), await late.beat()] == [ErrorCode.none] * 2
-    assert told is ErrorCode.unknown_member_id
-    one.owned = frozenset()
-    await until_shared([two, late])
-    await assert_log(world)
-
-
-@in_world(CONFIG, brokers=3)
-async def test_phase_4_a_revocation_whose_answer_is_lost_counts_once(world: World) -> None:
-    one, two = await stable_group(world, "one", "two")
-    late = ManualConsumer(world, "late")
-    await late.meet()
-    assert [await late.beat(), await one.beat()] == [ErrorCode.none] * 2
-    one.revoke()
-    lose_responses(world, await coordinator(world), one)
-    waiting = one.send()
-    await until(lambda: (group := group_of(world)) is not None and group.members["one"].epoch > one.epoch)
-    await lost([one], [waiting])
-    await fail_over(world, one, two, late)
-    assert await one.beat() is ErrorCode.none, "its epoch is the one before"
-    await until_shared([one, two, late])
-    await assert_log(world)
-
-
-@in_world(CONFIG, brokers=3)
-async def test_phase_5_a_member_that_waits_for_another_gets_its_partitions_from_the_next_coordinator(
-    world: World,
-) -> None:
-    one, two = await stable_group(world, "one", "two")
-    late = ManualConsumer(world, "late")
-    await late.meet()
-    for member in (late, one, two):
-        assert await member.beat() is ErrorCode.none
-        member.revoke()
-    assert await one.beat() is ErrorCode.none
-    await fail_over(world, one, two, late)
-    assert await late.beat() is ErrorCode.none
-    assert 0 < len(late.owned) < PARTITIONS // 3, "it gets what is free, and waits for the rest"
-    await until_shared([one, two, late])
     await assert_log(world)
 
 

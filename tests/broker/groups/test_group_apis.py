@@ -164,22 +164,6 @@ async def test_a_second_member_starts_a_rebalance_that_the_first_gets_by_heartbe
 
 
 @played
-async def test_a_member_without_heartbeats_is_removed_after_its_session_timeout(world: Any) -> None:
-    """M6."""
-    client = await world.client()
-    joined = await member(client)
-    for _ in range(3):
-        await world.pass_time(9.9)
-        assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.none
-    await world.pass_time(10.1)
-    assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.unknown_member_id
-    (described,) = (
-        await client.ask(ApiKey.DESCRIBE_GROUPS, {"groups": ["g"], "include_authorized_operations": False})
-    ).groups
-    assert (described.group_state, described.members) == ("Empty", ())
-
-
-@played
 async def test_a_restarted_static_member_keeps_its_assignment_and_fences_its_old_member_id(world: Any) -> None:
     """M6. KIP-345."""
     before, after = await world.client("before"), await world.client("after")
@@ -195,20 +179,6 @@ async def test_a_restarted_static_member_keeps_its_assignment_and_fences_its_old
     assert (await after.ask(ApiKey.HEARTBEAT, beat)).error_code == ErrorCode.fenced_instance_id
     beat = heartbeat_message(again, group_instance_id="i")
     assert (await after.ask(ApiKey.HEARTBEAT, beat)).error_code == ErrorCode.none
-
-
-@played(group_initial_rebalance_delay_ms="3000")
-async def test_an_empty_group_waits_for_more_members_before_its_first_generation(world: Any) -> None:
-    """M6."""
-    first, second = await world.client("first"), await world.client("second")
-    await find(first)
-    started = asyncio.get_running_loop().time()
-    one = asyncio.ensure_future(join(first))
-    await world.pass_time(2)
-    two = asyncio.ensure_future(join(second))
-    joined = await asyncio.gather(one, two)
-    assert [each.generation_id for each in joined] == [1, 1]
-    assert 6.0 <= asyncio.get_running_loop().time() - started < 6.1
 
 
 @pytest.mark.parametrize(

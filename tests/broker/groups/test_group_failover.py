@@ -102,23 +102,6 @@ async def test_generations_and_assignments_are_in_the_log_before_they_are_announ
     assert (last.generation, last.protocol, last.leader, last.members) == (2, None, None, ())
 
 
-@played
-async def test_a_member_stays_in_its_group_when_the_coordinator_is_killed(world: Any) -> None:
-    """M6. Failover, phases 1, 4 and 5: sessions begin anew, and an assignment is returned again."""
-    client = await world.client()
-    joined = await member(world, client)
-    await world.restart()
-    client = await world.client("client again")
-    beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
-    assert beat.error_code == ErrorCode.none
-    synced = await client.ask(ApiKey.SYNC_GROUP, sync_message(joined), 3)
-    assert synced.assignment == b"mine"
-    await world.pass_time(9)
-    assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.none
-    await world.pass_time(11)
-    assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.unknown_member_id
-
-
 @pytest.mark.parametrize(
     ("assigned", "error"),
     [

@@ -9,8 +9,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from odradek.broker.groups.machine.group_coordinator_machine import GroupCoordinatorMachine
 from odradek.metadata import paths
 from odradek.metadata.new_topic import NewTopic
@@ -26,9 +24,8 @@ from odradek.protocol.consumer_protocol import (
     encode_subscription,
 )
 from odradek.simulation.wire_client import WireClient
-from odradek.simulation.world import Member, World, settled, until
+from odradek.simulation.world import World, until
 from odradek.stores import MemoryStore
-from tests.broker.groups.test_groups_in_virtual_time import SEEDS, assert_rounds, write
 from tests.world.scenes import in_world
 
 PARTITIONS = 6
@@ -233,21 +230,6 @@ def in_sync(world: World) -> bool:
     return all(image is not None and len(image.isr) == 3 for image in images)
 
 
-def lose_responses(world: World, number: int, *actors: HostOfMember) -> None:
-    """Lose a broker's responses to these members from now on, but not their requests."""
-    for actor in actors:
-        world.simulation.network.block(world.hosts[number], actor.name)
-
-
-async def lost(actors: Sequence[HostOfMember], waiting: "Sequence[asyncio.Future[Any]]") -> None:
-    """Those were not answered, and give up."""
-    assert not any(each.done() for each in waiting)
-    for actor in actors:
-        actor.drop()
-    await asyncio.wait(waiting)
-    assert all(isinstance(each.exception(), ConnectionResetError) for each in waiting)
-
-
 @in_world(CONFIG, brokers=3)
 async def test_a_group_is_coordinated_while_a_known_broker_is_away(world: World) -> None:
     """`__consumer_offsets` is created with a replica on the broker that is away."""
@@ -280,30 +262,3 @@ async def test_a_coordinator_is_not_available_before_enough_brokers_are_register
             await asyncio.sleep(0.1)
         answers.add((found.node_id, found.host))
     assert answers == {(await coordinator(world), world.hosts[await coordinator(world)])}
-
-
-@pytest.mark.parametrize("number", SEEDS)
-def test_members_join_and_leave_while_coordinators_die(number: int) -> None:
-    """Whenever that is: the seed says how long each lives."""
-
-    async def scenario(world: World) -> None:
-        values = await write(world, "t", 60)
-        chance = world.simulation.entropy("deaths")
-        members = [await Member(world, f"reader-{each}", "t", GROUP).start() for each in range(2)]
-        everybody = list(members)
-        for each in range(3):
-            await asyncio.sleep(chance.uniform(0, 4))
-            victim = await coordinator(world)
-            await world.kill(victim)
-            members.append(await Member(world, f"late-{each}", "t", GROUP).start())
-            everybody.append(members[-1])
-            await asyncio.sleep(chance.uniform(0, 4))
-            await members.pop(0).stop()
-            await world.start(victim)
-        await settled(members, PARTITIONS)
-        await until(lambda: {value for member in everybody for value in member.read} == set(values))
-        for member in members:
-            await member.stop()
-        await assert_rounds(world, GROUP)
-
-    assert World(number, CONFIG, brokers=3).play(scenario)

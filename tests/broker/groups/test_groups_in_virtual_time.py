@@ -140,24 +140,6 @@ async def test_a_member_that_does_not_poll_is_removed_after_max_poll_interval(wo
     await second.stop()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@in_world(CONFIG)
-async def test_a_group_survives_its_coordinator_and_generations_are_not_reused(world: World) -> None:
-    """M6. The coordinator dies during rebalances; the next one has only its log."""
-    await write(world, "t", 60)
-    members = [await Member(world, f"reader-{number}", "t", "g").start() for number in range(2)]
-    await settled(members, PARTITIONS)
-    members.append(await Member(world, "reader-2", "t", "g").start())
-    await world.kill()
-    await asyncio.sleep(1)
-    await world.start()
-    await settled(members, PARTITIONS)
-    await until(lambda: len({value for member in members for value in member.read}) == 60)
-    for member in members:
-        await member.stop()
-    await assert_rounds(world, "g")
-
-
 async def change_subscription_fast(world: World, member: Member, times: int) -> None:
     """Subscribe, unsubscribe and subscribe again, also while a JoinGroup is on its way."""
     chance = world.simulation.entropy("changes of subscriptions")

@@ -44,35 +44,6 @@ def config(**more: str) -> dict[str, str]:
     return {"num.partitions": str(PARTITIONS), **{key.replace("_", "."): value for key, value in more.items()}}
 
 
-async def kills(world: World) -> None:
-    chance = world.simulation.entropy("killer")
-    writer = Writer()
-    async with world.producer("writer", delivery_timeout_ms=600_000) as producer:
-        sending = asyncio.create_task(writer.send(producer, 300))
-        for _ in range(4):
-            await asyncio.sleep(chance.uniform(0.0, 0.3))
-            await world.kill()
-            before = {number: list(values) for number, values in writer.acknowledged.items()}
-            await asyncio.sleep(chance.uniform(0.0, 3.0))
-            await world.start()
-            found = await world.read("t", PARTITIONS) if any(before.values()) else before
-            for number, values in before.items():
-                assert found[number][: len(values)] == values
-        await sending
-        await producer.flush()
-    assert await world.read("t", PARTITIONS) == writer.all_sent() == writer.acknowledged
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_acknowledged_records_survive_kills_once_and_in_order(seed: int):
-    """M1, M2."""
-    assert World(seed, config()).play(kills)
-
-
-def test_the_seed_of_this_run_is_played_too(seed: int):
-    assert World(seed, config()).play(kills)
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 @in_world(config(log_flush_mode="group"))
 async def test_with_group_flush_acknowledged_records_survive_power_cuts(world: World) -> None:
@@ -104,25 +75,6 @@ async def test_without_group_flush_a_power_cut_loses_at_most_the_end_of_a_log(wo
     found = await world.read("t", PARTITIONS)
     for number, values in writer.all_sent().items():
         assert values[: len(found[number])] == found[number]
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@in_world(config())
-async def test_a_network_partition_neither_loses_nor_duplicates_records(world: World) -> None:
-    """M2. Requests whose answers are lost are sent again; the broker drops the second."""
-    chance = world.simulation.entropy("cutter")
-    network = world.simulation.network
-    writer = Writer()
-    async with world.producer("writer", request_timeout_ms=2_000, delivery_timeout_ms=600_000) as producer:
-        sending = asyncio.create_task(writer.send(producer, 300))
-        for _ in range(3):
-            await asyncio.sleep(chance.uniform(0.0, 0.2))
-            network.block("broker", "writer")
-            await asyncio.sleep(chance.uniform(0.0, 10.0))
-            network.heal()
-        await sending
-        await producer.flush()
-    assert await world.read("t", PARTITIONS) == writer.all_sent() == writer.acknowledged
 
 
 @in_world(config(), seed=1)

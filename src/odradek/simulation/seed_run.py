@@ -12,12 +12,14 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from msgspec import Struct, field
 
 from odradek.model.probes import collecting
 from odradek.simulation.checks.agreement import agreed
 from odradek.simulation.checks.bounds import bounded
+from odradek.simulation.checks.folders import tidied
 from odradek.simulation.checks.replicas import HighWatermarks
 from odradek.simulation.faults.catalogue import FAULTS, names_for
 from odradek.simulation.faults.schedule import Schedule
@@ -26,6 +28,9 @@ from odradek.simulation.setup import draw_setup
 from odradek.simulation.virtual.loop import LivelockError
 from odradek.simulation.workloads.catalogue import WORKLOADS, draw_workloads
 from odradek.simulation.world import World, until
+
+_DAMAGES: Final = frozenset({"damage_files", "flip_bit"})
+"""Faults after which brokers keep damaged logs under another name."""
 
 
 class SeedPlan(Struct, frozen=True, kw_only=True):
@@ -123,6 +128,8 @@ class _Play:
         self.findings += watermarks.findings()
         for workload in workloads:
             self.findings += await workload.finish()
+        damaged = any(deed.split()[2] in _DAMAGES for deed in self.schedule.done)
+        self.findings += await tidied(world, with_strays=not damaged)
         self.findings += await bounded(world)
 
     def run(self) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -13,30 +12,6 @@ from odradek.partitioners import ClusterView
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.records import decode_records
 from odradek.testing import Simulation
-
-
-def play(
-    simulation: Simulation, broker: Any, log: Any, scene: Callable[[Producer], Awaitable[None]], **settings: Any
-) -> None:
-    """Run `scene` with a started producer; the topic `t` has two partitions."""
-
-    async def main() -> None:
-        broker.topics.setdefault("t", {0: broker.node_id, 1: broker.node_id})
-        broker.answers[ApiKey.PRODUCE] = log
-        await broker.start()
-        async with Producer(broker.address, runtime=simulation.runtime("client"), **settings) as producer:
-            await scene(producer)
-
-    simulation.run(main())
-
-
-def values(log: Any, partition: int = 0) -> list[bytes]:
-    return [
-        record.value or b""
-        for batch in log.taken
-        if batch.partition == partition
-        for record in decode_records(batch.records)
-    ]
 
 
 def sequences(log: Any, partition: int = 0) -> list[tuple[int, int]]:
@@ -50,7 +25,7 @@ async def send_batches(producer: Producer, count: int) -> list[asyncio.Future[Re
     return [await producer.send("t", b"%d" % number, partition=0) for number in range(count)]
 
 
-def test_records_within_linger_ms_are_sent_in_one_batch(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_records_within_linger_ms_are_sent_in_one_batch(play: Any, new_log: Any) -> None:
     log = new_log()
 
     async def scene(producer: Producer) -> None:
@@ -59,13 +34,11 @@ def test_records_within_linger_ms_are_sent_in_one_batch(simulation: Simulation, 
         assert [each.offset for each in delivered] == [0, 1, 2, 3, 4]
         assert {each.partition for each in delivered} == {1}
 
-    play(simulation, broker, log, scene, linger_ms=20)
+    play(log, scene, linger_ms=20)
     assert [batch.header.record_count for batch in log.taken] == [5]
 
 
-def test_keys_headers_and_timestamps_arrive_as_they_were_given(
-    simulation: Simulation, broker: Any, new_log: Any
-) -> None:
+def test_keys_headers_and_timestamps_arrive_as_they_were_given(play: Any, new_log: Any) -> None:
     log = new_log()
 
     async def scene(producer: Producer) -> None:
@@ -74,14 +47,14 @@ def test_keys_headers_and_timestamps_arrive_as_they_were_given(
         )
         assert (await delivered).timestamp == 77
 
-    play(simulation, broker, log, scene)
+    play(log, scene)
     (record,) = decode_records(log.taken[0].records)
     assert (record.key, record.value, record.timestamp) == (b"k", None, 77)
     assert record.headers == (("a", b"1"), ("nothing", None))
 
 
 def test_a_callback_gets_the_metadata_or_the_error_and_its_own_errors_are_logged(
-    simulation: Simulation, broker: Any, new_log: Any, caplog: pytest.LogCaptureFixture
+    play: Any, new_log: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     called: list[tuple[RecordMetadata | None, BaseException | None]] = []
 
@@ -100,24 +73,24 @@ def test_a_callback_gets_the_metadata_or_the_error_and_its_own_errors_are_logged
         await asyncio.sleep(0)
         assert called[1:] == [(None, lost.exception())]
 
-    play(simulation, broker, new_log(), scenario)
+    play(new_log(), scenario)
     assert "Error executing user-provided callback" in caplog.text
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_the_default_timestamp_is_the_clocks(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_the_default_timestamp_is_the_clocks(play: Any, simulation: Simulation, new_log: Any) -> None:
     async def scene(producer: Producer) -> None:
         delivered = await producer.send("t", b"v", partition=0)
         now_ms = simulation.clock.now_ms()
         assert (await delivered).timestamp == now_ms
 
-    play(simulation, broker, new_log(), scene)
+    play(new_log(), scene)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.not_leader_or_follower, ErrorCode.not_enough_replicas])
 @pytest.mark.parametrize("refused", [1, 3])
 def test_batches_with_retriable_errors_are_retried_in_order(
-    simulation: Simulation, broker: Any, new_log: Any, code: ErrorCode, refused: int
+    play: Any, values: Any, broker: Any, new_log: Any, code: ErrorCode, refused: int
 ) -> None:
     """Five in flight: what comes after a refused one is out of order to the broker, and is sent again after it."""
     log = new_log(*[ErrorCode.none] * refused, code, ErrorCode.out_of_order_sequence_number, code)
@@ -125,14 +98,14 @@ def test_batches_with_retriable_errors_are_retried_in_order(
     async def scene(producer: Producer) -> None:
         await asyncio.gather(*await send_batches(producer, 12))
 
-    play(simulation, broker, log, scene, batch_size=1, linger_ms=0)
+    play(log, scene, batch_size=1, linger_ms=0)
     assert values(log) == [b"%d" % number for number in range(12)]
     assert sequences(log) == [(0, number) for number in range(12)]
 
 
 @pytest.mark.parametrize("refused", [1, 2])
 def test_nothing_is_sent_behind_the_first_batch_until_it_is_acknowledged(
-    simulation: Simulation, broker: Any, new_log: Any, refused: int
+    play: Any, values: Any, broker: Any, new_log: Any, refused: int
 ) -> None:
     """A broker without state of the producer takes any first sequence, so that the first batch would stay behind."""
     log = new_log(*[ErrorCode.not_leader_or_follower] * refused)
@@ -141,39 +114,35 @@ def test_nothing_is_sent_behind_the_first_batch_until_it_is_acknowledged(
         await asyncio.gather(*await send_batches(producer, 12))
         assert producer.metrics()["record_retry_total"] == refused
 
-    play(simulation, broker, log, scene, batch_size=1, linger_ms=0)
+    play(log, scene, batch_size=1, linger_ms=0)
     assert values(log) == [b"%d" % number for number in range(12)]
     assert sequences(log) == [(0, number) for number in range(12)]
 
 
-def test_after_unknown_producer_id_the_batch_is_sent_in_a_new_epoch(
-    simulation: Simulation, broker: Any, new_log: Any
-) -> None:
+def test_after_unknown_producer_id_the_batch_is_sent_in_a_new_epoch(play: Any, values: Any, new_log: Any) -> None:
     log = new_log(ErrorCode.none, ErrorCode.unknown_producer_id)
 
     async def scene(producer: Producer) -> None:
         for number in range(3):
             await (await producer.send("t", b"%d" % number, partition=0))
 
-    play(simulation, broker, log, scene, linger_ms=0)
+    play(log, scene, linger_ms=0)
     assert values(log) == [b"0", b"1", b"2"]
     assert sequences(log) == [(0, 0), (1, 0), (1, 1)]
 
 
-def test_after_lost_acknowledged_records_the_rest_is_sent_in_a_new_epoch(
-    simulation: Simulation, broker: Any, new_log: Any
-) -> None:
+def test_after_lost_acknowledged_records_the_rest_is_sent_in_a_new_epoch(play: Any, new_log: Any) -> None:
     log = new_log(ErrorCode.none, ErrorCode.out_of_order_sequence_number)
 
     async def scene(producer: Producer) -> None:
         for number in range(3):
             await (await producer.send("t", b"%d" % number, partition=0))
 
-    play(simulation, broker, log, scene, linger_ms=0)
+    play(log, scene, linger_ms=0)
     assert sequences(log) == [(0, 0), (1, 0), (1, 1)]
 
 
-def test_a_failed_batch_leaves_no_sequence_gap(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_a_failed_batch_leaves_no_sequence_gap(play: Any, values: Any, new_log: Any) -> None:
     log = new_log(ErrorCode.none, ErrorCode.invalid_record)
 
     async def scene(producer: Producer) -> None:
@@ -183,23 +152,23 @@ def test_a_failed_batch_leaves_no_sequence_gap(simulation: Simulation, broker: A
             await second
         await third
 
-    play(simulation, broker, log, scene, batch_size=1, linger_ms=0, max_in_flight_requests_per_connection=1)
+    play(log, scene, batch_size=1, linger_ms=0, max_in_flight_requests_per_connection=1)
     assert values(log) == [b"0", b"2"]
     assert sequences(log) == [(0, 0), (1, 0)]
 
 
-def test_a_duplicate_batch_counts_as_delivered(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_a_duplicate_batch_counts_as_delivered(play: Any, new_log: Any) -> None:
     log = new_log(ErrorCode.duplicate_sequence_number)
 
     async def scene(producer: Producer) -> None:
         delivered = await (await producer.send("t", b"v", partition=0))
         assert delivered.offset == -1
 
-    play(simulation, broker, log, scene)
+    play(log, scene)
 
 
 def test_a_lost_connection_neither_loses_nor_duplicates_records(
-    simulation: Simulation, broker: Any, new_log: Any, close: Any
+    play: Any, values: Any, broker: Any, new_log: Any, close: Any
 ) -> None:
     """The broker takes the first batch and dies before it says so: the same numbers come again."""
     log = new_log()
@@ -213,13 +182,13 @@ def test_a_lost_connection_neither_loses_nor_duplicates_records(
         broker.answers[ApiKey.PRODUCE] = take_and_die
         await (await producer.send("t", b"v", partition=0))
 
-    play(simulation, broker, log, scene)
+    play(log, scene)
     assert [batch.header.base_sequence for batch in log.seen] == [0, 0]
     assert values(log) == [b"v"]
 
 
 def test_records_fail_after_the_delivery_timeout_with_the_last_error(
-    simulation: Simulation, broker: Any, new_log: Any, caplog: pytest.LogCaptureFixture
+    play: Any, simulation: Simulation, new_log: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = new_log(*[ErrorCode.not_enough_replicas] * 1_000)
 
@@ -232,10 +201,10 @@ def test_records_fail_after_the_delivery_timeout_with_the_last_error(
             await (await producer.send("t", b"v", partition=0))
         assert simulation.clock.elapsed_s - started == pytest.approx(3.0, abs=0.05)
 
-    play(simulation, broker, log, scene, delivery_timeout_ms=3_000, request_timeout_ms=1_000)
+    play(log, scene, delivery_timeout_ms=3_000, request_timeout_ms=1_000)
 
 
-def test_batches_after_an_expired_one_are_delivered(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_batches_after_an_expired_one_are_delivered(play: Any, broker: Any, new_log: Any) -> None:
     log = new_log()
 
     async def scene(producer: Producer) -> None:
@@ -246,11 +215,11 @@ def test_batches_after_an_expired_one_are_delivered(simulation: Simulation, brok
         broker.answers[ApiKey.PRODUCE] = log
         await (await producer.send("t", b"next", partition=0))
 
-    play(simulation, broker, log, scene, delivery_timeout_ms=3_000, request_timeout_ms=2_500)
+    play(log, scene, delivery_timeout_ms=3_000, request_timeout_ms=2_500)
     assert sequences(log) == [(1, 0)]
 
 
-def test_batches_wait_for_an_unavailable_broker(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_batches_wait_for_an_unavailable_broker(play: Any, values: Any, broker: Any, new_log: Any) -> None:
     log = new_log()
 
     async def scene(producer: Producer) -> None:
@@ -262,12 +231,12 @@ def test_batches_wait_for_an_unavailable_broker(simulation: Simulation, broker: 
         await broker.start()
         await sending
 
-    play(simulation, broker, log, scene)
+    play(log, scene)
     assert values(log) == [b"before", b"after"]
 
 
 def test_a_record_is_sent_soon_after_its_partition_gets_a_leader(
-    simulation: Simulation, broker: Any, new_log: Any
+    play: Any, values: Any, broker: Any, new_log: Any
 ) -> None:
     """Nothing else happens that would let the producer look again: no other record, no answer, no time-out."""
     log = new_log()
@@ -282,11 +251,11 @@ def test_a_record_is_sent_soon_after_its_partition_gets_a_leader(
             await waiting
 
     broker.topics["t"], broker.leader_epoch = {0: -1, 1: broker.node_id}, 1
-    play(simulation, broker, log, scene)
+    play(log, scene)
     assert values(log) == [b"1"]
 
 
-def test_batches_follow_a_leader_change(simulation: Simulation, broker: Any, other_broker: Any, new_log: Any) -> None:
+def test_batches_follow_a_leader_change(play: Any, values: Any, broker: Any, other_broker: Any, new_log: Any) -> None:
     log, other_log = new_log(ErrorCode.not_leader_or_follower), new_log()
 
     async def scene(producer: Producer) -> None:
@@ -297,11 +266,13 @@ def test_batches_follow_a_leader_change(simulation: Simulation, broker: Any, oth
 
     broker.nodes.append(other_broker)
     other_broker.answers[ApiKey.PRODUCE] = other_log
-    play(simulation, broker, log, scene)
+    play(log, scene)
     assert (values(log), values(other_log)) == ([], [b"v"])
 
 
-def test_send_waits_for_buffer_memory(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_send_waits_for_buffer_memory(
+    play: Any, values: Any, simulation: Simulation, broker: Any, new_log: Any
+) -> None:
     log = new_log()
     blocked: list[float] = []
 
@@ -316,12 +287,12 @@ def test_send_waits_for_buffer_memory(simulation: Simulation, broker: Any, new_l
             await producer.send("t", b"x" * 400, partition=0)
             blocked.append(simulation.clock.elapsed_s - before)
 
-    play(simulation, broker, log, scene, buffer_memory=2_000, batch_size=500)
+    play(log, scene, buffer_memory=2_000, batch_size=500)
     assert max(blocked) > 0.5
     assert len(values(log)) == 10
 
 
-def test_send_fails_if_no_buffer_memory_is_freed_in_time(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_send_fails_if_no_buffer_memory_is_freed_in_time(play: Any, broker: Any, new_log: Any) -> None:
     async def scene(producer: Producer) -> None:
         broker.answers[ApiKey.PRODUCE] = lambda _: None
         await producer.send("t", b"x" * 900, partition=0)
@@ -329,10 +300,10 @@ def test_send_fails_if_no_buffer_memory_is_freed_in_time(simulation: Simulation,
             await producer.send("t", b"x" * 900, partition=0)
         await producer.close(timeout_ms=0)
 
-    play(simulation, broker, new_log(), scene, buffer_memory=1_000, max_block_ms=500)
+    play(new_log(), scene, buffer_memory=1_000, max_block_ms=500)
 
 
-def test_with_acks_0_send_does_not_wait_for_a_response(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_with_acks_0_send_does_not_wait_for_a_response(play: Any, values: Any, new_log: Any) -> None:
     log = new_log()
 
     async def scene(producer: Producer) -> None:
@@ -343,12 +314,12 @@ def test_with_acks_0_send_does_not_wait_for_a_response(simulation: Simulation, b
     def take(request: Any) -> None:
         log(request)
 
-    play(simulation, broker, take, scene, acks=0)
+    play(take, scene, acks=0)
     assert values(log) == [b"v"]
     assert log.taken[0].header.producer_id == -1
 
 
-def test_flush_waits_for_everything_that_was_sent_so_far(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_flush_waits_for_everything_that_was_sent_so_far(play: Any, simulation: Simulation, new_log: Any) -> None:
     log = new_log()
 
     async def scene(producer: Producer) -> None:
@@ -357,7 +328,7 @@ def test_flush_waits_for_everything_that_was_sent_so_far(simulation: Simulation,
         assert all(future.done() for future in futures)
         assert simulation.clock.elapsed_s < 5.0
 
-    play(simulation, broker, log, scene, linger_ms=60_000, delivery_timeout_ms=200_000)
+    play(log, scene, linger_ms=60_000, delivery_timeout_ms=200_000)
 
 
 def test_after_an_error_in_its_block_a_producer_closes_without_waiting_and_logs_what_is_lost(
@@ -395,7 +366,7 @@ def test_a_producer_that_is_dropped_with_undelivered_records_warns(
     assert line.endswith("Undelivered records: 3, of topics t, u")
 
 
-def test_a_topic_that_is_not_created_in_time_is_an_error(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_a_topic_that_is_not_created_in_time_is_an_error(play: Any, new_log: Any) -> None:
     async def scene(producer: Producer) -> None:
         with pytest.raises(KafkaError, match="there is no topic 'nope'"):
             await producer.send("nope", b"v")
@@ -404,10 +375,10 @@ def test_a_topic_that_is_not_created_in_time_is_an_error(simulation: Simulation,
         with pytest.raises(KafkaError, match="no partition 9, only 2 of them"):
             await producer.send("t", b"v", partition=9)
 
-    play(simulation, broker, new_log(), scene, max_block_ms=1_000)
+    play(new_log(), scene, max_block_ms=1_000)
 
 
-def test_send_waits_for_a_topic_that_is_being_created(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_send_waits_for_a_topic_that_is_being_created(play: Any, values: Any, broker: Any, new_log: Any) -> None:
     """As in auto-creation: LEADER_NOT_AVAILABLE at first."""
     log = new_log()
 
@@ -422,13 +393,11 @@ def test_send_waits_for_a_topic_that_is_being_created(simulation: Simulation, br
         await (await producer.send("late", b"v"))
         await creating
 
-    play(simulation, broker, log, scene)
+    play(log, scene)
     assert values(log) == [b"v"]
 
 
-def test_a_running_producer_does_not_recreate_a_deleted_topic(
-    simulation: Simulation, broker: Any, new_log: Any
-) -> None:
+def test_a_running_producer_does_not_recreate_a_deleted_topic(play: Any, broker: Any, new_log: Any) -> None:
     """Only sending may create a topic; looking after known ones may not."""
 
     async def scene(producer: Producer) -> None:
@@ -446,18 +415,16 @@ def test_a_running_producer_does_not_recreate_a_deleted_topic(
         assert not any(request.message.allow_auto_topic_creation for request in about_t[2:])
 
     broker.topics["u"] = {0: 0}
-    play(simulation, broker, new_log(), scene, metadata_max_age_ms=2_000)
+    play(new_log(), scene, metadata_max_age_ms=2_000)
 
 
 @pytest.mark.parametrize(("value", "error"), [("text", TypeError), (5, TypeError), (b"x" * 2_000_000, KafkaError)])
-def test_an_invalid_record_is_refused_at_once(
-    simulation: Simulation, broker: Any, new_log: Any, value: Any, error: type[Exception]
-) -> None:
+def test_an_invalid_record_is_refused_at_once(play: Any, new_log: Any, value: Any, error: type[Exception]) -> None:
     async def scene(producer: Producer) -> None:
         with pytest.raises(error):
             await producer.send("t", value)
 
-    play(simulation, broker, new_log(), scene)
+    play(new_log(), scene)
 
 
 class Second:
@@ -468,9 +435,7 @@ class Second:
 
 
 @pytest.mark.parametrize("chosen", [Second(), "classic", "sticky", "adaptive", "round_robin", "uniform_sticky"])
-def test_any_partitioner_places_records_without_a_partition(
-    simulation: Simulation, broker: Any, new_log: Any, chosen: Any
-) -> None:
+def test_any_partitioner_places_records_without_a_partition(play: Any, values: Any, new_log: Any, chosen: Any) -> None:
     """M2: by name, or an object that inherits nothing."""
     log = new_log()
 
@@ -478,22 +443,20 @@ def test_any_partitioner_places_records_without_a_partition(
         for number in range(50):
             await producer.send("t", b"%d" % number)
 
-    play(simulation, broker, log, scene, partitioner=chosen, batch_size=100)
+    play(log, scene, partitioner=chosen, batch_size=100)
     assert sorted(map(int, values(log) + values(log, 1))) == list(range(50))
     if isinstance(chosen, Second):
         assert values(log) == []
 
 
-def test_a_sticky_partitioner_fills_a_batch_before_it_moves_on(
-    simulation: Simulation, broker: Any, new_log: Any
-) -> None:
+def test_a_sticky_partitioner_fills_a_batch_before_it_moves_on(play: Any, new_log: Any) -> None:
     log = new_log()
 
     async def scene(producer: Producer) -> None:
         for number in range(40):
             await producer.send("t", b"%04d" % number)
 
-    play(simulation, broker, log, scene, partitioner="sticky", batch_size=200, linger_ms=1_000)
+    play(log, scene, partitioner="sticky", batch_size=200, linger_ms=1_000)
     counts = [batch.header.record_count for batch in log.taken]
     assert sum(counts) == 40
     # All but the last one.

@@ -1,7 +1,7 @@
 """Topics, groups, brokers and configuration through `Admin`, beside a broker in virtual time (M10)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 
@@ -15,17 +15,8 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.simulation.world import World
 from odradek.testing import Simulation
+from tests.clients.admin.scene import play
 from tests.world.scenes import played_by
-
-
-def play(seed: int, scene: Callable[[Admin, World], Awaitable[None]]) -> None:
-    world = World(seed)
-
-    async def scenario(_: World) -> None:
-        async with world.admin() as admin:
-            await scene(admin, world)
-
-    world.play(scenario)
 
 
 @played_by(play)

@@ -1,6 +1,5 @@
 """Changes and lists of `Admin` that are about several resources, and how their errors are returned (M10)."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -18,22 +17,13 @@ from odradek.protocol.api import ApiKey
 from odradek.security.quotas import DEFAULT, QuotaEntity
 from odradek.simulation.world import Member, World, settled
 from odradek.testing import Simulation
+from tests.clients.admin.scene import play, play_scripted
 from tests.world.scenes import in_world, played_by
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
 
-def play(seed: int, scene: Callable[[Admin, World], Awaitable[None]], *, brokers: int = 1) -> None:
-    world = World(seed, {"group.initial.rebalance.delay.ms": "0"}, brokers=brokers)
-
-    async def scenario(_: World) -> None:
-        async with world.admin(default_api_timeout_ms=5_000) as admin:
-            await scene(admin, world)
-
-    world.play(scenario)
-
-
-@played_by(play)
+@played_by(play, default_api_timeout_ms=5_000)
 async def test_topics_that_are_refused_are_named_after_the_others_were_changed(admin: Admin, world: World) -> None:
     """M10: one rule for changes of several resources."""
     await admin.create_topic("t")
@@ -50,7 +40,7 @@ async def test_topics_that_are_refused_are_named_after_the_others_were_changed(a
         await admin.create_topics([NewTopic(name="v", partitions=1), NewTopic(name="v", partitions=2)])
 
 
-@played_by(play, brokers=2)
+@played_by(play, default_api_timeout_ms=5_000, brokers=2)
 async def test_records_before_an_offset_are_deleted_on_every_leader(admin: Admin, world: World) -> None:
     """M10: delete records; -1 is everything that is replicated."""
     await admin.create_topics(
@@ -75,7 +65,7 @@ async def test_records_before_an_offset_are_deleted_on_every_leader(admin: Admin
         assert await reader.beginning_offsets([T0, T1]) == {T0: 5, T1: 10}
 
 
-@played_by(play)
+@played_by(play, default_api_timeout_ms=5_000)
 async def test_members_are_removed_by_member_id_and_by_instance_id(admin: Admin, world: World) -> None:
     """M10: KIP-345; the group's other members take over their partitions."""
     await admin.create_topic("t", partitions=2)
@@ -96,7 +86,7 @@ async def test_members_are_removed_by_member_id_and_by_instance_id(admin: Admin,
         await member.stop()
 
 
-@played_by(play, brokers=2)
+@played_by(play, default_api_timeout_ms=5_000, brokers=2)
 async def test_resources_with_a_configuration_are_listed(admin: Admin, world: World) -> None:
     """M10: KIP-1142."""
     await admin.create_topic("t")
@@ -110,7 +100,7 @@ async def test_resources_with_a_configuration_are_listed(admin: Admin, world: Wo
     assert (values["0"]["broker.id"], values["1"]["broker.id"]) == ("0", "1")
 
 
-@played_by(play)
+@played_by(play, default_api_timeout_ms=5_000)
 async def test_the_versions_of_a_broker_are_described(admin: Admin, world: World) -> None:
     """M10: KIP-584."""
     for found in (await admin.describe_broker_versions(), await admin.describe_broker_versions(0)):
@@ -121,15 +111,6 @@ async def test_the_versions_of_a_broker_are_described(admin: Admin, world: World
             "transaction.version": (0, 2),
         }
         assert (found.finalized_features["group.version"], found.finalized_features_epoch) == ((1, 1), 30)
-
-
-def play_scripted(simulation: Simulation, broker: Any, scene: Callable[[Admin], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await broker.start()
-        async with Admin(broker.address, runtime=simulation.runtime("admin")) as admin:
-            await scene(admin)
-
-    simulation.run(main())
 
 
 def test_a_group_that_a_response_omits_is_an_error_of_that_group(simulation: Simulation, broker: Any) -> None:

@@ -1,7 +1,6 @@
 """Groups through `Admin`: several in one request, over coordinators that move, and changes of their offsets (M10)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -16,33 +15,12 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.internal_records.group_records import OffsetCommitValue
 from odradek.simulation.world import Member, World, settled
 from odradek.testing import Simulation
+from tests.clients.admin.scene import play, play_scripted
 from tests.world.scenes import in_world, played_by
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "5"}
 NAMES = [f"group-{number}" for number in range(10)]
-
-
-def play(seed: int, scene: Callable[[Admin, World], Awaitable[None]], *, brokers: int = 1) -> None:
-    replicas = {"offsets.topic.replication.factor": str(brokers), "default.replication.factor": str(brokers)}
-    world = World(seed, QUICK | replicas, brokers=brokers)
-
-    async def scenario(_: World) -> None:
-        async with world.admin() as admin:
-            await admin.create_topic("t", partitions=2)
-            await scene(admin, world)
-
-    world.play(scenario)
-
-
-def play_scripted(simulation: Simulation, broker: Any, scene: Callable[[Admin], Awaitable[None]], **more: Any) -> None:
-    async def main() -> None:
-        await broker.start()
-        async with Admin(broker.address, runtime=simulation.runtime("admin"), **more) as admin:
-            await scene(admin)
-        broker.stop()
-
-    simulation.run(main())
 
 
 async def commit(admin: Admin, *group_ids: str) -> None:
@@ -53,7 +31,7 @@ async def commit(admin: Admin, *group_ids: str) -> None:
 # ---- several groups -------------------------------------------------------------------------------------------------
 
 
-@played_by(play, brokers=3)
+@played_by(play, config=QUICK, partitions=2, brokers=3)
 async def test_groups_on_three_coordinators_are_described_together_with_errors_by_group(
     admin: Admin, world: World
 ) -> None:
@@ -214,7 +192,7 @@ def test_a_filter_that_a_broker_does_not_know_is_refused_and_not_ignored(simulat
     play_scripted(simulation, broker, scene)
 
 
-@played_by(play)
+@played_by(play, config=QUICK, partitions=2)
 async def test_groups_are_filtered_by_state_and_type(admin: Admin, world: World) -> None:
     await commit(admin, "idle")
     member = await Member(world, "reader", "t", "busy").start()
@@ -227,7 +205,7 @@ async def test_groups_are_filtered_by_state_and_type(admin: Admin, world: World)
     await member.stop()
 
 
-@played_by(play, brokers=3)
+@played_by(play, config=QUICK, partitions=2, brokers=3)
 async def test_a_description_survives_the_death_of_the_coordinator(admin: Admin, world: World) -> None:
     members = [await Member(world, f"reader-{number}", "t", "g").start() for number in range(2)]
     await settled(members, 2)
@@ -263,7 +241,7 @@ async def test_a_partition_whose_leader_dies_meanwhile_is_described_without_its_
 # ---- offsets --------------------------------------------------------------------------------------------------------
 
 
-@played_by(play)
+@played_by(play, config=QUICK, partitions=2)
 async def test_offsets_that_an_open_transaction_may_change_delay_only_requests_for_stable_ones(
     admin: Admin, world: World
 ) -> None:
@@ -282,7 +260,7 @@ async def test_offsets_that_an_open_transaction_may_change_delay_only_requests_f
     assert world.now_s > 50
 
 
-@played_by(play)
+@played_by(play, config=QUICK, partitions=2)
 async def test_offsets_are_altered_in_a_group_without_members_only(admin: Admin, world: World) -> None:
     await admin.alter_group_offsets("g", {T0: OffsetAndMetadata(3, "a note"), T1: OffsetAndMetadata(4)})
     found = (await admin.list_group_offsets(["g"]))["g"]
@@ -297,7 +275,7 @@ async def test_offsets_are_altered_in_a_group_without_members_only(admin: Admin,
     await member.stop()
 
 
-@played_by(play)
+@played_by(play, config=QUICK, partitions=2)
 async def test_offsets_of_unknown_partitions_are_refused_at_once_and_the_others_changed(
     admin: Admin, world: World
 ) -> None:
@@ -312,7 +290,7 @@ async def test_offsets_of_unknown_partitions_are_refused_at_once_and_the_others_
     assert world.now_s < 30
 
 
-@played_by(play)
+@played_by(play, config=QUICK, partitions=2)
 async def test_groups_are_deleted_unless_they_have_members(admin: Admin, world: World) -> None:
     await commit(admin, "a", "b")
     member = await Member(world, "reader", "t", "busy").start()
@@ -330,7 +308,7 @@ async def test_groups_are_deleted_unless_they_have_members(admin: Admin, world: 
 # ---- generations ----------------------------------------------------------------------------------------------------
 
 
-@played_by(play, brokers=3)
+@played_by(play, config=QUICK, partitions=2, brokers=3)
 async def test_the_generation_of_a_group_is_read_and_followed_over_a_change_of_the_coordinator(
     admin: Admin, world: World
 ) -> None:
@@ -352,7 +330,7 @@ async def test_the_generation_of_a_group_is_read_and_followed_over_a_change_of_t
     await first.stop()
 
 
-@played_by(play)
+@played_by(play, config=QUICK, partitions=2)
 async def test_a_deleted_group_has_no_generation(admin: Admin, world: World) -> None:
     member = await Member(world, "member", "t", "g").start()
     await settled([member], 2)

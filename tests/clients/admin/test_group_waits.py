@@ -2,7 +2,6 @@
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from odradek.protocol.api import ApiKey
 from odradek.simulation.wire_client import WireClient
 from odradek.simulation.world import Member, World, settled
 from odradek.texts.group_texts import headlines, rows
+from tests.clients.admin.scene import play
 from tests.world.scenes import played_by
 
 REBALANCE_MS = 30_000
@@ -22,17 +22,6 @@ QUICK = {
     "offsets.topic.num.partitions": "1",
     "group.consumer.heartbeat.interval.ms": "5000",
 }
-
-
-def play(seed: int, scene: Callable[[Admin, World], Awaitable[None]]) -> None:
-    world = World(seed, QUICK)
-
-    async def scenario(_: World) -> None:
-        async with world.admin() as admin:
-            await admin.create_topic("t", partitions=4)
-            await scene(admin, world)
-
-    world.play(scenario)
 
 
 class Headless:
@@ -84,7 +73,7 @@ def shown(group: GroupWaits) -> dict[str, tuple[int | None, int, list[int], list
     }
 
 
-@played_by(play)
+@played_by(play, config=QUICK, partitions=4)
 async def test_a_partition_is_waited_for_from_the_target_on_and_times_out_after_its_revocation_was_sent(
     admin: Admin, world: World
 ) -> None:
@@ -127,7 +116,7 @@ async def test_a_partition_is_waited_for_from_the_target_on_and_times_out_after_
     assert done.group_state == "Stable"
 
 
-@played_by(play)
+@played_by(play, config=QUICK, partitions=4)
 async def test_the_lines_of_a_group_name_the_holder_and_the_seconds(admin: Admin, world: World) -> None:
     first, _ = await two_members(admin, world)
     early = await admin.group_waits("g")
@@ -157,7 +146,7 @@ def test_a_member_that_only_has_to_send_a_heartbeat_is_shown_as_such() -> None:
     assert headlines(group)[1:] == ["the targets of epoch 5 are not computed yet"]
 
 
-@played_by(play)
+@played_by(play, config=QUICK, partitions=4)
 async def test_a_classic_group_shows_its_generation_and_its_members(admin: Admin, world: World) -> None:
     member = await Member(world, "member", "t", "g").start()
     await settled([member], 4)

@@ -10,7 +10,6 @@ its end:
 A value is one JSON object exactly if this text parses into two elements, the second of which is the mark.
 """
 
-from pathlib import Path
 from typing import Any, Final
 
 from odradek.model import ConfigurationError
@@ -18,9 +17,7 @@ from odradek.pipelines.config.pipelines import Stream
 from odradek.pipelines.progress import OBSERVED
 from odradek.spark.value_columns import decoded, spark_fields
 from odradek.spark.writing.dead_letters import Destination, without_dead_letters
-from odradek.values.avro import AvroDecoder
-from odradek.values.decoding import Decoder
-from odradek.values.protobuf import ProtobufDecoder
+from odradek.values.decoding import read_decoder
 
 _END: Final = "__odradek_end"
 _NO_OBJECT: Final = "the value is not one JSON object"
@@ -96,21 +93,9 @@ def _encoded(stream: Stream) -> tuple[list[Any], Any, Any, Any]:
     """
     from pyspark.sql import functions as sql
 
-    decoder = _decoder(stream)
+    decoder = read_decoder(stream.format, str(stream.schema), stream.message, stream.framing)
     parser, fields = decoded(sql.col("value"), decoder), spark_fields(decoder)
     return fields, parser, sql.col("_parsed.value"), sql.col("_parsed.reason")
-
-
-def _decoder(stream: Stream) -> Decoder:
-    try:
-        content = Path(str(stream.schema)).read_bytes()
-        if stream.format == "protobuf":
-            return ProtobufDecoder(descriptors=content, message=str(stream.message), framing=stream.framing)
-        return AvroDecoder(schema=content.decode("utf-8-sig"), framing=stream.framing)
-    except OSError as error:
-        raise ConfigurationError(f"{stream.schema}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigurationError(f"{stream.schema} is not an Avro schema: it is not UTF-8") from None
 
 
 def _json(stream: Stream) -> tuple[list[Any], Any, Any, Any]:

@@ -6,9 +6,12 @@
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
+
+from odradek.model import ConfigurationError
 
 _CONFLUENT_BYTES: Final = 5
 """The length of Confluent's framing: a zero byte, and the schema's id in four bytes, which is not looked up."""
@@ -23,6 +26,23 @@ class Decoder(Protocol):
 
     def __call__(self, value: bytes) -> Any:
         """Return the fields of one value. Raise `ValueError` with the reason, or `ConfigurationError`."""
+
+
+def read_decoder(kind: str, path: str, message: str | None, framing: str | None) -> Decoder:
+    """Return the decoder of a schema file: of `avro`, or of a `message` of `protobuf`. Raise `ConfigurationError`."""
+    try:
+        content = Path(path).read_bytes()
+        if kind == "protobuf":
+            from odradek.values.protobuf import ProtobufDecoder
+
+            return ProtobufDecoder(descriptors=content, message=str(message), framing=framing)
+        from odradek.values.avro import AvroDecoder
+
+        return AvroDecoder(schema=content.decode("utf-8-sig"), framing=framing)
+    except OSError as error:
+        raise ConfigurationError(f"can't read the schema {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path} is not an Avro schema: it is not UTF-8") from None
 
 
 def decode_arrays(arrays: Iterator[pa.Array], decoder: Decoder) -> Iterator[pa.Array]:

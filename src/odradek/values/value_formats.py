@@ -16,13 +16,12 @@ import binascii
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import click
 import msgspec
 
-from odradek.model import ConfigurationError, packages_of
+from odradek.model import packages_of
 
 WRITTEN_FORMATS: Final = ("text", "json", "base64")
 """Formats that can be written, too."""
@@ -98,29 +97,17 @@ def _compact(data: bytes) -> bytes:
 
 def _decoder(name: str, schema: str) -> Callable[[bytes], object]:
     """Return the decoder of `odradek.values`, whose import is slow. Raises `ConfigurationError`."""
-    with packages_of("avro" if name.endswith("avro") else "protobuf", "Avro and Protobuf values"):
-        from odradek.values.avro import AvroDecoder
-        from odradek.values.decoding import Decoder
-        from odradek.values.protobuf import ProtobufDecoder
-    framing = "confluent" if name.startswith("confluent-") else None
-    decoder: Decoder
-    if name.endswith("avro"):
-        decoder = AvroDecoder(schema=_read(schema).decode("utf-8-sig", errors="replace"), framing=framing)
-    else:
-        path, colon, message = schema.rpartition(":")
-        if not colon:
-            raise click.BadParameter(f"{schema!r} is not FILE:MESSAGE, such as orders.desc:shop.Order")
-        decoder = ProtobufDecoder(descriptors=_read(path), message=message, framing=framing)
+    kind = name.removeprefix("confluent-")
+    path, colon, message = schema.rpartition(":") if kind == "protobuf" else (schema, ":", None)
+    if not colon:
+        raise click.BadParameter(f"{schema!r} is not FILE:MESSAGE, such as orders.desc:shop.Order")
+    with packages_of(kind, "Avro and Protobuf values"):
+        from odradek.values.decoding import read_decoder
+
+        decoder = read_decoder(kind, path, message, None if name == kind else "confluent")
     with suppress(ValueError):
         decoder(b"")  # raises for a wrong schema now, not for each record
     return decoder
-
-
-def _read(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"can't read the schema {path}: {error.strerror}") from None
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,9 @@ from odradek.broker.log.checkpoints.checkpoint_file import decode_offsets
 from odradek.broker.log.checkpoints.leader_epoch_cache import LeaderEpochs
 from odradek.broker.log.checkpoints.meta_properties import decode_meta_properties
 from odradek.broker.log.errors import DamagedFileError
-from odradek.broker.log.segments.segment import rebuilt_indexes
+from odradek.broker.log.segments.offset_index import MAX_RELATIVE_OFFSET
+from odradek.broker.log.segments.open_files import FilePool
+from odradek.broker.log.segments.segment import Segment
 from odradek.columns import RecordColumns, decode_batches
 from odradek.config import parse_properties
 from odradek.metadata.node_fields import BrokenNodeError
@@ -258,5 +260,6 @@ def test_indexes_are_not_rebuilt_from_a_batch_whose_offset_no_index_can_have():
     """Its offset was packed into an index, and the read for which the index was rebuilt failed with `struct.error`."""
     header = read_header(encode_batch([(5, None, b"v", ())]))
     far = header._replace(base_offset=1 << 40)
+    segment = Segment(FilePool(MemoryDisk()), "/t-0", 0, LogConfig(index_interval_bytes=50), now_ms=0)
     with pytest.raises(CorruptBatchError):
-        rebuilt_indexes([(0, header), (header.size, far)], 0, size=2 * header.size, interval_bytes=50)
+        list(segment.add_batches([(0, header), (header.size, far)], 2 * header.size, MAX_RELATIVE_OFFSET))

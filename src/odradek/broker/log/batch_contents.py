@@ -45,7 +45,6 @@ class RecordLimits(Struct, frozen=True, kw_only=True):
     max_bytes: int
 
     def packed(self) -> "array[int]":
-        """Return the limits for `kernels.Library.check`."""
         before_ms, after_ms = (-1 if each is None else each for each in (self.before_max_ms, self.after_max_ms))
         return array("q", (self.needs_keys, before_ms, after_ms, MAX_RECORDS))
 

@@ -82,7 +82,6 @@ class FlushJob:
             self._disk.rename(self._epochs_path + TEMPORARY, self._epochs_path)
 
     def give_back_epochs(self) -> None:
-        """Mark the leader epochs as dirty again after a failed job."""
         if self._encoded_epochs is not None:
             self._epochs.is_dirty = True
 

@@ -49,7 +49,6 @@ class FullDisks:
         return directory in self._full
 
     def refused(self, directory: str, reason: str) -> None:
-        """Record that a write to a log in `directory` failed for lack of space."""
         now_s = self._clock.monotonic()
         if directory not in self._last_refusal_s:
             _log.error("Data directory %s has no space for writes; reads go on: %s", directory, reason)
@@ -69,7 +68,6 @@ class FullDisks:
             self._end(directory)
 
     def sentences(self) -> list[str]:
-        """Return a sentence for each directory whose episode has not ended."""
         now_s = self._clock.monotonic()
         return [
             f"{directory} had no room for a write {now_s - last_s:.0f} s ago"

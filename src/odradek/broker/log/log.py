@@ -424,7 +424,6 @@ class Log:
             raise self._unreadable(error) from error
 
     def size_between(self, from_offset: int, to_offset: int) -> int:
-        """Return the bytes of the batches in `[from_offset, to_offset)`, both base offsets of batches."""
         try:
             return self.segments.size_between(from_offset, to_offset)
         except OSError as error:
@@ -435,7 +434,6 @@ class Log:
         return self._lookup(find_first_since(self.segments, timestamp, self.log_start_offset))
 
     def find_max_timestamp(self) -> Lookup:
-        """Return the first record with the largest timestamp, None without timestamps (KIP-734)."""
         return self._lookup(find_latest(self.segments, self.log_start_offset))
 
     def _lookup(self, search: Lookup) -> Lookup:
@@ -601,7 +599,6 @@ class Log:
             _logger.warning("Failed to remove old snapshots of %s, will retry: %s", self.directory, error)
 
     def roll_for_compaction(self, now_ms: int) -> None:
-        """Roll a compacted log's active segment if it is older than `max.compaction.lag.ms`. Raises `OSError`."""
         active, is_compacted = self.segments.active, "compact" in self.config.cleanup_policy
         if not is_compacted or not active.size or self.writer.state is not State.RUNNING:
             return
@@ -656,7 +653,6 @@ class Log:
             return cleaned.time_index.last_entry()
 
     def take_deleted_files(self, now_ms: int) -> list[str]:
-        """Return files of deleted segments after `file.delete.delay.ms`, for the caller to remove."""
         return self._deleted.take_due(now_ms)
 
     def expire_producers(self, now_ms: int) -> int:
@@ -667,7 +663,6 @@ class Log:
     # ---- writing on this thread, and closing --------------------------------------------------------------------
 
     def write(self) -> None:
-        """Write all pending batches on this thread."""
         job = self.writer.begin_write()
         if job is not None:
             job.run()

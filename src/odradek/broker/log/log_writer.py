@@ -272,7 +272,6 @@ class LogWriter:
         self._handle(Event.TRUNCATION_BEGINS)
 
     def end_truncation(self) -> None:
-        """Let appends go on after a truncation."""
         self._handle(Event.TRUNCATION_ENDS)
 
     def check_may_append(self, now_ms: int) -> None:

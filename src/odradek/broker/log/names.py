@@ -40,7 +40,6 @@ _LONGEST_FOLDER: Final = 255
 
 
 def offset_file(directory: str, offset: int, suffix: str) -> str:
-    """Return the path of a segment file with base offset `offset`."""
     return f"{directory}/{offset:020d}{suffix}"
 
 
@@ -51,7 +50,6 @@ def parse_offset_file(name: str) -> tuple[int, str] | None:
 
 
 def parse_folder(name: str) -> TopicPartition | None:
-    """Return the partition of the log folder `name`, None for any other name."""
     topic, dash, number = name.rpartition("-")
     if not dash or not number.isascii() or not number.isdigit() or str(int(number)) != number:
         return None
@@ -81,7 +79,6 @@ def is_deleted_folder(name: str) -> bool:
 
 
 def parse_stray_folder(name: str) -> TopicPartition | None:
-    """Return the partition of the stray log folder `name`, None for any other name."""
     match = _STRAY_FOLDER.fullmatch(name)
     return parse_folder(match[1]) if match else None
 

@@ -28,7 +28,6 @@ class DeletedFiles:
                     self._files.append((due_ms, path + DELETED))
 
     def take_due(self, now_ms: int) -> list[str]:
-        """Return the files whose `due_ms` has passed, for the caller to remove."""
         due = [path for due_ms, path in self._files if due_ms <= now_ms]
         self._files = [(due_ms, path) for due_ms, path in self._files if due_ms > now_ms]
         return due

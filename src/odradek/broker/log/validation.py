@@ -170,7 +170,6 @@ class MessageRules:
 
 
 def _has_room(header: BatchHeader) -> bool:
-    """Return whether the batch has enough bytes for its declared record count."""
     room = header.size - HEADER_SIZE
     if header.attributes & CODEC_MASK:
         room *= _USUAL_RATIO

@@ -72,7 +72,6 @@ def parse_number(text: str, bits: int = 64) -> int:
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Return the content of an offset checkpoint, sorted by partition."""
     return encode_lines([f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items())])
 
 
@@ -81,7 +80,6 @@ def decode_offsets(data: bytes, path: str) -> dict[TopicPartition, int]:
 
 
 def decode_offset_lines(data: bytes, path: str) -> list[tuple[int, TopicPartition, int]]:
-    """Return `(byte position, partition, offset)` of each line."""
     found = []
     for byte, line in decode_lines(data, path) if data else ():
         try:

@@ -78,7 +78,6 @@ class LeaderEpochs:
         return self.entries[number - 1].epoch if number else NO_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Remove epochs that began at `end_offset` or later."""
         if self.entries and self.entries[-1].start_offset >= end_offset:
             self.entries = [entry for entry in self.entries if entry.start_offset < end_offset]
             self.latest = self.recorded = self.entries[-1].epoch if self.entries else NO_EPOCH

@@ -97,7 +97,6 @@ class DeletedLogs:
         self._folders.append((now_ms + self._config_for(partition.topic).file_delete_delay_ms, folder))
 
     def take_due(self, now_ms: int) -> list[str]:
-        """Return the folders whose due time has passed, for the caller to remove."""
         due = [path for due_ms, path in self._folders if due_ms <= now_ms]
         self._folders = [item for item in self._folders if item[0] > now_ms]
         return due

@@ -305,7 +305,6 @@ def drop_empty_duplicates(disk: Disk, logs: Iterable[FoundLog]) -> list[FoundLog
 
 
 def _is_untouched(disk: Disk, folder: str) -> bool:
-    """Return whether no record was ever written to a log."""
     try:
         segments = [name for name in disk.list(folder) if name.endswith(LOG)]
         return all(parse_offset_file(name) == (0, LOG) and disk.size(f"{folder}/{name}") == 0 for name in segments)
@@ -314,7 +313,6 @@ def _is_untouched(disk: Disk, folder: str) -> bool:
 
 
 def refuse_duplicates(logs: Iterable[FoundLog]) -> dict[TopicPartition, StorageError]:
-    """Return the errors of partitions with more than one log."""
     folders: dict[TopicPartition, list[str]] = {}
     for found in logs:
         folders.setdefault(found.partition, []).append(found.folder)

@@ -76,7 +76,6 @@ class LoadingProgress:
         _logger.info("Loading logs: %s", text)
 
     def end(self) -> None:
-        """Log the totals."""
         text = f"{self._opened} logs are open after {self._monotonic() - self._began:.1f} s"
         if self._recovered:
             text += f": {self._recovered} recovered, {self._checked >> 20} MiB checked"

@@ -114,7 +114,6 @@ class LogCheckpoints:
         self._outdated.pop(partition, None)
 
     def write_all(self) -> None:
-        """Plan and write all files."""
         try:
             self.write(self.plan())
         except CheckpointError as error:
@@ -155,7 +154,6 @@ class LogCheckpoints:
         self._writer.write(self._writer.plan(self._contents(directory), is_whole=False))
 
     def _contents(self, directory: str) -> dict[str, Mapping[TopicPartition, int]]:
-        """Return the content of each checkpoint file of `directory` by path."""
         logs = {partition: log for partition, log in self._logs.items() if parent_of(log.directory) == directory}
         points = {tp: log.writer.recovery_point for tp, log in logs.items()}
         starts = {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.first_base_offset}
@@ -177,6 +175,5 @@ class LogCheckpoints:
         return {f"{directory}/{name}": offsets for name, offsets in files.items()}
 
     def reset(self) -> None:
-        """Stop writing because the directories are unlocked; wait for a write under way."""
         self._writer.stop()
         self._writer = CheckpointWriter(self._disk)

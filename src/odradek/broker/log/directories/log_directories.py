@@ -51,7 +51,6 @@ class LogDirectories:
 
     @property
     def is_locked(self) -> bool:
-        """Whether this process has locked the directories."""
         return bool(self._locks)
 
     @property
@@ -65,7 +64,6 @@ class LogDirectories:
 
     @property
     def offline_paths(self) -> Set[str]:
-        """The absolute paths of offline directories."""
         return {self._disk.absolute(path) for path in self.offline}
 
     @property

@@ -436,7 +436,6 @@ class LogManager:
         self.cleaner.remove(partition)
 
     def update_config(self, topic: str, partitions: Iterable[int]) -> None:
-        """Apply the topic's current configuration to the open logs of `partitions`."""
         config = self._config_for(topic)
         for number in partitions:
             log = self._logs.get(TopicPartition(topic, number))

@@ -62,7 +62,6 @@ class LogStatuses:
 
     @property
     def duplicates(self) -> set[TopicPartition]:
-        """Partitions with unopened logs in two directories."""
         folders = Counter(found.partition for found in self.unopened.values())
         return {partition for partition, count in folders.items() if count > 1}
 
@@ -73,7 +72,6 @@ class LogStatuses:
             self.lost[lost.partition] = lost
 
     def advise(self, partition: TopicPartition, advice: str) -> None:
-        """Set the advice to operators in the error of a log with lost records."""
         self.lost[partition] = replace(self.lost[partition], advice=advice)
 
     def expect(self, expected: ExpectedLogs) -> None:
@@ -104,7 +102,6 @@ class LogStatuses:
             raise OfflineDirectoryError(reason or "; ".join(map(str, offline.values())))
 
     def check_whole(self, partition: TopicPartition) -> None:
-        """Raise `LogStorageError` if the partition's log has lost records."""
         if (lost := self.lost.get(partition)) is not None:
             raise LogStorageError(f"{lost}{lost.advice and f'; {lost.advice}'}")
 

@@ -178,7 +178,6 @@ class Pair(NamedTuple):
 
 
 def is_known_file(path: str) -> bool:
-    """Return whether `inspect` can read the file, by its name."""
     name = path.rpartition("/")[2]
     parsed = parse_offset_file(name)
     return name in _PARTITION_FILES or name in _DIRECTORY_FILES or (parsed is not None and parsed[1] in _SEGMENT_FILES)
@@ -196,7 +195,6 @@ def partition_directories(disk: Disk, directory: str) -> list[str]:
 
 
 def known_files(disk: Disk, directory: str) -> list[str]:
-    """Return the files of a folder that `inspect` can read, by segment, the `.log` first."""
     return [f"{directory}/{name}" for name in sorted(filter(is_known_file, disk.list(directory)), key=_order)]
 
 

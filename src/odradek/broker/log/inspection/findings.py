@@ -79,7 +79,6 @@ class Report(Struct):
     _found: list[Finding] = field(default_factory=list)
 
     def take(self) -> list[Finding]:
-        """Return the findings since the last call."""
         found, self._found = self._found, []
         return found
 
@@ -87,7 +86,6 @@ class Report(Struct):
         self._found.append(Finding(path=path, byte=byte, reason=reason, is_damage=False))
 
     def damage(self, path: str, reason: str, byte: int | None = None) -> None:
-        """Add damage, and count it as a damaged file."""
         self.totals.damaged_files += 1
         self._found.append(Finding(path=path, byte=byte, reason=reason))
 

@@ -146,7 +146,6 @@ class PartitionCheck:
         self._is_swapping = False
 
     def run(self) -> Iterator[Finding]:
-        """Check all files of the folder; yield the findings."""
         report = self._report
         report.totals.logs += 1
         try:
@@ -202,7 +201,6 @@ class PartitionCheck:
         return EpochCheck(path, len(data or b""), lines, log_start_offset=start, is_complete=is_complete)
 
     def _check_strays(self, bases: list[int]) -> None:
-        """Check snapshots without a segment, and report indexes without one."""
         for name in sorted(self._names):
             parsed = parse_offset_file(name)
             if parsed is None or parsed[0] in bases or parsed[1] not in _PARTS:
@@ -319,7 +317,6 @@ class _SegmentFiles:
 
 
 def check_snapshot(report: Report, path: str, data: bytes | None, offset: int, *, is_settled: bool) -> None:
-    """Check a `.snapshot` of the producers as of `offset`, if `data` is not None."""
     if data is None:
         return
     check = FileCheck(path)

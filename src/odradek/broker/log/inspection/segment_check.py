@@ -70,7 +70,6 @@ class LogCheck(FileCheck):
         self._records = records
 
     def batch(self, found: FoundBatch) -> bool:
-        """Check a batch; return whether it is valid."""
         position, header, data = found
         chain, last_offset = self._chain, self._base_offset + MAX_RELATIVE_OFFSET
         reason = discontinuity(
@@ -144,7 +143,6 @@ class OffsetIndexCheck(FileCheck):
             self.found(error)
 
     def batch(self, position: int, header: BatchHeader, *, is_trusted: bool) -> None:
-        """Check the next batch; its offsets are used only with `is_trusted`."""
         last = header.last_offset - self._base_offset
         if self._awaited is not None and is_trusted and last >= self._awaited.first:
             if last > self._awaited.first:
@@ -207,7 +205,6 @@ class TimeIndexCheck(FileCheck):
             self.found(error)
 
     def batch(self, header: BatchHeader, *, is_trusted: bool) -> None:
-        """Check the next batch; after one without `is_trusted`, no more entries are checked."""
         self._is_lost = self._is_lost or not is_trusted
         if self._is_lost:
             return
@@ -267,7 +264,6 @@ class EpochCheck(FileCheck):
         self._number = -1
 
     def batch(self, header: BatchHeader) -> None:
-        """Check the next batch of the log, in the order of offsets."""
         entries, epoch, offset = self._entries, header.partition_leader_epoch, header.base_offset
         while self._number + 1 < len(entries) and entries[self._number + 1][2] <= offset:
             self._number += 1

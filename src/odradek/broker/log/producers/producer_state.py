@@ -91,7 +91,6 @@ class ProducerEntry(Struct, eq=False, gc=False):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence number of the last record, -1 if unknown."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def due_sequence(self, epoch: int) -> int:
@@ -121,7 +120,6 @@ class ProducerState:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset of the earliest transaction without a marker below the high watermark, or None."""
         first = next(iter(self._open.values())).transaction_start if self._open else None
         if not self._ended:
             return first
@@ -358,10 +356,8 @@ class ProducerState:
 
 
 def last_sequence(first: int, last_offset_delta: int) -> int:
-    """Return the sequence number of a batch's last record; 0 follows 2**31 - 1."""
     return (first + last_offset_delta) % _SEQUENCES
 
 
 def first_sequence(last: int, last_offset_delta: int) -> int:
-    """Return the sequence number of a batch's first record, given that of its last one."""
     return (last - last_offset_delta) % _SEQUENCES

@@ -115,6 +115,5 @@ class RefusedBatches:
             )
 
     def expire(self, now_ms: int) -> None:
-        """Remove refusals older than 30 s."""
         if self._refusals:
             self._refusals = {key: each for key, each in self._refusals.items() if each.is_current(now_ms)}

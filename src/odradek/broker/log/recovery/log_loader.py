@@ -92,7 +92,7 @@ def load(
     names = _remove_left_overs(pool, directory)
     bases = sorted(parsed[0] for name in names if (parsed := parse_offset_file(name)) and parsed[1] == LOG)
     segments = [Segment.open(pool, directory, base, config, now_ms=now_ms) for base in bases]
-    first = _load_synced(pool, directory, segments, now_ms, clean=clean, recovery_point=recovery_point)
+    first = _load_synced(pool, directory, segments, clean=clean, recovery_point=recovery_point)
     epochs = _load_epochs(pool, directory, segments[:first])
     if first == len(segments) and not _has_latest_epoch(epochs, segments, log_start_offset):
         probe("log recovery: the last leader epoch is missing and rebuilt")
@@ -137,9 +137,7 @@ def load(
     )
 
 
-def _load_synced(
-    pool: FilePool, directory: str, segments: list[Segment], now_ms: int, *, clean: bool, recovery_point: int
-) -> int:
+def _load_synced(pool: FilePool, directory: str, segments: list[Segment], *, clean: bool, recovery_point: int) -> int:
     """Load synced segments, rebuild their invalid indexes; return their number. Later segments need recovery."""
     for number, segment in enumerate(segments[:-1]):
         following = segments[number + 1].base_offset
@@ -150,7 +148,7 @@ def _load_synced(
         else:
             probe("log recovery: indexes of a synced segment are rebuilt")
             _logger.warning("%s: its indexes are missing or damaged; rebuilding them", segment.log.path)
-            _rebuild_indexes(segment, following, load_producers(pool, directory, segments[:number], segment), now_ms)
+            _rebuild_indexes(segment, following, load_producers(pool, directory, segments[:number], segment))
         segment.close()
     if not segments:
         return 0
@@ -281,7 +279,6 @@ def _is_snapshot(disk: Disk, path: str) -> bool:
 
 
 def remove_segment_files(pool: FilePool, segment: Segment) -> None:
-    """Remove the files of a segment, the `.log` last."""
     segment.close()
     for path in reversed(segment.paths):
         if pool.disk.exists(path):
@@ -435,18 +432,13 @@ def _remove(segments: list[Segment]) -> None:
         segments[0].pool.disk.sync_directory(segments[0].directory)
 
 
-def _rebuild_indexes(segment: Segment, next_offset: int, producers: ProducerState, now_ms: int) -> None:
+def _rebuild_indexes(segment: Segment, next_offset: int, producers: ProducerState) -> None:
     """Rebuild a synced segment's indexes up to any damage; `producers` are as of its base offset."""
     size = segment.size
     offset_beyond = segment.offset_beyond_end()
     segment.reset()
     try:
-        for position, header in segment.scan():
-            if not segment.next_offset <= header.base_offset <= header.last_offset < next_offset:
-                raise CorruptBatchError(f"{segment.log.path} has a batch at byte {position} that is out of order")
-            if position + header.size > size:
-                break
-            segment.add(header.base_offset, header.last_offset, header.size, header.max_timestamp, now_ms)
+        for position, header in segment.add_batches(segment.scan(), size, next_offset - 1):
             aborted = producers.replay(header, _marker(segment, position, header))
             if aborted is not None:
                 segment.add_aborted(aborted)

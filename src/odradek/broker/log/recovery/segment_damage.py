@@ -46,7 +46,6 @@ class SuspectedSegments:
         return True
 
     def check_failed(self, segment: Segment) -> None:
-        """Record that a check of `segment` ended without a result."""
         self._suspected.discard(segment)
 
     @property
@@ -58,7 +57,6 @@ class SuspectedSegments:
 
     @property
     def may_be_damaged(self) -> bool:
-        """Whether a segment of the log is damaged or being checked."""
         return self.damage is not None or any(segment in self._segments for segment in self._suspected)
 
 
@@ -73,7 +71,6 @@ class DamageCheck(Struct, kw_only=True):
 
     @classmethod
     def of(cls, segment: Segment) -> "DamageCheck":
-        """Return a check of the written part of `segment`."""
         return cls(
             segment=segment,
             disk=segment.pool.disk,

@@ -52,7 +52,6 @@ class IndexFile(Generic[Row]):
 
     @property
     def has_full_page(self) -> bool:
-        """Whether the rows in memory fill a page."""
         return len(self._tail) >= PAGE_ENTRIES
 
     def is_sorted(self) -> bool:

@@ -5,7 +5,7 @@ entry, 8 bytes    relative offset uint32 | position uint32          big-endian, 
 ```
 The relative offset is a batch's last offset less the base offset, the position is that batch's. There is an entry about
 every `index.interval.bytes`, none for the first batch. The file is valid if its size is a multiple of 8 and the last
-position is inside the segment and not 0 (a crash may leave zeros). Entries are checked when used (`index_rebuild`).
+position is inside the segment and not 0 (a crash may leave zeros). Entries are checked when used (`Segment`).
 """
 
 import struct
@@ -44,15 +44,12 @@ class OffsetIndex:
         return self.entries[number][1] if number >= 0 else 0
 
     def position_before(self, offset: int, *, entries: int) -> int:
-        """Return the position of the entry `entries` entries before that of `position_below`, or 0."""
         number = self.entries.find(offset - self._base_offset, 0) - entries
         return self.entries[number][1] if number >= 0 else 0
 
     def truncate(self, size: int) -> None:
-        """Remove entries of batches at position `size` or later."""
         self.entries.truncate(self.entries.find(size - 1, 1) + 1)
 
     def is_valid(self, stored_bytes: int, segment_bytes: int) -> bool:
-        """Return whether the file is valid (see the module)."""
         last = self.entries.last
         return stored_bytes % ENTRY.size == 0 and (last is None or 0 < last[1] < segment_bytes)

@@ -16,13 +16,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from msgspec import Struct
-
 from odradek.broker.log.errors import DamagedSegmentError
 from odradek.broker.log.log_config import LogConfig
 from odradek.broker.log.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, offset_file
 from odradek.broker.log.segments.batch_scan import OLD_FORMATS
-from odradek.broker.log.segments.index_file import IndexFile, Pair
+from odradek.broker.log.segments.index_file import IndexFile
 from odradek.broker.log.segments.offset_index import ENTRY, MAX_RELATIVE_OFFSET, OffsetIndex
 from odradek.broker.log.segments.open_files import FilePool
 from odradek.broker.log.segments.time_index import NO_TIMESTAMP, TimeIndex
@@ -156,7 +154,6 @@ class Segment:
         )
 
     def add(self, base_offset: int, last_offset: int, size: int, max_timestamp: int, now_ms: int) -> None:
-        """Record an appended batch of `size` bytes."""
         position = self.size
         if not position:
             self._first_timestamp = max_timestamp
@@ -180,6 +177,21 @@ class Segment:
         self.size = position + size
         self.next_offset = last_offset + 1
         self.last_append_ms = now_ms
+
+    def add_batches(
+        self, batches: Iterable[tuple[int, BatchHeader]], size: int, last_offset: int
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Add and yield batches, each `(position, header)`, up to one that ends beyond `size`.
+
+        Raises `CorruptBatchError` if their offsets do not rise up to `last_offset`.
+        """
+        for position, header in batches:
+            if not self.next_offset <= header.base_offset <= header.last_offset <= last_offset:
+                raise CorruptBatchError(f"{self.log.path} has a batch at byte {position} that is out of order")
+            if position + header.size > size:
+                return
+            self.add(header.base_offset, header.last_offset, header.size, header.max_timestamp, self.last_append_ms)
+            yield position, header
 
     def add_aborted(self, transaction: AbortedTransaction) -> None:
         """Add an aborted transaction, whose marker is in this segment, to the transaction index."""
@@ -213,7 +225,6 @@ class Segment:
         self.time_index.append(self.max_timestamp, self.max_timestamp_offset, at_end=True)
 
     def flush_full_pages(self) -> None:
-        """Write the entries of each index that fill a page."""
         for entries in self._indexes():
             if entries.has_full_page:
                 entries.flush()
@@ -240,7 +251,6 @@ class Segment:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files of the segment, the `.log` first."""
         return self.log.path, *(entries.file.path for entries in self._indexes())
 
     @property
@@ -292,19 +302,22 @@ class Segment:
         if self._is_rebuilt:
             return False
         self._is_rebuilt = True
+        true = Segment(self.pool, self.directory, self.base_offset, self.config, now_ms=self.last_append_ms)
         try:
-            true = rebuilt_indexes(
-                self.scan(), self.base_offset, size=self.written_size, interval_bytes=self.config.index_interval_bytes
-            )
+            for _ in true.add_batches(self.scan(), self.written_size, self.base_offset + MAX_RELATIVE_OFFSET):
+                pass
         except CorruptBatchError:
             return False
+        if true.size + HEADER_SIZE <= self.written_size:
+            return False
+        true.finish()
         wrong = [
-            entries.file.path
-            for entries, rows, end in (
-                (self.offset_index.entries, true.offset_rows[: self.offset_index.limit], true.size),
-                (self.time_index.entries, true.time_rows[: self.time_index.limit], true.next_offset - self.base_offset),
+            mine.file.path
+            for mine, rows, end in (
+                (self.offset_index.entries, true.offset_index.entries, true.size),
+                (self.time_index.entries, true.time_index.entries, true.next_offset - self.base_offset),
             )
-            if entries.correct(rows, column=1, end=end)
+            if mine.correct(rows.rows(0, len(rows)), column=1, end=end)
         ]
         if not wrong:
             return False
@@ -434,7 +447,6 @@ class Segment:
         )
 
     def has_valid_transactions(self, end_offset: int) -> bool:
-        """Return whether the transaction index is valid or missing."""
         if self.aborted is None:
             return True
         size = self.pool.disk.size(self.aborted.entries.file.path)
@@ -492,56 +504,3 @@ class Segment:
         if self.written_size < HEADER_SIZE:
             return NO_TIMESTAMP
         return read_header(self.log.read(0, HEADER_SIZE)).max_timestamp
-
-
-class RebuiltIndexes(Struct, frozen=True, kw_only=True):
-    """The rows of both indexes, the end of the batches (`size`, `next_offset`), and their largest timestamp or -1."""
-
-    offset_rows: list[Pair]
-    time_rows: list[Pair]
-    size: int
-    next_offset: int
-    max_timestamp: int
-    max_timestamp_offset: int
-
-
-def rebuilt_indexes(
-    batches: Iterable[tuple[int, BatchHeader]], base_offset: int, *, size: int, interval_bytes: int
-) -> RebuiltIndexes:
-    """Return the indexes for a segment's batches, each `(position, header)`.
-
-    Raises `CorruptBatchError` if offsets do not rise or are too far from `base_offset`, or batches end beyond `size`.
-    """
-    offset_rows: list[Pair] = []
-    time_rows: list[Pair] = []
-    expected, end, since = base_offset, 0, 0
-    latest, latest_offset, noted = NO_TIMESTAMP, base_offset, NO_TIMESTAMP
-    for position, header in batches:
-        first, last, batch_bytes, timestamp = header.base_offset, header.last_offset, header.size, header.max_timestamp
-        if not expected <= first <= last <= base_offset + MAX_RELATIVE_OFFSET:
-            raise CorruptBatchError(
-                f"a batch at byte {position} has offsets {first} to {last}; expected were offsets from {expected} to "
-                f"{base_offset + MAX_RELATIVE_OFFSET}"
-            )
-        if timestamp > latest:
-            latest, latest_offset = timestamp, last
-        if since > interval_bytes:
-            offset_rows.append((last - base_offset, position))
-            if latest > noted:
-                time_rows.append((latest, latest_offset - base_offset))
-                noted = latest
-            since = 0
-        since += batch_bytes
-        expected, end = last + 1, position + batch_bytes
-    if end > size:
-        raise CorruptBatchError(f"the last batch ends at byte {end}, and {size} are there")
-    if latest > noted:
-        time_rows.append((latest, latest_offset - base_offset))
-    return RebuiltIndexes(
-        offset_rows=offset_rows,
-        time_rows=time_rows,
-        size=end,
-        next_offset=expected,
-        max_timestamp=latest,
-        max_timestamp_offset=latest_offset,
-    )

@@ -37,7 +37,6 @@ class Segments(Sequence[Segment]):
 
     @property
     def size(self) -> int:
-        """The bytes of all batches, including pending ones."""
         return sum(segment.size for segment in self._segments)
 
     def find(self, offset: int) -> int:
@@ -55,7 +54,6 @@ class Segments(Sequence[Segment]):
         at_least_one: bool,
         lend: Lender | None = None,
     ) -> Buffer:
-        """Return batches of one segment in `[offset, limit)` of a log written up to `written` (see `Log.read`)."""
         segments = self._segments
         for number in range(self.find(offset), len(segments)):
             segment = segments[number]
@@ -67,7 +65,6 @@ class Segments(Sequence[Segment]):
         return b""
 
     def aborted_between(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-        """Return aborted transactions with records in `[from_offset, to_offset)`, ordered by marker."""
         found: list[AbortedTransaction] = []
         for segment in self._segments[self.find(from_offset) :]:
             if segment.aborted is not None:
@@ -78,7 +75,6 @@ class Segments(Sequence[Segment]):
         return found
 
     def size_between(self, from_offset: int, to_offset: int) -> int:
-        """Return the bytes of the batches in `[from_offset, to_offset)`."""
         size = 0
         for segment in self._segments[self.find(from_offset) :]:
             if segment.base_offset >= to_offset:
@@ -88,7 +84,6 @@ class Segments(Sequence[Segment]):
         return size
 
     def add(self, segment: Segment) -> None:
-        """Add `segment` as the active one."""
         assert segment.base_offset > self.bases[-1], "segments rise"
         self._segments.append(segment)
         self.bases = [*self.bases, segment.base_offset]
@@ -113,6 +108,5 @@ class Segments(Sequence[Segment]):
         return old
 
     def close(self) -> None:
-        """Close all files; the next use opens them again."""
         for segment in self._segments:
             segment.close()

@@ -6,7 +6,7 @@ entry, 12 bytes    timestamp int64, ms | relative offset uint32     big-endian, 
 The timestamp is the largest so far, the offset the last one of the batch that has it, less the base offset. An entry is
 added with an offset index entry if the timestamp has grown, and when the segment is rolled or closed. The file is valid
 if its size is a multiple of 12, the last relative offset is inside the segment, and the last of several entries is not
-all zeros. Entries are checked when they are used (`index_rebuild`).
+all zeros. Entries are checked when they are used (`Segment.rebuild_indexes`).
 """
 
 import struct
@@ -36,7 +36,6 @@ class TimeIndex:
 
     @property
     def last_timestamp(self) -> int:
-        """The largest known timestamp, -1 if there is none."""
         last = self.entries.last
         return last[0] if last else NO_TIMESTAMP
 
@@ -62,7 +61,6 @@ class TimeIndex:
         self.entries.truncate(self.entries.find(end_offset - 1 - self._base_offset, 1) + 1)
 
     def is_valid(self, stored_bytes: int, end_offset: int) -> bool:
-        """Return whether the file is valid (see the module)."""
         last = self.entries.last
         return stored_bytes % ENTRY.size == 0 and (
             last is None or (self._base_offset + last[1] < end_offset and (any(last) or len(self.entries) == 1))

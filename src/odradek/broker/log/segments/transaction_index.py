@@ -58,11 +58,9 @@ class TransactionIndex:
         return found, False
 
     def truncate(self, end_offset: int) -> None:
-        """Remove transactions whose marker is at `end_offset` or later."""
         self.entries.truncate(self.entries.find(end_offset - 1, _LAST_OFFSET) + 1)
 
     def is_valid(self, stored_bytes: int, base_offset: int, end_offset: int) -> bool:
-        """Return whether the file is valid (see the module)."""
         before = base_offset - 1
         for version, _, first, last, _ in self._rows(0):
             if version != VERSION or not before < last < end_offset or first > last:

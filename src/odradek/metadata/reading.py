@@ -29,8 +29,8 @@ from odradek.model import TopicPartition
 K = TypeVar("K")
 
 _KEYS: Final = {paths.TOPIC_CONFIGS: TopicConfig.definitions(), paths.GROUP_CONFIGS: GroupConfig.definitions()}
-_PARTITIONS_AT_ONCE: Final = 500
-"""Partitions whose states are read before other tasks run (`CountedStore`)."""
+_NODES_AT_ONCE: Final = 500
+"""Nodes that are read before other tasks run (`CountedStore`)."""
 """The known keys of configurations, by the parent of their nodes; those of brokers and users are checked later."""
 _log = logging.getLogger("odradek.metadata")
 
@@ -103,8 +103,8 @@ async def read_topics(store: Reader, names: Iterable[str], broken: BrokenNodes) 
     known = {name: topic for name, topic in topics.items() if topic is not None}
     partitions = [TopicPartition(name, number) for name, topic in known.items() for number in topic.replicas]
     states: dict[TopicPartition, PartitionImage] = {}
-    for start in range(0, len(partitions), _PARTITIONS_AT_ONCE):
-        some = partitions[start : start + _PARTITIONS_AT_ONCE]
+    for start in range(0, len(partitions), _NODES_AT_ONCE):
+        some = partitions[start : start + _NODES_AT_ONCE]
         found = zip(some, await store.get_many(map(paths.partition_state, some)), strict=True)
         states |= {key: _partition(known[key.topic], key, node, broken) for key, node in found}
     configs = await read_topic_configs(store, known, broken)
@@ -138,8 +138,12 @@ async def read_configs(
 
     A node without data, which tools create as a parent, has no configuration.
     """
-    nodes = [node if node and node.data else None for node in await store.get_many(where.values())]
-    configs = {each: _config(path, node, broken) for (each, path), node in zip(where.items(), nodes, strict=True)}
+    configs: dict[K, Mapping[str, str] | None] = {}
+    paths_of = list(where.items())
+    for start in range(0, len(paths_of), _NODES_AT_ONCE):
+        some = paths_of[start : start + _NODES_AT_ONCE]
+        nodes = [node if node and node.data else None for node in await store.get_many([path for _, path in some])]
+        configs |= {each: _config(path, node, broken) for (each, path), node in zip(some, nodes, strict=True)}
     present = {each: known.get(each, {}) if config is None else config for each, config in configs.items()}
     return {each: config for each, config in present.items() if config}
 

@@ -12,13 +12,14 @@ from odradek.broker.interfaces import BrokerParts
 from odradek.broker.log import Log
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.security.context import RequestContext
+from odradek.broker.turns import Steps
 from odradek.model import ErrorCode, TopicPartition
 
 if TYPE_CHECKING:
     from kio.schema.describe_log_dirs.v5.request import DescribeLogDirsRequest as Message
 
 
-def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
+def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> Steps[dict[str, object]]:
     """Return each directory with the requested logs (null: all) in it; KAFKA_STORAGE_ERROR if it is offline."""
     del context
     asked_for = None
@@ -28,10 +29,13 @@ def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> 
     for topic_partition, log in broker.logs.logs.items():
         if asked_for is None or topic_partition in asked_for:
             by_directory[log.directory.rpartition("/")[0]][topic_partition] = log
-    return {"results": [_directory(broker, directory, logs) for directory, logs in sorted(by_directory.items())]}
+    results = []
+    for directory, logs in sorted(by_directory.items()):
+        results.append((yield from _directory(broker, directory, logs)))
+    return {"results": results}
 
 
-def _directory(broker: BrokerParts, directory: str, logs: Mapping[TopicPartition, Log]) -> dict[str, object]:
+def _directory(broker: BrokerParts, directory: str, logs: Mapping[TopicPartition, Log]) -> Steps[dict[str, object]]:
     disk = broker.runtime.disk
     result: dict[str, object] = {"log_dir": disk.absolute(directory), "topics": []}
     if directory in broker.logs.directories.offline:
@@ -41,7 +45,8 @@ def _directory(broker: BrokerParts, directory: str, logs: Mapping[TopicPartition
     except OSError:
         return result | {"error_code": ErrorCode.kafka_storage_error}
     by_topic: dict[str, list[dict[str, object]]] = {}
-    for topic_partition, log in sorted(logs.items()):
+    for topic_partition in sorted(logs):
+        log = logs[topic_partition]
         by_topic.setdefault(topic_partition.topic, []).append(
             {
                 "partition_index": topic_partition.partition,
@@ -50,6 +55,7 @@ def _directory(broker: BrokerParts, directory: str, logs: Mapping[TopicPartition
                 "is_future_key": False,
             }
         )
+        yield 1
     result["topics"] = [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]
     return result | space._asdict()
 

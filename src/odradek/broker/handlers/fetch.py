@@ -195,7 +195,7 @@ class _Fetch(PendingReply):
         if broker.preferred_read_replicas is not None and not params.is_from_follower and self._may_read_followers:
             self._client = ClientMetadata(request.rack_id, context.client_id, context.client_host, context.listener)
         self._missing_bytes = 0
-        self._is_overtaken = False
+        self._is_overtaken = self._is_abandoned = False
         self._is_over: asyncio.Event | None = None
         """Set when a fetch that is read in turns ceases to wait."""
 
@@ -277,6 +277,7 @@ class _Fetch(PendingReply):
         """Send the response: the next fetch of its session has arrived. If incremental, it has no records."""
         self._is_overtaken = self._fetched.incremental
         self.interrupted()
+        self._answer()  # now: it must not see what the next fetch has changed in the session
 
     def expire(self) -> None:
         """Complete with the records that are available."""
@@ -284,10 +285,23 @@ class _Fetch(PendingReply):
             self._is_over.set()
             return
         self._unsubscribe()
+        if self._params.is_from_follower:
+            self._answer()
+            return
+        if self._fetched.session is not None:
+            self._fetched.session.waiting = self
+        self._broker.purgatory.answer(self._answer, 2 + 2 * len(self._fetched.targets))
+
+    def _answer(self) -> None:
+        if self.settled or self._is_abandoned or self._is_over is not None:
+            return
+        if self._fetched.session is not None:
+            self._fetched.session.waiting = None
         results = [] if self._is_overtaken else at_once(self._read(again=True))[0]
         self.complete(self._response(results)())
 
     def abandon(self) -> None:
+        self._is_abandoned = True
         self._release()
         if not self._fetched.incremental:  # no client has the id of a session that this fetch opened
             self._broker.fetch_sessions.forget(self._fetched.session_id)

@@ -5,7 +5,11 @@ the broker's shutdown, whichever comes first.
 """
 
 import asyncio
+from collections import deque
+from collections.abc import Callable
 from typing import Protocol
+
+from odradek.broker.turns import TURN
 
 
 class DelayedOperation(Protocol):
@@ -21,6 +25,9 @@ class Purgatory:
     def __init__(self) -> None:
         self._timers: dict[DelayedOperation, asyncio.TimerHandle] = {}
         self._loop = asyncio.get_running_loop()
+        self._left = TURN
+        self._late: deque[tuple[Callable[[], None], int]] = deque()
+        """The answers that wait for a later iteration of the loop, with their weights."""
 
     def __len__(self) -> int:
         return len(self._timers)
@@ -38,11 +45,32 @@ class Purgatory:
         timer.cancel()
         return True
 
+    def answer(self, answer: Callable[[], None], weight: int) -> None:
+        """Call `answer`, after a turn of such work in a later iteration of the loop: one append may end many waits."""
+        if self._left == TURN:
+            self._loop.call_soon(self._answer_late)
+        if self._left > 0 and not self._late:
+            self._left -= weight
+            answer()
+        else:
+            self._late.append((answer, weight))
+
+    def _answer_late(self) -> None:
+        self._left = TURN
+        while self._late and self._left > 0:
+            answer, weight = self._late.popleft()
+            self._left -= weight
+            answer()
+        if self._left < TURN:
+            self._loop.call_soon(self._answer_late)
+
     def expire_all(self) -> None:
         """Expire all operations: the broker stops."""
         for operation in tuple(self._timers):
             if self.release(operation):
                 operation.expire()
+        while self._late:
+            self._late.popleft()[0]()
 
     def _expire(self, operation: DelayedOperation) -> None:
         del self._timers[operation]

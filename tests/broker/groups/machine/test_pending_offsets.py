@@ -7,7 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from odradek.broker.coordinators.machine import NO_PRODUCER, CoordinatorResult, Now
+from odradek.broker.coordinators.machine import NO_PRODUCER, CoordinatorResult, Now, Producer
+from odradek.broker.groups.machine import group_coordinator_machine
 from odradek.broker.groups.machine.classic.classic_group import GroupSettings
 from odradek.broker.groups.machine.group_coordinator_machine import GroupCoordinatorMachine, OffsetSettings
 from odradek.broker.groups.machine.messages import (
@@ -74,6 +75,29 @@ def test_a_transaction_does_not_replace_an_offset_that_was_recorded_after_its_ow
     at.commit("g", 0, 4, PRODUCER)
     at.machine.end_transaction(PRODUCER, committed=True)
     assert at.offsets("g") == {0: 4}
+
+
+def test_a_transaction_has_a_limit_of_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end applies all of them at once."""
+    monkeypatch.setattr(group_coordinator_machine, "MOST_PENDING", 4)
+    at = Scene()
+
+    def commit(group: str, count: int, producer_id: int) -> object:
+        values = {
+            TopicPartition("t", number): OffsetCommitValue(offset=1, commit_timestamp=0) for number in range(count)
+        }
+        producer = Producer(producer_id=producer_id, epoch=0)
+        result = at.machine.handle(group, CommitRequest(values=values, producer=producer), object(), NOW)
+        for record in result.records:
+            at.apply(record, producer_id)
+        return result.replies[0].value
+
+    assert commit("g", 3, PRODUCER) is ErrorCode.none
+    assert commit("h", 2, PRODUCER) is ErrorCode.invalid_commit_offset_size
+    assert commit("h", 2, PRODUCER + 1) is ErrorCode.none
+    assert commit("h", 1, PRODUCER) is ErrorCode.none
+    at.machine.end_transaction(PRODUCER, committed=True)
+    assert commit("g", 4, PRODUCER) is ErrorCode.none
 
 
 def test_a_pending_offset_can_be_deleted() -> None:

@@ -40,7 +40,7 @@ from odradek.broker.groups.machine.messages import (
     Request,
     SyncRequest,
 )
-from odradek.broker.groups.machine.offsets import Offsets
+from odradek.broker.groups.machine.offsets import MOST_PENDING, Offsets
 from odradek.broker.groups.machine.records import (
     ConsumerGroupRecord,
     GroupMetadataRecord,
@@ -333,6 +333,10 @@ class GroupCoordinatorMachine:
         gone = self._gone.get(key, ())
         if gone and any(each.topic in gone for each in request.values):  # of a topic that was created again
             error = ErrorCode.coordinator_load_in_progress
+        if error is ErrorCode.none and request.producer is not None:
+            pending = self.offsets.pending_of(request.producer.producer_id)
+            if pending + len(request.values) > MOST_PENDING:
+                error = ErrorCode.invalid_commit_offset_size
         if error is not ErrorCode.none:
             return answer(key, to, error)
         return CoordinatorResult(

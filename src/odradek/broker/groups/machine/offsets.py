@@ -8,6 +8,7 @@ skip them: keys are plain tuples, values structs without gc, and dicts replace s
 from collections import Counter
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
+from typing import Final
 
 from msgspec import Struct
 
@@ -27,6 +28,8 @@ class CommittedOffset(Struct, frozen=True, gc=False):
     expire_timestamp: int
 
 
+MOST_PENDING: Final = 65_536
+"""Limit of the offsets in one transaction, whose end applies them all at once: for that many, 0.06 s."""
 _NOTHING: Mapping[_Key, CommittedOffset] = MappingProxyType({})
 
 
@@ -95,6 +98,10 @@ class Offsets:
         key = (*partition,)
         commits[key] = _Commit(_kept(value), record_offset)
         self._pending.setdefault(group_id, {}).setdefault(key, {})[producer_id] = None
+
+    def pending_of(self, producer_id: int) -> int:
+        """Return the number of offsets in a producer's open transaction."""
+        return sum(map(len, self._transactions.get(producer_id, {}).values()))
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> Collection[str]:
         """Commit or drop a transaction's offsets, and return the ids of their groups.

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from odradek.assignors import Assignment, GroupSubscription
+from odradek.broker.groups.machine.consumer import heartbeat as heartbeat_module
 from odradek.broker.groups.machine.consumer.messages import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
@@ -132,6 +133,24 @@ def test_a_group_takes_no_more_members_than_its_limit() -> None:
     two.heartbeat(at)
     assert two.errors == [ErrorCode.group_max_size_reached]
     assert one.heartbeat(at).member_epoch == 1
+
+
+def test_a_group_has_a_limit_of_names_in_its_different_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each assignment goes over all of them."""
+    monkeypatch.setattr(heartbeat_module, "MOST_NAMES", 5)
+    at = Coordinator({"t": 1})
+    one, same, other, third = (
+        Member("1", ["a", "b"]),
+        Member("2", ["b", "a"]),
+        Member("3", ["a", "c", "d"]),
+        Member("4", ["x"]),
+    )
+    for each in (one, same, other, third):
+        each.heartbeat(at)
+    assert [each.errors for each in (one, same, other)] == [[], [], []]
+    assert third.errors == [ErrorCode.group_max_size_reached]
+    one.heartbeat(at)
+    assert one.errors == []
 
 
 class Failing:

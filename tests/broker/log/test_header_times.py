@@ -18,13 +18,13 @@ DAY = 86_400_000
 def batch(*times: int, codec: Codec = Codec.NONE, producer_id: int = -1, **header: int) -> bytearray:
     """A batch of records with these times, under a header that says something else."""
     sequence = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0} if producer_id >= 0 else {}
-    data = encode_batch([(time, b"k", b"x" * 50, ()) for time in times], codec=codec, **sequence)  # type: ignore[arg-type]
+    data = encode_batch([(time, b"k", b"x" * 50, ()) for time in times], codec=codec, **sequence)
     write_header(data, read_header(data)._replace(**header))
     return data
 
 
 def open_log(disk: MemoryDisk | None = None, **config: object) -> Log:
-    settings = LogConfig(**{"validate_all": False} | config)  # type: ignore[arg-type]
+    settings = LogConfig(**{"validate_all": False} | config)
     return Log.open(disk or MemoryDisk(), "/data/t-0", settings, now_ms=NOW)
 
 

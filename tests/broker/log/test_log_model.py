@@ -92,7 +92,7 @@ class LogModel(RuleBasedStateMachine):
         times = tuple(self.now_ms + age for age in ages)
         sequence = self.sequences[-1][1] if numbered else -1
         producer = {"producer_id": 4, "producer_epoch": 0, "base_sequence": sequence} if numbered else {}
-        data = encode_batch([(time_ms, None, b"v" * size, ()) for time_ms in times], **producer)  # type: ignore[arg-type]
+        data = encode_batch([(time_ms, None, b"v" * size, ()) for time_ms in times], **producer)
         first = self.log.log_end_offset
         info = self.log.append_as_leader(data, leader_epoch=self.epoch, now_ms=self.now_ms)
         assert (info.first_offset, info.last_offset, info.duplicate) == (first, first + len(times) - 1, False)

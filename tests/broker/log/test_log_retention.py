@@ -9,14 +9,14 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk
+from tests.broker.log.scene import NOW
 
-NOW = 1_800_000_000_000
 SIZE = len(encode_batch([(NOW, None, b"x" * 50, ())]))
 
 
 def log_of(count: int, disk: MemoryDisk | None = None, *, step_ms: int = 10, **config: object) -> Log:
     """Two batches a segment; batch n has offset n and the time NOW + n * step_ms."""
-    settings = LogConfig(segment_bytes=2 * SIZE, **config)  # type: ignore[arg-type]
+    settings = LogConfig(segment_bytes=2 * SIZE, **config)
     log = Log.open(disk or MemoryDisk(), "/data/t-0", settings, now_ms=NOW)
     append(log, count, step_ms=step_ms)
     return log

@@ -153,7 +153,6 @@ def test_the_first_record_since_a_time_is_the_one_that_a_scan_finds(seed: int, r
         found = at_once(log.find_offset(wanted))
         assert (found and found[:2]) == expected
     found = at_once(log.find_max_timestamp())
-    assert found is not None
     assert found[:2] == (max(times), times.index(max(times)))
     assert found.leader_epoch == log.epochs.epoch_at(found.offset)
 

@@ -34,7 +34,7 @@ class Remembered:
             segment_ms=10**12,
             message_timestamp_after_max_ms=10**12,
             retention_ms=-1,  # a record of the year 1970 is not too old here
-            **config,  # type: ignore[arg-type]
+            **config,
         )
         self.log = Log.open(self.disk, "/data/t-0", self.settings, now_ms=NOW)
         self.records: list[Kept] = []
@@ -116,7 +116,7 @@ def test_a_look_up_by_time_finds_what_a_full_scan_finds(
         match step:
             case "append", list() as times, Codec() as codec, bool() as new_leader, append_time:
                 epoch += new_leader
-                world.append(times, codec, epoch, append_time)  # type: ignore[arg-type]
+                world.append(times, codec, epoch, append_time)
             case "truncate", int() as offset:
                 world.truncate(offset)
             case "delete", int() as offset:
@@ -181,7 +181,6 @@ def test_a_timestamp_of_a_header_without_a_record_is_not_returned() -> None:
 def test_after_many_wrong_headers_the_latest_record_so_far_is_returned() -> None:
     log = log_with(*[lying(batch_at(NOW + n), max_timestamp=NOW + 1000) for n in range(100)])
     found = at_once(log.find_max_timestamp())
-    assert found is not None
     assert found.timestamp == NOW + found.offset
 
 

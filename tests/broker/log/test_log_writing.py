@@ -20,7 +20,6 @@ def test_appends_go_on_while_a_job_writes() -> None:
     log = new_log(MemoryDisk())
     append(log)
     job = log.writer.begin_write()
-    assert job is not None
     append(log)
     assert log.writer.begin_write() is None, "one at a time"
     job.run()
@@ -37,14 +36,12 @@ def test_large_writes_and_synced_ones_are_for_a_thread() -> None:
     log = new_log(MemoryDisk())
     append(log, size=60_000)
     job = log.writer.begin_write()
-    assert job is not None
     assert not job.prefers_thread
     append(log, size=60_000)
     append(log, size=10_000)
     job.run()
     log.writer.finish_write(job)
     job = log.writer.begin_write()
-    assert job is not None
     assert job.prefers_thread
     assert job.size > 65_536
     log = new_log(MemoryDisk(), flush_messages=2)
@@ -53,7 +50,6 @@ def test_large_writes_and_synced_ones_are_for_a_thread() -> None:
     assert log.writer.recovery_point == 0
     append(log)
     job = log.writer.begin_write()
-    assert job is not None
     assert job.prefers_thread, "every second message is synced"
 
 
@@ -125,7 +121,6 @@ def test_records_appended_during_a_failed_write_are_lost_with_it() -> None:
     log = new_log(disk)
     append(log)
     job = log.writer.begin_write()
-    assert job is not None
     append(log)
     disk.capacity_bytes = disk.used_bytes()
     job.run()
@@ -181,7 +176,6 @@ def test_a_failed_sync_in_the_background_stops_the_log() -> None:
         append(log)
     log.write()
     job = log.writer.begin_flush()
-    assert job is not None
     disk.fail_next("sync", errno.ENOSPC, path_end=".log")
     job.run()
     with pytest.raises(LogStorageError, match="Failed to sync"):
@@ -198,7 +192,6 @@ def test_a_flush_moves_the_recovery_point_over_finished_segments() -> None:
         log.write()
     assert log.writer.recovery_point == 0
     job = log.writer.begin_flush()
-    assert job is not None
     assert log.writer.begin_flush() is None, "one at a time"
     append(log, leader_epoch=4)
     log.write()
@@ -229,7 +222,6 @@ def test_a_flush_under_way_does_not_undo_a_truncation() -> None:
         append(log, sequence=number, leader_epoch=number // 2)
     log.write()
     job = log.writer.begin_flush()
-    assert job is not None
     assert log.truncate_to(3)
     job.run()
     log.writer.finish_flush(job)
@@ -251,7 +243,6 @@ def test_a_job_that_ends_after_its_log_is_ignored(end: Callable[[Log], object]) 
     append(log)
     append(log)
     job = log.writer.begin_write()
-    assert job is not None
     end(log)
     job.run()
     log.writer.finish_write(job)
@@ -265,7 +256,6 @@ def test_an_index_page_without_room_is_written_later() -> None:
     for _ in range(514):
         append(log, size=1)
     job = log.writer.begin_write()
-    assert job is not None
     job.run()
     disk.capacity_bytes = disk.used_bytes()
     log.writer.finish_write(job)
@@ -287,7 +277,6 @@ def test_a_flush_without_room_is_tried_again_and_the_log_goes_on() -> None:
     log.write()
     disk.capacity_bytes = disk.used_bytes()
     job = log.writer.begin_flush(include_active=True)
-    assert job is not None
     job.run()
     log.writer.finish_flush(job)
     assert log.writer.synced_offset == 0
@@ -304,7 +293,6 @@ def test_leader_epochs_are_written_again_after_a_full_disk_and_a_truncation() ->
     append(log, leader_epoch=4)
     log.write()
     job = log.writer.begin_flush(include_active=True)
-    assert job is not None
     disk.capacity_bytes = disk.used_bytes()
     job.run()
     log.truncate_to(1)
@@ -322,7 +310,6 @@ def test_a_failed_sync_stops_a_log_that_was_truncated_meanwhile() -> None:
     append(log)
     log.write()
     job = log.writer.begin_flush(include_active=True)
-    assert job is not None
     disk.fail_next("sync", errno.EIO, path_end=".log")
     job.run()
     log.truncate_to(1)

@@ -404,7 +404,6 @@ def test_keys_that_do_not_fit_into_the_map_are_compacted_next_time() -> None:
         room.append(*each)
     room.roll()
     job = begun(room.manager.cleaner, NOW, room.settings, stable_offsets={T0: 90})
-    assert job is not None
     job.run()
     while room.manager.cleaner.finish_slice(job, NOW):
         job.run()
@@ -422,7 +421,6 @@ def test_a_compaction_is_done_in_slices_and_limited_in_what_it_reads_and_writes(
     room.roll()
     settings = CleanerSettings(io_buffer_bytes=2000, io_bytes_per_second=8000)
     job = begun(room.manager.cleaner, NOW, settings, stable_offsets={T0: 100})
-    assert job is not None
     sizes = []
     job.run()
     while room.manager.cleaner.finish_slice(job, NOW):
@@ -461,12 +459,10 @@ def test_times_and_offsets_are_found_in_a_compacted_log() -> None:
     assert expected == [*range(0, 100, 2), 99]
     for offset in range(100):
         found = at_once(room.log.find_offset(NOW + 1 + offset))
-        assert found is not None
         assert found.offset == min(each for each in expected if each >= offset)
         first = next(iter(room.log.read(offset, 1)), None)
         assert first is not None
     latest = at_once(room.log.find_max_timestamp())
-    assert latest is not None
     assert latest.offset == 99
     assert len(room.log.segments[0].offset_index.entries) > 10
 
@@ -480,6 +476,5 @@ def test_a_removed_record_is_not_the_latest() -> None:
     room.roll()
     room.compact()
     latest = at_once(room.log.find_max_timestamp())
-    assert latest is not None
     assert (latest.timestamp, latest.offset) == (NOW + 500, 0), "the batch of 900 has no record any more"
     assert at_once(room.log.find_offset(NOW + 501)) is None

@@ -64,7 +64,7 @@ class CompactionModel(RuleBasedStateMachine):
         entry = room.log.producers.entries.get(4)
         sequence = 0 if entry is None else entry.last_sequence + 1
         numbers = {"producer_id": 4, "producer_epoch": 0, "base_sequence": sequence} if is_numbered else {}
-        batch = encode_batch(encoded, codec=codec, **numbers)  # type: ignore[arg-type]
+        batch = encode_batch(encoded, codec=codec, **numbers)
         first = room.append_batch(bytes(batch))
         if is_numbered:
             info = room.log.append_as_leader(batch, leader_epoch=0, now_ms=room.now_ms)
@@ -139,7 +139,6 @@ class CompactionModel(RuleBasedStateMachine):
         for record in records:
             if record.timestamp == max(each.timestamp for each in records):
                 latest = at_once(log.find_max_timestamp())
-                assert latest is not None
                 if record.offset >= log.log_start_offset:
                     assert latest.timestamp >= record.timestamp
                 break

@@ -193,7 +193,6 @@ def test_truncation_ends_a_compaction_and_lowers_the_checkpoint() -> None:
     room.append(("a", "6"), ("a", "7"))
     room.roll()
     job = begun(room.manager.cleaner, NOW, room.settings, stable_offsets={T0: 8})
-    assert job is not None
     job.run()
     assert job.cleaned is not None
     room.manager.truncate_to(T0, 3)
@@ -209,7 +208,6 @@ def test_segments_that_have_changed_since_they_were_read_are_not_replaced() -> N
         room.append(("a", f"{value}"))
         room.roll()
     job = begun(room.manager.cleaner, NOW, room.settings, stable_offsets={T0: 4})
-    assert job is not None
     job.run()
     assert job.cleaned is not None
     room.log.truncate_to(3)
@@ -269,7 +267,6 @@ def test_a_log_may_be_deleted_during_its_compaction() -> None:
     room.append(("a", "1"), ("a", "2"))
     room.roll()
     job = begun(room.manager.cleaner, NOW, room.settings, stable_offsets={T0: 2})
-    assert job is not None
     room.manager.delete(T0, NOW)
     room.manager.get_or_create(T0, topic_id=None, now_ms=NOW)
     room.append(("z", "1"))
@@ -310,7 +307,6 @@ def test_retention_waits_for_a_compaction() -> None:
     room.roll()
     room.append(("c", "1"))
     job = begun(room.manager.cleaner, NOW, room.settings, stable_offsets={T0: 2})
-    assert job is not None
     maintain(room.manager, NOW + 5000)
     assert room.log.first_base_offset == 0
     job.run()
@@ -336,11 +332,9 @@ def test_the_dirtiest_log_is_first_and_figures_are_kept() -> None:
     log.roll(NOW)
     room.roll()
     job = begun(room.manager.cleaner, NOW, room.settings, stable_offsets={T0: 5, other: 4})
-    assert job is not None
     assert job.partition == other
     assert begun(room.manager.cleaner, NOW, room.settings, stable_offsets={T0: 5}) is None, "one at a time"
     second = begun(room.manager.cleaner, NOW, CleanerSettings(threads=2), stable_offsets={T0: 5, other: 4})
-    assert second is not None
     assert second.partition == T0
     assert room.manager.cleaner.stats.max_dirty_ratio == 0.5
     for each in (job, second):

@@ -149,7 +149,6 @@ class Readers:
         times = [(each.timestamp, each.offset) for _, data in batches for each in decode_records(data)]
         for time_ms, _ in times:
             found = at_once(log.find_offset(time_ms))
-            assert found is not None
             assert found[:2] == next(each for each in times if each[0] >= time_ms)
 
     def walk_on(self) -> None:
@@ -162,7 +161,6 @@ class Readers:
         """Compact; yield after each slice, during which searches by time go on."""
         cleaner, model, unstable = self.manager.cleaner, self.model, self.log.first_unstable_offset
         job = begun(cleaner, NOW, settings, stable_offsets={T0: model.end if unstable is None else unstable})
-        assert job is not None
         written = [(header.producer_id, header.base_offset) for header, _ in self.batches()]
         having_batches = {t[2] for t in model.transactions if any(p == t[0] and t[1] <= o < t[2] for p, o in written)}
         is_more = True

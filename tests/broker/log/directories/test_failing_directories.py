@@ -148,7 +148,6 @@ def test_pending_batches_are_lost_with_a_failed_disk_and_written_ones_are_not() 
     log = broken.manager.logs[T[2]]
     log.append_as_leader(encode_batch([(NOW, None, b"y", ())]), leader_epoch=0, now_ms=NOW)
     job = log.writer.begin_write()
-    assert job is not None
     log.append_as_leader(encode_batch([(NOW, None, b"z", ())]), leader_epoch=0, now_ms=NOW)
     fail_write(broken, errno.EIO)
     job.run()

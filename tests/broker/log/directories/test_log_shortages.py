@@ -80,7 +80,6 @@ def test_a_write_without_resources_leaves_no_batch(error: Exception, when: str) 
     log.write()
     append(log)
     job = log.writer.begin_write()
-    assert job is not None
     append(log)
     disk.fail_next("append", error, path_end=".log")
     job.run()
@@ -116,7 +115,6 @@ def test_a_write_that_was_never_run_is_lost_and_the_log_goes_on() -> None:
     log = new_log(disk)
     append(log)
     job = log.writer.begin_write()
-    assert job is not None
     with pytest.raises(LogStorageError):
         log.writer.finish_write(job)
     assert log.failure is None
@@ -185,7 +183,6 @@ def test_a_flush_that_was_not_run_syncs_nothing() -> None:
     append(log)
     log.write()
     job = log.writer.begin_flush(include_active=True)
-    assert job is not None
     log.writer.finish_flush(job)
     assert log.writer.synced_offset == 0
     assert log.failure is None
@@ -203,7 +200,6 @@ def test_a_flush_without_a_descriptor_is_tried_again() -> None:
         append(log)
     log.write()
     job = log.writer.begin_flush()
-    assert job is not None
     disk.most_open_files = 0
     job.run()
     log.writer.finish_flush(job)
@@ -220,7 +216,6 @@ def test_a_group_flush_without_a_descriptor_for_directories_leaves_no_batch() ->
     log = new_log(disk, flush_group=True)
     append(log)
     job = log.writer.begin_write()
-    assert job is not None
     disk.most_open_files = 0
     job.run()
     with pytest.raises(LogStorageError) as caught:

@@ -118,7 +118,7 @@ class TransactionModel(RuleBasedStateMachine):
             assert self.log.log_end_offset == end
         else:
             assert (info.first_offset, info.duplicate) == (end, False)
-            self.pending[end] = self.log.writer.pending.buffers[-1]  # type: ignore[assignment]
+            self.pending[end] = self.log.writer.pending.buffers[-1]
 
     @rule()
     def write(self) -> None:

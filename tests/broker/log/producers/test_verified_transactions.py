@@ -33,7 +33,6 @@ def test_the_first_batch_of_a_transaction_needs_a_verification_and_later_ones_do
     producers = writer.log.producers
     assert refusal(writer, batch()) == ErrorCode.invalid_txn_state
     verification = producers.begin_verification(9, 0, NOW_MS)
-    assert verification is not None
     assert refusal(writer, batch()) == ErrorCode.invalid_txn_state, "the coordinator has not answered yet"
     verification.is_verified = True
     assert producers.begin_verification(9, 0, NOW_MS) is None
@@ -53,8 +52,6 @@ def test_a_marker_voids_a_verification_that_it_overtakes(writer: Writer, type_: 
     late = producers.begin_verification(9, 0, NOW_MS)
     writer.end(9, type_)
     again = producers.begin_verification(9, 0, NOW_MS)
-    assert late is not None
-    assert again is not None
     late.is_verified = True
     assert refusal(writer, batch()) == ErrorCode.invalid_txn_state
     again.is_verified = True
@@ -64,11 +61,9 @@ def test_a_marker_voids_a_verification_that_it_overtakes(writer: Writer, type_: 
 def test_a_failed_verification_is_the_error_of_the_batch_and_of_those_behind_it(writer: Writer) -> None:
     producers = writer.log.producers
     failed = producers.begin_verification(9, 0, NOW_MS)
-    assert failed is not None
     failed.error = KafkaError(ErrorCode.not_enough_replicas, "not verified")
     assert refusal(writer, batch()) == ErrorCode.not_enough_replicas
     second = producers.begin_verification(9, 0, NOW_MS)
-    assert second is not None
     second.is_verified = True
     assert refusal(writer, batch(1)) == ErrorCode.not_enough_replicas, "it would leave a gap"
     append(writer, batch())
@@ -79,13 +74,11 @@ def test_a_verification_is_of_one_epoch_and_expires(writer: Writer) -> None:
     producers = writer.log.producers
     for epoch in (0, 1):
         verification = producers.begin_verification(9, epoch, NOW_MS)
-        assert verification is not None
         verification.is_verified = True
     assert refusal(writer, batch(epoch=0)) == ErrorCode.invalid_txn_state
     producers.expire(NOW_MS + 1001, 1000)
     assert refusal(writer, batch(epoch=1)) == ErrorCode.invalid_txn_state
     append_epoch_1 = producers.begin_verification(9, 1, NOW_MS)
-    assert append_epoch_1 is not None
     append_epoch_1.is_verified = True
     append(writer, batch(epoch=1))
     assert producers.begin_verification(9, 0, NOW_MS) is None, "its append is refused anyway"
@@ -95,7 +88,6 @@ def test_a_verification_is_of_one_epoch_and_expires(writer: Writer) -> None:
 def test_a_marker_from_a_later_leader_voids_the_verification_of_a_former_one(writer: Writer) -> None:
     producers, later = writer.log.producers, Writer()
     verification = producers.begin_verification(9, 0, NOW_MS)
-    assert verification is not None
     verification.is_verified = True
     later.end(9)
     later.log.write()

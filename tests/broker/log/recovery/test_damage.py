@@ -56,7 +56,6 @@ def test_a_damaged_batch_is_refused_and_its_segment_checked(number: int, byte: i
     assert log.suspected.may_be_damaged
     suspicion = DamageCheck.of(suspected[0])
     damage = suspicion.run()
-    assert damage is not None
     assert (damage.path, damage.byte) == (FIRST, start)
     assert log.suspected.checked(suspicion.segment, suspicion.size, damage)
     assert log.suspected.damage is damage

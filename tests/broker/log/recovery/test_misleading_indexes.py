@@ -110,7 +110,6 @@ def test_a_wrong_time_index_is_rebuilt_when_it_is_used(
     with caplog.at_level(logging.WARNING, "odradek.log"):
         for number in range(200):
             found = at_once(again.find_offset(NOW + 10 * number - 5))
-            assert found is not None
             assert (found.timestamp, found.offset) == (NOW + 10 * number, number)
     assert len(mendings(caplog)) == misled
     if misled:
@@ -173,7 +172,6 @@ def test_a_time_index_with_offsets_beyond_its_segment_is_rebuilt(active: bool, c
     found = [at_once(again.find_offset(NOW + 10 * number)) for number in range(200)]
     assert [each and each.offset for each in found] == list(range(200))
     largest = at_once(opened(disk).find_max_timestamp())
-    assert largest is not None
     assert largest.offset == 199
 
 
@@ -235,5 +233,4 @@ def test_pending_batches_keep_their_times_when_an_index_is_rebuilt() -> None:
     assert at_once(again.find_max_timestamp()) is not None
     again.write()
     found = at_once(again.find_max_timestamp())
-    assert found is not None
     assert (found.timestamp, found.offset) == (NOW + 5000, 200)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import pytest
 
@@ -42,7 +43,7 @@ class Scene:
 
     def new_context(self, on_event: Callable[[object], None] = lambda _: None) -> Context:
         return CoordinatorContext(
-            self.partition,
+            cast("Any", self.partition),
             new_machine=Counters,
             codec=TotalCodec(),
             clock=self.simulation.clock,

@@ -55,7 +55,7 @@ class Scene:
         metadata.image = ClusterImage(topics={TOPIC: topic})
         self.leaders = Leaders()
         self.runtime = CoordinatorRuntime(
-            kind, metadata, simulation.clock, self.leaders, create_topic=cast("Any", None)
+            kind, metadata, simulation.clock, cast("Any", self.leaders), create_topic=cast("Any", None)
         )
         self.runtime.start()
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from odradek.broker.coordinators import coordinator_context
-from odradek.broker.coordinators.coordinator_loader import LedPartition, LoadSummary
+from odradek.broker.coordinators.coordinator_loader import LoadSummary
 from odradek.broker.coordinators.machine import NO_PRODUCER
 from odradek.broker.groups.machine.classic.classic_group import GroupSettings
 from odradek.broker.groups.machine.group_coordinator_machine import GroupCoordinatorMachine, OffsetSettings
 from odradek.broker.groups.machine.messages import CommitRequest, FetchOffsetsRequest
 from odradek.broker.groups.machine.records import GroupRecordCodec
+from odradek.broker.replication.partition import Partition
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.java_hash import coordinator_partition
 from odradek.model.names import OFFSETS_TOPIC
@@ -141,7 +142,7 @@ async def test_a_loading_coordinator_answers_load_in_progress_but_accepts_heartb
     go_on = asyncio.Event()
     load = coordinator_context.load
 
-    async def slow_load(partition: LedPartition, *arguments: Any, **options: Any) -> LoadSummary:
+    async def slow_load(partition: Partition, *arguments: Any, **options: Any) -> LoadSummary:
         await go_on.wait()
         return await load(partition, *arguments, **options)
 
@@ -178,7 +179,7 @@ async def test_a_partition_that_cannot_be_replayed_has_no_coordinator_until_a_re
     attempts: Counter[TopicPartition] = Counter()
     load = coordinator_context.load
 
-    async def broken_load(partition: LedPartition, *arguments: Any, **options: Any) -> LoadSummary:
+    async def broken_load(partition: Partition, *arguments: Any, **options: Any) -> LoadSummary:
         attempts[partition.topic_partition] += 1
         match attempts[partition.topic_partition]:
             case 1:

@@ -1,12 +1,12 @@
 """Kafka's `AutoTopicCreationManager`: creates topics that requests need, by the local or the remote controller."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from odradek.broker.cluster.requests.controller_requests import ControllerRequests
-from odradek.broker.controller.machine.topic_creation import TopicCreation
+from odradek.broker.controller.controller import Controller
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.metadata.image import MetadataDelta
 from odradek.metadata.new_topic import NewTopic
@@ -18,13 +18,6 @@ _MOST_CREATIONS: Final = 1000
 """How many topics are created at once: requests do not wait for the end of a creation, and may name others."""
 
 
-class TopicCreator(Protocol):
-    """The controller, if this broker is elected."""
-
-    async def create_topics(self, wanted: Sequence[NewTopic]) -> list[TopicCreation]:
-        """Create topics, each completely or not at all, and return the results in order."""
-
-
 class AutoTopicCreationManager:
     """Creates a topic once for all requests that need it.
 
@@ -34,7 +27,7 @@ class AutoTopicCreationManager:
     def __init__(
         self,
         metadata: MetadataCache,
-        requests: ControllerRequests[TopicCreator],
+        requests: ControllerRequests[Controller],
         *,
         wait_until_applied: Callable[[], Awaitable[None]],
     ) -> None:

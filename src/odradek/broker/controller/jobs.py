@@ -1,4 +1,4 @@
-"""The controller's jobs for CreateTopics, CreatePartitions and DeleteTopics. Each topic is written atomically."""
+"""The controller's jobs: requests that the metadata loop handles in turn. Each topic is written atomically."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from uuid import UUID
@@ -8,10 +8,8 @@ from odradek.broker.controller.controller_epoch import ControllerEpoch
 from odradek.broker.controller.machine.alter_partition import alter_partition, check_broker_epoch
 from odradek.broker.controller.machine.leadership import ElectionType, elect_on_demand
 from odradek.broker.controller.machine.reassignment import (
-    Assignment,
     ReassignPartitionsRequest,
     plan_reassignments,
-    reassignments,
 )
 from odradek.broker.controller.machine.topic_creation import (
     ExistingTopicNames,
@@ -159,13 +157,6 @@ async def alter_reassignments(
     except (BadVersion, NoNode):
         raise _concurrent_change(view, targets) from None
     return dict(plan.errors)
-
-
-async def list_reassignments(
-    view: ClusterView, wanted: Mapping[str, Collection[int]] | None
-) -> dict[TopicPartition, Assignment]:
-    """Return the reassignments in progress, of all partitions or of `wanted` (partition numbers by topic)."""
-    return reassignments(view.image, wanted)
 
 
 async def elect_leaders(

@@ -23,7 +23,7 @@ from enum import Enum, auto
 from itertools import chain
 from typing import Final, Generic, TypeVar
 
-from odradek.broker.coordinators.coordinator_loader import LedPartition, load
+from odradek.broker.coordinators.coordinator_loader import load
 from odradek.broker.coordinators.deferred_replies import RESIGNED, TOO_LARGE, DeferredReplies, response_error
 from odradek.broker.coordinators.machine import (
     NO_PRODUCER,
@@ -34,7 +34,7 @@ from odradek.broker.coordinators.machine import (
     RecordCodec,
     Reply,
 )
-from odradek.broker.replication.partition import ACKS_ALL
+from odradek.broker.replication.partition import ACKS_ALL, Partition
 from odradek.broker.turns import TURN_S, cooperatively_by_time
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, OdradekError
@@ -93,7 +93,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
 
     def __init__(
         self,
-        partition: LedPartition,
+        partition: Partition,
         *,
         new_machine: Callable[[], Machine[RequestT, RecordT]],
         codec: RecordCodec[RecordT],

@@ -5,17 +5,17 @@ import gc
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
 from odradek.broker.coordinators.machine import NO_PRODUCER, Machine, RecordCodec
 from odradek.broker.log.errors import DamagedSegmentError
+from odradek.broker.log.log import Log
 from odradek.broker.log.names import parent_of
-from odradek.broker.log.validation import AppendInfo
-from odradek.broker.replication.partition import ACKS_ALL, ACKS_LEADER, Waiter
+from odradek.broker.replication.partition import ACKS_ALL, ACKS_LEADER, Partition
 from odradek.broker.turns import cooperatively_by_time
-from odradek.model import Buffer, ErrorCode, KafkaError, TopicPartition
+from odradek.model import Buffer, ErrorCode, KafkaError
 from odradek.protocol.batches.control_records import ControlType, decode_marker
 from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches, verify_crc
 from odradek.protocol.batches.records import decode_records
@@ -33,51 +33,6 @@ RequestT = TypeVar("RequestT")
 RecordT = TypeVar("RecordT")
 
 
-class ReadableLog(Protocol):
-    """The part of a partition's log that a load uses."""
-
-    @property
-    def log_start_offset(self) -> int: ...
-
-    @property
-    def log_end_offset(self) -> int: ...
-
-    @property
-    def written_offset(self) -> int:
-        """Return the offset after the last record that is in the file."""
-
-    def read(self, offset: int, max_bytes: int, *, up_to_offset: int) -> Buffer:
-        """Return whole batches, from the one that contains `offset`. Raises `DamagedSegmentError` if one is invalid."""
-
-
-class LedPartition(Protocol):
-    """The members of `replication.partition.Partition` that coordinators use."""
-
-    @property
-    def topic_partition(self) -> TopicPartition: ...
-
-    @property
-    def log(self) -> ReadableLog: ...
-
-    @property
-    def has_only_damaged_copy(self) -> bool:
-        """Return whether the log is damaged and no other replica is in sync."""
-
-    def read_error(self, error: DamagedSegmentError) -> KafkaError:
-        """Return the `KafkaError` for a read that failed with `error`."""
-
-    def append_error(self) -> KafkaError | None:
-        """Return the error that an append with acks=all would raise now, or None."""
-
-    def append_records(
-        self, records: memoryview, *, acks: int, now_ms: int, from_client: bool, needs_verification: bool
-    ) -> AppendInfo:
-        """Append a batch. Raises `KafkaError` if the partition refuses it."""
-
-    def when_reached(self, offset: int, *, acks: int, waiter: Waiter) -> None:
-        """Call `waiter` when the log up to `offset` is written (acks=1) or committed (acks=all), or with an error."""
-
-
 class LoadSummary(Struct, kw_only=True):
     """The result of a load: numbers of records, and the offset after the last one read."""
 
@@ -92,7 +47,7 @@ class LoadSummary(Struct, kw_only=True):
 
 
 async def load(
-    partition: LedPartition, machine: Machine[RequestT, RecordT], codec: RecordCodec[RecordT], *, timeout_ms: int
+    partition: Partition, machine: Machine[RequestT, RecordT], codec: RecordCodec[RecordT], *, timeout_ms: int
 ) -> LoadSummary:
     """Apply a partition's records up to the log end offset, and wait up to `timeout_ms` until they are committed.
 
@@ -121,9 +76,7 @@ async def load(
 class CoordinatorLoader(Generic[RequestT, RecordT]):
     """Reads a partition's log into a machine, from the log start offset."""
 
-    def __init__(
-        self, partition: LedPartition, machine: Machine[RequestT, RecordT], codec: RecordCodec[RecordT]
-    ) -> None:
+    def __init__(self, partition: Partition, machine: Machine[RequestT, RecordT], codec: RecordCodec[RecordT]) -> None:
         self.summary = LoadSummary(end_offset=partition.log.log_start_offset)
         self._partition = partition
         self._machine = machine
@@ -228,7 +181,7 @@ def _valid_batches(data: Buffer, offset: int, end: int) -> Iterator[tuple[BatchH
             yield header, memoryview(data)[position : position + header.size]
 
 
-def _first_readable(log: ReadableLog, offset: int, end: int) -> int:
+def _first_readable(log: Log, offset: int, end: int) -> int:
     """Return an offset after the damage at `offset` where reads succeed again, `end` at the latest."""
 
     def is_damaged(candidate: int) -> bool:
@@ -248,7 +201,7 @@ def _first_readable(log: ReadableLog, offset: int, end: int) -> int:
     return readable
 
 
-async def _wait_until(partition: LedPartition, offset: int, acks: int) -> bool:
+async def _wait_until(partition: Partition, offset: int, acks: int) -> bool:
     """Return True when the log up to `offset` is as safe as `acks` says, False if too few replicas are in sync."""
     future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from odradek.broker.coordinators.coordinator_loader import LedPartition
 from odradek.broker.coordinators.machine import Reply
-from odradek.broker.replication.partition import ACKS_ALL
+from odradek.broker.replication.partition import ACKS_ALL, Partition
 from odradek.model import ErrorCode, KafkaError
 from odradek.runtime.rate_limited_log import RateLimitedLog
 
@@ -57,7 +56,7 @@ class DeferredReplies:
 
     def __init__(
         self,
-        partition: LedPartition,
+        partition: Partition,
         *,
         timeout_ms: int,
         send: Callable[[Sequence[Reply]], None],

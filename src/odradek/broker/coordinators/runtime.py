@@ -7,7 +7,7 @@ record codec.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 from msgspec import Struct
 
@@ -15,6 +15,7 @@ from odradek.broker.coordinators.coordinator_context import CoordinatorContext, 
 from odradek.broker.coordinators.machine import Machine, RecordCodec
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.partition import Partition
+from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.turns import cooperatively, light
 from odradek.config import BrokerConfig
 from odradek.metadata.image import BrokerImage, ClusterImage, MetadataDelta
@@ -93,13 +94,6 @@ class CoordinatorKind(Struct, Generic[RequestT, RecordT, MachineT], frozen=True,
     """Returns what a request has to wait for before it is handled."""
 
 
-class LeaderPartitions(Protocol):
-    """The partitions that this broker leads."""
-
-    def on_leadership(self, callback: Callable[[TopicPartition, Partition | None], None]) -> None:
-        """Call `callback` for every partition that this broker leads now or later; with None when it resigns."""
-
-
 class CoordinatorRuntime(Generic[RequestT, RecordT, MachineT]):
     """The coordinators of one kind on this broker."""
 
@@ -108,7 +102,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, MachineT]):
         kind: CoordinatorKind[RequestT, RecordT, MachineT],
         metadata: MetadataCache,
         clock: Clock,
-        partitions: LeaderPartitions,
+        partitions: ReplicaManager,
         *,
         create_topic: CreateTopic,
     ) -> None:

@@ -16,7 +16,6 @@ from odradek.broker.coordinators.runtime import (
     CoordinatorKind,
     CoordinatorRuntime,
     CreateTopic,
-    LeaderPartitions,
     TopicKind,
 )
 from odradek.broker.groups.machine.classic.classic_group import GroupSettings
@@ -38,6 +37,7 @@ from odradek.broker.groups.machine.rebalance_trace import RebalanceCompleted
 from odradek.broker.groups.machine.records import GroupRecord, GroupRecordCodec
 from odradek.broker.groups.rebalance_journal import RebalanceJournal
 from odradek.broker.metadata_cache import MetadataCache
+from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.config import BrokerConfig, group_config
 from odradek.model import ConfigurationError, ErrorCode
 from odradek.model.names import OFFSETS_TOPIC
@@ -66,7 +66,7 @@ GroupCoordinator: TypeAlias = CoordinatorRuntime[Request, GroupRecord, GroupCoor
 def group_coordinator(
     metadata: MetadataCache,
     clock: Clock,
-    partitions: LeaderPartitions,
+    partitions: ReplicaManager,
     journal: RebalanceJournal,
     worker: Worker,
     *,

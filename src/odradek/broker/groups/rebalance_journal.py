@@ -11,14 +11,15 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from heapq import nlargest, nsmallest
 from itertools import islice
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from odradek.broker.channel import Channel
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.coordinators.runtime import partition_of, replication_factor
 from odradek.broker.groups.machine.rebalance_trace import CauseKind, RebalanceCompleted
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.broker.replication.partition import ACKS_LEADER, Partition
+from odradek.broker.replication.partition import ACKS_LEADER
+from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.metadata.new_topic import NewTopic
 from odradek.model import Buffer, OdradekError, TopicPartition, UnavailableError
 from odradek.model.errors import ErrorCode, KafkaError
@@ -44,13 +45,6 @@ _Waiting: TypeAlias = deque[tuple[RebalanceCompleted, int]]
 _log = logging.getLogger("odradek.groups")
 
 
-class LeaderLookup(Protocol):
-    """The partitions that this broker leads."""
-
-    def leader(self, topic: str, partition: int) -> Partition:
-        """Return a partition that this broker leads. Raises `KafkaError` if it does not lead it."""
-
-
 class RebalanceJournal:
     """One broker's journal and rebalance metrics. `create_topic` returns when the topic is in the image."""
 
@@ -58,7 +52,7 @@ class RebalanceJournal:
         self,
         metadata: MetadataCache,
         clock: Clock,
-        partitions: LeaderLookup,
+        partitions: ReplicaManager,
         connections: BrokerConnections,
         *,
         create_topic: Callable[[NewTopic], Awaitable[None]],

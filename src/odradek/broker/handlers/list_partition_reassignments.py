@@ -5,11 +5,11 @@ Only the controller serves it. Partitions that are not being reassigned, or do n
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.controller import jobs
+from odradek.broker.controller.machine.reassignment import Assignment, reassignments
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively, light
-from odradek.model import ErrorCode, KafkaError
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 
 if TYPE_CHECKING:
     from kio.schema.list_partition_reassignments.v0.request import ListPartitionReassignmentsRequest as Message
@@ -25,7 +25,11 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
             wanted.setdefault(topic.name, set()).update(topic.partition_indexes)
     try:
         controller = broker.controller
-        found = await controller.do(lambda _: jobs.list_reassignments(controller.view, wanted))
+
+        async def find(_: object) -> dict[TopicPartition, Assignment]:
+            return reassignments(controller.view.image, wanted)
+
+        found = await controller.do(find)
     except KafkaError as error:
         return {"error_code": error.code, "error_message": str(error), "topics": []}
     topics: dict[str, list[dict[str, object]]] = {}

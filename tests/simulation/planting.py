@@ -1,6 +1,7 @@
 """Tests of planted faults: a seed finds each one, and finds nothing without it."""
 
 import gc
+import logging
 import sys
 import warnings
 from collections.abc import Callable
@@ -40,6 +41,9 @@ def assert_found(plant: Plant, plan: SeedPlan, *, most: int, patience_s: float =
         tried = replace(plan, seed=seed)
         with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # a run that fails closes no clients
+            patch.setattr(
+                logging.root.manager, "disable", logging.CRITICAL
+            )  # entries would keep errors and their worlds
             _set_patience(patch, patience_s)
             plant(patch)
             result = run_seed(tried)

@@ -82,7 +82,7 @@ class Api(NamedTuple):
     def served(self) -> range:
         """The versions that are served."""
         schemas = schema_versions(self.key)
-        # kio's schema of ApiVersions ends before the versions that are decoded by hand.
+        # kio's schemas of ApiVersions end one version earlier.
         return range(schemas.start, LAST_API_VERSIONS + 1) if self.key is ApiKey.API_VERSIONS else schemas
 
     @property

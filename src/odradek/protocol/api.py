@@ -114,7 +114,7 @@ BETWEEN_BROKERS: Final = frozenset({*CONTROLLER_VERSIONS, ApiKey.ALTER_PARTITION
 """APIs between the brokers of one cluster, which ApiVersions does not list for clients."""
 
 LAST_API_VERSIONS: Final = 5
-"""The last version of ApiVersions that brokers decode, by hand; schemas end at 4."""
+"""The last version of ApiVersions that brokers decode; kio's schemas end at 4."""
 
 _FIRST_FLEXIBLE: Final[dict[int, int]] = {
     ApiKey.PRODUCE: 9,

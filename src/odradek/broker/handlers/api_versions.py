@@ -5,8 +5,8 @@ client that an address led to another broker or cluster gets REBOOTSTRAP_REQUIRE
 """
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from odradek.broker.apis import APIS
 from odradek.broker.interfaces import BrokerParts
@@ -15,12 +15,7 @@ from odradek.broker.serving.responses import frame as response_frame
 from odradek.metadata.feature_node import TRANSACTION_VERSION, FinalizedFeatures
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages.api_versions import (
-    FLEXIBLE_FROM,
-    Feature,
-    decode_api_versions_request,
-    encode_api_versions_response,
-)
+from odradek.protocol.messages.message_codec import decode_request, encode_response
 from odradek.protocol.primitives import Meter
 from odradek.wire import Reply
 
@@ -31,6 +26,19 @@ _LONGEST_NAME: Final = 100
 _VERSIONS: Final = tuple(
     (int(key), api.advertised.start, api.advertised.stop - 1) for key, api in APIS.items() if api.advertised
 )
+_FLEXIBLE_FROM: Final = 3
+_LEVELS_FROM_0: Final = 4
+
+
+class Feature(NamedTuple):
+    """A feature of the cluster (KIP-584): the levels that a broker supports, and the finalized one."""
+
+    name: str
+    lowest: int
+    highest: int
+    finalized: int
+
+
 FEATURES: Final = (
     Feature(name="group.version", lowest=0, highest=1, finalized=1),
     Feature(name="metadata.version", lowest=30, highest=30, finalized=30),
@@ -50,18 +58,33 @@ def handle(broker: BrokerParts, context: RequestContext, frame: memoryview) -> R
         except KafkaError as error:
             return _failure(broker, context, error.code)
     meter = Meter(broker.config.most_request_entries)
-    request = decode_api_versions_request(version, frame, header.body_offset, meter=meter)
-    if version >= FLEXIBLE_FROM:
-        software = request.software_name, request.software_version
+    request = decode_request(ApiKey.API_VERSIONS, version, bytes(frame[header.body_offset :]), meter=meter)
+    if version >= _FLEXIBLE_FROM:
+        software = request.client_software_name, request.client_software_version
         if not all(map(_SOFTWARE.fullmatch, software)):
             return _failure(broker, context, ErrorCode.invalid_request)
         context.session.client_software = " ".join(each[:_LONGEST_NAME] for each in software)
     here = broker.image.cluster_id, broker.config.broker_id
-    if request.cluster_id is not None and (request.cluster_id, request.node_id) != here:
+    named = getattr(request, "cluster_id", None)
+    if named is not None and (named, request.node_id) != here:
         return _failure(broker, context, ErrorCode.rebootstrap_required)
     features, epoch = features_of(broker.image.features)
-    body = encode_api_versions_response(version, _VERSIONS, features=features, features_epoch=epoch)
-    return response_frame(header, body)
+    # Version 3 omits supported features from level 0, which some clients refuse.
+    supported = [each for each in features if each.lowest > 0 or version >= _LEVELS_FROM_0]
+    message = {
+        "error_code": ErrorCode.none,
+        "api_keys": _listed(_VERSIONS),
+        "supported_features": [
+            {"name": each.name, "min_version": each.lowest, "max_version": each.highest} for each in supported
+        ],
+        "finalized_features_epoch": epoch,
+        "finalized_features": [
+            {"name": each.name, "min_version_level": each.finalized, "max_version_level": each.finalized}
+            for each in features
+            if each.finalized
+        ],
+    }
+    return response_frame(header, encode_response(header.api_key, version, message))
 
 
 def handle_unsupported_version(broker: BrokerParts, context: RequestContext, frame: memoryview) -> Reply:
@@ -83,9 +106,13 @@ def features_of(finalized: FinalizedFeatures) -> tuple[tuple[Feature, ...], int]
 
 
 def _failure(
-    broker: BrokerParts, context: RequestContext, error: ErrorCode, versions: Sequence[tuple[int, int, int]] = ()
+    broker: BrokerParts, context: RequestContext, error: ErrorCode, versions: Iterable[tuple[int, int, int]] = ()
 ) -> Reply:
     """Count the error, and return a response with it."""
     broker.counters.erred(ApiKey.API_VERSIONS, error)
-    body = encode_api_versions_response(context.api_version, versions, error_code=error)
-    return response_frame(context.header, body)
+    message = {"error_code": error, "api_keys": _listed(versions)}
+    return response_frame(context.header, encode_response(ApiKey.API_VERSIONS, context.api_version, message))
+
+
+def _listed(versions: Iterable[tuple[int, int, int]]) -> list[dict[str, int]]:
+    return [{"api_key": key, "min_version": first, "max_version": last} for key, first, last in versions]

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from odradek.broker.interfaces import BrokerParts
@@ -23,15 +23,14 @@ from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, InvalidTopicError, KafkaError, UnavailableError, validate_topic_name
 from odradek.model.names import INTERNAL_TOPICS
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages.metadata import (
-    MetadataRequest,
-    WantedTopic,
-    decode_metadata_request,
-    encode_metadata_response,
-)
+from odradek.protocol.messages.message_codec import decode_request, encode_response, optional
 from odradek.protocol.primitives import Meter
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 from odradek.wire import Buffers, Reply
+
+if TYPE_CHECKING:
+    from kio.schema.metadata.v13.request import MetadataRequest as Message
+    from kio.schema.metadata.v13.request import MetadataRequestTopic
 
 _TOPIC_IDS_FROM: Final = 12
 _ERROR_OF_REQUEST_FROM: Final = 13
@@ -58,7 +57,7 @@ def handle(broker: BrokerParts, context: RequestContext, frame: memoryview) -> R
     if cached is not None:
         return _respond(broker, context, cached)
     meter = Meter(broker.config.most_request_entries)
-    decoding = partial(decode_metadata_request, header.api_version, body, meter=meter)
+    decoding = partial(decode_request, ApiKey.METADATA, header.api_version, body, meter=meter)
     if len(body) > LARGE_BYTES:
         serving = broker.dispatcher.handle_large(
             context, meter, decoding, lambda request: _serve_later(broker, context, request, [])
@@ -68,8 +67,7 @@ def handle(broker: BrokerParts, context: RequestContext, frame: memoryview) -> R
     keys = [key]
     if request.topics is None:
         # All requests for all topics share a response, whatever unknown fields they have; no body is as short as this.
-        flags = request.include_cluster_authorized_operations, request.include_topic_authorized_operations
-        keys.append((*key[:3], bytes(flags)))
+        keys.append((*key[:3], bytes(_wants_operations(request))))
         cached = broker.response_cache.get(broker.image, keys[-1])
         if cached is not None:
             return _respond(broker, context, cached)
@@ -81,7 +79,7 @@ def handle(broker: BrokerParts, context: RequestContext, frame: memoryview) -> R
 
 
 async def _serve_later(
-    broker: BrokerParts, context: RequestContext, request: MetadataRequest, keys: Sequence[Key]
+    broker: BrokerParts, context: RequestContext, request: "Message", keys: Sequence[Key]
 ) -> Buffers:
     """Create absent topics, and return the response, which takes more than one turn."""
     absent, errors = await in_turns(_absent(broker, context, request))
@@ -103,14 +101,14 @@ def _store(broker: BrokerParts, image: ClusterImage, keys: Sequence[Key], answer
 def _refuse(broker: BrokerParts, context: RequestContext, body: bytes, error: KafkaError) -> Reply:
     """Return a response that has `error` for each requested topic, and no brokers."""
     version = context.api_version
-    request = decode_metadata_request(version, body, meter=Meter(broker.config.most_request_entries))
+    request = decode_request(ApiKey.METADATA, version, body, meter=Meter(broker.config.most_request_entries))
     topics = dict.fromkeys(request.topics or ())
     message = {
         "brokers": [],
         "cluster_id": None,
         "controller_id": -1,
         "topics": [
-            _unknown(topic.name if version >= _TOPIC_IDS_FROM else topic.name or "", error.code, topic.topic_id)
+            _unknown(topic.name if version >= _TOPIC_IDS_FROM else topic.name or "", error.code, _topic_id(topic))
             | {"topic_authorized_operations": NOT_ASKED_FOR}
             for topic in topics
         ],
@@ -143,7 +141,7 @@ def _answer(version: int, message: dict[str, Any]) -> CachedResponse:
     if version >= _ERROR_OF_REQUEST_FROM:
         errors[int(message.get("error_code", 0))] += 1
     del errors[0]
-    return CachedResponse(encode_metadata_response(version, message), errors)
+    return CachedResponse(encode_response(ApiKey.METADATA, version, message), errors)
 
 
 def _respond(broker: BrokerParts, context: RequestContext, answer: CachedResponse) -> Buffers:
@@ -154,16 +152,15 @@ def _respond(broker: BrokerParts, context: RequestContext, answer: CachedRespons
 
 
 def _absent(
-    broker: BrokerParts, context: RequestContext, request: MetadataRequest
+    broker: BrokerParts, context: RequestContext, request: "Message"
 ) -> Steps[tuple[list[str], dict[str, ErrorCode]]]:
     """Return the topics that the request creates, at most `MOST_CREATED`, and the errors of those that it may not."""
-    version = context.api_version
-    if not broker.config.auto_create_topics_enable or not request.allow_auto_topic_creation:
+    if not broker.config.auto_create_topics_enable or not optional(request, "allow_auto_topic_creation", True):
         return [], {}
     names: dict[str, None] = {}
     for topic in request.topics or ():
         yield 1
-        if topic.name is None or topic.name in broker.image.topics or (version >= 10 and topic.topic_id):
+        if topic.name is None or topic.name in broker.image.topics or _topic_id(topic):
             continue
         if topic.name in INTERNAL_TOPICS:
             continue  # the coordinator creates it
@@ -179,11 +176,10 @@ def _absent(
 
 
 def _message(
-    image: ClusterImage, context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]
+    image: ClusterImage, context: RequestContext, request: "Message", errors: dict[str, ErrorCode]
 ) -> Steps[dict[str, Any]]:
     listener = context.listener
-    wants_operations = request.include_topic_authorized_operations
-    wants_cluster = request.include_cluster_authorized_operations
+    wants_cluster, wants_operations = _wants_operations(request)
     endpoints = [(broker, broker.endpoint(listener)) for broker in image.brokers.values()]
     topics = []
     wants_all = request.topics is None or (context.api_version == 0 and not request.topics)
@@ -212,7 +208,7 @@ def _message(
 def _topics(
     image: ClusterImage,
     context: RequestContext,
-    requested: Iterable[WantedTopic] | None,
+    requested: "Iterable[MetadataRequestTopic] | None",
     hidden: Container[str],
     errors: dict[str, ErrorCode],
 ) -> Iterator[dict[str, Any]]:
@@ -224,7 +220,7 @@ def _topics(
                 yield _known(image, image_topic, listener)
         return
     for wanted in dict.fromkeys(requested):  # a repeated topic is in the response once, as in Kafka
-        topic_id = wanted.topic_id if version >= 10 else None
+        topic_id = _topic_id(wanted)
         if version < _TOPIC_IDS_FROM and (wanted.name is None or topic_id):
             yield _unknown(wanted.name or "", ErrorCode.invalid_request, topic_id)
             continue
@@ -241,6 +237,17 @@ def _topics(
             yield _unknown(wanted.name or "", ErrorCode.invalid_topic_exception, None)
         else:
             yield _unknown(wanted.name, errors.get(wanted.name or "", ErrorCode.unknown_topic_or_partition), None)
+
+
+def _topic_id(wanted: "MetadataRequestTopic") -> UUID | None:
+    topic_id: UUID | None = getattr(wanted, "topic_id", None)  # versions from 10 have it
+    return topic_id
+
+
+def _wants_operations(request: "Message") -> tuple[bool, bool]:
+    """Return whether the response has the authorized operations of the cluster, and of topics."""
+    wants_cluster = optional(request, "include_cluster_authorized_operations", False)
+    return wants_cluster, optional(request, "include_topic_authorized_operations", False)
 
 
 def _known(image: ClusterImage, topic: TopicImage, listener: str) -> dict[str, Any]:

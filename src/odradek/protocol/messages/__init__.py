@@ -1,7 +1,7 @@
 """Encodes requests and responses from dicts, one for all versions, and decodes them to kio's dataclasses.
 
 Schemas are kio's, generated from Kafka's message definitions; `controller_messages` has those that kio lacks. `encoder`
-and `decoder` compile codecs from schemas; `message_codec` uses them by API and version. Four APIs have hand-written
-codecs: Produce and Fetch, most of the traffic, and ApiVersions and Metadata, which every client sends first.
+and `decoder` compile codecs from schemas; `message_codec` uses them by API and version. Produce and Fetch, most of the
+traffic, have hand-written codecs.
 `fetch_session` holds what consumers and followers keep of a fetch session.
 """

@@ -16,7 +16,7 @@ from bench.clients.processes import run_client
 from bench.peers.kafka_peer import KafkaBroker
 from odradek.model import SecurityProtocol
 from odradek.runtime.certificates import CertificateAuthority
-from odradek.security.sasl import jaas_text
+from odradek.security.sasl.jaas import jaas_text
 
 SECURED: Final = "SECURED"
 _USER: Final = "bench"

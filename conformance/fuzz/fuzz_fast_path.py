@@ -20,7 +20,7 @@ from odradek.protocol.messages.headers import decode_request_header, encode_requ
 from odradek.protocol.messages.produce import VERSIONS as SERVED
 from odradek.protocol.messages.produce import ProduceTopic, decode_produce_request, encode_produce_request
 from odradek.security import ALLOW_ALL
-from odradek.wire import PendingReply
+from odradek.wire.reply import PendingReply
 
 _ID = UUID(int=5)
 _SIZES = (1, 0x7E, 0x7F, 300)

@@ -26,19 +26,11 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.headers import decode_request_header, encode_request_header
 from odradek.protocol.messages.message_codec import decode_request, encode_request
 from odradek.protocol.primitives import Meter
-from odradek.security.sasl import (
-    JsonWebTokenValidator,
-    OauthBearerClient,
-    OauthBearerServer,
-    PlainClient,
-    PlainServer,
-    SaslClient,
-    SaslServer,
-    ScramClient,
-    ScramServer,
-    parse_key_set,
-    scram_credential,
-)
+from odradek.security.sasl.exchange import SaslClient, SaslServer
+from odradek.security.sasl.json_web_tokens import JsonWebTokenValidator, parse_key_set
+from odradek.security.sasl.oauthbearer import OauthBearerClient, OauthBearerServer
+from odradek.security.sasl.plain import PlainClient, PlainServer
+from odradek.security.sasl.scram import ScramClient, ScramServer, scram_credential
 from odradek.wire.buffers import BufferPool
 from odradek.wire.frames import FrameBuffer, FrameSizeError
 

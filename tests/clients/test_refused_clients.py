@@ -10,7 +10,7 @@ from odradek.clients.admin import NewTopic
 from odradek.metadata import paths
 from odradek.metadata.nodes import ConfigNode
 from odradek.model import AuthenticationError, TopicPartition
-from odradek.security.sasl import encode_credential, scram_credential
+from odradek.security.sasl.scram import encode_credential, scram_credential
 from odradek.simulation.world import World
 from odradek.stores import MemoryStore
 

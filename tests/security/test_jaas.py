@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.model import ConfigurationError
-from odradek.security.sasl import jaas_text, parse_jaas
+from odradek.security.sasl.jaas import jaas_text, parse_jaas
 from tests.world.jvm import running_jvm
 
 MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import get_default_algorithms
 
 from odradek.model import AuthenticationError
-from odradek.security.sasl import BearerToken, JsonWebTokenValidator, parse_key_set
+from odradek.security.sasl.json_web_tokens import JsonWebTokenValidator, parse_key_set
+from odradek.security.sasl.oauthbearer import BearerToken
 
 NOW_S: Final = 1_790_000_000
 CLAIMS: Final[dict[str, Any]] = {

@@ -6,14 +6,10 @@ from base64 import b64decode
 import pytest
 
 from odradek.model import AuthenticationError
-from odradek.security.sasl import (
-    BearerToken,
-    OauthBearerClient,
-    OauthBearerServer,
-    PlainClient,
-    PlainServer,
-    SaslClient,
-    SaslServer,
+from odradek.security.sasl.exchange import SaslClient, SaslServer
+from odradek.security.sasl.oauthbearer import BearerToken, OauthBearerClient, OauthBearerServer
+from odradek.security.sasl.plain import PlainClient, PlainServer
+from odradek.security.sasl.scram import (
     ScramClient,
     ScramCredential,
     ScramServer,

@@ -4,7 +4,7 @@ import asyncio
 import struct
 from collections.abc import Iterable
 
-from odradek.wire import Connection
+from odradek.wire.connection import Connection
 
 Data = bytes | bytearray | memoryview
 

@@ -6,16 +6,9 @@ import struct
 
 import pytest
 
-from odradek.wire import (
-    LATER,
-    NO_REPLY,
-    Connection,
-    ConnectionGroup,
-    ConnectionLimits,
-    PendingReply,
-    Reply,
-    RequestBudget,
-)
+from odradek.wire.connection import Connection
+from odradek.wire.connection_group import ConnectionGroup, ConnectionLimits, RequestBudget
+from odradek.wire.reply import LATER, NO_REPLY, PendingReply, Reply
 from tests.wire import scene
 from tests.wire.scene import Transport, framed
 

@@ -5,8 +5,10 @@ from collections import Counter
 
 import pytest
 
-from odradek.wire import Connection, ConnectionGroup, ConnectionLimits, ConnectionScheduler, Reply
-from odradek.wire.connection_scheduler import SHARED_REQUESTS, TIME_SLICE_S
+from odradek.wire.connection import Connection
+from odradek.wire.connection_group import ConnectionGroup, ConnectionLimits
+from odradek.wire.connection_scheduler import SHARED_REQUESTS, TIME_SLICE_S, ConnectionScheduler
+from odradek.wire.reply import Reply
 from tests.wire import scene
 from tests.wire.scene import Transport, framed
 

@@ -14,8 +14,11 @@ import uvloop
 
 from odradek.protocol.api import ApiKey
 from odradek.runtime import ListenOptions, SystemNetwork, listening
-from odradek.wire import Connection, ConnectionGroup, ConnectionLimits, PendingReply, Reply, ResponseBuffers
+from odradek.wire.buffers import ResponseBuffers
 from odradek.wire.client_connection import ClientConnection
+from odradek.wire.connection import Connection
+from odradek.wire.connection_group import ConnectionGroup, ConnectionLimits
+from odradek.wire.reply import PendingReply, Reply
 from tests.world.scenes import played_by
 
 ANSWER_BYTES = 256 * 1024

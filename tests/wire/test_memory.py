@@ -10,9 +10,11 @@ from odradek.runtime import pending_connections
 from odradek.runtime.pending_connections import PendingConnections
 from odradek.runtime.rate_limited_log import MOST_KEYS, RateLimitedLog
 from odradek.testing import Simulation
-from odradek.wire import NO_REPLY, BufferPool, Connection, ConnectionGroup, PendingReply, Reply
-from odradek.wire.buffers import SMALL_BUFFER_BYTES, SMALLEST_BUFFER_BYTES
+from odradek.wire.buffers import SMALL_BUFFER_BYTES, SMALLEST_BUFFER_BYTES, BufferPool
+from odradek.wire.connection import Connection
+from odradek.wire.connection_group import ConnectionGroup
 from odradek.wire.memory_pressure import CHECK_INTERVAL_S
+from odradek.wire.reply import NO_REPLY, PendingReply, Reply
 from tests.wire.scene import Transport, framed, send
 from tests.world.scenes import played_by
 

@@ -27,7 +27,7 @@ from odradek.clients.admin.user_credentials import UserScramCredentialDeletion, 
 from odradek.metadata import paths
 from odradek.model import ConfigurationError, ErrorCode, KafkaError
 from odradek.runtime import system_runtime
-from odradek.security.sasl import (
+from odradek.security.sasl.scram import (
     FEWEST_ITERATIONS,
     MOST_ITERATIONS,
     SCRAM_MECHANISMS,

@@ -11,7 +11,9 @@ from odradek.config.security import MECHANISMS
 from odradek.model import AuthenticationError, ConfigurationError, OdradekError, SecurityProtocol, UnavailableError
 from odradek.runtime import Runtime
 from odradek.runtime.http import HttpError, fetch
-from odradek.security.sasl import JaasLogin, OauthBearerClient, SaslClient, parse_jaas
+from odradek.security.sasl.exchange import SaslClient
+from odradek.security.sasl.jaas import JaasLogin, parse_jaas
+from odradek.security.sasl.oauthbearer import OauthBearerClient
 from odradek.wire.client_authentication import NO_SECURITY, ClientSecurity, Login
 from odradek.wire.client_security import client_tls, password_login
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from odradek.runtime import system_entropy
 from odradek.runtime.certificates import CertificateAuthority, write_private
-from odradek.security.sasl import jaas_text
+from odradek.security.sasl.jaas import jaas_text
 
 PROTOCOL: Final = "SASL_SSL"
 BROKER_FILE: Final = "broker.properties"

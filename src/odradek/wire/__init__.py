@@ -7,32 +7,3 @@
 (`memory_pressure`), time (`connection_scheduler`). The number of connections is limited in
 `broker.security.quotas.connection_quotas`.
 """
-
-from odradek.wire.buffers import BufferPool, ResponseBuffers
-from odradek.wire.connection import Connection, Serve, Service
-from odradek.wire.connection_group import ConnectionGroup, ConnectionLimits, Cork, RequestBudget
-from odradek.wire.connection_scheduler import ConnectionScheduler
-from odradek.wire.frames import FrameBuffer, FrameSizeError
-from odradek.wire.memory_pressure import MemoryPressure
-from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
-
-__all__ = [
-    "LATER",
-    "NO_REPLY",
-    "BufferPool",
-    "Buffers",
-    "Connection",
-    "ConnectionGroup",
-    "ConnectionLimits",
-    "ConnectionScheduler",
-    "Cork",
-    "FrameBuffer",
-    "FrameSizeError",
-    "MemoryPressure",
-    "PendingReply",
-    "Reply",
-    "RequestBudget",
-    "ResponseBuffers",
-    "Serve",
-    "Service",
-]

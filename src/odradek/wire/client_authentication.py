@@ -19,7 +19,7 @@ from msgspec import Struct
 from odradek.model import AuthenticationError, Buffer, ErrorCode, OdradekError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import milliseconds, optional
-from odradek.security.sasl import SaslClient
+from odradek.security.sasl.exchange import SaslClient
 
 if TYPE_CHECKING:
     from odradek.wire.client_connection import ClientConnection

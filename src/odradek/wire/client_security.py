@@ -7,7 +7,9 @@ from odradek.config.security import ConnectionSecurity
 from odradek.model import ConfigurationError, SecurityProtocol
 from odradek.runtime import Entropy
 from odradek.runtime.tls import TlsSettings, client_context
-from odradek.security.sasl import PlainClient, SaslClient, ScramClient
+from odradek.security.sasl.exchange import SaslClient
+from odradek.security.sasl.plain import PlainClient
+from odradek.security.sasl.scram import ScramClient
 from odradek.wire.client_authentication import Login
 
 

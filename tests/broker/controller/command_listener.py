@@ -21,7 +21,9 @@ from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, TopicPartition
 from odradek.runtime import Listener, Runtime
 from odradek.security import ALLOW_ALL
-from odradek.wire import BufferPool, Connection, ConnectionGroup, ConnectionLimits
+from odradek.wire.buffers import BufferPool
+from odradek.wire.connection import Connection
+from odradek.wire.connection_group import ConnectionGroup, ConnectionLimits
 
 
 class NoReplicas:

@@ -26,7 +26,7 @@ from odradek.simulation.virtual import loop as virtual_loop
 from odradek.simulation.virtual.simulation import InlineWorker
 from odradek.simulation.wire_client import PRODUCE_VERSION, WireClient, create_topic_message, produce_body
 from odradek.simulation.world import BATCH_MS, World
-from odradek.wire import NO_REPLY, Buffers
+from odradek.wire.reply import NO_REPLY, Buffers
 from tests.broker.handlers.widest_requests import TOPIC, wide_requests
 from tests.world.scenes import in_world
 

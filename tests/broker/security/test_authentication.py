@@ -28,7 +28,7 @@ from odradek.model import AuthenticationError, ConfigurationError, ErrorCode, Un
 from odradek.protocol.api import ApiKey
 from odradek.runtime import pending_connections
 from odradek.security import ANONYMOUS
-from odradek.security.sasl import encode_credential, scram_credential
+from odradek.security.sasl.scram import encode_credential, scram_credential
 from odradek.simulation.world import Scenario, World
 from odradek.wire.client_authentication import ClientSecurity
 from odradek.wire.client_connection import ClientConnection, open_connection

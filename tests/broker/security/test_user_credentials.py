@@ -11,7 +11,7 @@ from odradek.metadata.image import ClusterImage
 from odradek.metadata.nodes import ClusterSecretNode, ConfigNode
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.security.sasl import encode_credential, salted_password, scram_credential
+from odradek.security.sasl.scram import encode_credential, salted_password, scram_credential
 from odradek.simulation.wire_client import WireClient
 from odradek.simulation.world import World
 from tests.world.scenes import played

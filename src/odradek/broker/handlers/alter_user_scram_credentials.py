@@ -13,9 +13,9 @@ from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError
-from odradek.security.sasl import (
+from odradek.security.sasl.exchange import LONGEST_NAME
+from odradek.security.sasl.scram import (
     FEWEST_ITERATIONS,
-    LONGEST_NAME,
     MOST_ITERATIONS,
     SCRAM_MECHANISMS,
     credential_of_salted,

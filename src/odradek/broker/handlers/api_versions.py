@@ -17,7 +17,7 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import decode_request, encode_response
 from odradek.protocol.primitives import Meter
-from odradek.wire import Reply
+from odradek.wire.reply import Reply
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """The form of a client's software name and version (KIP-511)."""

@@ -11,7 +11,7 @@ from odradek.broker.replication.partition import ACKS_ALL, Partition
 from odradek.broker.serving.purgatory import Purgatory
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.produce import PartitionResponse
-from odradek.wire import PendingReply
+from odradek.wire.reply import PendingReply
 
 Place = tuple[int, int]
 """A partition's place in the response: the topic's index, and the partition's index in the topic."""

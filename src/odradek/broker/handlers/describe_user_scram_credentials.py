@@ -8,7 +8,7 @@ from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode
-from odradek.security.sasl import SCRAM_MECHANISMS, decode_credential
+from odradek.security.sasl.scram import SCRAM_MECHANISMS, decode_credential
 
 if TYPE_CHECKING:
     from kio.schema.describe_user_scram_credentials.v0.request import DescribeUserScramCredentialsRequest as Message

@@ -37,7 +37,7 @@ from odradek.protocol.messages.message_codec import decode_request, milliseconds
 from odradek.protocol.messages.produce import NodeEndpoint
 from odradek.protocol.primitives import Meter
 from odradek.security import AclOperation, ResourceType
-from odradek.wire import Buffers, PendingReply, Reply
+from odradek.wire.reply import Buffers, PendingReply, Reply
 
 if TYPE_CHECKING:
     from kio.schema.fetch.v18.request import FetchRequest as Message

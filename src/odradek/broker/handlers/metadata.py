@@ -26,7 +26,7 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import decode_request, encode_response, optional
 from odradek.protocol.primitives import Meter
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
-from odradek.wire import Buffers, Reply
+from odradek.wire.reply import Buffers, Reply
 
 if TYPE_CHECKING:
     from kio.schema.metadata.v13.request import MetadataRequest as Message

@@ -43,7 +43,7 @@ from odradek.protocol.messages.produce import (
 )
 from odradek.protocol.primitives import Meter
 from odradek.security import AclOperation, ResourceType
-from odradek.wire import NO_REPLY, Buffers, Reply
+from odradek.wire.reply import NO_REPLY, Buffers, Reply
 
 _ZSTD_FROM: Final = 7
 _LATER_MS: Final = 100

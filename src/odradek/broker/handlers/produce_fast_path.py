@@ -24,7 +24,7 @@ from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.messages.produce import FLEXIBLE_FROM, PartitionResponse, TopicResponse, encode_produce_response
 from odradek.protocol.varint import read_unsigned_varint
 from odradek.runtime import Clock
-from odradek.wire import Reply
+from odradek.wire.reply import Reply
 
 _HEAD: Final = struct.Struct(">ii")
 _INT32: Final = struct.Struct(">i")

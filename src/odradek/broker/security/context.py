@@ -14,7 +14,8 @@ from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.messages.produce import ProduceRequest
 from odradek.protocol.primitives import Meter
 from odradek.security import ANONYMOUS, CLUSTER_NAME, AclOperation, Principal, ResourceType
-from odradek.wire import Connection, Reply
+from odradek.wire.connection import Connection
+from odradek.wire.reply import Reply
 
 _ENTRY_BYTES: Final = 1024
 """Memory for one array item of a decoded request, however few bytes it has on the wire."""

@@ -11,8 +11,8 @@ from odradek.config.security import ConnectionSecurity
 from odradek.model import ConfigurationError, PreconditionError, SecurityProtocol
 from odradek.runtime import Runtime
 from odradek.runtime.http import HttpError, fetch
-from odradek.security.sasl import parse_jaas, parse_key_set
-from odradek.security.sasl.json_web_tokens import JsonWebKey
+from odradek.security.sasl.jaas import parse_jaas
+from odradek.security.sasl.json_web_tokens import JsonWebKey, parse_key_set
 from odradek.wire.client_security import client_tls
 
 _log = logging.getLogger("odradek.broker")

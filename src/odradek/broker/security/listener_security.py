@@ -13,13 +13,11 @@ from odradek.model import AuthenticationError, ConfigurationError
 from odradek.runtime import Runtime
 from odradek.runtime.tls import ServerTls
 from odradek.security import ANONYMOUS, Principal, distinguished_name, principal_mapping
-from odradek.security.sasl import (
-    JsonWebTokenValidator,
-    OauthBearerServer,
-    PlainServer,
-    ScramServer,
-    parse_jaas,
-)
+from odradek.security.sasl.jaas import parse_jaas
+from odradek.security.sasl.json_web_tokens import JsonWebTokenValidator
+from odradek.security.sasl.oauthbearer import OauthBearerServer
+from odradek.security.sasl.plain import PlainServer
+from odradek.security.sasl.scram import ScramServer
 from odradek.wire.client_authentication import ClientSecurity
 from odradek.wire.client_security import client_tls, password_login, tls_settings
 

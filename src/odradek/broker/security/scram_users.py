@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 
 from odradek.metadata.image import ClusterImage
-from odradek.security.sasl import FEWEST_ITERATIONS, ScramCredential, decode_credential
+from odradek.security.sasl.scram import FEWEST_ITERATIONS, ScramCredential, decode_credential
 
 _USUAL = (32, FEWEST_ITERATIONS)
 """The salt's bytes and the iterations where the tree has no credential, as Kafka's tools make them."""

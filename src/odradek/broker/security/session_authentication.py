@@ -18,7 +18,7 @@ from typing import Final
 from odradek.model import AuthenticationError, ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.runtime import Clock
-from odradek.security.sasl import SaslServer
+from odradek.security.sasl.exchange import SaslServer
 
 NewSaslServer = Callable[[], SaslServer]
 

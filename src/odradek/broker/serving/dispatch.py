@@ -34,7 +34,8 @@ from odradek.protocol.primitives import Meter
 from odradek.runtime.shortages import is_out_of_descriptors
 from odradek.runtime.threads import Worker
 from odradek.security import ResourceType
-from odradek.wire import LATER, NO_REPLY, Buffers, Connection, PendingReply, Reply
+from odradek.wire.connection import Connection
+from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
 
 T = TypeVar("T")
 _MOST_LARGE: Final = 8

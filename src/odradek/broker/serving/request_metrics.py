@@ -12,7 +12,8 @@ from odradek.broker.apis import APIS
 from odradek.broker.counters import RequestCounters
 from odradek.protocol.api import ApiKey
 from odradek.runtime import Clock
-from odradek.wire import LATER, Connection, PendingReply, Reply, Serve
+from odradek.wire.connection import Connection, Serve
+from odradek.wire.reply import LATER, PendingReply, Reply
 
 _HEAD: Final = struct.Struct(">I").unpack_from
 _HEAD_BYTES: Final = 4

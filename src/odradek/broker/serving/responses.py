@@ -15,7 +15,7 @@ from odradek.protocol.messages.message_codec import encode_response
 from odradek.protocol.messages.produce import decode_produce_response, encode_produce_response
 from odradek.protocol.messages.schemas import load_response_schema
 from odradek.protocol.primitives import INT32, read_count
-from odradek.wire import Buffers
+from odradek.wire.reply import Buffers
 
 _PLAIN: Final = struct.Struct(">ii")
 _FLEXIBLE: Final = struct.Struct(">iix")

@@ -33,17 +33,11 @@ from odradek.model import AuthenticationError
 from odradek.runtime import Listener, ListenOptions, Runtime
 from odradek.runtime.listening import check_address, listening_error
 from odradek.runtime.pending_connections import PendingConnections
-from odradek.wire import (
-    BufferPool,
-    Connection,
-    ConnectionGroup,
-    ConnectionLimits,
-    ConnectionScheduler,
-    MemoryPressure,
-    RequestBudget,
-    ResponseBuffers,
-    Serve,
-)
+from odradek.wire.buffers import BufferPool, ResponseBuffers
+from odradek.wire.connection import Connection, Serve
+from odradek.wire.connection_group import ConnectionGroup, ConnectionLimits, RequestBudget
+from odradek.wire.connection_scheduler import ConnectionScheduler
+from odradek.wire.memory_pressure import MemoryPressure
 
 _log = logging.getLogger("odradek.broker")
 _CLOSE_TIMEOUT_S: Final = 1.0

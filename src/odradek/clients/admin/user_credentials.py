@@ -13,7 +13,7 @@ from odradek.clients.cluster import Cluster
 from odradek.clients.retry import ask_each, retrying
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
-from odradek.security.sasl import FEWEST_ITERATIONS, MOST_ITERATIONS, SCRAM_MECHANISMS, salted_password
+from odradek.security.sasl.scram import FEWEST_ITERATIONS, MOST_ITERATIONS, SCRAM_MECHANISMS, salted_password
 
 _NUMBERS: Final[Mapping[str, int]] = {name: number for number, name in SCRAM_MECHANISMS.items()}
 _SALT_BYTES: Final = 32

@@ -26,7 +26,7 @@ from odradek.security import (
     trimmed,
 )
 from odradek.security.quotas import DEFAULT, IP_KEYS, USER_KEYS, QuotaEntity
-from odradek.security.sasl import SCRAM_MECHANISMS
+from odradek.security.sasl.scram import SCRAM_MECHANISMS
 from odradek.texts.acl_texts import UNSEEN_KEYS, Explanation, explain, operation_of, principal_of, resource_of
 
 _REFUSALS: Final = {

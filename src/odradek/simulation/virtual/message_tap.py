@@ -9,7 +9,8 @@ from odradek.broker.lifecycle import Broker
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.headers import decode_request_header, response_is_flexible
 from odradek.protocol.messages.message_codec import decode_request, decode_response
-from odradek.wire import LATER, NO_REPLY, Buffers, Connection, PendingReply, Reply
+from odradek.wire.connection import Connection
+from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
 
 _HEADER_BYTES: Final = 8
 """The size of a response frame and its correlation id."""

@@ -28,7 +28,7 @@ from odradek.security import (
     ResourceType,
 )
 from odradek.security.quotas import PRODUCE, QuotaEntity
-from odradek.security.sasl import jaas_text
+from odradek.security.sasl.jaas import jaas_text
 from odradek.simulation.checks.agreement import agreed
 from odradek.simulation.promises import CLIENTS, PATIENCE_S, BrokenPromiseError
 from odradek.simulation.setup import Setup

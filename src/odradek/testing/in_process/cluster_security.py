@@ -28,7 +28,8 @@ from odradek.security import (
     by_kafka_name,
 )
 from odradek.security.certificate_names import escaped
-from odradek.security.sasl import encode_credential, jaas_text, scram_credential
+from odradek.security.sasl.jaas import jaas_text
+from odradek.security.sasl.scram import encode_credential, scram_credential
 from odradek.testing.in_process.token_issuer import AUDIENCE, TokenIssuer
 
 BROKER: Final = "broker"

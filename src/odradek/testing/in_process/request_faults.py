@@ -15,7 +15,8 @@ from odradek.model.suggestions import similar_names
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.headers import decode_request_header
 from odradek.protocol.messages.message_codec import decode_request
-from odradek.wire import LATER, NO_REPLY, Connection, PendingReply, Reply, Serve
+from odradek.wire.connection import Connection, Serve
+from odradek.wire.reply import LATER, NO_REPLY, PendingReply, Reply
 
 SENTENCE: Final = "a test injected this error"
 

@@ -36,7 +36,8 @@ from odradek.security.quotas import (
     ip_limit,
     limits_by_key,
 )
-from odradek.wire import Buffers, Connection, PendingReply
+from odradek.wire.connection import Connection
+from odradek.wire.reply import Buffers, PendingReply
 
 if TYPE_CHECKING:
     from odradek.broker.security.context import RequestContext

@@ -1,9 +1,4 @@
-"""Both ends of a TCP connection that speaks Kafka's protocol.
+"""Both ends of a connection that speaks Kafka's protocol: `connection` the broker's, `client_connection` the client's.
 
-`connection` is the broker's end: it reads from the transport into pooled buffers (`buffers`), splits them into frames
-(`frames`), hands each request to a `Service` as a memoryview, and sends each `reply` in order. It knows no API.
-`client_connection` is the client's end: it negotiates API versions, sends requests and matches responses to them.
-`connection_group` holds what the connections of one server share: the limits of each (`ConnectionLimits`), memory
-(`memory_pressure`), time (`connection_scheduler`). The number of connections is limited in
-`broker.security.quotas.connection_quotas`.
+A broker's end hands each request to a `Service` as a memoryview, and sends each `reply` in order. It knows no API.
 """

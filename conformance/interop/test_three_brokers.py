@@ -19,7 +19,6 @@ pytestmark = pytest.mark.long
 DEADLINE_S = 120.0
 RACKS = ("north", "south", "west")
 BROKERS = (0, 1, 2)
-INITIALIZE = {"transactional_id": None, "transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
 
 
 @pytest.fixture(scope="module")
@@ -122,27 +121,6 @@ def test_a_topic_is_administered_through_any_broker(three: Cluster, broker_id: i
     assert [future.result(DEADLINE_S).offset for future in ends.values()] == [0] * 5
     client.delete_topics([name])[name].result(DEADLINE_S)
     assert name not in three.described(three.controller()).topics
-
-
-def test_brokers_do_not_allocate_the_same_producer_id(three: Cluster):
-    ids = []
-    for broker_id in BROKERS:
-        with BlockingWireClient(three.address(broker_id)) as connection:
-            for _ in range(3):
-                answer = connection.ask(ApiKey.INIT_PRODUCER_ID, INITIALIZE, 4)
-                assert answer.error_code.name == "none"
-                ids.append(int(answer.producer_id))
-    assert len(set(ids)) == 9
-
-
-def test_a_broker_that_does_not_lead_a_partition_returns_not_leader_or_follower(three: Cluster):
-    three.create_topic("elsewhere", assignment={0: [2]})
-    place = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
-    message = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "elsewhere", "partitions": [place]}]}
-    for broker_id, expected in ((0, "not_leader_or_follower"), (1, "not_leader_or_follower"), (2, "none")):
-        with BlockingWireClient(three.address(broker_id)) as connection:
-            (topic,) = connection.ask(ApiKey.LIST_OFFSETS, message, 7).topics
-        assert topic.partitions[0].error_code.name == expected
 
 
 # ---- Racks (KIP-392) -------------------------------------------------------------------------------------------------

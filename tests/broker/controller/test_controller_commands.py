@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.cluster.metadata.controller_commands import EPOCH_DURING_DELETE
+from odradek.broker.cluster.metadata.image_updates import EPOCH_DURING_DELETE
 from odradek.broker.controller.machine.reassignment import StopReplicas
 from odradek.broker.controller.machine.topic_creation import NewPartitions
 from odradek.metadata.isr_request import AlterPartitionItem

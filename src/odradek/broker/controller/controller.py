@@ -12,7 +12,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from odradek.broker.cluster.metadata.controller_commands import LocalReplicas
+from odradek.broker.cluster.metadata.controller_command_handler import LocalReplicas
 from odradek.broker.cluster.metadata.controller_election import Election
 from odradek.broker.controller import jobs
 from odradek.broker.controller.controller_channel_manager import ControllerChannelManager

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from odradek.broker.channel import Channel
 from odradek.broker.cluster.metadata.cluster_view import ClusterView
-from odradek.broker.cluster.metadata.controller_commands import LocalReplicas
+from odradek.broker.cluster.metadata.controller_command_handler import LocalReplicas
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.controller.machine.reassignment import StopReplicas
 from odradek.broker.controller.update_metadata import (

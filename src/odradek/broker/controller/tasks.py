@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 from uuid import UUID
 
 from odradek.broker.cluster.metadata.cluster_view import ClusterView
-from odradek.broker.cluster.metadata.controller_commands import EPOCH_DURING_DELETE
+from odradek.broker.cluster.metadata.image_updates import EPOCH_DURING_DELETE
 from odradek.broker.controller.controller_epoch import ControllerEpoch
 from odradek.broker.controller.machine.leadership import balance_preferred_leaders, plan_preferred_elections
 from odradek.broker.controller.machine.reassignment import (

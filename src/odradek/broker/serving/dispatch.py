@@ -287,7 +287,7 @@ class _MessageHandler:
             return self._encode(context, answer)
         return dispatcher.answer_later(context, self._encode_later(context, answer), meter, handler=answer)
 
-    def _error(self, context: RequestContext, message: Any) -> KafkaError | None:
+    def _error(self, context: RequestContext, message: object) -> KafkaError | None:
         """Return why the request as a whole is refused, which only its body tells; None if it is not."""
         if self._is_guarded and not self._is_early:
             try:
@@ -296,7 +296,7 @@ class _MessageHandler:
                 return error
         return None
 
-    def _begin(self, broker: object, context: RequestContext, message: Any) -> Any:
+    def _begin(self, broker: object, context: RequestContext, message: object) -> Any:
         """Return the response, or what `_encode_later` makes it of."""
         answer = self._handle(broker, context, message)
         if isinstance(answer, GeneratorType):
@@ -305,7 +305,7 @@ class _MessageHandler:
         return answer
 
     async def _serve_large(self, broker: object, context: RequestContext, body: bytes, meter: Meter) -> Buffers:
-        def begin(message: Any) -> Any:
+        def begin(message: object) -> Any:
             if (error := self._error(context, message)) is not None:
                 return self._dispatcher.worker.submit(partial(self._refusal, context, message, error))
             return self._begin(broker, context, message)
@@ -315,7 +315,7 @@ class _MessageHandler:
 
     # ---- responses ----------------------------------------------------------------------------------------------
 
-    def _encode(self, context: RequestContext, answer: dict[str, Any]) -> Buffers:
+    def _encode(self, context: RequestContext, answer: dict[str, object]) -> Buffers:
         if self._dispatcher.counts_errors:
             count_errors(self._dispatcher.counters, context.header, answer)
         return message_frame(context.header, answer)
@@ -340,10 +340,10 @@ class _MessageHandler:
                 self._dispatcher.counters.erred(self._key, code, count)
         return buffers
 
-    def _refusal(self, context: RequestContext, message: Any, error: KafkaError) -> dict[str, Any]:
+    def _refusal(self, context: RequestContext, message: object, error: KafkaError) -> dict[str, object]:
         return refusal(context.header, message, error)
 
-    def _refusal_of_unread(self, context: RequestContext, body: bytes, error: KafkaError) -> dict[str, Any]:
+    def _refusal_of_unread(self, context: RequestContext, body: bytes, error: KafkaError) -> dict[str, object]:
         """Return the response to an unauthorized request, which is decoded if the response has its entries."""
         message = None
         if names_entries(self._key, self._version):
@@ -355,7 +355,7 @@ class _MessageHandler:
         return await self._encode_later(context, answer)
 
 
-def is_wide(message: Mapping[str, Any]) -> bool:
+def is_wide(message: Mapping[str, object]) -> bool:
     """Return whether the lists of a response have more items than are encoded in one turn."""
     left, structs = TURN, [message]
     while structs:

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from odradek.broker.apis import APIS
 from odradek.broker.counters import BrokerCounters
@@ -43,7 +43,7 @@ def gathered_frame(header: RequestHeader, pieces: Sequence[bytes | bytearray | m
     return (_PLAIN.pack(size + 4, header.correlation_id), *pieces)
 
 
-def refusal(header: RequestHeader, request: Any, error: KafkaError) -> dict[str, Any]:
+def refusal(header: RequestHeader, request: object, error: KafkaError) -> dict[str, object]:
     """Return a response that reports `error` for everything in `request`, the decoded message."""
     from odradek.broker.serving.error_responses import error_response  # its imports are slow, and rarely needed
 
@@ -57,14 +57,14 @@ def names_entries(api_key: int, version: int) -> bool:
     return names_entries(ApiKey(api_key), version)
 
 
-def counted_refusal(counters: BrokerCounters, header: RequestHeader, request: Any, error: KafkaError) -> Buffers:
+def counted_refusal(counters: BrokerCounters, header: RequestHeader, request: object, error: KafkaError) -> Buffers:
     """Return the frame of a `refusal`, and count its errors: for handlers of frames, which count their own."""
     message = refusal(header, request, error)
     count_errors(counters, header, message)
     return message_frame(header, message)
 
 
-def count_errors(counters: BrokerCounters, header: RequestHeader, message: Mapping[str, Any]) -> None:
+def count_errors(counters: BrokerCounters, header: RequestHeader, message: Mapping[str, object]) -> None:
     from odradek.broker.serving.error_responses import error_codes  # its imports are slow, and rarely needed
 
     for code in error_codes(header.api_key, header.api_version, message):

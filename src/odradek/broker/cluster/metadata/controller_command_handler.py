@@ -5,10 +5,9 @@ Connections are not authenticated, so a request is checked against the tree: its
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.cluster.metadata.cluster_view import ClusterView
-from odradek.broker.cluster.metadata.controller_commands import LocalReplicas
 from odradek.broker.cluster.metadata.image_updates import (
     apply_update_metadata,
     local_topics,
@@ -19,8 +18,27 @@ from odradek.broker.cluster.registration.broker_session import BrokerSession
 from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 
+if TYPE_CHECKING:
+    from odradek.protocol.messages.controller_messages import UpdateMetadataRequest
+
 _BROKER_EPOCH: Final = slice(8, 16)
 """The bytes of the broker epoch in a request's body, after the controller's id and epoch."""
+
+
+class LocalReplicas(Protocol):
+    """The methods of `ReplicaManager` that the controller and its commands use."""
+
+    def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
+        """Stop a replica, if there is one, and delete its log if `delete`."""
+
+    async def sync_deleted(self) -> None:
+        """Return when the deletions of logs are on the disk."""
+
+    def replica_error(self, topic_partition: TopicPartition) -> ErrorCode:
+        """Return KAFKA_STORAGE_ERROR if the replica's log cannot be used, INELIGIBLE_REPLICA on a full disk."""
+
+    async def wait_until_applied(self) -> None:
+        """Return when the replicas lead and follow as in the present image."""
 
 
 class ControllerCommandHandler:
@@ -45,7 +63,7 @@ class ControllerCommandHandler:
         """Return whether a request's undecoded `body` has this broker's epoch."""
         return body[_BROKER_EPOCH] == self._broker_session.epoch.to_bytes(8, "big", signed=True)
 
-    async def update_metadata(self, message: Any) -> dict[str, Any]:
+    async def update_metadata(self, message: "UpdateMetadataRequest") -> dict[str, object]:
         """Update the image, lead, follow and stop as it says, and return the response when all logs are open.
 
         The response has the errors of `LocalReplicas.replica_error`.
@@ -61,7 +79,7 @@ class ControllerCommandHandler:
             self._wake()
         return {"partition_errors": list(self._errors(message))}
 
-    async def _validate_controller(self, message: Any) -> None:
+    async def _validate_controller(self, message: "UpdateMetadataRequest") -> None:
         """Raise `KafkaError` for a wrong sender or broker epoch. Read `/controller` first if it may have changed."""
         sender = message.controller_id, message.controller_epoch
         if sender != self._known_controller and message.controller_epoch >= self._known_controller[1]:
@@ -76,7 +94,7 @@ class ControllerCommandHandler:
         image = self._view.image
         return image.controller_id, image.controller_epoch
 
-    def _check_epochs(self, message: Any) -> None:
+    def _check_epochs(self, message: "UpdateMetadataRequest") -> None:
         """Raise `KafkaError` STALE_CONTROLLER_EPOCH unless the known controller, another broker, has sent the message.
 
         Raise STALE_BROKER_EPOCH if the message has another broker epoch than this broker's registration.
@@ -87,7 +105,7 @@ class ControllerCommandHandler:
         if message.broker_epoch != self._broker_session.epoch:
             raise KafkaError(ErrorCode.stale_broker_epoch)
 
-    async def _apply(self, message: Any) -> None:
+    async def _apply(self, message: "UpdateMetadataRequest") -> None:
         """Read missing configurations of this broker's topics, then publish the new image and stop replicas."""
         view, me = self._view, self._view.broker_id
         configs = view.broker_watcher.configs
@@ -108,7 +126,7 @@ class ControllerCommandHandler:
         if stops:
             await self._replicas.sync_deleted()
 
-    def _errors(self, message: Any) -> Iterator[dict[str, Any]]:
+    def _errors(self, message: "UpdateMetadataRequest") -> Iterator[dict[str, object]]:
         for topic in message.topic_states:
             for state in topic.partition_states:
                 key = TopicPartition(topic.topic_name, state.partition_index)

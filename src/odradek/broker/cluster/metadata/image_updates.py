@@ -5,19 +5,28 @@ is another topic. The requests have no configurations; `configs` has those of to
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from odradek.broker.cluster.metadata.controller_commands import EPOCH_DURING_DELETE
 from odradek.config import ListenerAddress
 from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.model import TopicPartition
 
+if TYPE_CHECKING:
+    from odradek.protocol.messages.controller_messages import (
+        UpdateMetadataPartitionState,
+        UpdateMetadataRequest,
+        UpdateMetadataTopicState,
+    )
+
+EPOCH_DURING_DELETE: Final = -2
+"""The leader epoch of a stop for partitions of a deleted topic."""
+
 Configs = Mapping[str, Mapping[str, str] | None]
 
 
-def apply_update_metadata(image: ClusterImage, message: Any, configs: Configs) -> ClusterImage:
+def apply_update_metadata(image: ClusterImage, message: "UpdateMetadataRequest", configs: Configs) -> ClusterImage:
     """Return the image after an UpdateMetadata, without its `stops`."""
     brokers = {
         each.id: BrokerImage(
@@ -34,7 +43,9 @@ def apply_update_metadata(image: ClusterImage, message: Any, configs: Configs) -
     for state in message.topic_states:
         known = _same_topic(image, state)
         if not state.is_deleted:
-            partitions = {each.partition_index: _partition(each, known) for each in state.partition_states}
+            partitions: dict[int, PartitionImage] = {
+                each.partition_index: _partition(each, known) for each in state.partition_states
+            }
             changed[state.topic_name] = _topic(state, known, partitions, configs)
         elif known is not None:
             changed[state.topic_name] = None
@@ -44,7 +55,7 @@ def apply_update_metadata(image: ClusterImage, message: Any, configs: Configs) -
     return image.with_topics(changed) if changed else image
 
 
-def replicas_to_stop(image: ClusterImage, message: Any) -> dict[TopicPartition, bool]:
+def replicas_to_stop(image: ClusterImage, message: "UpdateMetadataRequest") -> dict[TopicPartition, bool]:
     """Return the replicas that an UpdateMetadata stops, and whether it deletes them (KIP-570).
 
     Replicas whose leader epoch in the image is newer are not among them, unless the topic is being deleted.
@@ -84,13 +95,16 @@ def local_topics(image: ClusterImage, broker_id: int) -> set[str]:
     }
 
 
-def _same_topic(image: ClusterImage, state: Any) -> TopicImage | None:
+def _same_topic(image: ClusterImage, state: "UpdateMetadataTopicState") -> TopicImage | None:
     known = image.topics.get(state.topic_name)
     return known if known is not None and known.topic_id == (state.topic_id or UNNAMED) else None
 
 
 def _topic(
-    state: Any, known: TopicImage | None, partitions: Mapping[int, PartitionImage], configs: Configs
+    state: "UpdateMetadataTopicState",
+    known: TopicImage | None,
+    partitions: Mapping[int, PartitionImage],
+    configs: Configs,
 ) -> TopicImage:
     name = state.topic_name
     before = {} if known is None else known.partitions
@@ -103,7 +117,7 @@ def _topic(
     return topic
 
 
-def _partition(state: Any, topic: TopicImage | None) -> PartitionImage:
+def _partition(state: "UpdateMetadataPartitionState", topic: TopicImage | None) -> PartitionImage:
     known = None if topic is None else topic.partitions.get(state.partition_index)
     if known is not None and (state.leader_epoch, state.partition_epoch) < (known.leader_epoch, known.state_version):
         return known

@@ -16,8 +16,7 @@ from typing import Final, Generic, TypeVar
 from odradek.broker.cluster.config_changes import ConfigChange, write_changes
 from odradek.broker.cluster.feature_changes import FeatureChange, write_features
 from odradek.broker.cluster.metadata.cluster_view import ClusterView, OnImage
-from odradek.broker.cluster.metadata.controller_command_handler import ControllerCommandHandler
-from odradek.broker.cluster.metadata.controller_commands import LocalReplicas
+from odradek.broker.cluster.metadata.controller_command_handler import ControllerCommandHandler, LocalReplicas
 from odradek.broker.cluster.metadata.controller_election import (
     ControllerMovedError,
     ElectedController,

@@ -24,7 +24,7 @@ from odradek.broker.transactions.machine.messages import (
     EndTransactionRequest,
     InitProducerIdRequest,
 )
-from odradek.broker.transactions.machine.records import TransactionRecordCodec
+from odradek.broker.transactions.machine.transaction import TransactionRecordCodec
 from odradek.broker.transactions.machine.transaction_machine import TransactionMachine, TransactionSettings
 from odradek.metadata.image import ClusterImage
 from odradek.model import KafkaError

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from odradek.broker.coordinators.coordinator_loader import CoordinatorLoader
 from odradek.broker.groups.machine.classic.classic_group import ClassicGroup
-from odradek.broker.groups.machine.consumer import group_update, membership
+from odradek.broker.groups.machine.consumer import group_update
 from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup
 from odradek.broker.groups.machine.group_coordinator_machine import GroupCoordinatorMachine
 from odradek.broker.security.scram_users import ScramUsers
@@ -128,7 +128,7 @@ def max_poll_interval_is_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def epochs_of_heartbeats_are_not_checked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(membership, "check_epoch", lambda *_: None)
+    patch.setattr(group_update, "check_epoch", lambda *_: None)
 
 
 @replaces(ConsumerGroup, "_validate_member_epoch")

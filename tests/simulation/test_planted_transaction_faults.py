@@ -12,7 +12,7 @@ from odradek.broker.replication.reading import partition_reader
 from odradek.broker.transactions.machine import transaction_machine
 from odradek.broker.transactions.machine.transaction import TransactionMetadata
 from odradek.broker.transactions.machine.transaction_machine import TransactionMachine
-from odradek.broker.transactions.marker_writes import MarkerWriter
+from odradek.broker.transactions.transaction_markers import MarkerWriter
 from odradek.clients.consumer.fetching.fetcher import Fetcher
 from odradek.clients.producer.producer_batch import ProducerBatch
 from odradek.protocol.batches.records import BatchBuilder, decode_records

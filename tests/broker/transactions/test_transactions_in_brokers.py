@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.transactions import marker_writes, transaction_markers
+from odradek.broker.transactions import transaction_markers
 from odradek.broker.transactions.machine.messages import SendMarkers
-from odradek.broker.transactions.marker_writes import Marker, Results
 from odradek.broker.transactions.transaction_coordinator import TransactionCoordinator
+from odradek.broker.transactions.transaction_markers import Marker, Results
 from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -90,13 +90,13 @@ async def test_the_next_transaction_waits_a_little_for_the_markers_of_the_last_o
 ) -> None:
     client = await started(world, t=1)
     await client.write(("t", 0))
-    write = marker_writes.MarkerWriter.write
+    write = transaction_markers.MarkerWriter.write
 
-    async def late(writer: marker_writes.MarkerWriter, markers: Any) -> marker_writes.Results:
+    async def late(writer: transaction_markers.MarkerWriter, markers: Any) -> transaction_markers.Results:
         await asyncio.sleep(delay_s)
         return await write(writer, markers)
 
-    monkeypatch.setattr(marker_writes.MarkerWriter, "write", late)
+    monkeypatch.setattr(transaction_markers.MarkerWriter, "write", late)
     assert await client.end(version=4) is ErrorCode.none
     began_s = world.now_s
     verification = {**client.fields, "verify_only": True, "topics": [{"name": "t", "partitions": [0]}]}

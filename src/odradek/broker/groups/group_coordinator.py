@@ -20,7 +20,7 @@ from odradek.broker.coordinators.runtime import (
 )
 from odradek.broker.groups.machine.classic.classic_group import GroupSettings
 from odradek.broker.groups.machine.consumer.messages import ConsumerGroupHeartbeatRequest, MemberFenced
-from odradek.broker.groups.machine.consumer.settings import ConsumerGroupSettings, ServerAssignor
+from odradek.broker.groups.machine.consumer.target_assignment import ConsumerGroupSettings, ServerAssignor
 from odradek.broker.groups.machine.group_coordinator_machine import GroupCoordinatorMachine, OffsetSettings
 from odradek.broker.groups.machine.messages import (
     CommitRequest,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
-from odradek.broker.transactions.marker_writes import Marker, Results
+from odradek.broker.transactions.transaction_markers import Marker, Results
 from odradek.broker.turns import Steps, in_turns
 from odradek.model import TopicPartition
 from odradek.protocol.messages.message_codec import optional

@@ -27,11 +27,14 @@ from odradek.broker.transactions.machine.messages import (
     TransactionTimedOut,
     VerifyPartitionsRequest,
 )
-from odradek.broker.transactions.machine.records import TransactionRecord, TransactionRecordCodec
-from odradek.broker.transactions.machine.transaction import EPOCH_PER_TRANSACTION, TransactionMetadata
+from odradek.broker.transactions.machine.transaction import (
+    EPOCH_PER_TRANSACTION,
+    TransactionMetadata,
+    TransactionRecord,
+    TransactionRecordCodec,
+)
 from odradek.broker.transactions.machine.transaction_machine import TransactionMachine, TransactionSettings
-from odradek.broker.transactions.marker_writes import MarkerWriter, WhenAppended
-from odradek.broker.transactions.transaction_markers import TransactionMarkers
+from odradek.broker.transactions.transaction_markers import MarkerWriter, TransactionMarkers, WhenAppended
 from odradek.config import BrokerConfig
 from odradek.model import ErrorCode, KafkaError, OdradekError
 from odradek.model.names import TRANSACTIONS_TOPIC

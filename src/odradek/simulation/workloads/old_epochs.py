@@ -4,8 +4,13 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from odradek.broker.transactions.machine.records import TransactionRecord, TransactionRecordCodec
-from odradek.broker.transactions.machine.transaction import MAX_EPOCH, TransactionMetadata, TransactionState
+from odradek.broker.transactions.machine.transaction import (
+    MAX_EPOCH,
+    TransactionMetadata,
+    TransactionRecord,
+    TransactionRecordCodec,
+    TransactionState,
+)
 from odradek.model import ErrorCode
 from odradek.model.names import ADMIN_CLIENT_ID, TRANSACTIONS_TOPIC
 from odradek.protocol.api import ApiKey

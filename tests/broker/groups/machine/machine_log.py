@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from odradek.broker.coordinators.machine import NO_PRODUCER, CoordinatorResult, Now, Reply
 from odradek.broker.groups.machine.classic.classic_group import ClassicGroup, GroupSettings
 from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup
-from odradek.broker.groups.machine.consumer.settings import ConsumerGroupSettings
+from odradek.broker.groups.machine.consumer.target_assignment import ConsumerGroupSettings
 from odradek.broker.groups.machine.group_coordinator_machine import GroupCoordinatorMachine, OffsetSettings
 from odradek.broker.groups.machine.messages import Request
 from odradek.broker.groups.machine.records import GroupRecord

@@ -23,7 +23,7 @@ from odradek.broker.transactions.machine.messages import (
     TransactionTimedOut,
     VerifyPartitionsRequest,
 )
-from odradek.broker.transactions.machine.records import TransactionRecord
+from odradek.broker.transactions.machine.transaction import TransactionRecord
 from odradek.broker.transactions.machine.transaction_machine import TransactionSettings
 from odradek.model import KafkaError, TopicPartition
 from tests.broker.coordinators.coordinator_transcripts import check_transcript, transcripts

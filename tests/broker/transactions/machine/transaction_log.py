@@ -12,7 +12,7 @@ from odradek.broker.transactions.machine.messages import (
     Request,
     SendMarkers,
 )
-from odradek.broker.transactions.machine.records import TransactionRecord, TransactionRecordCodec
+from odradek.broker.transactions.machine.transaction import TransactionRecord, TransactionRecordCodec
 from odradek.broker.transactions.machine.transaction_machine import TransactionMachine, TransactionSettings
 from odradek.metadata.image import ClusterImage
 

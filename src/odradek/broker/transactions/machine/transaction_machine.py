@@ -26,7 +26,6 @@ from odradek.broker.transactions.machine.messages import (
     TransactionTimedOut,
     VerifyPartitionsRequest,
 )
-from odradek.broker.transactions.machine.records import TransactionRecord
 from odradek.broker.transactions.machine.transaction import (
     EPOCH_PER_TRANSACTION,
     MAX_EPOCH,
@@ -34,6 +33,7 @@ from odradek.broker.transactions.machine.transaction import (
     NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
     TransactionMetadata,
+    TransactionRecord,
     TransactionState,
     is_exhausted,
 )

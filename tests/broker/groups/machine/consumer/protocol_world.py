@@ -14,7 +14,7 @@ from odradek.broker.groups.machine.classic.classic_group import GroupSettings
 from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
 from odradek.broker.groups.machine.consumer.member import Assignment
 from odradek.broker.groups.machine.consumer.messages import ConsumerGroupHeartbeatReply, ConsumerGroupHeartbeatRequest
-from odradek.broker.groups.machine.consumer.settings import ConsumerGroupSettings
+from odradek.broker.groups.machine.consumer.target_assignment import ConsumerGroupSettings
 from odradek.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.model import ErrorCode, KafkaError
 from tests.broker.groups.machine.machine_log import MachineLog

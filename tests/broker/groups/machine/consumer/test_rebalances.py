@@ -8,7 +8,7 @@ from odradek.broker.groups.machine.consumer import group_update
 from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroupState
 from odradek.broker.groups.machine.consumer.member import MemberState
 from odradek.broker.groups.machine.consumer.messages import ConsumerGroupDescribeRequest
-from odradek.broker.groups.machine.consumer.settings import ConsumerGroupSettings
+from odradek.broker.groups.machine.consumer.target_assignment import ConsumerGroupSettings
 from odradek.model import ErrorCode, TopicPartition
 from tests.broker.groups.machine.consumer.protocol_world import (
     GROUP,

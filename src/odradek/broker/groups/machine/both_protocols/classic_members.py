@@ -24,16 +24,17 @@ from odradek.broker.groups.machine.consumer.consumer_groups import (
     CONSUMER_SESSION,
     ConsumerGroups,
 )
-from odradek.broker.groups.machine.consumer.group_update import update_member, with_subscription
-from odradek.broker.groups.machine.consumer.member import JOINING_EPOCH, ConsumerGroupMember, MemberState
-from odradek.broker.groups.machine.consumer.membership import (
+from odradek.broker.groups.machine.consumer.group_update import (
     MemberLookup,
     fenced_instance,
     new_member,
     replace_static,
     unknown_member,
+    update_member,
+    with_subscription,
 )
-from odradek.broker.groups.machine.consumer.settings import ConsumerGroupSettings
+from odradek.broker.groups.machine.consumer.member import JOINING_EPOCH, ConsumerGroupMember, MemberState
+from odradek.broker.groups.machine.consumer.target_assignment import ConsumerGroupSettings
 from odradek.broker.groups.machine.deadlines import DeadlineKey, Deadlines
 from odradek.broker.groups.machine.messages import (
     HeartbeatRequest,

@@ -17,8 +17,8 @@ from odradek.broker.groups.machine.classic.classic_group import ClassicGroup, St
 from odradek.broker.groups.machine.classic.classic_groups import ClassicGroups
 from odradek.broker.groups.machine.classic.members import Member
 from odradek.broker.groups.machine.classic.rebalance import prepare_rebalance
-from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup
-from odradek.broker.groups.machine.consumer.coordinator_records import (
+from odradek.broker.groups.machine.consumer.consumer_group import (
+    ConsumerGroup,
     current_record,
     epoch_record,
     member_record,
@@ -27,7 +27,7 @@ from odradek.broker.groups.machine.consumer.coordinator_records import (
     tombstones,
 )
 from odradek.broker.groups.machine.consumer.member import Assignment, ConsumerGroupMember
-from odradek.broker.groups.machine.consumer.settings import ConsumerGroupSettings
+from odradek.broker.groups.machine.consumer.target_assignment import ConsumerGroupSettings
 from odradek.broker.groups.machine.rebalance_trace import Cause
 from odradek.broker.groups.machine.records import ConsumerGroupRecord, GroupMetadataRecord, GroupRecord, ResultBuilder
 from odradek.metadata.image import ClusterImage

@@ -1,4 +1,4 @@
 """Groups of the consumer protocol (KIP-848): the coordinator assigns, and members are reconciled one by one.
 
-`heartbeat` handles a request: `membership` finds the member and checks its epoch, `group_update` computes the changes.
+`heartbeat` handles a request, `group_update` finds the member and computes the changes.
 """

@@ -5,10 +5,21 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from odradek.broker.coordinators.machine import CoordinatorResult, Now, Reply
-from odradek.broker.groups.machine.consumer.consumer_group import NO_SUBSCRIPTION, ConsumerGroup, WaitingJoin
-from odradek.broker.groups.machine.consumer.coordinator_records import epoch_record, tombstones
+from odradek.broker.groups.machine.consumer.consumer_group import (
+    NO_SUBSCRIPTION,
+    ConsumerGroup,
+    WaitingJoin,
+    epoch_record,
+    tombstones,
+)
 from odradek.broker.groups.machine.consumer.group_trace import GroupTrace, cause_of
-from odradek.broker.groups.machine.consumer.group_update import MemberUpdate, assign, regexes_resolved
+from odradek.broker.groups.machine.consumer.group_update import (
+    MemberUpdate,
+    assign,
+    leave_temporarily,
+    leaving_member,
+    regexes_resolved,
+)
 from odradek.broker.groups.machine.consumer.heartbeat import heartbeat, is_settled, reply_to, unchanged, validate
 from odradek.broker.groups.machine.consumer.member import (
     JOINING_EPOCH,
@@ -16,7 +27,6 @@ from odradek.broker.groups.machine.consumer.member import (
     ConsumerGroupMember,
     MemberState,
 )
-from odradek.broker.groups.machine.consumer.membership import leave_temporarily, leaving_member
 from odradek.broker.groups.machine.consumer.messages import (
     ConsumerGroupDescription,
     ConsumerGroupHeartbeatReply,
@@ -24,9 +34,8 @@ from odradek.broker.groups.machine.consumer.messages import (
     MemberFenced,
 )
 from odradek.broker.groups.machine.consumer.regex_resolver import STEP_PAUSE_MS, DeniedTopics, RegexResolver
-from odradek.broker.groups.machine.consumer.settings import ConsumerGroupSettings
 from odradek.broker.groups.machine.consumer.subscriptions import existing_topics_of, metadata_hash
-from odradek.broker.groups.machine.consumer.target_assignment import preferred_assignor
+from odradek.broker.groups.machine.consumer.target_assignment import ConsumerGroupSettings, preferred_assignor
 from odradek.broker.groups.machine.deadlines import DeadlineKey, Deadlines
 from odradek.broker.groups.machine.rebalance_trace import Cause, CauseKind, RebalanceCompleted
 from odradek.broker.groups.machine.records import ConsumerGroupRecord, GroupRecord, ResultBuilder, answer

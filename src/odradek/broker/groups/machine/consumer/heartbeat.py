@@ -4,17 +4,21 @@ from typing import Any, Final
 
 from odradek.broker.coordinators.machine import Now
 from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup
-from odradek.broker.groups.machine.consumer.group_update import MemberUpdate, update_member, with_subscription
+from odradek.broker.groups.machine.consumer.group_update import (
+    MemberUpdate,
+    find_member,
+    update_member,
+    with_subscription,
+)
 from odradek.broker.groups.machine.consumer.member import (
     JOINING_EPOCH,
     LEAVING_STATIC_EPOCH,
     ConsumerGroupMember,
     MemberState,
 )
-from odradek.broker.groups.machine.consumer.membership import find_member
 from odradek.broker.groups.machine.consumer.messages import ConsumerGroupHeartbeatReply, ConsumerGroupHeartbeatRequest
-from odradek.broker.groups.machine.consumer.settings import ConsumerGroupSettings
 from odradek.broker.groups.machine.consumer.subscriptions import compile_regex
+from odradek.broker.groups.machine.consumer.target_assignment import ConsumerGroupSettings
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 

@@ -10,8 +10,8 @@ from typing import Final
 
 from odradek.broker.coordinators.machine import Now
 from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup
-from odradek.broker.groups.machine.consumer.settings import ConsumerGroupSettings
 from odradek.broker.groups.machine.consumer.subscriptions import compile_regex, resolve_regex
+from odradek.broker.groups.machine.consumer.target_assignment import ConsumerGroupSettings
 from odradek.metadata.image import ClusterImage, TopicImage
 from odradek.model import KafkaError
 

@@ -19,6 +19,7 @@ from odradek.columns import decode as columns_decode
 from odradek.columns.decode import MAX_OFFSET
 from odradek.kernels import address
 from odradek.model import Buffer, KafkaError
+from odradek.protocol.batches import records
 from odradek.protocol.batches.compression import Codec, decompress
 
 _ALL = RecordColumns(names=COLUMNS, timestamp_unit="ms")
@@ -102,7 +103,7 @@ def check_columns(data: bytes) -> None:
         column = type("_", (_GuardedColumn,), {"memory": memory})
         with mock.patch.multiple(columns_decode, _Bytes=column, decompress=memory.decompress):
             rows = _columns(memory.hold(candidate))
-        with mock.patch.object(columns_decode, "LIBRARY", None):
+        with mock.patch.object(columns_decode, "LIBRARY", None), mock.patch.object(records, "LIBRARY", None):
             plain = _columns(memoryview(candidate))
         assert rows == plain == _records(candidate)
 

@@ -2,6 +2,8 @@
 
 import struct
 from contextlib import suppress
+from typing import Any
+from unittest import mock
 
 import kafka.record
 import pytest
@@ -9,9 +11,11 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.protocol.batches import records as records_module
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import (
     HEADER_SIZE,
+    LOG_APPEND_TIME,
     read_header,
     set_log_append_time,
     verify_crc,
@@ -220,3 +224,37 @@ def test_varints_are_decoded_unchanged(value):
     for cut in range(len(encoded)):
         with pytest.raises(IndexError):
             read_varint(encoded[:cut], 0)
+
+
+@given(
+    records=st.lists(
+        st.tuples(
+            st.integers(-1, 2**62),
+            st.one_of(st.none(), st.binary(max_size=4)),
+            st.one_of(st.none(), st.binary(max_size=80)),
+            st.lists(st.tuples(st.text(max_size=3), st.one_of(st.none(), st.binary(max_size=3))), max_size=2),
+        ),
+        min_size=5,
+        max_size=12,
+    ),
+    spoils=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=2),
+    changes=st.sampled_from([{}, {}, {"attributes": LOG_APPEND_TIME}, {"base_offset": 2**63 - 9}, {"record_count": 6}]),
+)
+def test_the_library_and_python_find_the_same_records(
+    records: Any, spoils: list[tuple[int, int]], changes: dict[str, int]
+) -> None:
+    batch = encode_batch(records)
+    header = read_header(batch)._replace(**changes)
+    data = bytearray(batch[HEADER_SIZE:])
+    for place, byte in spoils:
+        data[place % len(data)] = byte
+
+    def parsed() -> list[Record] | str:
+        try:
+            return parse_records(header, bytes(data))
+        except CorruptBatchError as error:
+            return str(error)
+
+    found = parsed()
+    with mock.patch.object(records_module, "LIBRARY", None):
+        assert parsed() == found

@@ -9,6 +9,7 @@ import logging
 import os
 import zlib
 from pathlib import Path
+from struct import Struct
 from typing import Final, Protocol, TypeAlias, cast
 
 from odradek.model import Buffer
@@ -32,6 +33,18 @@ class Library(Protocol):
         They are decompressed, or follow the header if `records` is None. Otherwise return twice the largest timestamp
         + 1, and 1 more if the offset deltas are 0, 1, 2 and so on.
         """
+
+    def rows(
+        self,
+        data: Place,
+        size: int,
+        count: int,
+        base_offset: int,
+        base_timestamp: int,
+        fixed_timestamp: int,
+        rows: Place,
+    ) -> int:
+        """Fill a row of `ROW` for each record; return `count`, or -1 if one is malformed."""
 
     def decode(
         self,
@@ -118,6 +131,8 @@ class Library(Protocol):
 DONE: Final = -1
 FULL: Final = -2
 """Results of `index_keys` and `keep_records` besides rows; with `FULL`, there is no slot for another key."""
+ROW: Final = Struct("@7q")
+"""Offset, timestamp, start and end of the key, of the value (-1: null), start of the headers (-1: none)."""
 MOST_GROWTH: Final = 11
 """Limit of the bytes by which compaction lengthens a record."""
 

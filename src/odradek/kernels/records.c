@@ -208,6 +208,39 @@ EXPORTED int64_t check(const byte *header, const byte *records, int64_t size, in
     return 2 * (largest + 1) + in_sequence;
 }
 
+/* ---- batches to rows --------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int64_t offset, timestamp;
+    int64_t key_at, key_end, value_at, value_end; /* places in the records; -1 for null */
+    int64_t headers_at;                           /* -1 if there are none */
+} Row;
+
+/* Find the keys, values and headers of a batch's records, as a reader does. There is a row for each of `count` records,
+ * which fit into their bytes. Return `count`, or INVALID. */
+EXPORTED int64_t rows(const byte *data, int64_t size, int64_t count, int64_t base_offset, int64_t base_timestamp,
+                      int64_t fixed_timestamp, Row *rows) {
+    Cursor cursor = {data, data + size};
+    for (int64_t index = 0; index < count; index++) {
+        Record record;
+        Row *row = &rows[index];
+        if (!read_record(&cursor, &record)) return INVALID;
+        if (record.offset_delta < INT32_MIN || record.offset_delta > INT32_MAX) return INVALID;
+        if (__builtin_add_overflow(base_offset, record.offset_delta, &row->offset)) return INVALID;
+        int64_t delta = fixed_timestamp ? 0 : record.timestamp_delta;
+        if (__builtin_add_overflow(base_timestamp, delta, &row->timestamp)) return INVALID;
+        row->key_at = record.key_length < 0 ? -1 : record.key - data;
+        row->key_end = record.key_length < 0 ? -1 : row->key_at + record.key_length;
+        row->value_at = record.value_length < 0 ? -1 : record.value - data;
+        row->value_end = record.value_length < 0 ? -1 : row->value_at + record.value_length;
+        row->headers_at = record.headers.at - data;
+        int64_t headers = pass_headers(&record.headers);
+        if (headers == INVALID) return INVALID;
+        if (!headers) row->headers_at = -1;
+    }
+    return left(&cursor) ? INVALID : count;
+}
+
 /* ---- batches to columns ------------------------------------------------------------------------------------------ */
 
 typedef struct {

@@ -15,7 +15,7 @@ from odradek.clients.fetch import CorruptRecordsError, readable_batches
 from odradek.clients.metadata import ClusterMetadata
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.protocol.batches.compression import Codec
-from odradek.protocol.batches.records import Record, decode_records
+from odradek.protocol.batches.records import headers_at, open_batch, parse_records, record_rows
 from odradek.protocol.errors import CorruptBatchError
 from odradek.protocol.messages.fetch import FetchedPartition
 
@@ -327,22 +327,47 @@ class TopicPartitionState(Struct):
         if raw is None:
             return False
         try:
-            records: list[Record] = decode_records(raw.buffer)
+            self.pending = self._decode(raw)
         except KafkaError as error:
             self.drop_buffered()
             self.error = CorruptRecordsError(self.partition, raw.from_offset, raw.next_offset, error)
             return False
-        topic, partition = self.partition
-        start, epoch, timestamp_type = raw.from_offset, raw.leader_epoch, raw.timestamp_type
-        self.pending = [
-            ConsumerRecord(topic, partition, offset, timestamp, key, value, headers, epoch, timestamp_type)
-            for offset, timestamp, key, value, headers in records
-            if offset >= start
-        ]
+        epoch = raw.leader_epoch
         self.batch, self.leader_epoch = raw, epoch
         # Compaction may have removed all records of a batch.
         self._hand_out(0)
         return True
+
+    def _decode(self, raw: RawBatch) -> list[ConsumerRecord]:
+        topic, partition = self.partition
+        start, epoch, timestamp_type = raw.from_offset, raw.leader_epoch, raw.timestamp_type
+        header, data = open_batch(raw.buffer)
+        rows = record_rows(header, data)
+        if rows is None:
+            return [
+                ConsumerRecord(topic, partition, *record, epoch, timestamp_type)
+                for record in parse_records(header, data)
+                if record.offset >= start
+            ]
+        new = tuple.__new__
+        return [
+            new(
+                ConsumerRecord,
+                (
+                    topic,
+                    partition,
+                    offset,
+                    timestamp,
+                    None if key_at < 0 else data[key_at:key_end],
+                    None if value_at < 0 else data[value_at:value_end],
+                    () if headers < 0 else headers_at(data, headers),
+                    epoch,
+                    timestamp_type,
+                ),
+            )
+            for offset, timestamp, key_at, key_end, value_at, value_end, headers in rows
+            if offset >= start
+        ]
 
     def _next_batch(self) -> RawBatch | None:
         while self.buffers:

@@ -9,9 +9,10 @@ Deltas are relative to the batch's `base_timestamp` and `base_offset`. Encoding 
 `odradek.columns` does the same without an object per record.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from odradek.kernels import LIBRARY, ROW, address
 from odradek.model import Buffer
 from odradek.protocol.batches.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
 from odradek.protocol.batches.record_batch import (
@@ -38,6 +39,9 @@ _ZERO: Final = b"\x00"
 _TABLE_SIZE: Final = len(VARINTS)
 _LONG_MIN: Final = -(1 << 63)
 _LONG_MAX: Final = (1 << 63) - 1
+_FEW: Final = 4
+"""For so many records Python is as fast as a call of the library."""
+_MIN_RECORD_BYTES: Final = 7
 _MOST_DELTA: Final = 1 << 31
 """Limit of offset deltas, which have 32 bits."""
 _USUAL_TIMES: Final = range(_LONG_MIN + 64, _LONG_MAX - 64)
@@ -292,16 +296,61 @@ def decode_records(batch: Buffer, position: int = 0, *, max_bytes: int = MAX_DEC
 
     Raises `CorruptBatchError` if the batch is malformed, or its compressed records exceed `max_bytes` decompressed.
     """
+    return parse_records(*open_batch(batch, position, max_bytes=max_bytes))
+
+
+def open_batch(
+    batch: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> tuple[BatchHeader, bytes]:
+    """Return the header and the decompressed records of the batch at `position`, as `decode_records` does."""
     header = read_header(batch, position)
     end = position + header.size
     if header.magic != MAGIC or header.size < HEADER_SIZE or end > len(batch):
         raise CorruptBatchError(f"the batch at offset {header.base_offset} is cut, or is of another format")
     section = memoryview(batch)[position + HEADER_SIZE : end]
-    return parse_records(header, bytes(decompress(header.codec, section, max_bytes=max_bytes)))
+    return header, bytes(decompress(header.codec, section, max_bytes=max_bytes))
+
+
+def record_rows(header: BatchHeader, data: bytes) -> Iterator[tuple[int, ...]] | None:
+    """Return `kernels.ROW` of each of a batch's records; None if it has few, is malformed, or the library is missing.
+
+    Rows and their slices cost a quarter of what Python's own walk costs; `headers_at` returns the headers of a row.
+    """
+    count = header.record_count
+    if LIBRARY is None or not _FEW < count <= len(data) // _MIN_RECORD_BYTES:
+        return None
+    if not -_LONG_MAX + _MOST_DELTA <= header.base_offset <= _LONG_MAX - _MOST_DELTA:
+        return None
+    is_fixed = header.is_log_append_time
+    rows = bytearray(ROW.size * count)
+    base_timestamp = header.max_timestamp if is_fixed else header.base_timestamp
+    found = LIBRARY.rows(data, len(data), count, header.base_offset, base_timestamp, is_fixed, address(rows))
+    return None if found < 0 else ROW.iter_unpack(rows)
+
+
+def headers_at(data: bytes, position: int) -> tuple[tuple[str, bytes | None], ...]:
+    """Return the headers that a row of `record_rows` has the place of."""
+    return _parse_headers(data, position)[0]
 
 
 def parse_records(header: BatchHeader, data: bytes) -> list[Record]:
     """Parse an uncompressed record section. Raises `CorruptBatchError` if it is not exactly `record_count` records."""
+    rows = record_rows(header, data)
+    if rows is not None:
+        new = tuple.__new__
+        return [
+            new(
+                Record,
+                (
+                    offset,
+                    timestamp,
+                    None if key_at < 0 else data[key_at:key_end],
+                    None if value_at < 0 else data[value_at:value_end],
+                    () if headers < 0 else headers_at(data, headers),
+                ),
+            )
+            for offset, timestamp, key_at, key_end, value_at, value_end, headers in rows
+        ]
     records: list[Record] = []
     if not 0 <= header.record_count <= len(data):
         raise CorruptBatchError(f"a batch of {len(data)} bytes can't have {header.record_count} records")

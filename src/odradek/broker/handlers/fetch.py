@@ -221,6 +221,7 @@ class _Fetch(PendingReply):
                     self._is_over.set()
                 await self._is_over.wait()
                 self._release()
+                self._resume()
                 results = [] if self._is_overtaken else (await self._read_in_turns(again=True))[0]
         except asyncio.CancelledError:
             self.abandon()
@@ -297,8 +298,14 @@ class _Fetch(PendingReply):
             return
         if self._fetched.session is not None:
             self._fetched.session.waiting = None
+        self._resume()
         results = [] if self._is_overtaken else at_once(self._read(again=True))[0]
         self.complete(self._response(results)())
+
+    def _resume(self) -> None:
+        """Go on counting the handler's time, which the wait for records and for a turn is not."""
+        if self._charge is not None:
+            self._charge.resume()
 
     def abandon(self) -> None:
         self._is_abandoned = True
@@ -313,8 +320,6 @@ class _Fetch(PendingReply):
         self._unsubscribe()
 
     def _unsubscribe(self) -> None:
-        if self._charge is not None and self._partitions:
-            self._charge.resume()
         if self._fetched.session is not None:
             self._fetched.session.waiting = None
         for partition in self._partitions:

@@ -13,6 +13,7 @@ from odradek.broker.observing import catalog
 from odradek.broker.observing.observation import observe
 from odradek.broker.security.admission import Admission
 from odradek.broker.serving.responses import throttle_time_offset
+from odradek.broker.turns import TURN
 from odradek.metadata import paths
 from odradek.metadata.nodes import ConfigNode
 from odradek.model import ErrorCode
@@ -285,6 +286,20 @@ async def test_a_client_gets_its_percentage_of_the_brokers_time(world: World, ap
         await (client.fetch_response() if api is ApiKey.FETCH else client.answer())
         count += 1
     assert count * 0.05 / (SECONDS + 10) == pytest.approx(0.1, rel=0.25)
+
+
+@played
+async def test_the_time_in_which_a_fetch_waits_for_a_turn_is_not_charged(world: World) -> None:
+    broker = await world.start()
+    client, other = await world.client(SLOW), await world.client("admin")
+    await client.create_topic(TOPIC)
+    await alter(other, {"client-id": SLOW}, request_percentage=1)
+    client.send_fetch([(TOPIC, 0, 0)], max_wait_ms=600_000)
+    await world.pass_time(1)
+    for _ in range(2):
+        broker.purgatory.answer(lambda: world.simulation.clock.advance(2), TURN)
+    broker.purgatory.expire_all()
+    assert (await client.fetch_response()).throttle_time_ms == 0
 
 
 # ---- mutations ------------------------------------------------------------------------------------------------------

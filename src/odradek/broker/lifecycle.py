@@ -381,7 +381,7 @@ class Broker:
             _Part(stop=self.add_partitions_to_txn_manager.stop),
             _Part(transactions.runtime.start, transactions.stop, transactions.kill, transactions.runtime.image_changed),
             _Part(groups.start, groups.stop, groups.kill, groups.image_changed),
-            _Part(stop=self.purgatory.expire_all, kill=_nothing),
+            _Part(stop=self.purgatory.expire_all, kill=self.purgatory.kill),
             _Part(server.accept_client_requests, server.close_listeners, server.kill),
             _Part(stop=self.fence.stop),
         )

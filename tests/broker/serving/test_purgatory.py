@@ -32,3 +32,28 @@ async def test_a_purgatory_that_ends_gives_all_answers() -> None:
         purgatory.answer(lambda number=number: answered.append(number), TURN)  # type: ignore[misc]
     purgatory.expire_all()
     assert answered == [0, 1, 2]
+
+
+@pytest.mark.asyncio
+async def test_answers_go_on_after_one_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    purgatory, answered = Purgatory(), list[int]()
+    purgatory.answer(lambda: answered.append(0), TURN)
+    purgatory.answer(lambda: answered.append(1 // 0), TURN)
+    purgatory.answer(lambda: answered.append(2), TURN)
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert answered == [0, 2]
+    assert "ZeroDivisionError" in caplog.text
+    purgatory.answer(lambda: answered.append(3), TURN)
+    assert answered == [0, 2, 3]
+
+
+@pytest.mark.asyncio
+async def test_a_killed_purgatory_drops_the_answers_that_wait_for_a_turn() -> None:
+    purgatory, answered = Purgatory(), list[int]()
+    purgatory.answer(lambda: answered.append(0), TURN)
+    purgatory.answer(lambda: answered.append(1), TURN)
+    purgatory.kill()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert answered == [0]

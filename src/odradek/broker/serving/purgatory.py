@@ -57,12 +57,18 @@ class Purgatory:
 
     def _answer_late(self) -> None:
         self._left = TURN
-        while self._late and self._left > 0:
-            answer, weight = self._late.popleft()
-            self._left -= weight
-            answer()
-        if self._left < TURN:
-            self._loop.call_soon(self._answer_late)
+        try:
+            while self._late and self._left > 0:
+                answer, weight = self._late.popleft()
+                self._left -= weight
+                answer()
+        finally:  # an answer that fails must not end the turns of all later ones
+            if self._left < TURN:
+                self._loop.call_soon(self._answer_late)
+
+    def kill(self) -> None:
+        """Drop the answers that wait for a turn: they would read logs whose files are closed."""
+        self._late.clear()
 
     def expire_all(self) -> None:
         """Expire all operations: the broker stops."""

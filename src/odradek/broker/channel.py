@@ -59,17 +59,22 @@ class Channel(Generic[WaitingT]):
             self._task.cancel()
 
     async def _run(self) -> None:
-        while self.waiting:
-            try:
-                is_sent = await self._send(self.waiting)
-            except Exception:  # the owner's later requests must not be left without a sender
-                _log.exception("Failed to send %s", self._name)
-                is_sent = False
-            if is_sent:
-                self._backoff_s = 0.0
-                await asyncio.sleep(0)
-            else:
-                self._backoff_s = min(max(self._backoff_s * 2, self._first_backoff_s), self._longest_backoff_s)
-                await self._pause(self._backoff_s)
-        self._task = None
-        self.idle.set()
+        try:
+            while self.waiting:
+                await self._send_once()
+            self.idle.set()
+        finally:  # also if `send` was cancelled by what it waits for: the next `wake` begins again
+            self._task = None
+
+    async def _send_once(self) -> None:
+        try:
+            is_sent = await self._send(self.waiting)
+        except Exception:  # the owner's later requests must not be left without a sender
+            _log.exception("Failed to send %s", self._name)
+            is_sent = False
+        if is_sent:
+            self._backoff_s = 0.0
+            await asyncio.sleep(0)
+        else:
+            self._backoff_s = min(max(self._backoff_s * 2, self._first_backoff_s), self._longest_backoff_s)
+            await self._pause(self._backoff_s)

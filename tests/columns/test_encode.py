@@ -132,6 +132,13 @@ def test_keys_go_where_javas_murmur2_sends_them(keys, partition_count, start):
     ]
 
 
+@pytest.mark.parametrize("partition_count", [0, -1, 1 << 31, 1 << 32])
+def test_keys_need_partitions(partition_count):
+    """A division by zero in C would end the process."""
+    with pytest.raises(ValueError, match=f"keys cannot be placed on {partition_count} partitions"):
+        key_partitions(pa.array([b"k"]), partition_count)
+
+
 def test_strings_go_where_their_bytes_go():
     words = ["", "21", "foobar", "é"]
     expected = key_partitions(pa.array([word.encode() for word in words]), 100).tolist()

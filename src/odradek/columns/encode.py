@@ -190,8 +190,10 @@ def encode_columns(
 def key_partitions(keys: pa.Array, partition_count: int) -> Any:
     """Return each key's partition by Kafka's rule, `(murmur2(key) & 0x7fffffff) % partition_count`; -1 for null keys.
 
-    The result is an int32 NumPy array; strings are hashed as UTF-8.
+    The result is an int32 NumPy array; strings are hashed as UTF-8. Raises `ValueError` for a count below 1.
     """
+    if not 0 < partition_count < 1 << 31:
+        raise ValueError(f"keys cannot be placed on {partition_count} partitions")
     column = _binary(keys)
     partitions = np.empty(len(keys), np.int32)
     if LIBRARY is None:

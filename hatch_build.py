@@ -11,7 +11,9 @@ import subprocess
 import sys
 import sysconfig
 import zlib
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -48,25 +50,34 @@ class RecordsBuildHook(BuildHookInterface[Any]):
         return ["ziglang"] if "ODRADEK_TARGET" in os.environ or not shutil.which("cc") else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, beside the source."""
-        del version
-        target = os.environ.get("ODRADEK_TARGET")
-        folder = Path(self.root, "src/odradek/kernels")
-        trouble = compile_library(folder / "records.c", folder / "records.so", target)
+        """Compile: beside the source for an editable install, else elsewhere, so that builds share no file."""
+        target, is_editable = os.environ.get("ODRADEK_TARGET"), version == "editable"
+        source = Path(self.root, "src/odradek/kernels/records.c")
+        self._folder = TemporaryDirectory()
+        library = source.with_suffix(".so") if is_editable else Path(self._folder.name, "records.so")
+        trouble = compile_library(source, library, target)
         if trouble and target:
             raise SystemExit(trouble)
         if trouble:
             self.app.display_warning(f"Odradek will read and write records by Python, more slowly: {trouble}")
             return
         platform = TARGETS[target] if target else sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["artifacts"].append("src/odradek/kernels/records.so")
+        if not is_editable:
+            build_data["force_include"][str(library)] = "odradek/kernels/records.so"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"
 
 
 def compile_library(source: Path, library: Path, target: str | None = None) -> str:
     """Compile for this machine, or a target; return what is wrong, or an empty text. A failure leaves no library."""
-    library.unlink(missing_ok=True)
+    trouble = _compile(source, library, target)
+    if trouble:
+        with suppress(OSError):  # the folder may be read-only
+            library.unlink()
+    return trouble
+
+
+def _compile(source: Path, library: Path, target: str | None) -> str:
     compiler = [shutil.which("cc")] if not target and shutil.which("cc") else _zig()
     if not compiler:
         return "there is neither cc nor ziglang"
@@ -87,4 +98,4 @@ def compile_library(source: Path, library: Path, target: str | None = None) -> s
 
 
 def _zig() -> list[str]:
-    return [sys.executable, "-m", "ziglang", "cc"] if importlib.util.find_spec("ziglang") else []
+    return [sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline"] if importlib.util.find_spec("ziglang") else []

@@ -1,6 +1,8 @@
 """The library for records: how it is made, when it is used, and what is said when it is not."""
 
+import errno
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -95,6 +97,18 @@ def test_without_any_compiler_the_hook_needs_zig(made: tuple[Path, Path], monkey
     assert hook.dependencies() == ["ziglang"]
 
 
+def test_zig_compiles_for_every_machine_of_its_kind(
+    tmp_path: Path, made: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zig's default is this very processor: elsewhere its instructions would end the process."""
+    (tmp_path / "ziglang").mkdir()
+    (tmp_path / "ziglang" / "__main__.py").write_text("import sys; sys.exit(' '.join(sys.argv[1:]))")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    assert "failed: cc -mcpu=baseline " in hatch_build.compile_library(made[1], made[0])
+
+
 def build(kind: str, source: Path, folder: Path, **environment: str) -> Path:
     """Build a wheel or an sdist of a project without its isolation."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
@@ -118,6 +132,42 @@ def test_a_wheel_of_the_source_distribution_has_the_library_and_without_a_compil
     assert plain.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(plain) as archive:
         assert "odradek/kernels/records.so" not in archive.namelist()
+
+
+@pytest.mark.long
+def test_a_wheel_is_built_without_writing_to_its_source(tmp_path: Path) -> None:
+    """Else it needs a writable source, and two builds at once, perhaps for other machines, take each other's file."""
+    source = tmp_path / "source"
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", ".gitignore"):
+        shutil.copy(ROOT / name, source)
+    library = source / FILE.relative_to(ROOT)
+    library.write_bytes(b"of another machine")
+    wheel = build("wheel", source, tmp_path / "wheel")
+    assert library.read_bytes() == b"of another machine"
+    with zipfile.ZipFile(wheel) as archive:
+        assert archive.namelist().count("odradek/kernels/records.so") == 1
+        assert archive.read("odradek/kernels/records.so").startswith(b"\x7fELF")
+
+
+def test_where_nothing_can_be_written_compiling_fails_in_words(
+    made: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.setattr(hatch_build, "FLAGS", ["--no-such-flag"])
+    assert "failed: " in hatch_build.compile_library(made[1], made[0])
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64" or not shutil.which("cc"), reason="no compiler for 32 bits")
+def test_a_machine_of_32_bits_has_no_library() -> None:
+    """Its addresses do not fit the tables that Python fills: the library would write to wrong places."""
+    command = ["cc", "-m32", *hatch_build.FLAGS, "-fsyntax-only", str(SOURCE)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode
+    assert "addresses have 64 bits" in done.stderr
 
 
 def test_an_address_keeps_no_export_of_its_buffer() -> None:

@@ -16,6 +16,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 
 typedef uint8_t byte;
+_Static_assert(sizeof(void *) == 8, "addresses have 64 bits in the tables that Python fills");
 
 enum { INVALID = -1, MIN_RECORD_BYTES = 7, MOST_INT_BYTES = 5, MOST_LONG_BYTES = 10 };
 /* A batch's header: places and flags (`protocol/batches/record_batch.py`). */

@@ -8,7 +8,7 @@ from odradek.broker.lifecycle import Broker
 from odradek.broker.log import Log
 from odradek.broker.replication.partition import Partition
 from odradek.metadata import paths
-from odradek.metadata.nodes import PartitionStateNode
+from odradek.metadata.nodes import PartitionStateNode, TopicNode
 from odradek.model import TopicPartition
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.simulation.checks.unclean_elections import UncleanElections
@@ -140,13 +140,9 @@ class HighWatermarks:
         place, end = leader.topic_partition, leader.high_watermark
         if "compact" in leader.log.config.cleanup_policy:
             return []  # each replica is compacted by itself
-        replicas = {leader.replication.broker_id, *leader.replication.remotes}
-        # The leader may learn later than the replica itself that a reassignment has removed it.
-        logs = {
-            number: broker.logs.get(place)
-            for number, broker in self._world.running.items()
-            if number in replicas and (known := broker.image.partition(place)) and number in known.replicas
-        }
+        # Brokers learn later than the tree that a reassignment is complete; the removed replica has deleted its log.
+        replicas = {leader.replication.broker_id, *leader.replication.remotes} & self._assigned(place)
+        logs = {number: broker.logs.get(place) for number, broker in self._world.running.items() if number in replicas}
         # Each replica deletes old segments by itself.
         start = max([leader.log.log_start_offset, *(log.log_start_offset for log in logs.values() if log is not None)])
         expected = _batches(leader.log, start, end)
@@ -155,6 +151,12 @@ class HighWatermarks:
             for number, log in logs.items()
             if log is None or _batches(log, start, end) != expected
         ]
+
+    def _assigned(self, place: TopicPartition) -> frozenset[int]:
+        """Return the replicas of a partition by the tree; none of a topic that it lacks."""
+        path = paths.topic(place.topic)
+        record = self._world.tree.find(path)
+        return frozenset(() if record is None else TopicNode.decode(path, record.data).replicas[place.partition])
 
 
 def _batches(log: Log, offset: int, end: int) -> list[bytes]:

@@ -5,7 +5,7 @@ they may work between two polls. The promises:
 
 - In the end, some member has read every acknowledged record, and each partition has one owner. In some seeds, the topic
   gets another partition meanwhile, or one member then polls no more, and the others get its partitions after
-  `max.poll.interval.ms`.
+  `max.poll.interval.ms`; those of a static member of a classic group when its session has ended, too.
 - Between two rebalances, a member reads each partition in order, without gaps.
 - With the consumer protocol, a coordinator gives a partition to a member only after the former owner has revoked it,
   and refuses requests with an epoch that the member does not have.

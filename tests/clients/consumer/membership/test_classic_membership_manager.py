@@ -213,6 +213,27 @@ def test_a_member_leaves_after_max_poll_interval_and_rejoins_with_the_next_poll(
     assert member.callback_completed(work, 200.0) == [JoinGroup(member_id="", generation_id=-1, owned=frozenset())]
 
 
+def test_a_member_that_never_polls_leaves_max_poll_interval_after_its_subscription() -> None:
+    member = ClassicMembershipManager(TIMING)
+    member.subscribe(["t"], 1.0)
+    member.coordinator_found(1.0)
+    member.join_group_answered(joined(), 1.0)
+    member.sync_group_answered(synced(T0), 1.0)
+    member.coordinator_found(60.9)
+    (leave,) = member.tick(61.0)
+    assert isinstance(leave, LeaveGroup)
+    assert member.state is MemberState.STALE
+    assert member.poll_started() == [JoinGroup(member_id="", generation_id=-1, owned=frozenset())]
+
+
+def test_a_subscription_during_a_poll_is_within_max_poll_interval() -> None:
+    member = ClassicMembershipManager(TIMING)
+    member.poll_started()
+    join_in(member, [T0])
+    member.coordinator_found(100.0)
+    assert not any(isinstance(action, LeaveGroup) for action in member.tick(100.0))
+
+
 def test_waiting_in_poll_does_not_exceed_max_poll_interval() -> None:
     member = ClassicMembershipManager(TIMING)
     join_in(member, [T0])

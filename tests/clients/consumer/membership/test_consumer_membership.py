@@ -229,6 +229,17 @@ def test_a_member_that_is_not_polled_leaves_and_loses_its_partitions_with_the_ne
     assert client.sent().epoch == 0
 
 
+def test_a_member_that_never_polls_leaves_max_poll_interval_after_its_subscription() -> None:
+    client = Client().found()
+    client.beat(assignment={T: [0]})
+    client.now = 60.0
+    (leave,) = client.member.tick(client.now)
+    assert isinstance(leave, LeaveGroup)
+    client.member.poll_started()
+    assert client.member.pending_callback is None
+    assert client.sent().epoch == 0
+
+
 def test_a_subscription_that_changes_is_sent_at_once() -> None:
     client = stable(0)
     client.member.subscribe(client.now)

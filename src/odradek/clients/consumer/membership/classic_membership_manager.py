@@ -125,7 +125,8 @@ class ClassicMembershipManager:
         self._last_response_at = 0.0
         self._next_heartbeat_at = inf
         self._heartbeat_in_flight = False
-        self._poll_deadline = inf
+        self._poll_deadline = -inf
+        """When the application must poll again; infinite while it waits in `poll`."""
 
     @property
     def is_subscribed(self) -> bool:
@@ -143,6 +144,8 @@ class ClassicMembershipManager:
         changed, self._topics = wanted != self._topics, wanted
         if self.state is MemberState.UNSUBSCRIBED:
             self._transition("subscribe")
+            if self._poll_deadline < inf:
+                self.poll_finished(now)  # the first poll must come in time, too
             return self._join_found_coordinator() if self._has_coordinator else self._find_coordinator()
         return self.rebalance(now) if changed else []
 

@@ -113,7 +113,8 @@ class ConsumerMembershipManager:
         self._next_heartbeat_at = -inf
         self._sent: ConsumerGroupHeartbeat | None = None
         self._count = 0
-        self._poll_deadline = inf
+        self._poll_deadline = -inf
+        """When the application must poll again; infinite while it waits in `poll`."""
 
     @property
     def generation_id(self) -> int:
@@ -135,6 +136,8 @@ class ConsumerMembershipManager:
         self._says_all = True
         if self.state is _S.UNSUBSCRIBED:
             self._transition("subscribe")
+            if self._poll_deadline < inf:
+                self.poll_finished(now)  # the first poll must come in time, too
         self._next_heartbeat_at = now
         return [] if self._has_coordinator else self._find_coordinator()
 

@@ -64,6 +64,17 @@ def test_an_expected_log_is_not_created_while_a_directory_is_offline() -> None:
     manager.kill()
 
 
+def test_an_expected_log_stays_expected_when_one_of_another_topic_is_renamed() -> None:
+    disk = closed()
+    disk.broken.add("/b")
+    manager = opened(disk, *BOTH)
+    manager.statuses.expect(ExpectedLogs(partitions={T0, T1}))
+    manager.rename_to_stray(T0, "of another topic")
+    with pytest.raises(OfflineDirectoryError, match="the data directory /b cannot be used"):
+        manager.get_or_create(T0, topic_id=None, now_ms=NOW)
+    manager.kill()
+
+
 def test_no_log_is_created_of_a_topic_whose_partitions_are_unknown() -> None:
     disk = closed()
     disk.broken.add("/b")

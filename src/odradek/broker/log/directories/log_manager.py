@@ -407,6 +407,7 @@ class LogManager:
         `StorageError` the partition is offline until a call succeeds.
         """
         log = self._logs.pop(partition, None)
+        self.statuses.forget(partition)
         self._forget(partition)
         folders = [found.folder for found in self.statuses.unopened_of(partition)]
         config = self._config_for(partition.topic) if log is None else log.config
@@ -420,7 +421,8 @@ class LogManager:
     def rename_to_stray(self, partition: TopicPartition, reason: str) -> None:
         """Rename the log's folder to `-stray`; it stays until `StrayLogs` or an operator removes it.
 
-        After a `LogStorageError` the log is unchanged.
+        An expected log stays expected: the right one may be in an offline directory. After a `LogStorageError` the log
+        is unchanged.
         """
         log = self._logs[partition]
         folder = self.deleted.rename_to_stray(partition, log.directory, reason)
@@ -432,7 +434,7 @@ class LogManager:
 
     def _forget(self, partition: TopicPartition) -> None:
         self._topic_ids.pop(partition, None)
-        self.statuses.forget(partition)
+        self.statuses.lost.pop(partition, None)
         self.cleaner.remove(partition)
 
     def update_config(self, topic: str, partitions: Iterable[int]) -> None:

@@ -137,7 +137,7 @@ def fuzz(name: str, *, runs: int, seed: int = 1, options: Iterable[str] = ()) ->
             *(f"-timeout={_SLOWEST_INPUT_S}", f"-rss_limit_mb={_most_memory_mb()}", "-print_final_stats=1"),
             *options,
         ]
-        environment = os.environ | {"PYTHONHASHSEED": "0", "NUMBA_BOUNDSCHECK": "1"}
+        environment = os.environ | {"PYTHONHASHSEED": "0"}
         path = os.pathsep.join(filter(None, [str(HERE.parents[1]), *sys.path]))
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(

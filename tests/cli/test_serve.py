@@ -175,7 +175,7 @@ def test_a_server_does_not_import_what_only_others_need(tmp_path: Path) -> None:
         if not mapped.exists():
             pytest.skip("needs /proc")
         libraries = {os.path.basename(line.split()[-1]) for line in mapped.read_text().splitlines()}
-    assert not [name for name in libraries if re.search("numpy|arrow|llvmlite|pandas", name)]
+    assert not [name for name in libraries if re.search("numpy|arrow|pandas", name)]
 
 
 def test_a_listener_that_promises_protection_is_refused(tmp_path: Path) -> None:
@@ -256,6 +256,4 @@ def test_a_start_imports_nothing_that_only_some_brokers_need() -> None:
     code = "import odradek.cli.serve, sys; print(*(name for name, found in sys.modules.items() if found))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     assert "odradek.broker.lifecycle" in done.stdout.split()
-    assert not {"numpy", "pyarrow", "numba", "kazoo", "hypothesis", "cramjam", "importlib.metadata"} & set(
-        done.stdout.split()
-    )
+    assert not {"numpy", "pyarrow", "kazoo", "hypothesis", "cramjam", "importlib.metadata"} & set(done.stdout.split())

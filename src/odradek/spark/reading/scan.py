@@ -1,7 +1,7 @@
 """A reading task: fetches offset ranges and returns them as Arrow record batches.
 
     broker → ranges by RangeReader, one fetch at a time from each leader (asyncio) → raw record batches
-           → columns.iterate_partitions (numba) → Arrow → Spark's socket
+           → columns.iterate_partitions (C) → Arrow → Spark's socket
 
 Only the selected columns are decoded. The schema of the first batch must equal the query's exactly.
 """
@@ -88,7 +88,7 @@ async def _batches(cluster: Cluster, task: ScanTask) -> AsyncGenerator["pa.Recor
 
 
 def _decoded(buffers: Sequence[tuple[OffsetRange, memoryview]], columns: tuple[str, ...]) -> Iterator["pa.RecordBatch"]:
-    # Imported here because numba and pyarrow are slow to import and the driver does not need them.
+    # Imported here because numpy and pyarrow are slow to import and the driver does not need them.
     from odradek.columns import PartitionBatches, RecordColumns, iterate_partitions
 
     # Spark's names have any case.

@@ -68,7 +68,7 @@ def _idle_clients(thread: LoopThread) -> dict[Hashable, Client]:
 def keep_imports_out_of_collections() -> None:
     """Exclude all present objects of a Spark worker from garbage collection, once.
 
-    PySpark collects garbage after every task, which takes 35 ms with numba's and pyarrow's modules and 1 ms without.
+    PySpark collects garbage after every task, which takes 35 ms with pyarrow's and other modules and 1 ms without.
     """
     from pyspark import TaskContext
 

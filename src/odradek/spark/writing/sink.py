@@ -1,6 +1,6 @@
 """A writing task: sends Arrow record batches to Kafka with a producer's `send_arrow`.
 
-    Spark's socket → Arrow → a partition for every row → Producer.send_arrow (numba) → Produce
+    Spark's socket → Arrow → a partition for every row → Producer.send_arrow (C) → Produce
 
 No record becomes a Python object. Each task is an idempotent producer: a batch that is resent because its response was
 lost is written once. A *task* or micro-batch that Spark repeats writes its rows again: at least once, as with the JVM

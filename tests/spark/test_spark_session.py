@@ -163,7 +163,7 @@ def run(before: str = "") -> tuple[str, set[str]]:
 def test_importing_pyspark_odradek_registers_the_data_source_and_imports_little_else() -> None:
     found, imported = run()
     assert found == "True"
-    assert not imported & {"numba", "pyarrow", "pandas", "uvloop", "numpy"}
+    assert not imported & {"pyarrow", "pandas", "uvloop", "numpy"}
 
 
 @pytest.mark.parametrize("missing", ["odradek.spark.source", "odradek.model", "re2"])

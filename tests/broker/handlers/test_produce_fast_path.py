@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from odradek.broker.handlers.produce_fast_path import ProduceFastPath
+from odradek.broker.log.batch_contents import InvalidRecordsError
+from odradek.broker.log.validation import UncheckedBatchError
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
+from odradek.protocol.batches.compression import Codec, compress
+from odradek.protocol.batches.record_batch import HEADER_SIZE, read_header, write_header
+from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.world import World
 from tests.world.scenes import played
 
@@ -77,6 +82,24 @@ async def test_the_fast_path_of_a_closed_connection_leaves_nothing_to_the_garbag
     client.close()
     await asyncio.sleep(1)
     assert not any(type(each) is ProduceFastPath for each in gc.get_objects())
+
+
+@pytest.mark.usefixtures("uncollected")
+@played
+async def test_a_refused_batch_of_many_bytes_leaves_nothing_to_the_garbage_collector(world: World) -> None:
+    """A few bytes may be many when they are decompressed, and the collector counts objects."""
+    await world.start()
+    client = await world.client()
+    await client.create_topic("t")
+    zeros = compress(Codec.ZSTD, bytes(5 << 20))
+    batch = bytearray(HEADER_SIZE) + zeros
+    good = read_header(encode_batch([(0, None, b"v", ())]))
+    write_header(batch, good._replace(attributes=Codec.ZSTD))
+    refused = await client.produce("t", batch, version=7)
+    assert refused.error_code == ErrorCode.invalid_record
+    await asyncio.sleep(1)
+    kept = [each for each in gc.get_objects() if type(each) in (UncheckedBatchError, InvalidRecordsError)]
+    assert not kept
 
 
 @played

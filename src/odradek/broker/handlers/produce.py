@@ -175,14 +175,19 @@ class _Produce(DelayedProduce):
         checking = self._broker.runtime.worker.submit(unchecked.check)
         checking.add_done_callback(lambda done: self._append_checked(topic, number, place, done))
 
-    def _append_checked(self, topic: str, number: int, place: Place, checked: "asyncio.Future[memoryview]") -> None:
+    def _append_checked(
+        self, topic: str, number: int, place: Place, checked: "asyncio.Future[memoryview | KafkaError]"
+    ) -> None:
         self._awaited.pop(place)
-        try:
-            if (error := checked.exception()) is not None:
-                raise error if isinstance(error, KafkaError) else KafkaError(ErrorCode.unknown_server_error, str(error))
-            self.append_to_partition(topic, number, checked.result(), place=place)
-        except KafkaError as error:
-            self.refuse_partition(topic, number, error, None, is_readable=True)
+        failure = checked.exception()
+        found = checked.result() if failure is None else KafkaError(ErrorCode.unknown_server_error, str(failure))
+        if not isinstance(found, KafkaError):
+            try:
+                self.append_to_partition(topic, number, found, place=place)
+            except KafkaError as refused:
+                found = refused.with_traceback(None)  # its frame is this one, which has the error
+        if isinstance(found, KafkaError):
+            self.refuse_partition(topic, number, found, None, is_readable=True)
             self.set_response(place, self._topics[-1].partitions.pop())
         self._end_work()
 

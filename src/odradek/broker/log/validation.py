@@ -62,10 +62,10 @@ class AppendInfo(NamedTuple):
 class UncheckedBatchError(KafkaError):
     """A batch was not appended: the check of its records takes long. `check` does it on any thread.
 
-    `check` returns the batch to append with `is_checked`, or raises `KafkaError`.
+    `check` returns the batch to append with `is_checked`, or why it is refused.
     """
 
-    def __init__(self, check: Callable[[], memoryview]) -> None:
+    def __init__(self, check: Callable[[], memoryview | KafkaError]) -> None:
         super().__init__(ErrorCode.invalid_record, "the batch's records are not checked yet")
         self.check = check
 
@@ -154,9 +154,7 @@ class MessageRules:
             if is_checked is None or error.code is not ErrorCode.message_too_large:
                 raise
             copy = memoryview(bytearray(batch))
-            raise UncheckedBatchError(
-                lambda: self.admit(copy, now_ms, from_client=True, transactional=transactional, is_checked=None)[1]
-            ) from None
+            raise UncheckedBatchError(lambda: self._check(copy, now_ms, transactional=transactional)) from None
         codec = self._codec if self._codec is not None else header.codec
         timestamp = contents.max_timestamp if self._is_create_time else header.max_timestamp
         if codec == header.codec and not contents.is_in_sequence:
@@ -167,6 +165,14 @@ class MessageRules:
         stored = store_records(batch, header, data, contents, codec=codec, level=self._level, max_timestamp=timestamp)
         check_size(len(stored), self._config)
         return read_header(stored), stored
+
+    def _check(self, batch: memoryview, now_ms: int, *, transactional: bool) -> memoryview | KafkaError:
+        try:
+            return self.admit(batch, now_ms, from_client=True, transactional=transactional, is_checked=None)[1]
+        except KafkaError as error:
+            # The frames of its traceback, and of its cause's, have the decompressed records.
+            error.__cause__ = error.__context__ = None
+            return error.with_traceback(None)
 
 
 def _has_room(header: BatchHeader) -> bool:

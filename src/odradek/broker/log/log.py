@@ -563,7 +563,7 @@ class Log:
             expired = self.segments.drop_first(count)
             self.log_start_offset = max(self.log_start_offset, self.first_base_offset)
             self.epochs.truncate_from_start(self.log_start_offset)
-            self._deleted.add(self.pool.disk, expired, now_ms + config.file_delete_delay_ms)
+            self._deleted.add_segments(self.pool.disk, expired, now_ms, config.file_delete_delay_ms)
             self._remove_old_snapshots()
         except OSError as error:
             raise self.writer.fail(f"Failed to delete old segments of {self.directory}: {error}", error) from error
@@ -622,7 +622,7 @@ class Log:
             return False
         if [(each.base_offset, each.size) for each in old] != [(each.base_offset, each.size) for each in sources]:
             return False
-        base_offset, due_ms = old[0].base_offset, now_ms + self.config.file_delete_delay_ms
+        base_offset, delay_ms = old[0].base_offset, self.config.file_delete_delay_ms
         message = f"Failed to swap in compacted segments of {self.directory}"
         try:
             times = self._times_of_cleaned(base_offset)
@@ -634,7 +634,7 @@ class Log:
             raise self.writer.fail(f"{message}: {error}", error) from error
         disk, now = self.pool.disk, sources[-1].last_append_ms
         try:
-            swap(disk, self.directory, base_offset, lambda: self._deleted.add(disk, old, due_ms))
+            swap(disk, self.directory, base_offset, lambda: self._deleted.add_segments(disk, old, now_ms, delay_ms))
             for path in [offset_file(self.directory, each.base_offset, SNAPSHOT) for each in old[1:]]:
                 if disk.exists(path):
                     disk.remove(path)

@@ -12,25 +12,32 @@ from odradek.broker.log.segments.segments import Segments
 from odradek.runtime import Disk
 
 
-class DeletedFiles:
-    """The renamed files of deleted segments until they are removed."""
+class RemovedLater:
+    """Paths that are removed after a delay; a wall clock that is set back makes none wait longer than its delay."""
 
     def __init__(self) -> None:
-        self._files: list[tuple[int, str]] = []
+        self._paths: list[tuple[int, int, str]] = []
 
-    def add(self, disk: Disk, segments: Sequence[Segment], due_ms: int) -> None:
-        """Rename the files of deleted segments, to be removed at `due_ms`. Raises `OSError`."""
+    def add(self, path: str, now_ms: int, delay_ms: int) -> None:
+        self._paths.append((now_ms, delay_ms, path))
+
+    def take_due(self, now_ms: int) -> list[str]:
+        waiting = [(min(since_ms, now_ms), delay_ms, path) for since_ms, delay_ms, path in self._paths]
+        self._paths = [each for each in waiting if now_ms - each[0] < each[1]]
+        return [path for since_ms, delay_ms, path in waiting if now_ms - since_ms >= delay_ms]
+
+
+class DeletedFiles(RemovedLater):
+    """The renamed files of deleted segments until they are removed."""
+
+    def add_segments(self, disk: Disk, segments: Sequence[Segment], now_ms: int, delay_ms: int) -> None:
+        """Rename the files of deleted segments, to be removed after `delay_ms`. Raises `OSError`."""
         for segment in segments:
             segment.close()
             for path in segment.paths:
                 if disk.exists(path):
                     disk.rename(path, path + DELETED)
-                    self._files.append((due_ms, path + DELETED))
-
-    def take_due(self, now_ms: int) -> list[str]:
-        due = [path for due_ms, path in self._files if due_ms <= now_ms]
-        self._files = [(due_ms, path) for due_ms, path in self._files if due_ms > now_ms]
-        return due
+                    self.add(path + DELETED, now_ms, delay_ms)
 
 
 def count_expired(

@@ -160,6 +160,18 @@ def test_a_log_is_put_aside_although_its_new_name_could_not_be_synced(
     assert "A power failure may undo" in caplog.text
 
 
+def test_a_clock_that_is_set_back_keeps_no_deleted_log_longer() -> None:
+    disk = MemoryDisk()
+    manager = opened(disk)
+    write_batches(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW))
+    maintain(manager, NOW)
+    manager.delete(T0, NOW)
+    maintain(manager, NOW - 3_600_000)
+    (folder,) = [name for name in disk.list("/data") if name.startswith("t-0")]
+    maintain(manager, NOW - 3_600_000 + 100)
+    assert not disk.exists(f"/data/{folder}")
+
+
 def test_a_new_log_does_not_inherit_the_checkpoints_of_a_deleted_one() -> None:
     disk = MemoryDisk()
     manager = opened(disk)

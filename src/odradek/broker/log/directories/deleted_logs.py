@@ -9,6 +9,7 @@ from odradek.broker.log.directories.log_status import LogStatuses
 from odradek.broker.log.errors import LogStorageError, is_passing
 from odradek.broker.log.log_config import LogConfig
 from odradek.broker.log.names import deleted_folder, parent_of, stray_folder
+from odradek.broker.log.retention import RemovedLater
 from odradek.model import TopicPartition
 from odradek.runtime import Disk, Entropy, uuid4
 
@@ -34,15 +35,22 @@ class DeletedLogs:
         self._checkpoints = checkpoints
         self._undeleted: dict[TopicPartition, list[str]] = {}
         """Folders of deleted logs whose rename failed."""
-        self._folders: list[tuple[int, str]] = []
+        self._folders = RemovedLater()
         """`(due time in ms, path)` of each renamed folder."""
         self._unsynced: set[str] = set()
         """Directories in which folders were renamed since the last sync."""
 
     def delete(
-        self, partition: TopicPartition, folders: Sequence[str], due_ms: int, *, is_stray: bool, offline: Container[str]
+        self,
+        partition: TopicPartition,
+        folders: Sequence[str],
+        now_ms: int,
+        delay_ms: int,
+        *,
+        is_stray: bool,
+        offline: Container[str],
     ) -> None:
-        """Rename a partition's folders, also those whose rename failed before, for removal at `due_ms`.
+        """Rename a partition's folders, also those whose rename failed before, for removal after `delay_ms`.
 
         A power failure may undo it until the next `sync`. Folders in `offline` directories stay: their topic id shows
         later that they are old. After a `LogStorageError` the partition is offline until a call succeeds.
@@ -59,7 +67,7 @@ class DeletedLogs:
                 self._undeleted[partition] = folders[number:]
                 self._statuses.offline[partition] = error  # a new topic must not use the old records
                 raise
-            self._folders.append((due_ms, target))
+            self._folders.add(target, now_ms, delay_ms)
 
     def rename_to_stray(self, partition: TopicPartition, folder: str, reason: str) -> str:
         """Rename a log's folder to `-stray`, and `sync`; return the new path. Raises `LogStorageError`."""
@@ -94,9 +102,7 @@ class DeletedLogs:
         """Schedule the removal of a folder of `strays` after `file.delete.delay.ms`."""
         partition, _ = self.strays.pop(folder)
         _logger.warning("Deleting the stray log %s", folder)
-        self._folders.append((now_ms + self._config_for(partition.topic).file_delete_delay_ms, folder))
+        self._folders.add(folder, now_ms, self._config_for(partition.topic).file_delete_delay_ms)
 
     def take_due(self, now_ms: int) -> list[str]:
-        due = [path for due_ms, path in self._folders if due_ms <= now_ms]
-        self._folders = [item for item in self._folders if item[0] > now_ms]
-        return due
+        return self._folders.take_due(now_ms)

@@ -415,8 +415,8 @@ class LogManager:
             log.abandon()
             self._counts[parent_of(log.directory)] -= 1
             folders.append(log.directory)
-        due_ms = now_ms + config.file_delete_delay_ms
-        self.deleted.delete(partition, folders, due_ms, is_stray=is_stray, offline=self.directories.offline)
+        delay_ms, offline = config.file_delete_delay_ms, self.directories.offline
+        self.deleted.delete(partition, folders, now_ms, delay_ms, is_stray=is_stray, offline=offline)
 
     def rename_to_stray(self, partition: TopicPartition, reason: str) -> None:
         """Rename the log's folder to `-stray`; it stays until `StrayLogs` or an operator removes it.

@@ -190,7 +190,7 @@ async def test_an_unexpected_error_drops_one_record_and_no_others(world: World, 
     monkeypatch.setattr(journal, "_write", write)
     journal.write(completed("first"))
     journal.write(completed("second"))
-    await asyncio.sleep(1)
+    await until(lambda: bool(written), within_s=10)
     assert (written, journal.dropped) == (["second"], 1)
 
 

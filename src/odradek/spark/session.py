@@ -67,6 +67,10 @@ def local_session(
         from pyspark.find_spark_home import _find_spark_home
         from pyspark.sql import SparkSession
 
+    settings = dict(settings or {})
+    master = settings.get("spark.master") or master or f"local[{threads or _cores()}]"
+    check_memory(settings.get("spark.driver.memory", memory))
+    local = local_threads(master, _cores())
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
@@ -74,10 +78,6 @@ def local_session(
         # At its first import this module warns of a pandas that is installed and not used.
         warnings.simplefilter("ignore", FutureWarning)
         import pyspark.testing.utils  # noqa: F401
-    settings = dict(settings or {})
-    master = settings.get("spark.master") or master or f"local[{threads or _cores()}]"
-    check_memory(settings.get("spark.driver.memory", memory))
-    local = local_threads(master, _cores())
     check_master_answers(master)
     java = find_java()
     is_local = master.startswith("local")

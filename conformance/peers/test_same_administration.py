@@ -1,4 +1,4 @@
-"""Administration, and what is asked wrongly, of Kafka and of our broker: the same answers (M1)."""
+"""Kafka and our broker answer requests of administration alike, wrong ones too (M1)."""
 
 import itertools
 import struct

@@ -295,7 +295,7 @@ def test_accepted_batches_have_the_same_bytes_on_disk(pair: BrokerPair):
 
 
 def batches(files: dict[str, bytes]) -> list[tuple[BatchHeader, bytes]]:
-    """Header and records of each batch of a log: a difference is told by its fields."""
+    """Return the header and the records of each batch of a log, so that a difference shows its fields."""
     data = b"".join(files[name] for name in sorted(files))
     return [(header, data[start + HEADER_SIZE : start + header.size]) for start, header in iterate_batches(data)]
 

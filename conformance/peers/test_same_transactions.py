@@ -1,4 +1,4 @@
-"""Transactions, and what is asked wrongly of their coordinator, by Kafka and by our broker: the same answers (M4)."""
+"""Kafka and our broker answer requests of transactions alike, wrong ones too (M4)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final

@@ -51,7 +51,7 @@ class Claims:
 
     @contextmanager
     def claim(self, name: str, *, wait_s: float = 0.0) -> Iterator[bool]:
-        """Whether it could be had, within `wait_s`; it is given back at the end of the block."""
+        """Claim a server until the end of the block, and yield whether that succeeded within `wait_s`."""
         lock = self._locks[name]
         had = lock.acquire(timeout=wait_s) if wait_s else lock.acquire(blocking=False)
         try:

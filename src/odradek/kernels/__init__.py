@@ -19,6 +19,7 @@ Place: TypeAlias = int | bytes | None
 
 SOURCE: Final = Path(__file__).with_name("records.c")
 FILE: Final = Path(__file__).with_name("records.so")
+_OFF: Final = "ODRADEK_KERNELS=off"
 
 
 class Library(Protocol):
@@ -145,7 +146,7 @@ def source_hash(source: bytes) -> str:
 def load(file: Path = FILE, source: Path = SOURCE) -> tuple[Library | None, str]:
     """Return the library, or None and why there is none."""
     if os.environ.get("ODRADEK_KERNELS") == "off":
-        return None, "ODRADEK_KERNELS=off"
+        return None, _OFF
     if not file.exists():
         return None, "no C compiler was found when Odradek was installed"
     try:
@@ -166,7 +167,7 @@ def load(file: Path = FILE, source: Path = SOURCE) -> tuple[Library | None, str]
 
 
 LIBRARY, MISSING = load()
-if MISSING and FILE.exists() and "off" not in MISSING:
+if MISSING not in ("", _OFF) and FILE.exists():
     logging.getLogger("odradek.kernels").warning("Records are read and written by Python, more slowly: %s", MISSING)
 
 

@@ -21,7 +21,8 @@ _Static_assert(sizeof(void *) == 8, "addresses have 64 bits in the tables that P
 enum { INVALID = -1, MIN_RECORD_BYTES = 7, MOST_INT_BYTES = 5, MOST_LONG_BYTES = 10 };
 /* A batch's header: places and flags (`protocol/batches/record_batch.py`). */
 enum { HEADER_SIZE = 61, LENGTH_OVERHEAD = 12, MAGIC = 2 };
-enum { LENGTH = 8, MAGIC_AT = 16, CRC = 17, ATTRIBUTES = 21, LAST_DELTA = 23, BASE_TIME = 27, MAX_TIME = 35, COUNT = 57 };
+enum { LENGTH = 8, MAGIC_AT = 16, CRC = 17, ATTRIBUTES = 21, LAST_DELTA = 23 };
+enum { BASE_TIME = 27, MAX_TIME = 35, COUNT = 57 };
 enum { CODEC_MASK = 0x07, LOG_APPEND_TIME = 0x08, TRANSACTIONAL = 0x10, CONTROL = 0x20, DELETE_HORIZON = 0x40 };
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -185,7 +186,8 @@ EXPORTED int64_t check(const byte *header, const byte *records, int64_t size, in
     if (!records) records = header + HEADER_SIZE;
     Cursor cursor = {records, records + size};
     int64_t base_timestamp = read_int64(header + BASE_TIME), count = read_int32(header + COUNT);
-    int64_t largest = -1, in_sequence = 1, most_headers = limits->most_headers, earliest = INT64_MIN, latest = INT64_MAX;
+    int64_t largest = -1, in_sequence = 1, most_headers = limits->most_headers;
+    int64_t earliest = INT64_MIN, latest = INT64_MAX;
     if (limits->before_max_ms >= 0) {
         if (__builtin_sub_overflow(now_ms, limits->before_max_ms, &earliest)) earliest = INT64_MIN;
         if (__builtin_add_overflow(now_ms, limits->after_max_ms, &latest)) latest = INT64_MAX;
@@ -201,7 +203,8 @@ EXPORTED int64_t check(const byte *header, const byte *records, int64_t size, in
         if (timestamp > largest) largest = timestamp;
         if (!read_int(&inside, &offset_delta)) return INVALID;
         if (offset_delta != index) in_sequence = 0;
-        if (!read_int(&inside, &key_length) || (limits->needs_keys && key_length < 0) || !skip(&inside, key_length)) return INVALID;
+        if (!read_int(&inside, &key_length) || !skip(&inside, key_length)) return INVALID;
+        if (limits->needs_keys && key_length < 0) return INVALID;
         if (!read_int(&inside, &value_length) || !skip(&inside, value_length)) return INVALID;
         if (!skip_headers(&inside, &most_headers) || left(&inside)) return INVALID;
     }
@@ -308,7 +311,8 @@ EXPORTED int64_t decode(Section *sections, int64_t section_count, int64_t time_f
             offsets[row] = offset;
             timestamps[row] = time;
             if (keys->data) key_size = append(keys, row, key_size, record.key, record.key_length, &null_keys);
-            if (values->data) value_size = append(values, row, value_size, record.value, record.value_length, &null_values);
+            if (values->data)
+                value_size = append(values, row, value_size, record.value, record.value_length, &null_values);
             if (headers) {
                 headers[row] = (Place){record.headers.at, record.headers.end};
                 header_count += count;
@@ -324,8 +328,8 @@ EXPORTED int64_t decode(Section *sections, int64_t section_count, int64_t time_f
     return row;
 }
 
-/* Decode the headers at `places`, which `decode` has found and checked, to columns with room for them. `result` gets the
- * numbers of null values, bytes of keys, bytes of values. Return the number of headers. */
+/* Decode the headers at `places`, which `decode` has found and checked, to columns with room for them. `result` gets
+ * the numbers of null values, bytes of keys, bytes of values. Return the number of headers. */
 EXPORTED int64_t decode_headers(const Place *places, int64_t rows, int32_t *list_ends, const Column *keys,
                                 const Column *values, int64_t *result) {
     int64_t header = 0, key_size = 0, value_size = 0, null_keys = 0, null_values = 0;
@@ -379,8 +383,8 @@ static inline byte *write_bytes(byte *to, const Source *column, int64_t row, int
     return to;
 }
 
-/* Encode as many of `rows[start:]` as fit into `max_bytes`, but at least one. `columns` are keys, values, headers' keys,
- * headers' values, and the lists of headers, whose `ends` count headers.
+/* Encode as many of `rows[start:]` as fit into `max_bytes`, but at least one. `columns` are keys, values, keys of
+ * headers, values of headers, and the lists of headers, whose `ends` count headers.
  *
  * Return the number of rows; `result` gets their size, the first timestamp and the largest. If the first row exceeds
  * `room`, the size of `output`, return 0 and its size in `result`.
@@ -630,7 +634,8 @@ static bool flag_kept(const Batch *batch, int64_t latest_offset, Slot *slots, in
         if (!read_offset(&cursor, batch, &record, &offset)) return false;
         int64_t delta = record.timestamp_delta;
         if (delta < -TIMESTAMP_BOUND || delta >= TIMESTAMP_BOUND) return false;
-        if (__builtin_add_overflow(batch->base_timestamp, batch->has_fixed_timestamp ? 0 : delta, &timestamp)) return false;
+        int64_t since_base = batch->has_fixed_timestamp ? 0 : delta;
+        if (__builtin_add_overflow(batch->base_timestamp, since_base, &timestamp)) return false;
         if (timestamp < -TIMESTAMP_BOUND || timestamp >= TIMESTAMP_BOUND) return false;
         bool keep = offset > latest_offset, is_tombstone = record.value_length < 0;
         if (!keep && record.key_length >= 0 && !(is_tombstone && batch->horizon == 2)) {
@@ -658,7 +663,8 @@ static byte *write_records(const Batch *batch, const byte *flags, bool has_new_h
         if (!read_record(&cursor, &record)) break;
         if (!flags[number]) continue;
         if (has_new_horizon) {
-            int64_t delta = batch->base_timestamp + (batch->has_fixed_timestamp ? 0 : record.timestamp_delta) - horizon_ms;
+            int64_t since_base = batch->has_fixed_timestamp ? 0 : record.timestamp_delta;
+            int64_t delta = batch->base_timestamp + since_base - horizon_ms;
             from = record.offset_at;
             to = write_varint(to, 1 + varint_size(delta) + (cursor.at - from));
             *to++ = 0;

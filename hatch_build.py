@@ -1,7 +1,8 @@
 """Compiles `src/odradek/kernels/records.c` for wheels and editable installs.
 
-The compiler is `cc` or, where there is none, zig from PyPI. Without both the wheel is `py3-none-any`, and Python does
-the work. `ODRADEK_TARGET=aarch64-linux` (one of `TARGETS`) builds for another machine, by zig.
+The compiler is `cc` or, where there is none, zig from PyPI. If there is neither, or
+compiling fails, the wheel is `py3-none-any`, and Python does the work.
+`ODRADEK_TARGET=aarch64-linux` (one of `TARGETS`) builds for another machine, by zig.
 """
 
 import importlib.util

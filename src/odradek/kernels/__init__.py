@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeAlias, cast
 from odradek.model import Buffer
 
 Place: TypeAlias = int | bytes | None
-"""An address, or bytes whose first one it is; None is the null pointer. A function keeps no address."""
+"""An address, or bytes, passed as a pointer to the first; None is the null pointer. A function keeps no address."""
 
 SOURCE: Final = Path(__file__).with_name("records.c")
 FILE: Final = Path(__file__).with_name("records.so")
@@ -31,8 +31,8 @@ class Library(Protocol):
     def check(self, header: Place, records: Place, size: int, now_ms: int, limits: Place) -> int:
         """Check a batch's records as `record_walk.walk_records` does; return -1 if any is invalid.
 
-        They are decompressed, or follow the header if `records` is None. Otherwise return twice the largest timestamp
-        + 1, and 1 more if the offset deltas are 0, 1, 2 and so on.
+        `records` is decompressed; None: they follow `header`. Without an invalid one, return twice the largest
+        timestamp + 1, and 1 more if the offset deltas are 0, 1, 2 and so on.
         """
 
     def rows(
@@ -131,7 +131,7 @@ class Library(Protocol):
 
 DONE: Final = -1
 FULL: Final = -2
-"""Results of `index_keys` and `keep_records` besides rows; with `FULL`, there is no slot for another key."""
+"""Results other than a row number: all batches are processed; the table of keys is full (`index_keys` only)."""
 ROW: Final = Struct("@7q")
 """Offset, timestamp, start and end of the key, of the value (-1: null), start of the headers (-1: none)."""
 MOST_GROWTH: Final = 11
@@ -139,7 +139,7 @@ MOST_GROWTH: Final = 11
 
 
 def source_hash(source: bytes) -> str:
-    """Return what the library says of the source that it was made from."""
+    """Return the CRC-32 of `source`, which the library stores."""
     return f"{zlib.crc32(source):08x}"
 
 

@@ -738,5 +738,5 @@ EXPORTED int64_t keep_records(const Batch *batches, int64_t count, int64_t lates
 
 /* ---- the library ------------------------------------------------------------------------------------------------- */
 
-/* What the library was made from: Python loads none that does not fit it. */
+/* CRC-32 of this file; Python refuses a library with another one. */
 EXPORTED const char source_hash[] = SOURCE_HASH;

@@ -19,10 +19,10 @@ _MIDDLE_AFTER: Final = 5
 _FULL_AFTER: Final = 3
 """How many collections of a generation begin one of the next: about 100,000 new objects begin a full one, 0.03 s."""
 _FEWEST_OBJECTS: Final = 400_000
-"""Limit of the frozen objects until then, if there are few: about 40 MB."""
+"""Until there are so many frozen objects, about 40 MB, their doubling begins no collection of them."""
 _MOST_OBJECTS: Final = 400_000
-"""Limit of the objects that a collection goes over: about 0.12 s. If there are more, those that are frozen stay so, and
-their cycles are never found: what comes and goes with clients must be free of cycles when it is closed."""
+"""Above this many frozen objects (0.12 s) they stay frozen, and garbage among them that is in a cycle is never freed:
+what belongs to a client must break its cycles when the client is gone."""
 
 
 class FrozenSurvivors:

@@ -46,7 +46,7 @@ class Purgatory:
         return True
 
     def answer(self, answer: Callable[[], None], weight: int) -> None:
-        """Call `answer`, after a turn of such work in a later iteration of the loop: one append may end many waits."""
+        """Call `answer` now, or in a later iteration of the loop once this one has used up its `TURN`."""
         if self._left == TURN:
             self._loop.call_soon(self._answer_late)
         if self._left > 0 and not self._late:
@@ -71,7 +71,7 @@ class Purgatory:
         self._late.clear()
 
     def expire_all(self) -> None:
-        """Expire all operations: the broker stops."""
+        """Expire all operations, and give all answers that wait for a turn: the broker stops."""
         for operation in tuple(self._timers):
             if self.release(operation):
                 operation.expire()

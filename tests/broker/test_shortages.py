@@ -103,7 +103,7 @@ def test_a_fence_that_cannot_be_checked_acknowledges_nothing_until_it_can(play: 
         broker = await world.start()
         client = await world.client()
         await client.create_topic("t")
-        writer, calls = broker.partitions.writer, 0
+        writer, calls = broker.partitions.write_scheduler, 0
         check = writer._check_fence
 
         def fail() -> None:

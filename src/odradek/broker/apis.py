@@ -23,12 +23,12 @@ class Permission(NamedTuple):
     resource_type: ResourceType
 
 
-class Refusal(Enum):
+class ErrorPlace(Enum):
     """Where the response to a request that is refused as a whole has its error code."""
 
     OUTERMOST = auto()
     """In the outermost struct that has a field for it, as in Kafka."""
-    WITHIN = auto()
+    INNERMOST = auto()
     """Per topic or partition, where clients read it."""
     EVERYWHERE = auto()
     """In each struct, as clients look up their entries in the response."""
@@ -43,8 +43,8 @@ class Trait(Flag):
     """Its handler takes and returns frames."""
     PIPELINED = auto()
     """Its requests are served before earlier ones of their connection are answered."""
-    READ = auto()
-    """The work on a request ends when its connection closes."""
+    ENDS_WITH_CONNECTION = auto()
+    """The work on a request is cancelled when its connection closes."""
     FROM_ZERO = auto()
     """ApiVersions lists it from version 0, though earlier versions than the served ones are refused.
 
@@ -54,8 +54,8 @@ class Trait(Flag):
     """Clients send it before they are authenticated."""
     UNCHARGED = auto()
     """No quota is charged; the handler of Fetch charges those of consumers (`ClientQuotas.begin_fetch`)."""
-    PROVEN = auto()
-    """Brokers send it, or clients with other fields or versions."""
+    PROVED_BY_BROKERS = auto()
+    """Brokers send it with a proof (`security.request_proofs`); clients do not, or with other fields or versions."""
 
 
 class Api(NamedTuple):
@@ -69,7 +69,7 @@ class Api(NamedTuple):
     key: ApiKey
     request: tuple[Permission, ...] = ()
     items: tuple[Permission, ...] = ()
-    refusal: Refusal = Refusal.OUTERMOST
+    error_place: ErrorPlace = ErrorPlace.OUTERMOST
     brokers_from: int | None = None
     traits: Trait = Trait(0)
 
@@ -134,24 +134,37 @@ _ROWS: Final = (
     Api(
         ApiKey.FETCH,
         items=(_READ_TOPIC, _CLUSTER_ACTION),
-        refusal=Refusal.WITHIN,
-        traits=Trait.RAW | Trait.PIPELINED | Trait.READ | Trait.UNCHARGED | Trait.PROVEN,
+        error_place=ErrorPlace.INNERMOST,
+        traits=Trait.RAW | Trait.PIPELINED | Trait.ENDS_WITH_CONNECTION | Trait.UNCHARGED | Trait.PROVED_BY_BROKERS,
     ),
-    Api(ApiKey.LIST_OFFSETS, items=(_DESCRIBE_TOPIC,), traits=Trait.READ),
+    Api(ApiKey.LIST_OFFSETS, items=(_DESCRIBE_TOPIC,), traits=Trait.ENDS_WITH_CONNECTION),
     Api(
-        ApiKey.METADATA, items=(_DESCRIBE_TOPIC, _DESCRIBE_CLUSTER, *_CREATE), refusal=Refusal.WITHIN, traits=Trait.RAW
+        ApiKey.METADATA,
+        items=(_DESCRIBE_TOPIC, _DESCRIBE_CLUSTER, *_CREATE),
+        error_place=ErrorPlace.INNERMOST,
+        traits=Trait.RAW,
     ),
-    Api(ApiKey.UPDATE_METADATA, request=(_CLUSTER_ACTION,), brokers_from=0, traits=Trait.UNCHARGED | Trait.PROVEN),
-    Api(ApiKey.CONTROLLED_SHUTDOWN, request=(_CLUSTER_ACTION,), brokers_from=0, traits=Trait.UNCHARGED | Trait.PROVEN),
+    Api(
+        ApiKey.UPDATE_METADATA,
+        request=(_CLUSTER_ACTION,),
+        brokers_from=0,
+        traits=Trait.UNCHARGED | Trait.PROVED_BY_BROKERS,
+    ),
+    Api(
+        ApiKey.CONTROLLED_SHUTDOWN,
+        request=(_CLUSTER_ACTION,),
+        brokers_from=0,
+        traits=Trait.UNCHARGED | Trait.PROVED_BY_BROKERS,
+    ),
     Api(ApiKey.OFFSET_COMMIT, items=(_READ_GROUP, _READ_TOPIC)),
-    Api(ApiKey.OFFSET_FETCH, items=(_DESCRIBE_GROUP, _DESCRIBE_TOPIC), traits=Trait.READ),
+    Api(ApiKey.OFFSET_FETCH, items=(_DESCRIBE_GROUP, _DESCRIBE_TOPIC), traits=Trait.ENDS_WITH_CONNECTION),
     Api(ApiKey.FIND_COORDINATOR, items=(_DESCRIBE_GROUP, _DESCRIBE_TRANSACTIONAL_ID)),
     Api(ApiKey.JOIN_GROUP, request=(_READ_GROUP,)),
     Api(ApiKey.HEARTBEAT, request=(_READ_GROUP,)),
     Api(ApiKey.LEAVE_GROUP, request=(_READ_GROUP,)),
     Api(ApiKey.SYNC_GROUP, request=(_READ_GROUP,)),
-    Api(ApiKey.DESCRIBE_GROUPS, items=(_DESCRIBE_GROUP,), traits=Trait.READ),
-    Api(ApiKey.LIST_GROUPS, items=(_DESCRIBE_CLUSTER, _DESCRIBE_GROUP), traits=Trait.READ),
+    Api(ApiKey.DESCRIBE_GROUPS, items=(_DESCRIBE_GROUP,), traits=Trait.ENDS_WITH_CONNECTION),
+    Api(ApiKey.LIST_GROUPS, items=(_DESCRIBE_CLUSTER, _DESCRIBE_GROUP), traits=Trait.ENDS_WITH_CONNECTION),
     Api(ApiKey.SASL_HANDSHAKE, traits=Trait.FROM_ZERO | Trait.AUTHENTICATION | Trait.UNCHARGED),
     Api(ApiKey.API_VERSIONS, traits=Trait.RAW | Trait.AUTHENTICATION),
     Api(ApiKey.CREATE_TOPICS, items=(*_CREATE, Permission(AclOperation.DESCRIBE_CONFIGS, _TOPIC), _DESCRIBE_TOPIC)),
@@ -166,59 +179,82 @@ _ROWS: Final = (
             _WRITE_TOPIC,
         ),
     ),
-    Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, items=(_CLUSTER_ACTION, _DESCRIBE_TOPIC), traits=Trait.READ),
+    Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, items=(_CLUSTER_ACTION, _DESCRIBE_TOPIC), traits=Trait.ENDS_WITH_CONNECTION),
     Api(
         ApiKey.ADD_PARTITIONS_TO_TXN,
         items=(_WRITE_TRANSACTIONAL_ID, _WRITE_TOPIC, _CLUSTER_ACTION),
         brokers_from=4,
-        traits=Trait.PROVEN,
+        traits=Trait.PROVED_BY_BROKERS,
     ),
     Api(ApiKey.ADD_OFFSETS_TO_TXN, items=(_WRITE_TRANSACTIONAL_ID, _READ_GROUP)),
     Api(ApiKey.END_TXN, items=(_WRITE_TRANSACTIONAL_ID,)),
     Api(ApiKey.WRITE_TXN_MARKERS, request=(_ALTER_CLUSTER, _CLUSTER_ACTION), traits=Trait.UNCHARGED),
     Api(ApiKey.TXN_OFFSET_COMMIT, items=(_WRITE_TRANSACTIONAL_ID, _READ_GROUP, _READ_TOPIC)),
-    Api(ApiKey.DESCRIBE_CONFIGS, items=_on_config_resources(AclOperation.DESCRIBE_CONFIGS), traits=Trait.READ),
+    Api(
+        ApiKey.DESCRIBE_CONFIGS,
+        items=_on_config_resources(AclOperation.DESCRIBE_CONFIGS),
+        traits=Trait.ENDS_WITH_CONNECTION,
+    ),
     Api(ApiKey.ALTER_CONFIGS, items=_on_config_resources(AclOperation.ALTER_CONFIGS)),
-    Api(ApiKey.DESCRIBE_LOG_DIRS, request=(_DESCRIBE_CLUSTER,), refusal=Refusal.NO_ENTRIES, traits=Trait.READ),
-    Api(ApiKey.DESCRIBE_ACLS, request=(_DESCRIBE_CLUSTER,), traits=Trait.READ),
+    Api(
+        ApiKey.DESCRIBE_LOG_DIRS,
+        request=(_DESCRIBE_CLUSTER,),
+        error_place=ErrorPlace.NO_ENTRIES,
+        traits=Trait.ENDS_WITH_CONNECTION,
+    ),
+    Api(ApiKey.DESCRIBE_ACLS, request=(_DESCRIBE_CLUSTER,), traits=Trait.ENDS_WITH_CONNECTION),
     Api(ApiKey.CREATE_ACLS, request=(_ALTER_CLUSTER,)),
     Api(ApiKey.DELETE_ACLS, request=(_ALTER_CLUSTER,)),
     Api(ApiKey.SASL_AUTHENTICATE, traits=Trait.AUTHENTICATION | Trait.UNCHARGED),
     Api(ApiKey.CREATE_PARTITIONS, items=(Permission(AclOperation.ALTER, _TOPIC),)),
     Api(ApiKey.DELETE_GROUPS, items=(_DELETE_GROUP,)),
-    Api(ApiKey.ELECT_LEADERS, request=(_ALTER_CLUSTER,), refusal=Refusal.EVERYWHERE),
+    Api(ApiKey.ELECT_LEADERS, request=(_ALTER_CLUSTER,), error_place=ErrorPlace.EVERYWHERE),
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, items=_on_config_resources(AclOperation.ALTER_CONFIGS)),
-    Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request=(_ALTER_CLUSTER,), refusal=Refusal.EVERYWHERE),
+    Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request=(_ALTER_CLUSTER,), error_place=ErrorPlace.EVERYWHERE),
     Api(
-        ApiKey.LIST_PARTITION_REASSIGNMENTS, request=(_DESCRIBE_CLUSTER,), refusal=Refusal.EVERYWHERE, traits=Trait.READ
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        request=(_DESCRIBE_CLUSTER,),
+        error_place=ErrorPlace.EVERYWHERE,
+        traits=Trait.ENDS_WITH_CONNECTION,
     ),
     Api(ApiKey.OFFSET_DELETE, request=(_DELETE_GROUP,), items=(_READ_TOPIC,)),
     Api(
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
         request=(Permission(AclOperation.DESCRIBE_CONFIGS, _CLUSTER),),
-        refusal=Refusal.NO_ENTRIES,
-        traits=Trait.READ,
+        error_place=ErrorPlace.NO_ENTRIES,
+        traits=Trait.ENDS_WITH_CONNECTION,
     ),
     Api(
         ApiKey.ALTER_CLIENT_QUOTAS,
         request=(Permission(AclOperation.ALTER_CONFIGS, _CLUSTER),),
-        refusal=Refusal.EVERYWHERE,
+        error_place=ErrorPlace.EVERYWHERE,
     ),
-    Api(ApiKey.ALTER_PARTITION, request=(_CLUSTER_ACTION,), brokers_from=0, traits=Trait.UNCHARGED | Trait.PROVEN),
-    Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, request=(_DESCRIBE_CLUSTER,), traits=Trait.READ),
+    Api(
+        ApiKey.ALTER_PARTITION,
+        request=(_CLUSTER_ACTION,),
+        brokers_from=0,
+        traits=Trait.UNCHARGED | Trait.PROVED_BY_BROKERS,
+    ),
+    Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, request=(_DESCRIBE_CLUSTER,), traits=Trait.ENDS_WITH_CONNECTION),
     Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request=(_ALTER_CLUSTER,)),
-    Api(ApiKey.DESCRIBE_CLUSTER, items=(_DESCRIBE_CLUSTER,), traits=Trait.READ),
-    Api(ApiKey.DESCRIBE_PRODUCERS, items=(_READ_TOPIC,), traits=Trait.READ),
+    Api(ApiKey.DESCRIBE_CLUSTER, items=(_DESCRIBE_CLUSTER,), traits=Trait.ENDS_WITH_CONNECTION),
+    Api(ApiKey.DESCRIBE_PRODUCERS, items=(_READ_TOPIC,), traits=Trait.ENDS_WITH_CONNECTION),
     Api(ApiKey.UNREGISTER_BROKER, request=(_ALTER_CLUSTER,)),
     Api(ApiKey.UPDATE_FEATURES, request=(_ALTER_CLUSTER,)),
-    Api(ApiKey.DESCRIBE_TRANSACTIONS, items=(_DESCRIBE_TRANSACTIONAL_ID, _DESCRIBE_TOPIC), traits=Trait.READ),
-    Api(ApiKey.LIST_TRANSACTIONS, items=(_DESCRIBE_TRANSACTIONAL_ID,), traits=Trait.READ),
-    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, request=(_READ_GROUP,), items=(_DESCRIBE_TOPIC,)),
-    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, items=(_DESCRIBE_GROUP, _DESCRIBE_TOPIC), traits=Trait.READ),
     Api(
-        ApiKey.LIST_CONFIG_RESOURCES, request=(Permission(AclOperation.DESCRIBE_CONFIGS, _CLUSTER),), traits=Trait.READ
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        items=(_DESCRIBE_TRANSACTIONAL_ID, _DESCRIBE_TOPIC),
+        traits=Trait.ENDS_WITH_CONNECTION,
     ),
-    Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, items=(_DESCRIBE_TOPIC,), traits=Trait.READ),
+    Api(ApiKey.LIST_TRANSACTIONS, items=(_DESCRIBE_TRANSACTIONAL_ID,), traits=Trait.ENDS_WITH_CONNECTION),
+    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, request=(_READ_GROUP,), items=(_DESCRIBE_TOPIC,)),
+    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, items=(_DESCRIBE_GROUP, _DESCRIBE_TOPIC), traits=Trait.ENDS_WITH_CONNECTION),
+    Api(
+        ApiKey.LIST_CONFIG_RESOURCES,
+        request=(Permission(AclOperation.DESCRIBE_CONFIGS, _CLUSTER),),
+        traits=Trait.ENDS_WITH_CONNECTION,
+    ),
+    Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, items=(_DESCRIBE_TOPIC,), traits=Trait.ENDS_WITH_CONNECTION),
 )
 APIS: Final[Mapping[int, Api]] = {each.key: each for each in _ROWS}
 

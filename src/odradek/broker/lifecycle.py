@@ -41,7 +41,7 @@ from odradek.broker.interfaces import Phase
 from odradek.broker.log.cleaner.cleaner_workers import CleanerWorkers
 from odradek.broker.log.directories.loading_progress import LoadingStoppedError
 from odradek.broker.log.directories.log_manager import LogManager
-from odradek.broker.log.writer import Writer
+from odradek.broker.log.write_scheduler import WriteScheduler
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
 from odradek.broker.replication.reading.replica_selector import PreferredReadReplicas, create_replica_selector
@@ -254,7 +254,7 @@ class Broker:
             alter_partition_manager=self.alter_partition_manager,
             fetchers=self.fetchers,
             when_logs_change=self.log_dir_events.notify,
-            writer=Writer(
+            write_scheduler=WriteScheduler(
                 runtime.disk,
                 runtime.clock,
                 cork=self.server.cork,

@@ -75,13 +75,13 @@ async def test_other_replicas_lead_while_a_disk_is_full_and_the_preferred_ones_w
     assert [sorted(each.isr) for each in images(world)] == [others] * PARTITIONS
     assert full not in {each.leader for each in images(world)}
     assert controller(world) == commander
-    [line] = world.running[full].partitions.writer.full_disks.sentences()
+    [line] = world.running[full].partitions.write_scheduler.full_disks.sentences()
     assert line.endswith("s ago; in-sync replicas elsewhere, if any, lead its partitions")
     await asyncio.sleep(60)
     assert [sorted(each.isr) for each in images(world)] == [others] * PARTITIONS
     empty(world, full)
     await check_all_is_well(world, 10)
-    assert world.running[full].partitions.writer.full_disks.sentences() == []
+    assert world.running[full].partitions.write_scheduler.full_disks.sentences() == []
 
 
 @pytest.mark.parametrize("chance", range(6))

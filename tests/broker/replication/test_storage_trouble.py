@@ -47,7 +47,7 @@ async def test_a_full_disk_is_one_line_of_the_log_however_many_writes_it_refuses
     broker = await world.start()
     client = await world.client()
     await client.create_topic("t", partitions=3)
-    outages, disk = broker.partitions.writer.full_disks, world.runtime.disk
+    outages, disk = broker.partitions.write_scheduler.full_disks, world.runtime.disk
     caplog.clear()
     caplog.set_level("INFO", "odradek")
     for _ in range(2):
@@ -213,6 +213,6 @@ async def test_a_segment_is_synced_when_the_next_one_begins(world: World) -> Non
     log = broker.partitions.leader_or_none("t", 0).log
     for _ in range(3):
         assert (await client.produce("t", world.batch(b"a" * 900))).error_code == 0
-    await broker.partitions.writer.drain()
+    await broker.partitions.write_scheduler.drain()
     assert log.segments.bases == [0, 2]
     assert log.writer.recovery_point == log.writer.synced_offset == 2

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from typing import Final
 
-from odradek.broker.channel import Channel
+from odradek.broker.retrying_sender import RetryingSender
 from odradek.metadata import paths
 from odradek.metadata.nodes import LogDirEventNode
 from odradek.metadata.store import Store
@@ -30,14 +30,14 @@ class LogDirEvents:
         self._store = store
         self._node = LogDirEventNode(broker_id=broker_id)
         name = f"log directory events of broker {broker_id}"
-        self._channel = Channel[deque[LogDirEventNode]](
+        self._sender = RetryingSender[deque[LogDirEventNode]](
             name, deque(maxlen=1), self._notify, first_backoff_s=2 * _PAUSE_S, longest_backoff_s=_LONGEST_PAUSE_S
         )
 
     def notify(self) -> None:
         """Notify the controller that a log went offline or came back. Call it on the event loop."""
-        self._channel.waiting.append(self._node)
-        self._channel.wake()
+        self._sender.waiting.append(self._node)
+        self._sender.wake()
 
     async def _notify(self, waiting: deque[LogDirEventNode]) -> bool:
         """Write a node for all notifications since the last one; after a failure, try again until a write succeeds."""
@@ -52,4 +52,4 @@ class LogDirEvents:
         return True
 
     def stop(self) -> None:
-        self._channel.close()
+        self._sender.close()

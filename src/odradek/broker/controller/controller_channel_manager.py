@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from odradek.broker.channel import Channel
 from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.cluster.metadata.controller_command_handler import LocalReplicas
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
@@ -23,6 +22,7 @@ from odradek.broker.controller.update_metadata import (
     replicas_in,
     update_metadata,
 )
+from odradek.broker.retrying_sender import RetryingSender
 from odradek.broker.turns import cooperatively
 from odradek.metadata.image import BrokerImage, ClusterImage, MetadataDelta
 from odradek.model import AuthenticationError, ErrorCode, KafkaError, TopicPartition, UnavailableError
@@ -46,14 +46,14 @@ class _BrokerState:
         self._retry_log = RateLimitedLog(_log)
         name = f"UpdateMetadata to broker {broker.broker_id}"
         pending = PendingUpdates(everything=True)
-        self.channel = Channel(name, pending, self._send, first_backoff_s=_FIRST_BACKOFF_S)
-        self.channel.wake()
+        self.sender = RetryingSender(name, pending, self._send, first_backoff_s=_FIRST_BACKOFF_S)
+        self.sender.wake()
 
     def stop(self, topic_partition: TopicPartition, stop: Stop) -> None:
         """Stop a replica, unless the same request is in flight."""
         if self._stops_in_flight.get(topic_partition) != stop:
-            self.channel.waiting.stops[topic_partition] = stop
-            self.channel.wake()
+            self.sender.waiting.stops[topic_partition] = stop
+            self.sender.wake()
 
     async def _send(self, pending: PendingUpdates) -> bool:
         batch = pending.take()
@@ -63,8 +63,8 @@ class _BrokerState:
             await self._exchange(batch)
             is_sent = True
         except (AuthenticationError, KafkaError, UnavailableError) as error:
-            if self.channel.has_longest_backoff:
-                text = "Broker %d is unreachable from the controller, which retries each second: %s"
+            if self.sender.has_longest_backoff:
+                text = "Failed to send UpdateMetadata to broker %d, retrying each second: %s"
                 self._retry_log.log("unreachable", logging.WARNING, text, self.broker.broker_id, error)
         finally:
             self._stops_in_flight = {}
@@ -85,7 +85,7 @@ class _BrokerState:
         answer = connection.decode(api_key, await connection.exchange(api_key, version, (body,)))
         if answer.error_code is not ErrorCode.none:
             manager.on_refused(answer.error_code)
-            raise KafkaError(answer.error_code, f"it refused UpdateMetadata with {answer.error_code.name.upper()}")
+            raise KafkaError(answer.error_code, f"it refused the request with {answer.error_code.name.upper()}")
         manager.on_response(broker, replicas_in(message, broker.broker_id), batch.stops, answer.partition_errors)
 
 
@@ -123,7 +123,7 @@ class ControllerChannelManager:
         """Send the differences to all brokers. Called with every image of the controller epoch."""
         new, change = delta.new, compute_changes(delta)
         for broker_id in [each for each in self._brokers if not self._is_current(each, new)]:
-            self._brokers.pop(broker_id).channel.close()
+            self._brokers.pop(broker_id).sender.close()
             self.connections.close_purpose(broker_id, "")
         for state in self._brokers.values():
             if change:
@@ -147,8 +147,8 @@ class ControllerChannelManager:
 
     def _send(self, state: _BrokerState, change: Change) -> None:
         """Send a change, and forget which of its partitions the broker has stopped, which the broker starts again."""
-        state.channel.waiting.add(change)
-        state.channel.wake()
+        state.sender.waiting.add(change)
+        state.sender.wake()
         answers = self._stopped_by(state.broker)
         for key in [key for key in answers if key.partition in change.partitions.get(key.topic, ())]:
             del answers[key]
@@ -180,11 +180,11 @@ class ControllerChannelManager:
     async def all_acknowledged(self) -> None:
         """Wait, without a time-out, until all brokers have acknowledged all pending changes."""
         for state in tuple(self._brokers.values()):
-            await state.channel.idle.wait()
+            await state.sender.idle.wait()
 
     def close(self) -> None:
         for state in self._brokers.values():
-            state.channel.close()
+            state.sender.close()
         self._brokers.clear()
         self.connections.close()
         if self._check_task is not None:
@@ -265,7 +265,7 @@ class ControllerChannelManager:
         errors |= {TopicPartition(each.topic_name, each.partition_index): each.error_code for each in partition_errors}
         self._update_replicas(broker, errors)
         state = self._brokers.get(broker.broker_id)
-        updated_again = {} if state is None else state.channel.waiting.partitions
+        updated_again = {} if state is None else state.sender.waiting.partitions
         self._stopped_by(broker).update(
             {key: each for key, each in stops.items() if key.partition not in updated_again.get(key.topic, ())}
         )

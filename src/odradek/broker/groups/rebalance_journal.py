@@ -13,13 +13,13 @@ from heapq import nlargest, nsmallest
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
-from odradek.broker.channel import Channel
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.coordinators.runtime import partition_of, replication_factor
 from odradek.broker.groups.machine.rebalance_trace import CauseKind, RebalanceCompleted
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.partition import ACKS_LEADER
 from odradek.broker.replication.replica_manager import ReplicaManager
+from odradek.broker.retrying_sender import RetryingSender
 from odradek.metadata.new_topic import NewTopic
 from odradek.model import Buffer, OdradekError, TopicPartition, UnavailableError
 from odradek.model.errors import ErrorCode, KafkaError
@@ -70,7 +70,7 @@ class RebalanceJournal:
         self._partitions = partitions
         self._connections = connections
         self._create = create_topic
-        self._channel = Channel[_Waiting](
+        self._sender = RetryingSender[_Waiting](
             "rebalance journal",
             deque(),
             self._write_next,
@@ -83,18 +83,18 @@ class RebalanceJournal:
         self.rebalances[rebalance.cause.kind] += 1
         self.duration_ms += rebalance.duration_ms
         self.unowned_partition_ms += sum(rebalance.unowned_ms.values())
-        waiting = self._channel.waiting
+        waiting = self._sender.waiting
         waiting.append((rebalance, 1))
         if len(waiting) > _MOST_WAITING:
             waiting.popleft()
             self.dropped += 1
-        self._channel.wake()
+        self._sender.wake()
 
     def stop(self) -> None:
         """Stop writing, and drop the waiting records."""
-        self.dropped += len(self._channel.waiting)
-        self._channel.waiting.clear()
-        self._channel.close()
+        self.dropped += len(self._sender.waiting)
+        self._sender.waiting.clear()
+        self._sender.close()
 
     async def _write_next(self, waiting: _Waiting) -> bool:
         rebalance, attempt = waiting.popleft()

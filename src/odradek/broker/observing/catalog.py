@@ -372,7 +372,7 @@ TOTAL_BYTES: Final = _gauge("odradek_log_directory_total_bytes", "The size of a 
 FULL_DIRECTORIES: Final = _gauge(
     "odradek_full_log_directories",
     "Data directories in which writes fail for lack of space, as listed by /healthz.",
-    read=lambda b: len(b.partitions.writer.full_disks),
+    read=lambda b: len(b.partitions.write_scheduler.full_disks),
 )
 LATE_TRANSACTIONS: Final = _gauge(
     f"{_REPLICAS}PartitionsWithLateTransactionsCount",
@@ -421,7 +421,7 @@ TREE_OPERATIONS: Final = _counter(
 LOG_FLUSH_TIME: Final = _histogram(
     "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs",
     "How long syncs of logs took, ms.",
-    read=lambda b: [((), b.partitions.writer.flush_time.copy())],
+    read=lambda b: [((), b.partitions.write_scheduler.flush_time.copy())],
 )
 LOG_START_OFFSET: Final = _gauge(f"{_LOG}LogStartOffset", "The first offset.", "topic", "partition")
 LOG_END_OFFSET: Final = _gauge(f"{_LOG}LogEndOffset", "The next offset.", "topic", "partition")

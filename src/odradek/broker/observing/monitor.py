@@ -64,7 +64,7 @@ class Monitor:
             content_type, page = await asyncio.to_thread(render, families, accept)
             return Answer(content_type=content_type, body=page)
         if path == "/healthz":
-            lines = ["ok", *self._broker.partitions.writer.full_disks.sentences()]
+            lines = ["ok", *self._broker.partitions.write_scheduler.full_disks.sentences()]
             return Answer(body="".join(f"{line}\n" for line in lines).encode())
         if path == "/readyz":
             reason = self._unreadiness()

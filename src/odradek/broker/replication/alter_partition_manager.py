@@ -9,10 +9,10 @@ import logging
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from odradek.broker.channel import Channel
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.machine.leader import IsrChange
 from odradek.broker.replication.partition import PATIENCE_MS, Partition
+from odradek.broker.retrying_sender import RetryingSender
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.isr_request import AlterPartitionItem
 from odradek.metadata.nodes import RECOVERED
@@ -165,7 +165,7 @@ class AlterPartitionManager:
         self.failed_updates = 0
         self._clock = clock
         self._requests = AlterPartitionRequests(metadata, controller)
-        self._channel = Channel[_Changes](
+        self._sender = RetryingSender[_Changes](
             "AlterPartition requests", {}, self._send, pause=lambda backoff_s: controller.back_off(backoff_s)
         )
         self._timer: asyncio.TimerHandle | None = None
@@ -195,19 +195,19 @@ class AlterPartitionManager:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._channel.close()
-        self._channel.waiting.clear()
+        self._sender.close()
+        self._sender.waiting.clear()
 
     @property
     def pending(self) -> int:
         """The number of partitions whose change is not in flight yet."""
-        return len(self._channel.waiting)
+        return len(self._sender.waiting)
 
     # ---- requests to the controller -----------------------------------------------------------------------------
 
     def submit(self, partition: Partition, change: IsrChange) -> None:
-        self._channel.waiting[partition.topic_partition] = partition, change
-        self._channel.wake()
+        self._sender.waiting[partition.topic_partition] = partition, change
+        self._sender.wake()
 
     async def _send(self, waiting: _Changes) -> bool:
         """Send one request; return False if changes have to be sent again."""

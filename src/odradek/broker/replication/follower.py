@@ -24,7 +24,7 @@ from odradek.protocol.batches.record_batch import read_header
 from odradek.protocol.messages.fetch import FetchedPartition
 
 if TYPE_CHECKING:
-    from odradek.broker.log.writer import Writer
+    from odradek.broker.log.write_scheduler import WriteScheduler
 
 _log = logging.getLogger("odradek.broker")
 
@@ -49,7 +49,7 @@ class Follower:
         "_on_log_failed",
         "_readers",
         "_unwritten",
-        "_writer",
+        "_write_scheduler",
         "is_over",
         "leader",
         "leader_epoch",
@@ -66,7 +66,7 @@ class Follower:
         log: Log,
         image: PartitionImage,
         logs: LogManager,
-        writer: "Writer",
+        write_scheduler: "WriteScheduler",
         on_log_failed: "Callable[[Follower, StorageError], None]",
     ) -> None:
         self._on_log_failed = on_log_failed
@@ -77,7 +77,7 @@ class Follower:
         self.leader_epoch = image.leader_epoch
         self.is_over = False
         self._logs = logs
-        self._writer = writer
+        self._write_scheduler = write_scheduler
         self._high_watermark = log.high_watermark
         self._log_start_offset = log.log_start_offset
         """The leader's log start offset, from its last response."""
@@ -125,7 +125,7 @@ class Follower:
             self._begin_with(memoryview(answer.records), now_ms)
             if self.log.append_as_follower(answer.records, now_ms=now_ms):
                 self._unwritten = asyncio.get_running_loop().create_future()
-                self._writer.mark(self)
+                self._write_scheduler.mark(self)
         self._update_from_leader()
         return self._unwritten
 
@@ -142,8 +142,8 @@ class Follower:
         self._on_log_failed(self, error)
 
     def refused(self, error: KafkaError) -> None:
-        """Record an append that failed, perhaps before the writer got it."""
-        self._writer.refused(self.log, error)
+        """Record an append that failed, perhaps before the write scheduler got it."""
+        self._write_scheduler.refused(self.log, error)
 
     def written(self, size: int) -> None:
         """Advance the high watermark and the log start offset; complete the append when all of it is written."""
@@ -185,7 +185,7 @@ class Follower:
         A changed log start offset is written, too, before the next fetch sends it to the leader.
         """
         self._logs.checkpoints.write_due()
-        await self._writer.settle(self.log)
+        await self._write_scheduler.settle(self.log)
 
     def truncate(self, found: Divergence, now_ms: int) -> None:
         """Truncate the log to the offset at which it diverges from the leader's."""

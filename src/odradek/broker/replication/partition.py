@@ -28,7 +28,7 @@ from odradek.model.probes import probe
 from odradek.protocol.batches.control_records import EndTransactionMarker
 
 if TYPE_CHECKING:
-    from odradek.broker.log.writer import Writer
+    from odradek.broker.log.write_scheduler import WriteScheduler
     from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
 
 _log = logging.getLogger("odradek.broker")
@@ -57,7 +57,7 @@ class Partition:
         "_resigned",
         "_stable_readers",
         "_uncommitted",
-        "_writer",
+        "_write_scheduler",
         "_written",
         "leader_epoch",
         "log",
@@ -74,7 +74,7 @@ class Partition:
         topic_id: UUID,
         log: Log,
         image: PartitionImage,
-        writer: "Writer",
+        write_scheduler: "WriteScheduler",
         alter_partition_manager: "AlterPartitionManager",
         traffic: TopicTraffic | None = None,
         before: LeaderReplication | None = None,
@@ -84,7 +84,7 @@ class Partition:
         self.log = log
         self.leader_epoch = image.leader_epoch
         self.traffic = traffic or TopicTraffic()
-        self._writer = writer
+        self._write_scheduler = write_scheduler
         self._alter_partition_manager = alter_partition_manager
         self._written: deque[tuple[int, Waiter]] = deque()
         self._committed: deque[tuple[int, Waiter]] = deque()
@@ -97,7 +97,7 @@ class Partition:
         self._is_over = False
         self.replication = self._begin(image, before)
         if log.written_offset < log.log_end_offset:
-            writer.mark(self)  # records appended as a follower: notify this object when they are written
+            write_scheduler.mark(self)  # records appended as a follower: notify this object when they are written
 
     @property
     def isr(self) -> tuple[int, ...]:
@@ -184,13 +184,13 @@ class Partition:
                 is_checked=is_checked,
             )
         except KafkaError as error:
-            self._writer.refused(self.log, error)
+            self._write_scheduler.refused(self.log, error)
             if is_consequence_of_election(error, epoch, self._elected_ms, self._alter_partition_manager.now_ms()):
                 probe("replication: an election causes a sequence gap")
                 raise KafkaError(ErrorCode.not_leader_or_follower, str(error)) from error
             raise
         if not info.duplicate:
-            self._writer.mark(self)
+            self._write_scheduler.mark(self)
         self.traffic.produces += 1
         return info
 
@@ -214,7 +214,7 @@ class Partition:
             now_ms=now_ms,
         )
         if not info.duplicate:
-            self._writer.mark(self)
+            self._write_scheduler.mark(self)
         return info
 
     def append_error(self) -> KafkaError | None:
@@ -248,7 +248,7 @@ class Partition:
         while place and waiters[place - 1][0] > offset:
             place -= 1
         waiters.insert(place, (offset, waiter))
-        self._writer.mark(self)  # the offset may be reached already, and the next write could be far off
+        self._write_scheduler.mark(self)  # the offset may be reached already, and the next write could be far off
 
     # Leading
 
@@ -353,7 +353,7 @@ class Partition:
         ):
             self._commit(before)
 
-    # Calls of the writer
+    # Calls of the write scheduler
 
     def written(self, size: int) -> None:
         """Complete the appends and fetches that wait for the log's new `written_offset`; `size` bytes were written."""

@@ -18,7 +18,7 @@ from odradek.broker.log.errors import CheckpointError, LogStorageError, OfflineD
 from odradek.broker.log.log import Log
 from odradek.broker.log.log_config import LogConfig, TopicLogConfigs
 from odradek.broker.log.names import parent_of
-from odradek.broker.log.writer import Writer
+from odradek.broker.log.write_scheduler import WriteScheduler
 from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
 from odradek.broker.replication.damaged_logs import DamagedLogs
 from odradek.broker.replication.follower import Follower
@@ -50,9 +50,9 @@ class ReplicaManager:
         alter_partition_manager: AlterPartitionManager,
         fetchers: ReplicaFetcherManager,
         when_logs_change: Callable[[], None],
-        writer: Writer,
+        write_scheduler: WriteScheduler,
     ) -> None:
-        self.writer = writer
+        self.write_scheduler = write_scheduler
         self._alter_partition_manager = alter_partition_manager
         self._fetchers = fetchers
         self._when_logs_change = when_logs_change
@@ -300,7 +300,7 @@ class ReplicaManager:
             topic_id=topic.topic_id,
             log=log,
             image=image,
-            writer=self.writer,
+            write_scheduler=self.write_scheduler,
             alter_partition_manager=self._alter_partition_manager,
             traffic=self.traffic.setdefault(topic.name, TopicTraffic()),
             before=self._fenced.pop(key, None),
@@ -316,7 +316,7 @@ class ReplicaManager:
             log=log,
             image=image,
             logs=self._logs,
-            writer=self.writer,
+            write_scheduler=self.write_scheduler,
             on_log_failed=self._follower_failed,
         )
         self._fetchers.add_fetcher(follower)
@@ -399,7 +399,7 @@ class ReplicaManager:
             or self.damaged.is_replaceable(topic_partition)
         ):
             return ErrorCode.kafka_storage_error
-        is_full = log is not None and self.writer.full_disks.is_full(parent_of(log.directory))
+        is_full = log is not None and self.write_scheduler.full_disks.is_full(parent_of(log.directory))
         return ErrorCode.ineligible_replica if is_full else ErrorCode.none
 
     # ---- maintenance and shutdown -------------------------------------------------------------------------------
@@ -447,7 +447,7 @@ class ReplicaManager:
         if running is not None and not running.cancelled() and (error := running.exception()) is not None:
             _log.warning("Failed to flush and delete segments, retrying with the next maintenance: %s", error)
         for took_ms in job.flush_times_ms:
-            self.writer.flush_time.observe(took_ms)
+            self.write_scheduler.flush_time.observe(took_ms)
         plan = self._logs.maintenance.finish(job)  # also after `stop`: logs that were not flushed need recovery
         if plan is not None and self._maintenance_timer is not None:
             writing = self._runtime.disk.submit(partial(self._logs.checkpoints.write, plan), background=True)
@@ -463,14 +463,14 @@ class ReplicaManager:
         """Write the pending appends, and stop leading and following. The logs stay open."""
         reason = KafkaError(ErrorCode.not_leader_or_follower)
         self._offline.stop()
-        self.writer.full_disks.stop()
+        self.write_scheduler.full_disks.stop()
         self.damaged.stop()
         self._to_open.clear()
         self._open_next_replicas()
         prepared = self._stop_maintenance()
         for partition in self:
             partition.refuse_appends(reason)
-        await self.writer.drain()
+        await self.write_scheduler.drain()
         if prepared is not None:
             self._run_maintenance(prepared)  # closing a log requires the flushes that the job has taken over
         if self._maintaining is not None:
@@ -485,10 +485,10 @@ class ReplicaManager:
         self._to_open.clear()
         self._open_next_replicas()
         self._offline.stop()
-        self.writer.full_disks.stop()
+        self.write_scheduler.full_disks.stop()
         self.damaged.stop()
         self._stop_maintenance()
-        self.writer.kill()
+        self.write_scheduler.kill()
 
     def _stop_maintenance(self) -> MaintenanceJob | None:
         """Stop the timer, and return the job that was being prepared, if any."""

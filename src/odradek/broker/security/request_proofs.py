@@ -23,7 +23,7 @@ from odradek.runtime.rate_limited_log import RateLimitedLog
 from odradek.security import kafka_name
 
 _PREFIX: Final = struct.Struct(">hhi")
-_PROVEN: Final = with_trait(Trait.PROVEN)
+_PROVED: Final = with_trait(Trait.PROVED_BY_BROKERS)
 
 
 class RequestProofs:
@@ -37,7 +37,7 @@ class RequestProofs:
     def make(self, api_key: int, version: int, correlation_id: int, body: Sequence[Buffer]) -> bytes:
         """Return the proof of a request to another broker; empty bytes for an API that needs none."""
         secret = self._image().secret.secret
-        return _proof(secret, api_key, version, correlation_id, body) if secret and api_key in _PROVEN else b""
+        return _proof(secret, api_key, version, correlation_id, body) if secret and api_key in _PROVED else b""
 
     def admits(self, header: RequestHeader, body: Buffer, *, listener: str, host: str) -> bool:
         """Return whether a request of a broker has the proof and came through the right listener; log if not."""

@@ -179,7 +179,7 @@ class Dispatcher:
         `meter` has counted the request's array items; a small item takes fifty times its size in memory.
         """
         task = self.run(answer)
-        reply = _Answer(meter, task if Trait.READ in APIS[context.api_key].traits else None)
+        reply = _Answer(meter, task if Trait.ENDS_WITH_CONNECTION in APIS[context.api_key].traits else None)
 
         def finish(task: asyncio.Task[Buffers]) -> None:
             if handler is not None:

@@ -1,6 +1,6 @@
 """A response of any API that reports one error for everything requested, made from the API's schema.
 
-`broker.apis.Refusal` says where the error code is. The response names the resources that the request names; unknown
+`broker.apis.ErrorPlace` says where the error code is. The response names the resources that the request names; unknown
 values are -1, empty or null. `error_codes` finds the codes of any response, for Kafka's metric `ErrorsPerSec`.
 """
 
@@ -20,7 +20,7 @@ from kio.serial._introspect import (
     is_optional,
 )
 
-from odradek.broker.apis import APIS, Refusal
+from odradek.broker.apis import APIS, ErrorPlace
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.encoder import FIXED
@@ -65,11 +65,11 @@ _BLANK: Final[dict[str, Any]] = {
 
 def error_response(api_key: ApiKey, version: int, request: Any, error: ErrorCode, sentence: str) -> dict[str, Any]:
     """Return the response to a decoded `request` with `error`, and `sentence` in its `error_message` field, if any."""
-    response_type, refusal = load_response_schema(api_key, version), APIS[api_key].refusal
-    response = _Response(error, sentence, is_complete=refusal is Refusal.EVERYWHERE)
-    if refusal is Refusal.NO_ENTRIES:
+    response_type, place = load_response_schema(api_key, version), APIS[api_key].error_place
+    response = _Response(error, sentence, is_complete=place is ErrorPlace.EVERYWHERE)
+    if place is ErrorPlace.NO_ENTRIES:
         return response.struct(response_type, None, named=False) | _nulls(response_type)
-    if refusal is not Refusal.WITHIN or error in _OF_THE_SESSION:
+    if place is not ErrorPlace.INNERMOST or error in _OF_THE_SESSION:
         return response.struct(response_type, request, named=False)
     message = response.struct(response_type, request, named=False, passed_over=True)
     # An incremental fetch may name no partitions, as its session has them.
@@ -78,10 +78,10 @@ def error_response(api_key: ApiKey, version: int, request: Any, error: ErrorCode
 
 def names_entries(api_key: ApiKey, version: int) -> bool:
     """Return whether a response with an authorization error has the entries of the request."""
-    refusal = APIS[api_key].refusal
-    if refusal is Refusal.OUTERMOST:
+    place = APIS[api_key].error_place
+    if place is ErrorPlace.OUTERMOST:
         return not _codes(load_response_schema(api_key, version))
-    return refusal is not Refusal.NO_ENTRIES
+    return place is not ErrorPlace.NO_ENTRIES
 
 
 def error_codes(api_key: int, version: int, message: Mapping[str, Any]) -> Iterator[int]:

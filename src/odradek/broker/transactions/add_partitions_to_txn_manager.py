@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from odradek.broker.channel import Channel
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.coordinators.machine import Producer
 from odradek.broker.coordinators.runtime import partition_of
 from odradek.broker.metadata_cache import MetadataCache
+from odradek.broker.retrying_sender import RetryingSender
 from odradek.broker.transactions.machine.messages import AddPartitionsRequest, Request, VerifyPartitionsRequest
 from odradek.broker.transactions.machine.transaction import EPOCH_PER_TRANSACTION
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
@@ -67,7 +67,7 @@ class AddPartitionsToTxnManager:
         self._metadata = metadata
         self._connections = connections
         self._submit = submit
-        self._channels: dict[int, Channel[deque[_Transaction]]] = {}
+        self._senders: dict[int, RetryingSender[deque[_Transaction]]] = {}
         """The transactions that wait for their coordinators, by broker."""
 
     async def add_or_verify(
@@ -87,20 +87,20 @@ class AddPartitionsToTxnManager:
             adds=adds,
             answer=asyncio.get_running_loop().create_future(),
         )
-        channel = self._channels.get(partition.leader)
-        if channel is None:
+        sender = self._senders.get(partition.leader)
+        if sender is None:
             name, send = f"AddPartitionsToTxn to broker {partition.leader}", partial(self._send, partition.leader)
-            channel = self._channels[partition.leader] = Channel[deque[_Transaction]](name, deque(), send)
-        channel.waiting.append(transaction)
-        channel.wake()
+            sender = self._senders[partition.leader] = RetryingSender[deque[_Transaction]](name, deque(), send)
+        sender.waiting.append(transaction)
+        sender.wake()
         return await transaction.answer
 
     def stop(self) -> None:
-        for channel in self._channels.values():
-            channel.close()
-            for each in channel.waiting:
+        for sender in self._senders.values():
+            sender.close()
+            for each in sender.waiting:
                 each.fail(ErrorCode.network_exception)
-        self._channels.clear()
+        self._senders.clear()
 
     async def _submit_here(
         self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition], *, adds: bool

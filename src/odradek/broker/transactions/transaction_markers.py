@@ -20,11 +20,11 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct, field
 
-from odradek.broker.channel import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, Channel
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.partition import ACKS_ALL
 from odradek.broker.replication.replica_manager import ReplicaManager
+from odradek.broker.retrying_sender import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, RetryingSender
 from odradek.broker.transactions.machine.messages import SendMarkers
 from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
@@ -177,7 +177,7 @@ class TransactionMarkers:
         self._coordinator = coordinator
         self._completed = completed
         self._endings: dict[str, _Ending] = {}
-        self._channels: dict[int, Channel[_Queue]] = {}
+        self._senders: dict[int, RetryingSender[_Queue]] = {}
         """The markers to send, by broker."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._has_stopped = False
@@ -212,8 +212,8 @@ class TransactionMarkers:
         """Cancel all tasks; the next coordinators send the markers again."""
         self._has_stopped = True
         self._endings.clear()
-        for channel in self._channels.values():
-            channel.close()
+        for sender in self._senders.values():
+            sender.close()
         for task in tuple(self._tasks):
             task.cancel()
 
@@ -245,12 +245,12 @@ class TransactionMarkers:
                 homeless.append(partition)
         for broker_id, led in by_leader.items():
             markers = [(ending, led[at : at + _MOST_PARTITIONS]) for at in range(0, len(led), _MOST_PARTITIONS)]
-            channel = self._channels.get(broker_id)
-            if channel is None:
+            sender = self._senders.get(broker_id)
+            if sender is None:
                 name, send = f"transaction markers to broker {broker_id}", partial(self._send_to, broker_id)
-                channel = self._channels[broker_id] = Channel[_Queue](name, deque(), send)
-            channel.waiting.extend(markers)
-            channel.wake()
+                sender = self._senders[broker_id] = RetryingSender[_Queue](name, deque(), send)
+            sender.waiting.extend(markers)
+            sender.wake()
         if homeless:
             self._try_again(ending, homeless)
         self._complete_if_written(ending)

@@ -176,7 +176,7 @@ async def test_records_appended_before_a_process_was_stopped_are_not_acknowledge
     await clients[0].create_topic("a")
     for client in clients:  # so that each of them uses the fast path
         assert (await client.produce("a", world.batch(b"1"), acks=1)).error_code == 0
-    writer, mark = broker.partitions.writer, broker.partitions.writer.mark
+    writer, mark = broker.partitions.write_scheduler, broker.partitions.write_scheduler.mark
 
     def stopped_here(partition: Any) -> None:
         writer.mark = mark

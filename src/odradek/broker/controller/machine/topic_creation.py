@@ -79,7 +79,7 @@ class TopicCollisionError(KafkaError):
         return KafkaError(self.code, self._text("an existing topic"))
 
     def _text(self, others: str) -> str:
-        return f"the topic {self.name} collides with {others}: '.' and '_' count as one here"
+        return f"the topic {self.name} collides with {others}: names of metrics have '_' for '.'"
 
 
 class ExistingTopicNames:
@@ -127,7 +127,7 @@ def plan_topic(
     existing.check(wanted.name)
     if wanted.assignment:
         if (wanted.num_partitions, wanted.replication_factor) != (DEFAULT, DEFAULT):
-            message = "a topic has replicas given by hand, or numbers of partitions and replicas, not both"
+            message = "the request has an assignment of replicas; its numbers of partitions and replicas must be -1"
             raise KafkaError(ErrorCode.invalid_request, message)
         replicas: Mapping[int, Replicas] = _check_assignment(wanted.assignment, brokers, away)
         overrides = _check_config(wanted, config)
@@ -154,7 +154,7 @@ def _place(placement: Placement, numbers: Iterable[int]) -> Generator[int, None,
 def _check_numbers(wanted: NewTopic, brokers: Mapping[int, BrokerImage], config: BrokerConfig) -> tuple[int, int]:
     partitions = config.num_partitions if wanted.num_partitions == DEFAULT else wanted.num_partitions
     if partitions < 1:
-        raise KafkaError(ErrorCode.invalid_partitions, f"a topic has at least 1 partition, not {partitions}")
+        raise KafkaError(ErrorCode.invalid_partitions, f"a topic needs at least 1 partition, not {partitions}")
     if partitions > MAX_PARTITIONS:
         message = f"a topic is created with at most {MAX_PARTITIONS:,} partitions, not {partitions:,}"
         raise KafkaError(ErrorCode.policy_violation, message)
@@ -170,8 +170,9 @@ def _check_numbers(wanted: NewTopic, brokers: Mapping[int, BrokerImage], config:
 def check_replication_factor(replication_factor: int, brokers: Collection[int]) -> None:
     """Raise `KafkaError` INVALID_REPLICATION_FACTOR if there are fewer registered `brokers`, alive or not."""
     if replication_factor > len(brokers):
-        registered = f"the {len(brokers)} that are registered"
-        message = f"the replication factor {replication_factor} needs more brokers than {registered}"
+        message = (
+            f"the replication factor {replication_factor} needs more brokers than the {len(brokers)} registered ones"
+        )
         raise KafkaError(ErrorCode.invalid_replication_factor, message)
 
 
@@ -182,7 +183,7 @@ def _check_assignment(
         message = f"a topic is created with at most {MAX_PARTITIONS:,} partitions, not {len(assignment):,}"
         raise KafkaError(ErrorCode.policy_violation, message)
     if sorted(assignment) != list(range(len(assignment))):
-        raise _bad_assignment("partitions are numbered from 0 without a gap")
+        raise _bad_assignment("the assigned partitions are not numbered from 0 without a gap")
     for partition, replicas in assignment.items():
         check_replicas(partition, replicas, len(assignment[0]), brokers, away)
     return {partition: tuple(assignment[partition]) for partition in sorted(assignment)}
@@ -205,7 +206,7 @@ def check_replicas(
     if unknown:
         raise _bad_assignment(f"partition {partition} names brokers that are not registered: {unknown}")
     if all(broker in away for broker in replicas):
-        raise _bad_assignment(f"partition {partition} names no broker that could lead it: {list(replicas)} are away")
+        raise _bad_assignment(f"partition {partition} names only brokers that can't lead now: {list(replicas)}")
 
 
 def _bad_assignment(message: str) -> KafkaError:
@@ -248,22 +249,22 @@ def plan_partitions(
     if topic is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {wanted.topic}")
     if topic.name in _FIXED:
-        message = f"{topic.name} keeps its number of partitions: what is in them is found by a hash of names"
+        message = f"the number of partitions of {topic.name} can't change: a coordinator is found by it and a hash"
         raise KafkaError(ErrorCode.invalid_partitions, message)
     first_new = max(topic.partitions, default=-1) + 1
     added = wanted.count - first_new
     if added <= 0:
-        problem = "has as many" if not added else "would lose some"
-        message = f"the topic {topic.name} has {first_new} partitions; with {wanted.count} it {problem}"
+        problem = "are as many" if not added else "would be fewer"
+        message = f"the topic {topic.name} has {first_new} partitions; {wanted.count} {problem}"
         raise KafkaError(ErrorCode.invalid_partitions, message)
     if added > MAX_PARTITIONS:
-        message = f"a topic gets at most {MAX_PARTITIONS:,} partitions more at once, not {added:,}"
+        message = f"a request adds at most {MAX_PARTITIONS:,} partitions to a topic, not {added:,}"
         raise KafkaError(ErrorCode.policy_violation, message)
     existing = [replicas for number in sorted(topic.partitions) if (replicas := _final_replicas(topic, number))]
     replication_factor = len(existing[0]) if existing else 1
     if wanted.assignment is not None:
         if len(wanted.assignment) != added:
-            message = f"{added} partitions are added, and {len(wanted.assignment)} are assigned"
+            message = f"{added} partitions are added, but replicas are assigned to {len(wanted.assignment)}"
             raise KafkaError(ErrorCode.invalid_replica_assignment, message)
         assignment = {first_new + place: tuple(replicas) for place, replicas in enumerate(wanted.assignment)}
         for number, replicas in assignment.items():

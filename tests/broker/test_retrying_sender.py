@@ -1,11 +1,11 @@
-"""A channel sends what gathers, goes on after errors, and ends with its owner."""
+"""A sender sends what gathers, goes on after errors, and ends with its owner."""
 
 import asyncio
 from collections import deque
 
 import pytest
 
-from odradek.broker.channel import Channel
+from odradek.broker.retrying_sender import RetryingSender
 
 
 class Receiver:
@@ -31,62 +31,62 @@ async def pause(_: float) -> None:
     await asyncio.sleep(0)
 
 
-async def begun(receiver: Receiver) -> Channel[deque[int]]:
-    """Return a channel with a request in flight."""
-    channel = Channel[deque[int]]("test", deque([1]), receiver.send, pause=pause)
-    channel.wake()
+async def begun(receiver: Receiver) -> RetryingSender[deque[int]]:
+    """Return a sender with a request in flight."""
+    sender = RetryingSender[deque[int]]("test", deque([1]), receiver.send, pause=pause)
+    sender.wake()
     await turns()
-    return channel
+    return sender
 
 
-def add(channel: Channel[deque[int]], number: int) -> None:
-    channel.waiting.append(number)
-    channel.wake()
+def add(sender: RetryingSender[deque[int]], number: int) -> None:
+    sender.waiting.append(number)
+    sender.wake()
 
 
 @pytest.mark.asyncio
 async def test_the_next_request_has_all_that_gathered_during_the_last_one() -> None:
     receiver = Receiver()
-    channel = await begun(receiver)
-    add(channel, 2)
-    add(channel, 3)
+    sender = await begun(receiver)
+    add(sender, 2)
+    add(sender, 3)
     await turns()
     assert receiver.requests == [[1]]
     receiver.answers[0].set_result(True)
     await turns()
     assert receiver.requests == [[1], [2, 3]]
-    assert not channel.idle.is_set()
+    assert not sender.idle.is_set()
     receiver.answers[1].set_result(True)
     await turns()
-    assert channel.idle.is_set()
+    assert sender.idle.is_set()
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True], ids=["error", "cancellation"])
 @pytest.mark.asyncio
-async def test_a_request_that_fails_does_not_end_the_channel(is_cancelled: bool) -> None:
+async def test_a_request_that_fails_does_not_end_the_sender(is_cancelled: bool) -> None:
     """A cancelled future, as a future of a part that stops, cancels the request that waits for it."""
     receiver = Receiver()
-    channel = await begun(receiver)
+    sender = await begun(receiver)
     if is_cancelled:
         receiver.answers[0].cancel()
     else:
         receiver.answers[0].set_exception(ValueError("unexpected"))
     await turns()
-    add(channel, 2)
+    add(sender, 2)
     await turns()
     assert receiver.requests == [[1], [2]]
     receiver.answers[1].set_result(True)
-    await channel.idle.wait()
+    await sender.idle.wait()
 
 
 @pytest.mark.asyncio
-async def test_a_closed_channel_cancels_its_request_and_sends_no_other() -> None:
+async def test_a_closed_sender_cancels_its_request_and_sends_no_other() -> None:
     receiver = Receiver()
-    channel = await begun(receiver)
-    channel.close()
-    add(channel, 2)
+    sender = await begun(receiver)
+    sender.close()
+    add(sender, 2)
     await turns()
-    assert channel.idle.is_set()
+    assert sender.idle.is_set()
     assert receiver.answers[0].cancelled()
     assert receiver.requests == [[1]]
     assert len(asyncio.all_tasks()) == 1

@@ -46,8 +46,8 @@ class Appender(Protocol):
         """Handle the loss of the appends that were not written."""
 
 
-class Writer:
-    """The writer of one broker; it keeps the order of appends within a log.
+class WriteScheduler:
+    """Writes for all logs of one broker; it keeps the order of appends within a log.
 
     `check_fence` is called before appenders are notified of a write, so that a fenced leader resigns first. `cork`
     gathers the responses that the appenders send. `when_full` is called when a disk is full for seconds, or no longer.

@@ -1,4 +1,4 @@
-"""The channel of requests to one receiver: one request in flight, and the next one has all that gathers meanwhile."""
+"""Sends requests to one receiver: one in flight, and the next one has all that gathers meanwhile."""
 
 import asyncio
 import logging
@@ -11,10 +11,10 @@ LONGEST_BACKOFF_S: Final = 1.0
 _log = logging.getLogger("odradek.broker")
 
 
-class Channel(Generic[WaitingT]):
+class RetryingSender(Generic[WaitingT]):
     """The owner adds to `waiting`, which is false if it is empty, and calls `wake`.
 
-    `send` takes from `waiting` what fits into a request, and returns whether to go on at once; otherwise the channel
+    `send` takes from `waiting` what fits into a request, and returns whether to go on at once; otherwise the sender
     calls `pause` first, with a back-off that doubles each time.
     """
 

@@ -13,7 +13,8 @@ from typing import Final
 
 import click
 
-from odradek.broker.log import Log, LogConfig
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import SystemDisk
 from odradek.testing.servers.odradek_process import ServedBroker

@@ -15,9 +15,11 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from conformance.fuzz.fuzz_engine import Target
-from odradek.broker.log import Log, LogConfig, LogStorageError
+from odradek.broker.log.errors import LogStorageError
 from odradek.broker.log.inspection.file_contents import inspect
 from odradek.broker.log.inspection.verification import Verification
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.broker.turns import at_once
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import iterate_batches, verify_crc

@@ -12,7 +12,7 @@ from conformance.fuzz.fuzz_engine import Target
 from odradek.broker.counters import BrokerCounters
 from odradek.broker.handlers.delayed_produce import Terms
 from odradek.broker.handlers.produce_fast_path import ProduceFastPath
-from odradek.broker.log import AppendInfo
+from odradek.broker.log.validation import AppendInfo
 from odradek.broker.security.admission import Admission
 from odradek.model import TopicPartition
 from odradek.protocol.api import ApiKey

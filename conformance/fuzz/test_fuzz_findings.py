@@ -9,11 +9,12 @@ from conformance.fuzz.fuzz_engine import load
 from conformance.fuzz.fuzz_files import _GROUP, _GROUP_KEY, _TRANSACTION, _TRANSACTION_KEY, _record_input
 from conformance.fuzz.fuzz_handshakes import stream_of
 from conformance.fuzz.fuzz_messages import _APIS
-from odradek.broker.log import Log, LogConfig
 from odradek.broker.log.checkpoints.checkpoint_file import decode_offsets
 from odradek.broker.log.checkpoints.leader_epoch_cache import LeaderEpochs
 from odradek.broker.log.checkpoints.meta_properties import decode_meta_properties
 from odradek.broker.log.errors import DamagedFileError
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.broker.log.segments.offset_index import MAX_RELATIVE_OFFSET
 from odradek.broker.log.segments.open_files import FilePool
 from odradek.broker.log.segments.segment import Segment

@@ -15,7 +15,8 @@ from kio.serial._introspect import EntityField, EntityTupleField, classify_field
 
 from bench.peers.kafka_peer import kafka_home
 from conformance.peers.dumps import kafkas_lines, our_lines
-from odradek.broker.log import LogConfig, LogManager
+from odradek.broker.log.directories.log_manager import LogManager
+from odradek.broker.log.log_config import LogConfig
 from odradek.model import TopicPartition
 from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.internal_records.group_records import GROUP_RECORDS, ClassicMemberMetadata

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from odradek.broker.log import LogConfig, LogManager
+from odradek.broker.log.directories.log_manager import LogManager
+from odradek.broker.log.log_config import LogConfig
 from odradek.cli import main
 from odradek.model import TopicPartition
 from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker

@@ -14,11 +14,12 @@ from msgspec.structs import replace
 
 from odradek.broker.cluster.metadata import metadata_loop
 from odradek.broker.handlers import delete_records
-from odradek.broker.log import Log, log
+from odradek.broker.log import log
 from odradek.broker.log.checkpoints.leader_epoch_cache import LeaderEpochs
 from odradek.broker.log.cleaner import log_cleaner
 from odradek.broker.log.cleaner.offset_map import OffsetMap
 from odradek.broker.log.directories import directory_loading
+from odradek.broker.log.log import Log
 from odradek.broker.log.producers.producer_state import ProducerState
 from odradek.broker.log.recovery import segment_recovery
 from odradek.broker.log.segments.segment import Segment

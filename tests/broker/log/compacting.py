@@ -4,8 +4,10 @@ import random
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from odradek.broker.log import Log, LogConfig, LogManager
 from odradek.broker.log.cleaner.log_cleaner import CleanerSettings, CompactionJob, LogCleaner
+from odradek.broker.log.directories.log_manager import LogManager
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.kernels import LIBRARY, Library
 from odradek.model import Buffer, TopicPartition
 from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches

@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.log import FilePool, Log, LogConfig, LogManager, MaintenanceJob
+from odradek.broker.log.directories.log_manager import LogManager
+from odradek.broker.log.directories.maintenance import MaintenanceJob
 from odradek.broker.log.errors import CheckpointError
 from odradek.broker.log.inspection.findings import Finding
 from odradek.broker.log.inspection.verification import Verification
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
+from odradek.broker.log.segments.open_files import FilePool
 from odradek.broker.log.validation import AppendInfo
 from odradek.model import Buffer, ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.batches.compression import Codec

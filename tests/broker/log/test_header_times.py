@@ -2,8 +2,9 @@
 
 import pytest
 
-from odradek.broker.log import Log, LogConfig
 from odradek.broker.log.cleaner.cleanable import measure
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.broker.turns import at_once
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import iterate_batches, read_header, verify_crc, write_header

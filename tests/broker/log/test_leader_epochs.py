@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from odradek.broker.log import Log, LogConfig
 from odradek.broker.log.checkpoints.leader_epoch_cache import EpochStart, LeaderEpochs
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk
 

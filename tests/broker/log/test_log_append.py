@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from odradek.broker.log import Log
+from odradek.broker.log.log import Log
 from odradek.broker.turns import at_once
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.compression import Codec

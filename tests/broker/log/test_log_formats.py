@@ -8,7 +8,6 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.log import FilePool
 from odradek.broker.log.checkpoints import meta_properties
 from odradek.broker.log.checkpoints.checkpoint_file import decode_lines, decode_offsets, encode_offsets
 from odradek.broker.log.checkpoints.leader_epoch_cache import EpochStart, LeaderEpochs
@@ -17,6 +16,7 @@ from odradek.broker.log.producers.producer_snapshot import decode_snapshot, enco
 from odradek.broker.log.producers.producer_state import AppendedBatch, ProducerEntry, ProducerState
 from odradek.broker.log.segments.index_file import PAGE_ENTRIES
 from odradek.broker.log.segments.offset_index import OffsetIndex
+from odradek.broker.log.segments.open_files import FilePool
 from odradek.broker.log.segments.time_index import TimeIndex
 from odradek.model import StorageError, TopicPartition
 from odradek.simulation.virtual.disk import MemoryDisk

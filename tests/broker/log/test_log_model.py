@@ -7,7 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from odradek.broker.log import Log, LogConfig
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.broker.log.producers.producer_state import REMEMBERED_BATCHES
 from odradek.broker.turns import at_once
 from odradek.model import ErrorCode, KafkaError

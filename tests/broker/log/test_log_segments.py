@@ -5,7 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from odradek.broker.log import FilePool, Log, LogConfig
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
+from odradek.broker.log.segments.open_files import FilePool
 from odradek.broker.turns import at_once
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import iterate_batches

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.log import Log, LogConfig, time_lookup
+from odradek.broker.log import time_lookup
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.broker.log.time_lookup import MOST_RECORDS
 from odradek.broker.turns import at_once
 from odradek.protocol.batches.compression import Codec

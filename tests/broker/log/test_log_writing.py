@@ -5,7 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from odradek.broker.log import Log, LogConfig, LogStorageError
+from odradek.broker.log.errors import LogStorageError
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.model import ErrorCode, KafkaError, StorageError
 from odradek.simulation.virtual.disk import MemoryDisk, Survival
 from tests.broker.log.scene import NOW, batch, new_log, numbered, offsets

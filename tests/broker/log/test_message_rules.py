@@ -9,8 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from odradek.broker.log import Log, LogConfig
 from odradek.broker.log.batch_contents import MAX_RECORD_ERRORS, MAX_RECORDS, InvalidRecordsError
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.broker.log.validation import MessageRules, UncheckedBatchError
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.compression import Codec, compress

@@ -2,7 +2,9 @@
 
 import pytest
 
-from odradek.broker.log import Log, LogConfig, LogStorageError
+from odradek.broker.log.errors import LogStorageError
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.broker.log.producers.refused_batches import RefusedBatches
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.record_batch import assign_offset

@@ -2,7 +2,8 @@
 
 import random
 
-from odradek.broker.log import Log, LogConfig
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.broker.log.segments.transaction_index import AbortedTransaction
 from odradek.protocol.batches.control_records import ControlType
 from odradek.protocol.batches.record_batch import iterate_batches

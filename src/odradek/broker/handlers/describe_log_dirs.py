@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from odradek.broker.interfaces import BrokerParts
-from odradek.broker.log import Log
+from odradek.broker.log.log import Log
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import Steps

@@ -17,8 +17,8 @@ from odradek.broker.interfaces import BrokerParts, Phase
 from odradek.model import TopicPartition
 
 if TYPE_CHECKING:
-    from odradek.broker.log import Log
     from odradek.broker.log.cleaner.log_cleaner import CleanerStats
+    from odradek.broker.log.log import Log
 
 
 class Kind(Enum):

@@ -13,7 +13,7 @@ from typing import Final
 
 from odradek.broker.counters import Histogram, RequestCounters
 from odradek.broker.interfaces import BrokerParts
-from odradek.broker.log import Log
+from odradek.broker.log.log import Log
 from odradek.broker.observing import catalog
 from odradek.broker.observing.catalog import Family, Metric, Sample
 from odradek.broker.observing.consumer_group_figures import consumer_groups

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from odradek.broker.lifecycle import Broker
-from odradek.broker.log import Log
+from odradek.broker.log.log import Log
 from odradek.broker.serving.response_cache import MOST_CACHED_BYTES
 from odradek.simulation.promises import PATIENCE_S
 from odradek.simulation.world import World, until

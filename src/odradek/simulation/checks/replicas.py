@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from odradek.broker.lifecycle import Broker
-from odradek.broker.log import Log
+from odradek.broker.log.log import Log
 from odradek.broker.replication.partition import Partition
 from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode, TopicNode

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from odradek.broker.log import Log
+from odradek.broker.log.log import Log
 from odradek.model import TopicPartition
 from odradek.simulation.promises import CLIENTS, PATIENCE_S, BrokenPromiseError
 from odradek.simulation.setup import Setup

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.broker.log import Log
 from odradek.broker.log.cleaner.log_cleaner import CompactionJob, LogCleaner
+from odradek.broker.log.log import Log
 from odradek.model import TopicPartition
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import decode_records, encode_batch

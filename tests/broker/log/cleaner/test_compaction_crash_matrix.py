@@ -11,9 +11,10 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from odradek.broker.log import Log, LogConfig
 from odradek.broker.log.inspection.findings import Finding
 from odradek.broker.log.inspection.verification import Verification
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.protocol.batches.record_batch import read_header
 from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk, Survival

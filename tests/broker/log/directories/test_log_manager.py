@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.log import LogConfig, LogManager, LogStorageError
 from odradek.broker.log.checkpoints.checkpoint_file import decode_offsets
+from odradek.broker.log.directories.log_manager import LogManager
+from odradek.broker.log.errors import LogStorageError
+from odradek.broker.log.log_config import LogConfig
 from odradek.model import StorageError, TopicPartition
 from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import SystemDisk
@@ -54,7 +56,8 @@ def test_the_error_of_a_second_broker_names_the_process_with_the_lock(tmp_path: 
     """M1: a data directory has one broker."""
     manager = opened(SystemDisk(), f"{tmp_path}/data")
     program = (
-        "import random, sys; from odradek.broker.log import LogManager; from odradek.runtime import SystemDisk\n"
+        "import random, sys; from odradek.broker.log.directories.log_manager import LogManager\n"
+        "from odradek.runtime import SystemDisk\n"
         "LogManager(SystemDisk(), [sys.argv[1]], broker_id=1, entropy=random.Random()).open(0)"
     )
     command = [sys.executable, "-c", program, f"{tmp_path}/data"]

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from odradek.broker.log import Log, LogStorageError
+from odradek.broker.log.errors import LogStorageError
+from odradek.broker.log.log import Log
 from odradek.broker.log.segments.segment import Segment
 from odradek.model import StorageError
 from odradek.simulation.virtual.disk import MemoryDisk, Survival

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.log import LogManager
 from odradek.broker.log.checkpoints.meta_properties import CLEAN_SHUTDOWN
+from odradek.broker.log.directories.log_manager import LogManager
 from odradek.simulation.virtual.disk import Survival
 from odradek.simulation.world import World
 from tests.world.scenes import played

@@ -2,7 +2,7 @@
 
 import os
 
-from odradek.broker.log import LogConfig
+from odradek.broker.log.log_config import LogConfig
 from odradek.model import TopicPartition
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk

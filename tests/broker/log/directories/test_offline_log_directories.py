@@ -2,11 +2,11 @@
 
 import pytest
 
-from odradek.broker.log import Log
 from odradek.broker.log.checkpoints.checkpoint_file import RECOVERY_POINTS, decode_offsets
 from odradek.broker.log.checkpoints.meta_properties import CLEAN_SHUTDOWN
 from odradek.broker.log.directories.log_status import ExpectedLogs
 from odradek.broker.log.errors import LogStorageError, OfflineDirectoryError
+from odradek.broker.log.log import Log
 from odradek.model import StorageError, TopicPartition
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk

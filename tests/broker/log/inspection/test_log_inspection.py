@@ -5,7 +5,6 @@ import uuid
 
 from msgspec.structs import asdict
 
-from odradek.broker.log import LogConfig
 from odradek.broker.log.inspection.file_contents import (
     Batch,
     CheckpointEntry,
@@ -23,6 +22,7 @@ from odradek.broker.log.inspection.file_contents import (
     known_files,
     partition_directories,
 )
+from odradek.broker.log.log_config import LogConfig
 from odradek.model import TopicPartition
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import read_header, write_header

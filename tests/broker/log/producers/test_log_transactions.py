@@ -6,7 +6,8 @@ import struct
 
 import pytest
 
-from odradek.broker.log import FilePool, LogConfig
+from odradek.broker.log.log_config import LogConfig
+from odradek.broker.log.segments.open_files import FilePool
 from odradek.broker.log.segments.transaction_index import ENTRY, AbortedTransaction, TransactionIndex
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.control_records import ControlType

@@ -9,8 +9,10 @@ from functools import partial
 
 import pytest
 
-from odradek.broker.log import Log, LogConfig, LogManager
+from odradek.broker.log.directories.log_manager import LogManager
 from odradek.broker.log.inspection.verification import Verification
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.model import TopicPartition
 from odradek.protocol.batches.control_records import ControlType
 from odradek.protocol.batches.records import encode_batch

@@ -6,8 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from odradek.broker.log import Log, LogConfig
 from odradek.broker.log.inspection.verification import Verification
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.control_records import ControlType
 from odradek.protocol.batches.record_batch import iterate_batches

@@ -2,8 +2,8 @@
 
 import pytest
 
-from odradek.broker.log import Log
 from odradek.broker.log.errors import DamagedSegmentError
+from odradek.broker.log.log import Log
 from odradek.broker.log.recovery.segment_damage import DamageCheck
 from odradek.broker.log.segments.segment import Segment
 from odradek.model import ErrorCode, KafkaError

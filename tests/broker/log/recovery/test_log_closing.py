@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.log import LogConfig, LogManager
 from odradek.broker.log.checkpoints.checkpoint_file import RECOVERY_POINTS, decode_offsets
 from odradek.broker.log.checkpoints.meta_properties import CLEAN_SHUTDOWN
+from odradek.broker.log.directories.log_manager import LogManager
+from odradek.broker.log.log_config import LogConfig
 from odradek.model import TopicPartition
 from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import Disk, SystemDisk

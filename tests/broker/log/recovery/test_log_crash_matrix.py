@@ -11,8 +11,10 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from odradek.broker.log import Log, LogConfig, LogManager
+from odradek.broker.log.directories.log_manager import LogManager
 from odradek.broker.log.inspection.findings import Finding
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.model import TopicPartition
 from odradek.protocol.batches.record_batch import read_header
 from odradek.protocol.batches.records import encode_batch

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from odradek.broker.log import Log, LogConfig
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.broker.log.recovery import segment_recovery
 from odradek.broker.turns import at_once
 from odradek.model import ErrorCode, KafkaError
@@ -446,7 +447,8 @@ def test_batches_that_cross_a_read_buffer_are_checked(monkeypatch: pytest.Monkey
 
 WRITER = """
 import sys
-from odradek.broker.log import Log, LogConfig
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import SystemDisk
 

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.log import Log, LogConfig, LogManager, LogStorageError
 from odradek.broker.log.checkpoints.checkpoint_file import decode_offsets
 from odradek.broker.log.directories.loading_progress import LoadingStoppedError
+from odradek.broker.log.directories.log_manager import LogManager
+from odradek.broker.log.errors import LogStorageError
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.model import StorageError, TopicPartition
 from odradek.protocol.batches.record_batch import HEADER_SIZE
 from odradek.runtime import Disk, SystemDisk

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from odradek.broker.log import Log, LogConfig
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.broker.log.segments.offset_index import ENTRY as OFFSET_ENTRY
 from odradek.broker.log.segments.time_index import ENTRY as TIME_ENTRY
 from odradek.broker.turns import at_once

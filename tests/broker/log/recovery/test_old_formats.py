@@ -5,8 +5,9 @@ import zlib
 
 import pytest
 
-from odradek.broker.log import Log, LogConfig
 from odradek.broker.log.errors import DamagedFileError
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk
 

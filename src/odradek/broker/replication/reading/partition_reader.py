@@ -8,8 +8,8 @@ gets the diverging epoch instead of records if its log diverges from the leader'
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from odradek.broker.log import Log
 from odradek.broker.log.errors import DamagedSegmentError
+from odradek.broker.log.log import Log
 from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.reading.delayed_fetch import FetchIsolation

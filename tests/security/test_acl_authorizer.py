@@ -1,8 +1,13 @@
 """The decisions of Kafka's authorizer, as a table, and the validity of ACLs."""
 
-from typing import Final, NamedTuple
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, ClassVar, Final, NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from odradek.model import KafkaError
 from odradek.security import (
@@ -175,6 +180,82 @@ def test_a_principal_may_write_some_topic_if_no_deny_covers_its_allows(
     assert [by_type(rules) for _ in range(2)] == [expected, expected]
     rules.update(acls("allow alice write topic other"))
     assert by_type(rules), "decisions are not remembered across changes"
+
+
+@given(st.lists(st.tuples(st.booleans(), st.text("ab*", min_size=1, max_size=4), st.booleans()), max_size=8))
+def test_a_principal_may_write_some_topic_if_one_of_its_allows_is_not_covered(
+    lines: list[tuple[bool, str, bool]],
+) -> None:
+    found: dict[ResourcePattern, tuple[AclEntry, ...]] = {}
+    for denies, name, is_prefix in lines:
+        key = ResourcePattern(ResourceType.TOPIC, name, PatternType.PREFIXED if is_prefix else PatternType.LITERAL)
+        permission = AclPermissionType.DENY if denies else AclPermissionType.ALLOW
+        entry = AclEntry(principal="User:alice", operation=AclOperation.WRITE, permission_type=permission)
+        found[key] = (*found.get(key, ()), entry)
+    rules = AclAuthorizer()
+    rules.update(found)
+    denied = [(name, is_prefix) for denies, name, is_prefix in lines if denies]
+    expected = ("*", False) not in denied and any(
+        not denies
+        and not any(
+            name.startswith(other) if covers else (name, is_prefix) == (other, False) for other, covers in denied
+        )
+        for denies, name, is_prefix in lines
+    )
+    assert by_type(rules) is expected
+
+
+class CountedName(str):
+    """A name that counts the names with which it is compared."""
+
+    __slots__ = ()
+    compared: ClassVar[int] = 0
+
+    def __lt__(self, other: str) -> bool:
+        CountedName.compared += 1
+        return str(self) < str(other)
+
+    def startswith(self, prefix: str | tuple[str, ...], *where: Any) -> bool:
+        CountedName.compared += 1 if isinstance(prefix, str) else len(prefix)
+        return str(self).startswith(prefix, *where)
+
+
+def test_many_denied_prefixes_are_not_compared_with_each_allowed_one() -> None:
+    entries = [
+        AclEntry(principal="User:alice", operation=AclOperation.WRITE, permission_type=each)
+        for each in (AclPermissionType.DENY, AclPermissionType.ALLOW)
+    ]
+    found = {
+        ResourcePattern(ResourceType.TOPIC, CountedName(f"{number:04}{suffix}"), PatternType.PREFIXED): (entry,)
+        for suffix, entry in zip(("", "x"), entries, strict=True)
+        for number in range(1000)
+    }
+    rules = AclAuthorizer()
+    rules.update(found)
+    CountedName.compared = 0
+    assert not by_type(rules)
+    assert 1000 < CountedName.compared < 40_000
+
+
+def test_a_decision_does_not_look_at_the_acls_of_each_host() -> None:
+    rules = authorizer(
+        *(f"allow alice read topic * from 10.0.{number // 256}.{number % 256}" for number in range(1000))
+    )
+    lines = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+        nonlocal lines
+        lines += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        is_allowed = may(rules, "read", "topic t", host="10.0.3.231")
+    finally:
+        sys.settrace(before)
+    assert is_allowed
+    assert 10 < lines < 200
 
 
 def test_a_host_may_be_written_as_java_writes_addresses() -> None:

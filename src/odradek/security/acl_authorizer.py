@@ -9,10 +9,11 @@ no ACL at all for *, the name, or a prefix of it    allow.everyone.if.no.acl.fou
 else                                                denied
 ```
 Allowing READ, WRITE, DELETE or ALTER allows DESCRIBE; allowing ALTER_CONFIGS allows DESCRIBE_CONFIGS. The cost of a
-decision depends on the principal's own ACLs for the resource and on how many lengths the prefixes have.
+decision depends on the resource's patterns and on how many lengths the prefixes have, not on the number of ACLs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from ipaddress import ip_address
 from typing import Final, NamedTuple
@@ -69,12 +70,11 @@ class _Rule(NamedTuple):
 
     denies: bool
     bits: int
-    host: str
     binding: AclBinding
 
 
-_Rules = Mapping[str, tuple[_Rule, ...]]
-"""The ACLs of one resource pattern by principal."""
+_Rules = Mapping[tuple[str, str], tuple[_Rule, ...]]
+"""The ACLs of one resource pattern by principal and host: of each at most one for each operation and permission."""
 
 
 class _TypeRules:
@@ -136,14 +136,15 @@ class AclAuthorizer:
         if self._types is None:
             return Decision(is_allowed=False, reason=Reason.NOT_READ)
         operation, (resource_type, name, _) = action
-        own, has_acls, allowing = str(principal), False, None
+        clients, has_acls, allowing = _clients(principal, host), False, None
         for rules in self._types[resource_type].of(name):
             has_acls = True
-            for rule in (*rules.get(own, ()), *rules.get(ANY_PRINCIPAL, ())):
-                if rule.bits >> operation & 1 and rule.host in (WILDCARD, host):
-                    if rule.denies:
-                        return Decision(is_allowed=False, reason=Reason.DENIED, binding=rule.binding)
-                    allowing = allowing or rule
+            for client in clients:
+                for rule in rules.get(client, ()):
+                    if rule.bits >> operation & 1:
+                        if rule.denies:
+                            return Decision(is_allowed=False, reason=Reason.DENIED, binding=rule.binding)
+                        allowing = allowing or rule
         if allowing is not None:
             return Decision(is_allowed=True, reason=Reason.ALLOWED, binding=allowing.binding)
         return Decision(is_allowed=False, reason=Reason.NO_MATCH) if has_acls else self._no_acls
@@ -176,41 +177,60 @@ class AclAuthorizer:
             return True
         if self._types is None:
             return False
-        of_type, allowed = self._types[resource_type], []
-        denied_names, denied_prefixes = set(), []
-        for is_prefix, patterns in enumerate((of_type.literal, of_type.prefixed)):
+        of_type, clients = self._types[resource_type], _clients(principal, host)
+        names: dict[bool, set[str]] = {False: set(), True: set()}
+        prefixes: dict[bool, set[str]] = {False: set(), True: set()}
+        """The names and prefixes on which an ACL allows (False) or denies (True) the operation."""
+        for found, patterns in ((names, of_type.literal), (prefixes, of_type.prefixed)):
             for name, rules in patterns.items():
-                for rule in (*rules.get(str(principal), ()), *rules.get(ANY_PRINCIPAL, ())):
-                    if not (rule.bits >> operation & 1 and rule.host in (WILDCARD, host)):
-                        continue
-                    if not rule.denies:
-                        allowed.append((is_prefix, name))
-                    elif is_prefix:
-                        denied_prefixes.append(name)
-                    else:
-                        denied_names.add(name)
-        if WILDCARD in denied_names:
+                for client in clients:
+                    for rule in rules.get(client, ()):
+                        if rule.bits >> operation & 1:
+                            found[rule.denies].add(name)
+        if WILDCARD in names[True]:
             return False
-        prefixes = tuple(denied_prefixes)
-        return self._no_acls.is_allowed or any(
-            not name.startswith(prefixes) and (is_prefix or name not in denied_names) for is_prefix, name in allowed
-        )
+        denied = _Prefixes(prefixes[True])
+        allowed = (*(names[False] - names[True]), *prefixes[False])
+        return self._no_acls.is_allowed or any(not denied.cover(name) for name in allowed)
+
+
+class _Prefixes:
+    """A set of prefixes; whether one of them is a prefix of a name takes a binary search."""
+
+    def __init__(self, prefixes: Iterable[str]) -> None:
+        self._sorted: list[str] = []
+        """Those that begin with no other: the only one that may be a prefix of a name is the last before the name."""
+        for each in sorted(prefixes):
+            if not self._sorted or not each.startswith(self._sorted[-1]):
+                self._sorted.append(each)
+
+    def cover(self, name: str) -> bool:
+        place = bisect_right(self._sorted, name)
+        return place > 0 and name.startswith(self._sorted[place - 1])
+
+
+def _clients(principal: Principal, host: str) -> tuple[tuple[str, str], ...]:
+    """Return the principals and hosts whose ACLs are for a client."""
+    own = str(principal)
+    return (own, host), (own, WILDCARD), (ANY_PRINCIPAL, host), (ANY_PRINCIPAL, WILDCARD)
 
 
 def _rules(pattern: ResourcePattern, entries: tuple[AclEntry, ...]) -> _Rules:
-    rules: dict[str, tuple[_Rule, ...]] = {}
+    rules: dict[tuple[str, str], tuple[_Rule, ...]] = {}
     for entry in entries:
         denies = entry.permission_type is not AclPermissionType.ALLOW
         bits = -1 if entry.operation is AclOperation.ALL else 1 << entry.operation
         if not denies and entry.operation in _IMPLIED:
             bits |= 1 << _IMPLIED[entry.operation]
-        rule = _Rule(denies, bits, _address(entry.host), AclBinding(pattern=pattern, entry=entry))
-        rules[entry.principal] = (*rules.get(entry.principal, ()), rule)
+        client = entry.principal, _address(entry.host)
+        rules[client] = (*rules.get(client, ()), _Rule(denies, bits, AclBinding(pattern=pattern, entry=entry)))
     return rules
 
 
 def _address(host: str) -> str:
     """Return an address as sockets write it: Java writes `0:0:0:0:0:0:0:1` for `::1`."""
+    if host == WILDCARD:
+        return host
     try:
         return str(ip_address(host))
     except ValueError:

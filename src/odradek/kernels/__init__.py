@@ -80,10 +80,10 @@ class Library(Protocol):
     ) -> int:
         """Encode rows of columns; return their number, or 0 if the first one does not fit into `room`."""
 
-    def murmur2(self, keys: Place, row_count: int, partition_count: int, partitions: Place) -> int:
+    def murmur2(self, keys: Place, row_count: int, partition_count: int, partitions: Place) -> None:
         """Write the partition of each key, by Kafka's rule; -1 for null."""
 
-    def digest(self, data: Place, size: int, secret: Place, words: Place) -> int:
+    def digest(self, data: Place, size: int, secret: Place, words: Place) -> None:
         """Write the 128 bits of SipHash-2-4 to `words`."""
 
     def find_batches(
@@ -148,7 +148,7 @@ def load(file: Path = FILE, source: Path = SOURCE) -> tuple[Library | None, str]
     if os.environ.get("ODRADEK_KERNELS") == "off":
         return None, _OFF
     if not file.exists():
-        return None, "no C compiler was found when Odradek was installed"
+        return None, "it was installed without a C compiler, or compiling failed"
     try:
         library = ctypes.CDLL(str(file))
         made_from = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(library, "source_hash"))).decode()
@@ -162,7 +162,7 @@ def load(file: Path = FILE, source: Path = SOURCE) -> tuple[Library | None, str]
             declared.argtypes = [
                 ctypes.c_int64 if kind is int else ctypes.c_void_p for each, kind in types.items() if each != "return"
             ]
-            declared.restype = ctypes.c_int64
+            declared.restype = None if types["return"] is None else ctypes.c_int64
     return cast("Library", library), ""
 
 

@@ -64,6 +64,13 @@ _ALONE: Final = ("recovery", "compaction", "coordinator")
     help="Of the clients' connections, on both sides; users log in by PLAIN.",
 )
 @click.option("--acls", type=click.IntRange(0), help="ACLs of other users, on both sides; needs a sasl protocol.")
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="Of the records of `produce`.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per row.")
 def command(
     *,
@@ -77,6 +84,7 @@ def command(
     options: Sequence[str],
     security: str | None,
     acls: int | None,
+    compression: str,
     as_json: bool,
 ) -> None:
     """Compare with a peer on this machine, by the same client: figures of both, their ratio, the aim.
@@ -105,6 +113,7 @@ def command(
             scale=scale,
             seconds=seconds,
             warm_up_s=warm_up,
+            compression=compression,
             say=say,
         )
         try:

@@ -50,6 +50,7 @@ class Bench(Struct, kw_only=True):
     scale: float
     seconds: float
     warm_up_s: float
+    compression: str
     say: Callable[[str], None]
     _working: ExitStack = field(default_factory=ExitStack)
     _servers: list[Server] = field(default_factory=list)
@@ -149,8 +150,8 @@ def produce(bench: Bench) -> Iterator[Row]:
     """Produce with acks=1 at full speed."""
     for record_bytes, batch_bytes, partitions in _shapes():
         shape = {"record_bytes": record_bytes, "batch_bytes": batch_bytes, "partitions": partitions}
-        what = f"produce, {describe_shape(**shape)}"
-        arguments = {**shape, "total_bytes": bench.mib * _MIB}
+        what = f"produce, {describe_shape(**shape)}{'' if bench.compression == 'none' else f', {bench.compression}'}"
+        arguments = {**shape, "total_bytes": bench.mib * _MIB, "compression": bench.compression}
         runs = {server.name: with_cpu(server, "produce", arguments) for server in bench.servers()}
         yield from throughput(bench, what, bench.measure(what, runs))
 

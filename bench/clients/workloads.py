@@ -22,6 +22,7 @@ _LATENCY_WARM_UP = 200
 _NAP_S = 0.001
 """The shortest wait of librdkafka, in whole ms; a loop without a wait would take a core from the broker."""
 _MESSAGES_AT_ONCE = 1000
+_DIFFERENT = 16
 _MIB = 1024 * 1024
 _FETCH_QUEUE = {
     "queued.min.messages": 1_000_000,
@@ -42,16 +43,18 @@ def produce(
     replicas: int = 1,
     keys: int = 0,
     topic: str = "",
+    compression: str = "none",
 ) -> Figures:
     """Produce `total_bytes` of values as fast as librdkafka can; measure from the first send to the last response.
 
     With `partitions` a topic of that many, of `replicas` each, is created and deleted afterwards; with 0 the server
     creates it at its first use. A given `topic` must exist, and stays. With `keys`, each record has one of that many
-    random keys, and a random value.
+    random keys, and a random value. Compressed values are half random: digits of random numbers.
     """
     settings = {
         **settings_of(bootstrap_servers),
         "acks": acks,
+        "compression.type": compression,
         "batch.size": batch_bytes,
         "batch.num.messages": 1_000_000,
         "linger.ms": 5,
@@ -59,6 +62,8 @@ def produce(
         "queue.buffering.max.kbytes": 256 * 1024,
     }
     messages = [_keyed(record_bytes, keys, at) for at in range(0, keys, _MESSAGES_AT_ONCE)] if keys else []
+    if compression != "none":
+        messages = [Messages(_digits(record_bytes, at)) for at in range(_DIFFERENT)]
     messages = messages or [Messages([b"x" * record_bytes] * _MESSAGES_AT_ONCE)]
     at_once = messages[0].count
     batches = total_bytes // (record_bytes * at_once)
@@ -82,6 +87,11 @@ def _keyed(record_bytes: int, keys: int, seed: int) -> Messages:
     chance = random.Random(seed)
     values = [chance.randbytes(record_bytes) for _ in range(_MESSAGES_AT_ONCE)]
     return Messages(values, keys=[b"%012d" % chance.randrange(keys) for _ in values])
+
+
+def _digits(record_bytes: int, seed: int) -> list[bytes]:
+    chance = random.Random(seed)
+    return [chance.randbytes(record_bytes // 2).hex().encode() for _ in range(_MESSAGES_AT_ONCE)]
 
 
 def requests(bootstrap_servers: str, *, count: int, partitions: int = 0) -> Figures:
@@ -212,9 +222,7 @@ def first_record(bootstrap_servers: str) -> Figures:
 
 def fill(bootstrap_servers: str, *, topic: str, count: int, record_bytes: int, compression: str = "none") -> Figures:
     """Let the server create `topic`, and write `count` records, of 1,000 different ones, to its first partition."""
-    chance = random.Random(1)
-    values = [chance.randbytes(record_bytes // 2).hex().encode() for _ in range(_MESSAGES_AT_ONCE)]
-    messages = Messages(values, keys=[b"%08d" % number for number in range(_MESSAGES_AT_ONCE)])
+    messages = Messages(_digits(record_bytes, 1), keys=[b"%08d" % number for number in range(_MESSAGES_AT_ONCE)])
     settings = {**settings_of(bootstrap_servers), "compression.type": compression, "linger.ms": 50}
     with _topic(bootstrap_servers, topic, 0) as name:
         producer = CProducer(settings)

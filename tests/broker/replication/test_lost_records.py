@@ -93,27 +93,6 @@ async def test_the_last_in_sync_replica_does_not_lead_after_losing_records(
 
 
 @both_losses
-@in_world(brokers=3, noticed_at_once=True)
-async def test_a_replica_that_lost_records_follows_other_in_sync_replicas_even_if_it_starts_first(
-    world: World, lose: Loss
-) -> None:
-    await create(world, "t", partitions=1, replicas=3)
-    await write(world, "t", 0, *VALUES)
-    await asyncio.sleep(70)
-    for number in range(3):
-        await world.kill(number)
-    lose(world, 2)
-    await world.start(2)
-    await until(lambda: image(world, T0).leader == NO_LEADER)
-    assert set(image(world, T0).isr) == {0, 1}
-    await world.start(1)
-    await world.start(0)
-    await until(lambda: set(image(world, T0).isr) == {0, 1, 2})
-    assert await world.read("t", 1) == {0: VALUES}
-    assert world.running[2].logs.logs[T0].log_end_offset == 3
-
-
-@both_losses
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_replica_that_lost_records_leads_when_an_operator_accepts_the_loss(
     seed: int, lose: Loss, replicas: int

@@ -27,37 +27,6 @@ pytestmark = pytest.mark.long
 KEY = TopicPartition("t", 0)
 
 
-@pytest.mark.parametrize("brokers", [2, 3])
-@pytest.mark.parametrize("ends_cleanly", [False, True], ids=["killed", "stopped"])
-def test_a_broker_that_starts_first_with_an_old_disk_does_not_lead(seed: int, brokers: int, ends_cleanly: bool) -> None:
-    async def scene(world: World) -> None:
-        await create(world, "t", partitions=4, replicas=brokers)
-        lost = keys_in(world, 0, "/b")
-        for key in lost:
-            await write(world, "t", key.partition, b"1")
-        await world.stop(0)
-        swap(world, 0, "/b", "/old")
-        await world.start(0)
-        await until(lambda: all(len(image(world, key).isr) == brokers for key in lost))
-        for key in lost:
-            await write(world, "t", key.partition, b"2")
-        for number in range(brokers):
-            await world.kill(number)
-        swap(world, 0, "/old", "/b", "/newer")
-        for attempt in range(2):
-            await world.start(0)
-            await until(lambda: all(image(world, key).leader == NO_LEADER for key in lost))
-            if not attempt:
-                await (world.stop(0) if ends_cleanly else world.kill(0))
-        for number in range(1, brokers):
-            await world.start(number)
-        await until(lambda: all(len(image(world, key).isr) == brokers for key in lost))
-        found = await world.read("t", 4)
-        assert [found[key.partition] for key in lost] == [[b"1", b"2"]] * len(lost)
-
-    World(seed, TWO, brokers=brokers, noticed_at_once=False).play(scene)
-
-
 @in_world(TWO)
 async def test_a_broker_with_an_old_disk_does_not_start_while_the_newer_one_is_offline(world: World) -> None:
     await create(world, "t", partitions=2, replicas=1)

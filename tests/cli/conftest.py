@@ -17,9 +17,8 @@ from odradek.cli import main
 _CODE = "import sys; sys.modules['hypothesis'] = None; from odradek.cli import main; main(prog_name='odradek')"
 COMMAND = [sys.executable, "-c", _CODE]
 DEADLINE_S = 60.0
-NO_SERVER = {"topics", "groups", "produce", "consume"}
-HERE = {"topics", "groups", "consume"}
-"""Commands that are run in this process: another one would be the same, and takes half a second."""
+HERE = {"topics", "groups", "produce", "consume"}
+"""Commands that talk to a cluster, run in this process: another one would be the same, and takes half a second."""
 
 
 class Shell:
@@ -31,7 +30,7 @@ class Shell:
 
     def start(self, *arguments: str, stdin: Any = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
         """A command that runs on; arguments that talk to a cluster get the broker's address."""
-        server = ["--bootstrap-server", self.servers] if arguments[0] in NO_SERVER and self.servers else []
+        server = ["--bootstrap-server", self.servers] if arguments[0] in HERE and self.servers else []
         environment = {**os.environ, "NO_COLOR": "1", "TERM": "dumb", "PYTHONWARNINGS": "error"}
         process = subprocess.Popen(
             [*COMMAND, *arguments, *server],
@@ -46,18 +45,22 @@ class Shell:
     def run(self, *arguments: str, stdin: bytes | None = None, code: int = 0) -> str:
         """A command's standard output, or with another `code` than 0 its standard error; fails on any other code."""
         if arguments[0] in HERE and self.servers:
-            return self._run_here([*arguments, "--bootstrap-server", self.servers], code)
+            return self.run_here(*arguments, "--bootstrap-server", self.servers, stdin=stdin, code=code)
         process = self.start(*arguments, stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE)
         out, err = process.communicate(stdin, timeout=DEADLINE_S)
         assert process.returncode == code, (process.returncode, out, err)
         assert b"Traceback" not in err
         return (out if code == 0 else err).decode()
 
-    def _run_here(self, arguments: list[str], code: int) -> str:
-        """Run a command with files, which have a descriptor, as its standard output and error."""
-        with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
-            with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
-                main(arguments, prog_name="odradek")
+    def run_here(self, *arguments: str, stdin: bytes | None = None, code: int = 0) -> str:
+        """Run a command in this process, with files, which have a descriptor, as its standard ones."""
+        with TemporaryFile("w+") as given, TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+            given.buffer.write(stdin or b"")
+            given.seek(0)
+            with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+                patch.setattr(sys, "stdin", given)
+                with pytest.raises(SystemExit) as ended:
+                    main(list(arguments), prog_name="odradek")
             texts = []
             for file in (out, err):
                 file.seek(0)

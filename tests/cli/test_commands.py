@@ -38,21 +38,21 @@ def test_help_lists_the_commands_and_imports_none_of_them(lonely_shell: Any) -> 
 
 @pytest.mark.parametrize("command", ["produce", "consume"])
 def test_examples_stand_on_lines_of_their_own(lonely_shell: Any, command: str) -> None:
-    shown = [line.strip() for line in lonely_shell.run(command, "--help").splitlines()]
+    shown = [line.strip() for line in lonely_shell.run_here(command, "--help").splitlines()]
     assert sum(line.startswith("odradek ") for line in shown) == 3
     assert not any("\\b" in line for line in shown)
 
 
 def test_a_wrong_command_or_option_is_a_usage_error(lonely_shell: Any) -> None:
-    assert "No such command 'topik'" in lonely_shell.run("topik", code=2)
-    assert "No such option" in lonely_shell.run("topics", "list", "--nope", code=2)
-    assert "Missing argument" in lonely_shell.run("consume", code=2)
+    assert "No such command 'topik'" in lonely_shell.run_here("topik", code=2)
+    assert "No such option" in lonely_shell.run_here("topics", "list", "--nope", code=2)
+    assert "Missing argument" in lonely_shell.run_here("consume", code=2)
 
 
 def test_an_unreachable_broker_is_one_line_that_names_the_option(lonely_shell: Any, tmp_path: Path) -> None:
     patience = tmp_path / "client.properties"
     patience.write_text("default.api.timeout.ms=1\n")
-    said = lonely_shell.run(
+    said = lonely_shell.run_here(
         "topics", "list", "--bootstrap-server", "127.0.0.1:1", "--command-config", str(patience), code=1
     )
     assert said == (
@@ -235,10 +235,8 @@ def test_properties_reach_the_client(shell: Any, topic: Callable[..., str], tmp_
     name = topic()
     config = tmp_path / "client.properties"
     config.write_text(f"bootstrap.servers={shell.servers}\nlinger.ms=1\nauto.offset.reset=earliest\n")
-    servers, shell.servers = shell.servers, ""
-    shell.run("produce", name, "--command-config", str(config), stdin=b"v\n")
-    assert shell.run("consume", name, "-c", "1", "-g", name, "--command-config", str(config)) == "v\n"
-    shell.servers = servers
+    shell.run_here("produce", name, "--command-config", str(config), stdin=b"v\n")
+    assert shell.run_here("consume", name, "-c", "1", "-g", name, "--command-config", str(config)) == "v\n"
 
 
 @pytest.mark.parametrize(("sign", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

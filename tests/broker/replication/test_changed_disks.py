@@ -20,7 +20,7 @@ from tests.world.topics import create, image, write
 
 
 class Change(NamedTuple):
-    """What becomes of a disk while its broker is down."""
+    """A change of a disk while its broker is down."""
 
     name: str
     is_read: bool = True

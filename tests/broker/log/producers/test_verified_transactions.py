@@ -58,6 +58,25 @@ def test_a_marker_voids_a_verification_that_it_overtakes(writer: Writer, type_: 
     append(writer, batch())
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_marker_leaves_the_error_of_a_verification_that_it_overtakes(writer: Writer, *, is_late: bool) -> None:
+    """The last transaction's marker has the epoch of the next one (KIP-890), and may come before the append."""
+    producers = writer.log.producers
+    writer.data(9)
+    overtaken = producers.begin_verification(9, 1, NOW_MS)
+    error = KafkaError(ErrorCode.concurrent_transactions, "the last transaction is being completed")
+    if is_late:
+        scene.end_transaction(writer.log, 9, ControlType.COMMIT, producer_epoch=1)
+        overtaken.error = error
+    else:
+        overtaken.error = error
+        scene.end_transaction(writer.log, 9, ControlType.COMMIT, producer_epoch=1)
+    assert refusal(writer, batch(epoch=1)) == ErrorCode.concurrent_transactions
+    again = producers.begin_verification(9, 1, NOW_MS)
+    again.is_verified = True
+    append(writer, batch(epoch=1))
+
+
 def test_a_failed_verification_is_the_error_of_the_batch_and_of_those_behind_it(writer: Writer) -> None:
     producers = writer.log.producers
     failed = producers.begin_verification(9, 0, NOW_MS)

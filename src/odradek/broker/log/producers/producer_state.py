@@ -19,7 +19,7 @@ producer's non-transactional batches get INVALID_TXN_STATE.
 
 Before that first batch, the leader verifies with the transaction's coordinator that the partition belongs to the
 transaction (KIP-890): else nothing would end the transaction here. A marker that is appended meanwhile voids the
-`Verification`.
+`Verification`, but not its error: the batch gets the coordinator's error, which may be retriable.
 
 | the marker's producer epoch | and the transaction | result |
 |---|---|---|
@@ -71,6 +71,8 @@ class Verification(Struct, eq=False):
     bumps_epoch: bool = False
     """Whether the producer's transactions have version 2."""
     is_verified: bool = False
+    is_void: bool = False
+    """Whether a marker has been appended since it began."""
     error: KafkaError | None = None
 
 
@@ -114,7 +116,7 @@ class ProducerState:
         self._ended: deque[tuple[int, int]] = deque()
         """`(first offset, marker's offset)` of transactions with a marker beyond the high watermark, by marker."""
         self._verifications: dict[int, Verification] = {}
-        """By producer id, until the transaction's first batch or a marker is appended."""
+        """By producer id, until the transaction's first batch is appended or they expire."""
 
     # ---- transactions -------------------------------------------------------------------------------------------
 
@@ -151,7 +153,7 @@ class ProducerState:
         entry, known = self.entries.get(producer_id), self._verifications.get(producer_id)
         if self.has_open_transaction(producer_id, epoch) or (entry is not None and epoch < entry.epoch):
             return None
-        if known is None or known.epoch != epoch or known.error is not None:
+        if known is None or known.epoch != epoch or known.is_void or known.error is not None:
             known = self._verifications[producer_id] = Verification(epoch, now_ms, bumps_epoch)
         return None if known.is_verified else known
 
@@ -164,15 +166,16 @@ class ProducerState:
             return
         known = self._verifications.get(producer_id)
         if known is not None and known.epoch == epoch:
-            if known.is_verified and known.bumps_epoch and first_sequence > 0 and producer_id not in self.entries:
+            if known.error is not None:
+                raise known.error
+            is_verified = known.is_verified and not known.is_void
+            if is_verified and known.bumps_epoch and first_sequence > 0 and producer_id not in self.entries:
                 raise KafkaError(
                     ErrorCode.out_of_order_sequence_number,
                     f"producer {producer_id} began a transaction with sequence {first_sequence}; 0 was expected",
                 )
-            if known.is_verified:
+            if is_verified:
                 return
-            if known.error is not None:
-                raise known.error
         raise KafkaError(
             ErrorCode.invalid_txn_state, f"producer {producer_id} has no transaction that has this partition"
         )
@@ -204,7 +207,9 @@ class ProducerState:
         self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, offset: int, timestamp: int
     ) -> AbortedTransaction | None:
         """Record a marker appended at `offset`; return the transaction if the marker aborts it, else None."""
-        self._verifications.pop(producer_id, None)
+        verification = self._verifications.get(producer_id)
+        if verification is not None:
+            verification.is_void = True
         entry = self._entry(producer_id, producer_epoch)
         entry.last_timestamp = timestamp
         entry.coordinator_epoch = marker.coordinator_epoch

@@ -126,6 +126,36 @@ def test_an_isr_change_that_arrives_as_the_previous_request_ends_is_sent(seed, t
     simulation.run(main())
 
 
+def test_isr_changes_are_sent_again_when_the_fence_could_not_be_checked(seed):
+    """Closing the fence calls parts of the broker, which may fail."""
+    simulation = Simulation(seed)
+    checks = iter([KafkaError(ErrorCode.unknown_server_error), RuntimeError("planted")])
+
+    def check_fence() -> None:
+        error = next(checks, None)
+        if error is not None:
+            raise error
+
+    async def send(changes: dict[TopicPartition, IsrChange]) -> dict[TopicPartition, WrittenIsr]:
+        return {
+            key: WrittenIsr(leader_id=1, isr=each.isr, leader_epoch=3, partition_epoch=5)
+            for key, each in changes.items()
+        }
+
+    async def main() -> None:
+        metadata, clock = MetadataCache(BrokerConfig()), simulation.runtime().clock
+        channel: Any = SimpleNamespace(back_off=asyncio.sleep)
+        manager: Any = AlterPartitionManager(metadata, clock, channel, check_fence=check_fence)
+        manager._requests = SimpleNamespace(send=send)
+        partition = LedPartition(0)
+        manager.submit(partition, CHANGE)
+        await asyncio.sleep(10)
+        assert partition.isr == (1, 2)
+        manager.stop()
+
+    simulation.run(main())
+
+
 def test_isr_changes_that_a_controller_refuses_as_not_the_controller_are_sent_again_with_backoff(seed):
     simulation = Simulation(seed)
     sent_at: list[float] = []

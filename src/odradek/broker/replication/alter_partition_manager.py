@@ -218,6 +218,7 @@ class AlterPartitionManager:
         growing = {key for key, (each, change) in pending.items() if len(change.isr) > len(each.isr)}
         try:
             results = await self._requests.send({key: change for key, (_, change) in pending.items()})
+            self._check_fence()  # a smaller ISR may commit records, which are then acknowledged
         except OdradekError as error:
             _log.info("Failed to update the ISR of %d partitions, retrying: %s", len(pending), error)
             results = {}
@@ -225,7 +226,6 @@ class AlterPartitionManager:
             # Changes that are not sent again would be pending forever.
             _log.exception("Failed to update the ISR of %d partitions", len(pending))
             results = {}
-        self._check_fence()  # a smaller ISR may commit records, which are then acknowledged
         written = {key for key, result in results.items() if isinstance(result, WrittenIsr)}
         self.expansions += len(written & growing)
         self.shrinks += len(written - growing)

@@ -99,6 +99,11 @@ async def started(world: World, brokers: int = 2) -> Client:
     return client
 
 
+def coordinator_of(world: World) -> int:
+    partitions = world.broker.image.topics[TRANSACTIONS_TOPIC].partitions
+    return partitions[coordinator_partition(ID, len(partitions))].leader
+
+
 @pytest.mark.parametrize(("version", "error"), [(11, "transaction_abortable"), (10, "invalid_txn_state")])
 @in_world(CONFIG, brokers=2, started=False)
 async def test_a_partition_that_was_not_added_is_refused_until_it_is(world: World, version: int, error: str) -> None:
@@ -268,10 +273,18 @@ async def test_the_coordinators_error_is_one_that_producers_know(
 
 
 @in_world(CONFIG, brokers=2, started=False)
+async def test_a_broker_that_has_stopped_sends_no_request_to_another_coordinator(world: World) -> None:
+    client = await started(world)
+    manager = world.running[1 - coordinator_of(world)].add_partitions_to_txn_manager
+    manager.stop()
+    key, producer = TopicPartition("t", 0), Producer(producer_id=client.producer_id, epoch=client.epoch)
+    assert await manager.add_or_verify(ID, producer, [key], adds=True) == {key: ErrorCode.network_exception}
+
+
+@in_world(CONFIG, brokers=2, started=False)
 async def test_a_coordinator_that_cannot_be_reached_is_a_retriable_error(world: World) -> None:
     client = await started(world)
-    number = coordinator_partition(ID, len(world.broker.image.topics[TRANSACTIONS_TOPIC].partitions))
-    coordinator = world.broker.image.topics[TRANSACTIONS_TOPIC].partitions[number].leader
+    coordinator = coordinator_of(world)
     other = next(key for key, each in world.broker.image.topics["t"].partitions.items() if each.leader != coordinator)
     await world.stop(coordinator)
     assert await client.write(other) is ErrorCode.not_enough_replicas

@@ -67,6 +67,7 @@ class AddPartitionsToTxnManager:
         self._metadata = metadata
         self._connections = connections
         self._submit = submit
+        self._has_stopped = False
         self._senders: dict[int, RetryingSender[deque[_Transaction]]] = {}
         """The transactions that wait for their coordinators, by broker."""
 
@@ -80,6 +81,8 @@ class AddPartitionsToTxnManager:
             return dict.fromkeys(partitions, ErrorCode.coordinator_not_available)
         if partition.leader == self._metadata.broker_id:
             return await self._submit_here(transactional_id, producer, frozenset(partitions), adds=adds)
+        if self._has_stopped:
+            return dict.fromkeys(partitions, ErrorCode.network_exception)
         transaction = _Transaction(
             transactional_id=transactional_id,
             producer=producer,
@@ -96,6 +99,8 @@ class AddPartitionsToTxnManager:
         return await transaction.answer
 
     def stop(self) -> None:
+        """Fail the transactions that wait, and all later ones, for other brokers."""
+        self._has_stopped = True
         for sender in self._senders.values():
             sender.close()
             for each in sender.waiting:

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from types import FrameType, SimpleNamespace
 from typing import Any, Final, cast
 
@@ -237,6 +238,33 @@ async def test_a_wide_fetch_ends_with_its_connection_and_with_the_next_fetch_of_
     assert not (await reader.fetch_response()).topics, "it was overtaken"
     await writer.produce(TOPIC, world.batch(b"a"), partition=7)
     (topic,) = (await other.fetch_response()).topics
+    assert [each.partition for each in topic.partitions] == [7]
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["while it is read", "while it waits"])
+@in_world(CONFIG)
+async def test_a_wide_fetch_that_is_overtaken_leaves_its_session_to_the_next_one(world: World, *, is_read: bool) -> None:
+    """The second fetch forgets most partitions, so it waits before the first one is over."""
+    width, readers, writer = 300, [await world.client() for _ in range(3)], await world.client()
+    await writer.create_topic(TOPIC, width)
+    readers[0].send_fetch([(TOPIC, number, 0) for number in range(width)], session=(0, 0))
+    session = (await readers[0].fetch_response()).session_id
+    began_s = world.now_s
+    async with AsyncExitStack() as turns:
+        while is_read and not world.broker.dispatcher.few_large.locked():
+            await turns.enter_async_context(world.broker.dispatcher.few_large)
+        readers[0].send_fetch([], session=(session, 1), max_wait_ms=60_000)
+        await world.pass_time(1)
+        forgotten = [(TOPIC, number) for number in range(8, width)]
+        readers[1].send_fetch([], session=(session, 2), forgotten=forgotten, max_wait_ms=60_000)
+        await world.pass_time(1)
+    await world.pass_time(1)
+    readers[2].send_fetch([], session=(session, 3), max_wait_ms=60_000)
+    for reader in readers[:2]:
+        assert not (await reader.fetch_response()).topics
+    assert world.now_s - began_s < 5, "each of them was overtaken"
+    await writer.produce(TOPIC, world.batch(b"a"), partition=7)
+    (topic,) = (await readers[2].fetch_response()).topics
     assert [each.partition for each in topic.partitions] == [7]
 
 

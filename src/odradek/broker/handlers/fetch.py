@@ -197,7 +197,7 @@ class _Fetch(PendingReply):
         self._missing_bytes = 0
         self._is_overtaken = self._is_abandoned = False
         self._is_over: asyncio.Event | None = None
-        """Set when a fetch that is read in turns ceases to wait."""
+        """Set when a fetch that is read in turns ceases to wait; None for another."""
 
     @property
     def _may_read_followers(self) -> bool:
@@ -212,11 +212,13 @@ class _Fetch(PendingReply):
 
     async def answer(self) -> Buffers:
         """Return the response when it has enough bytes, or must not wait any longer. Read in turns."""
+        self._is_over, session = asyncio.Event(), self._fetched.session
+        if session is not None:
+            session.waiting = self  # the next fetch of the session may arrive between turns
         try:
             found = await self._read_in_turns()
             results = self._first_results(found)
             if results is None:
-                self._is_over = asyncio.Event()
                 if any(map(_has_advanced, found[0], self._partitions)):
                     self._is_over.set()
                 await self._is_over.wait()
@@ -226,6 +228,10 @@ class _Fetch(PendingReply):
         except asyncio.CancelledError:
             self.abandon()
             raise
+        finally:
+            self._end_wait()
+        if self._is_overtaken:
+            results = []
         response = self._response(results)
         return await self._broker.dispatcher.worker.submit(response) if 2 * len(results) > TURN else response()
 
@@ -253,7 +259,7 @@ class _Fetch(PendingReply):
         for partition in partitions:
             partition.add_delayed_fetch(self, self._params.isolation)
         self._partitions = partitions
-        if self._fetched.session is not None:
+        if self._fetched.session is not None and self._is_over is None:
             self._fetched.session.waiting = self
         self._broker.purgatory.park(self, wait_ms)
         if self._charge is not None:
@@ -289,15 +295,12 @@ class _Fetch(PendingReply):
         if self._params.is_from_follower:
             self._answer()
             return
-        if self._fetched.session is not None:
-            self._fetched.session.waiting = self
         self._broker.purgatory.answer(self._answer, 2 + 2 * len(self._fetched.targets))
 
     def _answer(self) -> None:
         if self.settled or self._is_abandoned or self._is_over is not None:
             return
-        if self._fetched.session is not None:
-            self._fetched.session.waiting = None
+        self._end_wait()
         self._resume()
         results = [] if self._is_overtaken else at_once(self._read(again=True))[0]
         self.complete(self._response(results)())
@@ -310,6 +313,7 @@ class _Fetch(PendingReply):
     def abandon(self) -> None:
         self._is_abandoned = True
         self._release()
+        self._end_wait()
         if not self._fetched.incremental:  # no client has the id of a session that this fetch opened
             self._broker.fetch_sessions.forget(self._fetched.session_id)
 
@@ -319,9 +323,13 @@ class _Fetch(PendingReply):
         self._broker.purgatory.release(self)
         self._unsubscribe()
 
+    def _end_wait(self) -> None:
+        """Let the session's next fetch overtake nothing, unless that fetch waits already."""
+        session = self._fetched.session
+        if session is not None and session.waiting is self:
+            session.waiting = None
+
     def _unsubscribe(self) -> None:
-        if self._fetched.session is not None:
-            self._fetched.session.waiting = None
         for partition in self._partitions:
             partition.remove_delayed_fetch(self)
         self._partitions.clear()

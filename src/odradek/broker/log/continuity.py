@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from odradek.broker.log.segments.offset_index import MAX_RELATIVE_OFFSET
 from odradek.model import Buffer
 from odradek.protocol.batches.record_batch import BatchHeader, verify_crc
 
@@ -32,6 +33,17 @@ def discontinuity(
     if header.partition_leader_epoch < leader_epoch:
         return f"leader epoch {header.partition_leader_epoch}, after {leader_epoch}"
     return None
+
+
+def is_gap(end_offset: int, base_offset: int, *, is_behind_empty: bool, known_offset: int) -> bool:
+    """Return whether records may be lost between segments: one ends at `end_offset`, the next one has `base_offset`.
+
+    Nothing is lost below `known_offset`, where records were deleted or compacted. Nor is it behind an empty segment if
+    no record of it could be followed by that base offset: a follower of a compacted log begins a segment where the
+    last one has no room for the offset.
+    """
+    is_far = is_behind_empty and base_offset - end_offset > MAX_RELATIVE_OFFSET + 1
+    return base_offset > max(end_offset, known_offset) and not is_far
 
 
 def described(header: BatchHeader, fault: str) -> str:

@@ -30,6 +30,7 @@ from odradek.broker.log.recovery.log_loader import (
 from odradek.broker.log.recovery.segment_damage import SuspectedSegments
 from odradek.broker.log.recovery.segment_recovery import Watcher
 from odradek.broker.log.retention import DeletedFiles, count_expired
+from odradek.broker.log.segments.offset_index import MAX_RELATIVE_OFFSET
 from odradek.broker.log.segments.open_files import FilePool, write_file
 from odradek.broker.log.segments.segment import Lender, Segment
 from odradek.broker.log.segments.segment_swap import CleanedSegment, swap
@@ -341,6 +342,8 @@ class Log:
             segment = self.segments.active
             if segment.must_roll(size, last, timestamp, now_ms):
                 segment = self.roll(now_ms)
+            if last - segment.base_offset > MAX_RELATIVE_OFFSET:  # a follower gets a compacted log
+                segment = self.roll(now_ms, first)
             segment.add(first, last, size, timestamp, now_ms)
         pending = self.writer.pending
         pending.buffers.append(batch)
@@ -354,11 +357,12 @@ class Log:
         if aborted is not None and not self.config.discard_writes:
             self.segments.active.add_aborted(aborted)
 
-    def roll(self, now_ms: int) -> Segment:
-        """Begin a new segment at the log end offset; the first write creates its file."""
+    def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
+        """Begin a new segment at the log end offset, or at `base_offset`; the first write creates its file."""
         old = self.segments.active
         old.finish()
-        segment = Segment(self.pool, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
+        base_offset = self.log_end_offset if base_offset is None else base_offset
+        segment = Segment(self.pool, self.directory, base_offset, self.config, now_ms=now_ms)
         self.segments.add(segment)
         self.writer.pending.roll(old, segment, encode_snapshot(self.producers))
         return segment

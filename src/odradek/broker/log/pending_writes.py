@@ -29,7 +29,7 @@ class PendingWrites:
 
     def roll(self, old: Segment, new: Segment, snapshot: bytes) -> None:
         """Keep the pending batches for `old`; later ones go to `new`, whose first write also creates its `snapshot`."""
-        if self.buffers:
+        if self.buffers or old in self._snapshots:  # an empty segment gets its file, too
             self.finished.append((old, self.buffers))
             self.buffers = []
         self._snapshots[new] = snapshot

@@ -16,13 +16,14 @@ from odradek.broker.log.log_config import LogConfig
 from odradek.broker.log.recovery import segment_recovery
 from odradek.broker.turns import at_once
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.batches.record_batch import HEADER_SIZE, iterate_batches
+from odradek.protocol.batches.record_batch import HEADER_SIZE, assign_offset, iterate_batches
 from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.runtime import SystemDisk
 from odradek.simulation.virtual.disk import MemoryDisk, Survival
-from tests.broker.log.scene import FOLDER, NOW, contents, put
+from tests.broker.log.scene import FOLDER, NOW, contents, damages, put
 
 SMALL = LogConfig(segment_bytes=500, index_interval_bytes=150)
+FAR = 3_000_000_000
 
 
 def batch(number: int, size: int = 30) -> bytearray:
@@ -151,6 +152,51 @@ def test_a_gap_between_unsynced_segments_ends_the_log() -> None:
     assert numbers(recovered) == list(range(bases[2] // 2 - 1))
     disk.remove(path(bases[0]))
     assert reopen(disk).log_start_offset == bases[1]
+
+
+def test_a_gap_before_the_log_start_offset_loses_nothing() -> None:
+    disk = MemoryDisk()
+    log = filled(disk, 12)
+    bases = log.segments.bases
+    resize(disk, path(bases[0]), 0)
+    assert numbers(reopen(copied(disk))) == []
+    kept = reopen(disk, log_start_offset=bases[1])
+    assert numbers(kept) == list(range(bases[1] // 2, 12))
+
+
+def copied_from_far(disk: MemoryDisk, *offsets: int) -> Log:
+    """A follower's log with batches at `offsets`, which compaction has left of its leader's log."""
+    log = Log.open(disk, FOLDER, SMALL, now_ms=NOW)
+    for number, offset in enumerate(offsets):
+        data = batch(number)
+        assign_offset(data, 0, offset, 0)
+        log.append_as_follower(data, now_ms=NOW)
+    log.flush()
+    return log
+
+
+@pytest.mark.parametrize(("first", "bases"), [(FAR, [0, FAR]), (0, [0, 2, FAR])])
+def test_a_follower_begins_a_segment_for_an_offset_that_its_last_one_cannot_index(first: int, bases: list[int]) -> None:
+    """A segment has room for 2**31 offsets. One that is left empty before a longer gap has lost nothing."""
+    disk = MemoryDisk()
+    offsets = sorted({first, FAR, FAR + 10, FAR + 12})
+    log = copied_from_far(disk, *offsets)
+    assert log.segments.bases[: len(bases)] == bases
+    assert list(contents(log)) == offsets
+    log.abandon()
+    assert damages(disk, FOLDER) == []
+    for _ in range(2):
+        recovered = reopen(disk)
+        assert list(contents(recovered)) == offsets
+        assert recovered.truncated.size == 0
+
+
+def test_a_segment_that_lost_its_records_before_a_long_gap_ends_the_log() -> None:
+    disk = MemoryDisk()
+    copied_from_far(disk, 0, FAR).abandon()
+    resize(disk, path(0), 0)
+    recovered = reopen(disk)
+    assert (recovered.segments.bases, recovered.log_end_offset) == ([0], 0)
 
 
 def test_a_batch_of_an_older_leader_ends_the_log() -> None:

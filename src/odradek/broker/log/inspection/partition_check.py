@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from odradek.broker.log.checkpoints import leader_epoch_cache, meta_properties
 from odradek.broker.log.checkpoints.checkpoint_file import decode_lines
 from odradek.broker.log.checkpoints.leader_epoch_cache import LeaderEpochs
+from odradek.broker.log.continuity import is_gap
 from odradek.broker.log.errors import DamagedFileError, TruncatedFileError
 from odradek.broker.log.inspection.file_contents import inspect_snapshot
 from odradek.broker.log.inspection.findings import Finding, LogContext, Report
@@ -163,10 +164,11 @@ class PartitionCheck:
         if meta_properties.PARTITION_METADATA in names:
             path = f"{self._directory}/{meta_properties.PARTITION_METADATA}"
             report.read(path, self._state, meta_properties.decode_partition_metadata)
-        chain, is_whole = Chain(next_offset=bases[0] if bases else 0), True
+        chain, is_whole, before = Chain(next_offset=bases[0] if bases else 0), True, -1
         for base, following in zip_longest(bases, bases[1:]):
             if is_whole:
-                self._check_beginning(base, chain)
+                self._check_beginning(base, chain, is_behind_empty=chain.next_offset == before)
+            before = base
             chain.next_offset = max(chain.next_offset, base)
             segment = _SegmentFiles(self, base, following)
             is_whole = segment.check(chain, epochs)
@@ -176,13 +178,18 @@ class PartitionCheck:
         self._check_strays(bases)
         yield from report.take()
 
-    def _check_beginning(self, base: int, chain: Chain) -> None:
+    def _check_beginning(self, base: int, chain: Chain, *, is_behind_empty: bool) -> None:
         path, due = offset_file(self._directory, base, LOG), chain.next_offset
         if base != due:
             chain.producers = None
         if base < due:
             self._report.damage(path, f"begins at offset {base}, and the segment before it ends at {due}", 0)
-        elif base > max(due, self._context.cleaned_offset):
+        elif is_gap(
+            due,
+            base,
+            is_behind_empty=is_behind_empty,
+            known_offset=max(self._context.cleaned_offset, self._context.log_start_offset),
+        ):
             self._report.damage(path, f"comes after a gap: offsets {due} to {base - 1} are in no file", 0)
 
     def _read_epochs(self) -> EpochCheck:

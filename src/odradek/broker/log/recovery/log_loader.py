@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from odradek.broker.log.checkpoints import leader_epoch_cache
 from odradek.broker.log.checkpoints.leader_epoch_cache import NO_EPOCH, NO_OFFSET, LeaderEpochs
+from odradek.broker.log.continuity import is_gap
 from odradek.broker.log.log_config import LogConfig
 from odradek.broker.log.names import (
     DELETED,
@@ -101,7 +102,8 @@ def load(
     is_clean, producers, truncated = bool(segments) and first == len(segments), None, NOTHING_TRUNCATED
     if first < len(segments):
         producers = load_producers(pool, directory, segments[:first], segments[first])
-        truncated = _recover(segments, first, epochs, producers, now_ms, watch, cleaned_offset)
+        known_offset = max(cleaned_offset, log_start_offset)
+        truncated = _recover(segments, first, epochs, producers, now_ms, watch, known_offset)
     if segments and segments[-1].next_offset < log_start_offset:
         probe("log recovery: all records before the log start offset are lost")
         _logger.warning(
@@ -368,7 +370,7 @@ def _recover(
     producers: ProducerState,
     now_ms: int,
     watch: Watcher,
-    cleaned_offset: int,
+    known_offset: int,
 ) -> TruncatedBytes:
     """Recover the segments from number `first` on; truncate at the first error. Updates `epochs`, `producers`."""
     epochs.truncate_from_end(segments[first].base_offset)
@@ -376,7 +378,10 @@ def _recover(
     for number in range(first, len(segments)):
         segment = segments[number]
         # Kafka's compaction leaves gaps between segments; Odradek's does not.
-        is_wrong = not expected <= segment.base_offset <= max(expected, cleaned_offset)
+        is_empty = number > first and not segments[number - 1].size
+        is_wrong = segment.base_offset < expected or is_gap(
+            expected, segment.base_offset, is_behind_empty=is_empty, known_offset=known_offset
+        )
         if is_wrong and segment.base_offset > expected and was_finished and _are_compacted(segments[number - 1 :]):
             probe("log recovery: compaction explains a gap between segments")
             is_wrong = False

@@ -1,7 +1,7 @@
 """The views of groups, of a real broker: the list, a rebalance as it goes, and what changes offsets."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from html import unescape
 from typing import Any
@@ -11,8 +11,14 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from odradek.clients import Admin, Producer
-from odradek.clients.admin.descriptions import GroupDescription, GroupPartition, MemberDescription
-from odradek.model import TopicPartition
+from odradek.clients.admin.descriptions import (
+    ClusterDescription,
+    GroupDescription,
+    GroupListing,
+    GroupPartition,
+    MemberDescription,
+)
+from odradek.model import TopicPartition, UnavailableError
 from odradek.page.sessions import Session
 from odradek.page.settings import PageSettings
 from odradek.simulation.virtual.clock import VirtualClock
@@ -53,6 +59,34 @@ async def test_the_list_filters_and_sorts_by_lag_and_links_to_each_group(kafka: 
     assert "None of the" in nothing.text
     assert "<title>Group listed-a · Odradek</title>" in named.text
     assert "<h1>Group listed-a</h1>" in named.text
+
+
+async def test_the_list_names_a_broker_that_does_not_answer_and_has_the_groups_of_the_others(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await committed_group(kafka, "of-broker-0")
+    away, describe, list_groups = {1}, Admin.describe_cluster, Admin.list_groups
+
+    async def two_brokers(self: Admin) -> ClusterDescription:
+        found = await describe(self)
+        return replace(found, brokers=(*found.brokers, replace(found.brokers[0], broker_id=1)))
+
+    async def answered(self: Admin, *, broker_ids: Sequence[int] = (0, 1)) -> list[GroupListing]:
+        if away & {*broker_ids}:
+            raise UnavailableError("a broker hangs")
+        return await list_groups(self)
+
+    monkeypatch.setattr(Admin, "describe_cluster", two_brokers)
+    monkeypatch.setattr(Admin, "list_groups", answered)
+    async with page_of(kafka) as visitor:
+        answer = await visitor.get("/groups")
+    away.add(0)
+    async with page_of(kafka) as visitor:
+        nothing = await visitor.get("/groups")
+    assert answer.status == 200
+    assert "Broker 1 does not answer: the groups that it coordinates are missing here." in answer.text
+    assert "/group?id=of-broker-0" in answer.text
+    assert nothing.status == 503
 
 
 async def test_a_rebalance_is_shown_while_it_goes_on_and_explained_afterwards(kafka: Cluster) -> None:

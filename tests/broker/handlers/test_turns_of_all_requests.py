@@ -243,7 +243,9 @@ async def test_a_wide_fetch_ends_with_its_connection_and_with_the_next_fetch_of_
 
 @pytest.mark.parametrize("is_read", [True, False], ids=["while it is read", "while it waits"])
 @in_world(CONFIG)
-async def test_a_wide_fetch_that_is_overtaken_leaves_its_session_to_the_next_one(world: World, *, is_read: bool) -> None:
+async def test_a_wide_fetch_that_is_overtaken_leaves_its_session_to_the_next_one(
+    world: World, *, is_read: bool
+) -> None:
     """The second fetch forgets most partitions, so it waits before the first one is over."""
     width, readers, writer = 300, [await world.client() for _ in range(3)], await world.client()
     await writer.create_topic(TOPIC, width)

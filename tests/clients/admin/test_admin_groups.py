@@ -205,6 +205,18 @@ async def test_groups_are_filtered_by_state_and_type(admin: Admin, world: World)
     await member.stop()
 
 
+@played_by(play, config=QUICK, partitions=2, brokers=2)
+async def test_the_groups_of_some_brokers_are_listed_while_another_one_is_away(admin: Admin, world: World) -> None:
+    names = [f"g-{number}" for number in range(8)]
+    await commit(admin, *names)
+    listed = [[each.group_id for each in await admin.list_groups(broker_ids=[number])] for number in (0, 1)]
+    assert sorted(listed[0] + listed[1]) == names
+    world.pause(1)
+    assert [each.group_id for each in await admin.list_groups(broker_ids=[0])] == listed[0]
+    assert await admin.list_groups(broker_ids=[]) == []
+    world.resume(1)
+
+
 @played_by(play, config=QUICK, partitions=2, brokers=3)
 async def test_a_description_survives_the_death_of_the_coordinator(admin: Admin, world: World) -> None:
     members = [await Member(world, f"reader-{number}", "t", "g").start() for number in range(2)]

@@ -68,12 +68,21 @@ def no_such_group(group_id: str) -> KafkaError:
 # ---- listing and describing -----------------------------------------------------------------------------------------
 
 
-async def list_groups(cluster: Cluster, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-    """Return the groups of all brokers, sorted by id; filter by `states` (`Stable`, …) and `types` (`classic`, …).
+async def list_groups(
+    cluster: Cluster,
+    *,
+    states: Iterable[str] = (),
+    types: Iterable[str] = (),
+    broker_ids: Iterable[int] | None = None,
+) -> list[GroupListing]:
+    """Return the groups of all brokers, or of `broker_ids`, sorted by id.
+
+    Filters by `states` (`Stable`, …) and `types` (`classic`, …).
 
     Raises `KafkaError` UNSUPPORTED_VERSION if a broker is too old for a filter.
     """
     message = {"states_filter": names_of(states), "types_filter": names_of(types)}
+    wanted = None if broker_ids is None else list(broker_ids)
 
     async def ask(node_id: int) -> list[GroupListing]:
         connection = await cluster.connections.to_broker(node_id)
@@ -96,7 +105,9 @@ async def list_groups(cluster: Cluster, *, states: Iterable[str] = (), types: It
 
     async def attempt() -> list[GroupListing]:
         await cluster.refresh()
-        answers = await asyncio.gather(*(ask(node_id) for node_id in cluster.metadata.nodes))
+        answers = await asyncio.gather(
+            *(ask(node_id) for node_id in (cluster.metadata.nodes if wanted is None else wanted))
+        )
         # During a coordinator change, two brokers may list a group.
         by_id = {group.group_id: group for groups in answers for group in groups}
         return [group for _, group in sorted(by_id.items())]

@@ -98,7 +98,7 @@ class GroupRow(Struct, frozen=True, kw_only=True):
 
 async def groups(asked: PageRequest) -> Mapping[str, Any]:
     """Return the groups that the address asks for; only those of its page are described, unless sorted by lag."""
-    known = await asked.latest("groups", Admin.list_groups)
+    known, silent = await _listed(asked)
     kind, state = asked.query.get("type", ""), asked.query.get("state", "")
     found = [
         GroupRow(listed=each) for each in known if kind in ("", each.group_type) and state in ("", each.group_state)
@@ -123,9 +123,26 @@ async def groups(asked: PageRequest) -> Mapping[str, Any]:
     return {
         "groups": shown,
         "known": len(known),
+        "silent": silent,
         "types": sorted({each.group_type for each in known if each.group_type}),
         "states": sorted({each.group_state for each in known if each.group_state}),
     }
+
+
+async def _listed(asked: PageRequest) -> tuple[Sequence[GroupListing], Sequence[int]]:
+    """Return the groups of all brokers that answer in time, and the brokers that do not."""
+    known = await asked.known("groups", Admin.list_groups)
+    if known is not None:
+        return known, ()
+    cluster = await asked.latest("brokers", Admin.describe_cluster)
+    alive = [each.broker_id for each in cluster.brokers if not each.is_fenced]
+    answers = await asyncio.gather(
+        *(asked.known(("groups", each), partial(Admin.list_groups, broker_ids=[each])) for each in alive)
+    )
+    if all(each is None for each in answers):
+        return await asked.reading("groups", Admin.list_groups), ()
+    by_id = {group.group_id: group for some in answers for group in some or ()}
+    return list(by_id.values()), [each for each, some in zip(alive, answers, strict=True) if some is None]
 
 
 async def _described(asked: PageRequest, rows: Sequence[GroupRow]) -> list[GroupRow]:

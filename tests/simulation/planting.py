@@ -4,7 +4,8 @@ import gc
 import logging
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, update_wrapper
 from typing import Any
 
@@ -32,6 +33,17 @@ def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Plant]:
     return make
 
 
+@contextmanager
+def without_logging() -> Iterator[None]:
+    """Disable logging, whose entries would keep errors and their worlds."""
+    before = logging.root.manager.disable
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(before)  # which also clears what loggers remember of being disabled
+
+
 def assert_found(plant: Plant, plan: SeedPlan, *, most: int, patience_s: float = promises.PATIENCE_S) -> None:
     """Fail unless one of `most` seeds, from the plan's on, finds the planted fault, and nothing without it.
 
@@ -39,11 +51,8 @@ def assert_found(plant: Plant, plan: SeedPlan, *, most: int, patience_s: float =
     """
     for seed in range(plan.seed, plan.seed + most):
         tried = replace(plan, seed=seed)
-        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(), without_logging():
             warnings.simplefilter("ignore", ResourceWarning)  # a run that fails closes no clients
-            patch.setattr(
-                logging.root.manager, "disable", logging.CRITICAL
-            )  # entries would keep errors and their worlds
             _set_patience(patch, patience_s)
             plant(patch)
             result = run_seed(tried)

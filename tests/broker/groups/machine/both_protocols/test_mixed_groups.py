@@ -85,6 +85,22 @@ def test_a_classic_group_becomes_a_consumer_group_and_a_classic_one_again(assign
     assert [error for each in (*old, *new) for error in each.errors] == []
 
 
+def test_the_epoch_before_a_conversion_is_valid_until_the_next_generation() -> None:
+    """A static member that misses a rebalance stays, and must not go on with what it had before."""
+    at = coordinator()
+    static, other, new = ClassicClient("s", ["t"], instance_id="s"), ClassicClient("a", ["t"]), Member("one", ["t"])
+    steps(at, [static, other, new])
+    new.leave(at)
+    beat = HeartbeatRequest(member_id=static.member_id, instance_id="s", generation=static.generation)
+    assert at.ask(beat) is ErrorCode.rebalance_in_progress
+    for _ in range(REBALANCE_MS // 500 + 2):
+        other.step(at)
+        at.wait(500)
+        other.collect(at)
+    assert classic_state(at) is State.STABLE
+    assert at.ask(beat) is ErrorCode.illegal_generation
+
+
 def test_partitions_that_do_not_move_are_never_given_up_during_conversions() -> None:
     at = coordinator({"t": 6})
     old = [ClassicClient(name, ["t"]) for name in ("a", "b")]

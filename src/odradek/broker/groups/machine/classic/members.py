@@ -32,7 +32,7 @@ class Member(Struct, kw_only=True, eq=False):
     is_loaded: bool = False
     """Whether the member was loaded from a record, which has only the chosen protocol."""
     former_epoch: int | None = None
-    """The member's epoch before its group was converted from the consumer protocol; valid until the member rejoins."""
+    """The member's epoch before its group was converted from the consumer protocol; valid until the next generation."""
     awaiting_join: AwaitingJoin | None = None
     awaiting_sync: object | None = None
     """The receiver of the reply to the waiting SyncGroup request."""

@@ -150,6 +150,7 @@ def complete_join_phase(group: ClassicGroup, now: Now, out: ResultBuilder) -> No
     protocol_name = members.select_protocol()
     _record(group, generation, protocol_name, now, out)
     for member in members:
+        member.former_epoch = None
         waiting = members.remove_awaiting_join(member)
         if waiting is not None:
             member.is_new = False

@@ -285,6 +285,9 @@ def test_the_checkpoint_survives_a_restart_and_ends_with_the_policy() -> None:
     room.restart()
     assert room.disk.read_file("/data/cleaner-offset-checkpoint") == b"0\n1\nt 0 2\n"
     assert room.manager.cleaner.offsets == {T0: 2}
+    room.reconfigure(replace(COMPACT, cleanup_policy=()))
+    room.compact()
+    assert room.checkpoint() == "0\n1\nt 0 2\n", "the policy is unknown, as while the topic's node is unreadable"
     room.reconfigure(replace(COMPACT, cleanup_policy=("delete",)))
     assert room.checkpoint() == "0\n0\n"
     room.compact()

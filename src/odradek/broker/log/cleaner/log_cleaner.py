@@ -175,9 +175,9 @@ class LogCleaner:
             job.is_cancelled = True
 
     def compacted_offset(self, partition: TopicPartition) -> int | None:
-        """Return a log's checkpoint; None without one, or if the topic is not compacted."""
-        log = self._logs[partition]
-        return self.offsets.get(partition) if "compact" in log.config.cleanup_policy else None
+        """Return a log's checkpoint; None without one, or if the topic is known not to be compacted."""
+        policy = self._logs[partition].config.cleanup_policy
+        return self.offsets.get(partition) if "compact" in policy or not policy else None
 
     @property
     def uncleanable_bytes(self) -> int:
@@ -227,7 +227,8 @@ class LogCleaner:
         if log is None or stable_offset is None or log.failure is not None or log.config.discard_writes:
             return None
         if "compact" not in log.config.cleanup_policy:
-            self.offsets.pop(partition, None)
+            if log.config.cleanup_policy:  # else it is unknown, and the checkpoint may be needed
+                self.offsets.pop(partition, None)
             return None
         if partition in self._jobs or now_ms < self._retry_at_ms.get(partition, now_ms):
             return None

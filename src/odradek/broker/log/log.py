@@ -511,9 +511,10 @@ class Log:
         _logger.info("%s: truncated fully, starts at offset %d", self.directory, offset)
 
     def _end_truncation(self, offset: int) -> None:
-        committed = min(self.producers.high_watermark, offset)
+        before, committed = self.producers, min(self.producers.high_watermark, offset)
         self.producers = load_producers(self.pool, self.directory, self.segments)
         self.producers.committed(committed)
+        self.producers.take_verifications(before)
         self.writer.end_truncation()
 
     def _truncation_failed(self, message: str, error: OSError) -> LogStorageError:

@@ -89,6 +89,17 @@ def test_a_failed_verification_is_the_error_of_the_batch_and_of_those_behind_it(
     append(writer, batch(1))
 
 
+def test_a_verification_outlives_a_truncation(writer: Writer) -> None:
+    producers = writer.log.producers
+    verified, failed = (producers.begin_verification(each, 0, NOW_MS) for each in (9, 8))
+    writer.data(1)
+    writer.log.write()
+    writer.log.truncate_to(0)
+    verified.is_verified, failed.error = True, KafkaError(ErrorCode.not_enough_replicas, "not verified")
+    append(writer, batch())
+    assert refusal(writer, numbered(0, producer=8, transactional=True)) == ErrorCode.not_enough_replicas
+
+
 def test_a_verification_is_of_one_epoch_and_expires(writer: Writer) -> None:
     producers = writer.log.producers
     for epoch in (0, 1):

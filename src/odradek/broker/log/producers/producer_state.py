@@ -157,6 +157,10 @@ class ProducerState:
             known = self._verifications[producer_id] = Verification(epoch, now_ms, bumps_epoch)
         return None if known.is_verified else known
 
+    def take_verifications(self, before: "ProducerState") -> None:
+        """Take over the verifications of the state before a truncation, which says nothing about transactions."""
+        self._verifications = before._verifications
+
     def check_verified(self, producer_id: int, epoch: int, first_sequence: int = 0) -> None:
         """Raise `KafkaError` unless the producer's transaction is open or the partition is verified to be in it.
 

@@ -276,18 +276,21 @@ class ReplicaFetcher:
         """Handle a response partition by partition, or raise its error; return when all records are written."""
         answers = self._session.handle_response(response, wanted)
         self._has_got_records = any(each.records for each in answers.values())
-        unwritten: dict[asyncio.Future[KafkaError | None], TopicPartition] = {}
+        unwritten: dict[asyncio.Future[KafkaError | None], Follower] = {}
         for key, answer in answers.items():
-            writing = await self._process_partition_data(key, wanted[key], answer)
+            follower = self.followers.get(key)
+            if follower is None:
+                continue
+            writing = await self._process_partition_data(follower, wanted[key], answer)
             if writing is not None:
-                unwritten[writing] = key
+                unwritten[writing] = follower
         if unwritten:
             await asyncio.wait(unwritten)
-            for writing, key in unwritten.items():
+            for writing, follower in unwritten.items():
                 if (error := writing.result()) is not None:
-                    self._append_failed(key, error)
+                    self._append_failed(follower, error)
                 else:
-                    self._retries.pop(key, None)
+                    self._retries.pop(follower.topic_partition, None)
 
     def _send(
         self, connection: ClientConnection, request: FetchRequest[PartitionFetchState]
@@ -336,21 +339,18 @@ class ReplicaFetcher:
     # ---- one partition's result ---------------------------------------------------------------------------------
 
     async def _process_partition_data(
-        self, key: TopicPartition, fetch_state: PartitionFetchState, answer: FetchedPartition
+        self, follower: Follower, fetch_state: PartitionFetchState, answer: FetchedPartition
     ) -> "asyncio.Future[KafkaError | None] | None":
         """Handle one partition's result: only its offsets if the follower's position has changed since the request.
 
         Return the future of the write, if any.
         """
-        follower = self.followers.get(key)
-        if follower is None:
-            return None
         if not follower.is_current_position(fetch_state):
             if not answer.error_code and answer.diverging_epoch is None:
                 probe("replication: a fetch response is late for its follower")
                 follower.update_high_watermark(fetch_state, answer)
             return None
-        now_ms = self._clock.now_ms()
+        key, now_ms = follower.topic_partition, self._clock.now_ms()
         try:
             if answer.error_code == ErrorCode.offset_out_of_range:
                 await self._handle_offset_out_of_range(follower, fetch_state)
@@ -367,18 +367,19 @@ class ReplicaFetcher:
                     self._retries.pop(key, None)
                 return writing
         except KafkaError as error:
-            self._append_failed(key, error)
+            self._append_failed(follower, error)
         return None
 
-    def _append_failed(self, key: TopicPartition, error: KafkaError) -> None:
-        """Handle an error of an append: retry, unless the disk has failed."""
-        follower = self.followers.get(key)
-        if follower is not None and isinstance(error, LogStorageError) and not error.is_passing:
+    def _append_failed(self, follower: Follower, error: KafkaError) -> None:
+        """Handle an error of an append: retry, unless the disk has failed or `follower` was removed or replaced."""
+        key = follower.topic_partition
+        if self.followers.get(key) is not follower:
+            return
+        if isinstance(error, LogStorageError) and not error.is_passing:
             probe("replication: a follower's disk fails during an append")
             follower.log_failed(error)
             return
-        if follower is not None:
-            follower.refused(error)
+        follower.refused(error)
         level = logging.DEBUG if key in self._retries else logging.WARNING
         _log.log(level, "Failed to append records of %s from broker %d: %s", key, self._leader, error)
         self._delay_partition(key)

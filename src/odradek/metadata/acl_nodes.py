@@ -15,7 +15,7 @@ from typing import Final
 
 from odradek.metadata import paths
 from odradek.metadata.node_fields import BrokenNodeError, Fields
-from odradek.metadata.reading import BrokenNodes
+from odradek.metadata.reading import BrokenNodes, read_nodes
 from odradek.metadata.store import Node, Store, Watch
 from odradek.security import (
     PATTERN_TYPES,
@@ -136,8 +136,8 @@ class AclNodes:
         last = {root: max(some, default=-1) for root, some in numbers.items()}
         changed = None if seen is None else await self._changed(seen, numbers)
         patterns = await self._all_patterns() if changed is None else changed
-        nodes = await self._store.get_many(map(paths.acl, patterns))
-        read = {each: self._entries(each, node) for each, node in zip(patterns, nodes, strict=True)}
+        nodes = read_nodes(self._store, patterns, paths.acl)
+        read = {each: self._entries(each, node) async for each, _, node in nodes}
         acls = read if changed is None else self._known | read
         # Lists that are equal stay the same objects, for the sake of the authorizer.
         self._known = {
@@ -157,7 +157,7 @@ class AclNodes:
                 return None
             where += [some[number] for number in new]
         patterns: dict[ResourcePattern, None] = {}
-        for path, node in zip(where, await self._store.get_many(where), strict=True):
+        async for path, _, node in read_nodes(self._store, where, lambda path: path):
             if node is None:
                 return None
             try:

@@ -4,9 +4,10 @@ Each version of a broken node, and of one with unknown keys, is logged once. A t
 as deleted.
 """
 
+import asyncio
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from odradek.config import GroupConfig, TopicConfig
@@ -29,9 +30,10 @@ from odradek.model import TopicPartition
 K = TypeVar("K")
 
 _KEYS: Final = {paths.TOPIC_CONFIGS: TopicConfig.definitions(), paths.GROUP_CONFIGS: GroupConfig.definitions()}
-_NODES_AT_ONCE: Final = 500
-"""Nodes that are read before other tasks run (`CountedStore`)."""
 """The known keys of configurations, by the parent of their nodes; those of brokers and users are checked later."""
+_NODES_AT_ONCE: Final = 500
+_BYTES_AT_ONCE: Final = 256 * 1024
+"""Nodes, and bytes in them, that are read and decoded before other tasks run."""
 _log = logging.getLogger("odradek.metadata")
 
 
@@ -95,18 +97,16 @@ async def read_topics(store: Reader, names: Iterable[str], broken: BrokenNodes) 
 
     A partition without a valid state has no leader, and leader epoch -1.
     """
-    wanted = list(names)
-    nodes = await store.get_many(map(paths.topic, wanted))
-    topics = {name: _topic_node(name, node, broken) for name, node in zip(wanted, nodes, strict=True)}
-    versions = {name: node.version for name, node in zip(wanted, nodes, strict=True) if node is not None}
-    gone = [name for name, node in zip(wanted, nodes, strict=True) if node is None]
-    known = {name: topic for name, topic in topics.items() if topic is not None}
+    known, versions, gone = {}, {}, []
+    async for name, _, node in read_nodes(store, names, paths.topic):
+        if node is None:
+            gone.append(name)
+        elif (topic := _topic_node(name, node, broken)) is not None:
+            known[name], versions[name] = topic, node.version
     partitions = [TopicPartition(name, number) for name, topic in known.items() for number in topic.replicas]
     states: dict[TopicPartition, PartitionImage] = {}
-    for start in range(0, len(partitions), _NODES_AT_ONCE):
-        some = partitions[start : start + _NODES_AT_ONCE]
-        found = zip(some, await store.get_many(map(paths.partition_state, some)), strict=True)
-        states |= {key: _partition(known[key.topic], key, node, broken) for key, node in found}
+    async for key, _, node in read_nodes(store, partitions, paths.partition_state):
+        states[key] = _partition(known[key.topic], key, node, broken)
     configs = await read_topic_configs(store, known, broken)
     images: dict[str, TopicImage | None] = dict.fromkeys(gone)
     for name, topic in known.items():
@@ -126,9 +126,8 @@ async def read_topic_configs(
     store: Reader, names: Iterable[str], broken: BrokenNodes
 ) -> dict[str, Mapping[str, str] | None]:
     """Return the topics' configurations by topic, without unknown keys; None if the node is broken."""
-    wanted = list(names)
-    nodes = await store.get_many(map(paths.topic_config, wanted))
-    return {name: _config(paths.topic_config(name), node, broken) for name, node in zip(wanted, nodes, strict=True)}
+    nodes = read_nodes(store, names, paths.topic_config)
+    return {name: _config(path, node, broken) async for name, path, node in nodes}
 
 
 async def read_configs(
@@ -138,19 +137,31 @@ async def read_configs(
 
     A node without data, which tools create as a parent, has no configuration.
     """
-    configs: dict[K, Mapping[str, str] | None] = {}
-    paths_of = list(where.items())
-    for start in range(0, len(paths_of), _NODES_AT_ONCE):
-        some = paths_of[start : start + _NODES_AT_ONCE]
-        nodes = [node if node and node.data else None for node in await store.get_many([path for _, path in some])]
-        configs |= {each: _config(path, node, broken) for (each, path), node in zip(some, nodes, strict=True)}
-    present = {each: known.get(each, {}) if config is None else config for each, config in configs.items()}
+    present: dict[K, Mapping[str, str]] = {}
+    async for each, path, node in read_nodes(store, where, where.__getitem__):
+        config = _config(path, node if node and node.data else None, broken)
+        present[each] = known.get(each, {}) if config is None else config
     return {each: config for each, config in present.items() if config}
 
 
 def is_broker_config(name: str) -> bool:
     """Return whether `name` below `/config/brokers` is a broker id or the default."""
     return name == paths.ALL_BROKERS or re.fullmatch("0|[1-9][0-9]{0,9}", name) is not None
+
+
+async def read_nodes(
+    store: Reader, keys: Iterable[K], path_of: Callable[[K], str]
+) -> AsyncIterator[tuple[K, str, Node | None]]:
+    """Yield each key with its node and the node's path, and let other tasks run after each few hundred."""
+    wanted, size = [(key, path_of(key)) for key in keys], 0
+    for start in range(0, len(wanted), _NODES_AT_ONCE):
+        some = wanted[start : start + _NODES_AT_ONCE]
+        for (key, path), node in zip(some, await store.get_many([path for _, path in some]), strict=True):
+            if size > _BYTES_AT_ONCE:
+                await asyncio.sleep(0)
+                size = 0
+            size += 0 if node is None else len(node.data)
+            yield key, path, node
 
 
 async def read_subtree(store: Reader, path: str) -> list[str]:
@@ -174,9 +185,7 @@ def _broker(broker_id: int, path: str, node: Node, broken: BrokenNodes) -> Broke
     return BrokerImage(broker_id=broker_id, endpoints=broker.endpoints, rack=broker.rack, epoch=node.created)
 
 
-def _topic_node(name: str, node: Node | None, broken: BrokenNodes) -> TopicNode | None:
-    if node is None:
-        return None
+def _topic_node(name: str, node: Node, broken: BrokenNodes) -> TopicNode | None:
     try:
         topic = TopicNode.decode(paths.topic(name), node.data)
         if (gap := next((number for number, each in enumerate(topic.replicas) if each != number), None)) is not None:

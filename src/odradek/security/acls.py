@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import IntEnum
+from functools import cache, lru_cache
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -115,6 +116,7 @@ class AclFilter(Struct, frozen=True, kw_only=True):
 ALL_ACLS: Final = AclFilter()
 
 
+@lru_cache(typed=True)  # members of two kinds with one number are equal
 def kafka_name(value: IntEnum) -> str:
     """Return a value's name as in Kafka's tools and its tree: `CLUSTER_ACTION` is `ClusterAction`."""
     return "".join(part.capitalize() for part in value.name.split("_"))
@@ -122,8 +124,16 @@ def kafka_name(value: IntEnum) -> str:
 
 def by_kafka_name(kind: type[E], text: str) -> E | None:
     """Return the value of that name, in any case, with or without underscores; None if there is none."""
-    wanted = text.replace("_", "").lower()
-    return next((each for each in kind if each.name.replace("_", "").lower() == wanted), None)
+    return _by_plain_name(kind).get(_plain(text))
+
+
+@cache
+def _by_plain_name(kind: type[E]) -> Mapping[str, E]:
+    return {_plain(each.name): each for each in kind}
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
 
 
 def by_number(kind: type[E], number: int) -> E:

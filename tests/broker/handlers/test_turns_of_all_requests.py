@@ -15,6 +15,9 @@ from odradek.broker.log.validation import MessageRules
 from odradek.broker.security.context import RequestContext
 from odradek.broker.transactions.machine.transaction import TransactionState
 from odradek.broker.turns import TURN, TURN_S, Steps
+from odradek.metadata import paths
+from odradek.metadata.acl_nodes import encode_acls
+from odradek.metadata.store import Create
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.compression import Codec
@@ -23,6 +26,7 @@ from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.messages.message_codec import encode_request
 from odradek.protocol.messages.produce import ProduceTopic, encode_produce_request
 from odradek.protocol.primitives import Meter
+from odradek.security import AclEntry, AclOperation, ResourcePattern, ResourceType
 from odradek.simulation.virtual import loop as virtual_loop
 from odradek.simulation.virtual.simulation import InlineWorker
 from odradek.simulation.wire_client import PRODUCE_VERSION, WireClient, create_topic_message, produce_body
@@ -199,6 +203,20 @@ async def test_many_filters_delete_many_acls_of_a_pattern_in_turns(
     calls = Calls(monkeypatch)
     answer = await client.ask(ApiKey.DELETE_ACLS, {"filters": [*filters, *filters]}, 3)
     assert [len(each.matching_acls) for each in answer.filter_results] == [0] * count + [1] * count + [0] * 2 * count
+    assert calls.most < MOST_CALLS
+
+
+@in_world(SECURED)
+async def test_the_acls_of_very_many_patterns_are_read_in_turns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker reads all of them when it misses a notification, or cannot read one."""
+    entry = AclEntry(principal="User:ANONYMOUS", operation=AclOperation.DESCRIBE)
+    patterns = [ResourcePattern(ResourceType.TOPIC, f"t{number}") for number in range(ENTRIES)]
+    nodes = [Create(path=paths.acl(each), data=encode_acls([entry])) for each in patterns]
+    await world.store(0).multi(nodes)
+    calls = Calls(monkeypatch)
+    await world.store(0).create(f"{paths.ACL_CHANGES}/acl_changes_", b"unreadable", sequence=True)
+    await world.pass_time(1)
+    assert len(world.broker.image.acls or ()) == ENTRIES
     assert calls.most < MOST_CALLS
 
 

@@ -161,17 +161,21 @@ class ControllerChannelManager:
 
     async def _check_local_logs(self) -> None:
         """Record offline logs of the controller's own broker, which gets no requests."""
-        while self._unchecked_topics:
-            await self._replicas.wait_until_applied()
-            names, self._unchecked_topics = self._unchecked_topics, set()
-            me = self.identity.broker_id
-            async for name in cooperatively(names):
-                topic, broker = self.image.topics.get(name), self.image.brokers.get(me)
-                if topic is None or broker is None:
-                    continue
-                own = {TopicPartition(name, number) for number, each in topic.partitions.items() if me in each.replicas}
-                self._update_replicas(broker, {key: self._replicas.replica_error(key) for key in own})
-        self._check_task = None
+        try:
+            while self._unchecked_topics:
+                await self._replicas.wait_until_applied()
+                names, self._unchecked_topics = self._unchecked_topics, set()
+                me = self.identity.broker_id
+                async for name in cooperatively(names):
+                    topic, broker = self.image.topics.get(name), self.image.brokers.get(me)
+                    if topic is None or broker is None:
+                        continue
+                    own = {
+                        TopicPartition(name, number) for number, each in topic.partitions.items() if me in each.replicas
+                    }
+                    self._update_replicas(broker, {key: self._replicas.replica_error(key) for key in own})
+        finally:  # also after an error: the next image begins another check
+            self._check_task = None
 
     def _is_current(self, broker_id: int, image: ClusterImage) -> bool:
         """Return whether the broker's registration in `image` is the one that gets the requests."""

@@ -16,6 +16,7 @@ from msgspec import Struct
 from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType
 from odradek.config import Alteration, AlterOperation
 from odradek.metadata import paths
+from odradek.metadata.image import ClusterImage
 from odradek.model import OdradekError, TopicPartition
 from odradek.simulation.promises import BROKERS, CLIENTS, PATIENCE_S, BrokenPromiseError
 from odradek.simulation.setup import Setup
@@ -59,20 +60,30 @@ class Administration(Workload):
         await until(lambda: self._calls > 2, within_s=PATIENCE_S, each_s=0.1)
 
     async def finish(self) -> list[str]:
-        """Stop, and return the topics that differ from the acknowledged calls."""
+        """Stop, and return the topics that still differ from the acknowledged calls after `PATIENCE_S`.
+
+        The broker that answered the last call knows its effect; the others read it from the tree.
+        """
         assert self._working is not None
         self._is_stopping = True  # let the last call end: a cancelled call may have been executed or not
         await asyncio.wait_for(self._working, PATIENCE_S)
         await self._admin.close()
         await until(self._is_deleted, within_s=PATIENCE_S, each_s=0.1)
-        return [sentence for known in self._known if (sentence := self._contradiction(known))]
+        with suppress(TimeoutError):
+            await until(lambda: not self._contradictions(), within_s=PATIENCE_S, each_s=0.1)
+        return self._contradictions()
 
     def _is_deleted(self) -> bool:
         return not self.world.tree.names(paths.DELETE_TOPICS)
 
-    def _contradiction(self, known: Known) -> str:
+    def _contradictions(self) -> list[str]:
+        images = [(number, broker.image) for number, broker in sorted(self.world.running.items())]
+        found = ((number, self._contradiction(known, image)) for known in self._known for number, image in images)
+        return [f"on broker {number} {sentence}" for number, sentence in found if sentence]
+
+    def _contradiction(self, known: Known, cluster: ClusterImage) -> str:
         """Return how the image of a broker differs from what is known of a topic, or an empty text."""
-        image = self.world.running[0].image.topics.get(known.name)
+        image = cluster.topics.get(known.name)
         if image is None or not known.exists:
             is_right = (image is None) != known.exists
             return "" if is_right else f"{known.name} should {'' if known.exists else 'not '}be there"

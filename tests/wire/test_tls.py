@@ -3,16 +3,21 @@
 import asyncio
 import logging
 import os
+import socket
 import ssl
+from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import trustme
+import uvloop
 
 from odradek.model import AuthenticationError, ConfigurationError, UnavailableError
 from odradek.runtime import pending_connections, system_runtime
 from odradek.runtime.tls import ServerTls, TlsSettings, client_context, server_context
+from odradek.runtime.turns import MOST_TURNS
 from odradek.wire.client_authentication import ClientSecurity
 from odradek.wire.client_connection import ClientConnection, open_connection
 from tests.world.scenes import awaited
@@ -174,6 +179,50 @@ async def test_silent_clients_do_not_keep_others_out(monkeypatch: pytest.MonkeyP
     for _, writer in silent:
         writer.close()
     listener.close()
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_few_steps_of_handshakes_are_done_at_once(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """A step may sign with the server's key, and all clients may send what it needs at the same time."""
+    clients, iteration, steps = 40, 0, Counter[int]()
+
+    class Counted(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            steps[iteration] += 1
+            super().do_handshake()
+
+    async def iterate(most_steps: int) -> None:
+        nonlocal iteration
+        async with asyncio.timeout(30):
+            while steps.total() < most_steps:
+                iteration += 1
+                await asyncio.sleep(0)
+
+    async def scene() -> None:
+        context = server(TlsSettings(**split(pem("127.0.0.1")))).context()
+        context.sslobject_class = Counted
+        listener = await system_runtime().network.listen(Echo, "127.0.0.1", 0, tls=lambda: context)
+        sockets = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(clients)]
+        await iterate(clients)  # they have begun, and wait for the first bytes
+        steps.clear()
+        for each in sockets:
+            each.sendall(_client_hello())
+        await iterate(clients)
+        assert max(steps.values()) <= MOST_TURNS
+        listener.close()
+        for each in sockets:
+            each.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(scene())
+
+
+def _client_hello() -> bytes:
+    sent = ssl.MemoryBIO()
+    client = client_context(TlsSettings(trusted=TRUSTED), check_name=False).wrap_bio(ssl.MemoryBIO(), sent)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    return sent.read()
 
 
 @awaited

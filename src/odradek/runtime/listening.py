@@ -21,6 +21,7 @@ from typing import Final
 from odradek.model import PreconditionError, address_text
 from odradek.runtime.pending_connections import PendingConnections
 from odradek.runtime.rate_limited_log import RateLimitedLog
+from odradek.runtime.tls_handshakes import open_tls
 
 _MOST_PER_TURN: Final = 64
 """Limit of connections accepted per turn of the event loop."""
@@ -28,8 +29,6 @@ _PAUSE_S: Final = 0.5
 """The pause after a shortage, in which connections wait in the kernel's queue."""
 _QUIET_S: Final = 60.0
 """The shortest time between two log lines about shortages."""
-_HANDSHAKE_S: Final = 10.0
-"""Limit of a TLS handshake, and of the end of a TLS connection."""
 _SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _log = logging.getLogger("odradek.runtime")
 
@@ -98,19 +97,13 @@ class SystemListener:
         """Open a connection on an accepted socket; close the socket if that fails."""
         try:
             protocol, inode = self._factory(), os.fstat(accepted.fileno()).st_ino
-            context = None if self._tls is None else self._tls()
-            limit_s = None if context is None else _HANDSHAKE_S
-            opening = self._loop.create_task(
-                self._loop.connect_accepted_socket(
-                    lambda: protocol,
-                    accepted,
-                    ssl=context,
-                    ssl_handshake_timeout=limit_s,
-                    ssl_shutdown_timeout=limit_s,
-                )
+            opening: asyncio.Task[object] = self._loop.create_task(
+                self._loop.connect_accepted_socket(lambda: protocol, accepted)
+                if self._tls is None
+                else open_tls(protocol, accepted, self._tls())
             )
             self._opening[opening] = accepted
-            if context is not None:
+            if self._tls is not None:
                 self._pending.add(opening, host, opening.cancel)
             opening.add_done_callback(lambda task: self._opened(task, accepted, inode, host))
         except BaseException:

@@ -28,6 +28,7 @@ from odradek.security import (
     principal_mapping,
     written_as_java_does,
 )
+from odradek.security.certificate_names import _dotted, escaped
 from odradek.security.operations import CLUSTER_OPERATIONS, GROUP_OPERATIONS, TOPIC_OPERATIONS
 from odradek.security.quotas import DEFAULT, QuotaEntity
 from tests.world.jvm import running_jvm
@@ -114,6 +115,13 @@ def certificate(subject: Name) -> bytes:
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(Name([])).public_key(KEY.public_key())
     builder = builder.serial_number(1).not_valid_before(AT).not_valid_after(AT)
     return builder.sign(KEY, SHA256()).public_bytes(Encoding.DER)
+
+
+def test_names_of_very_many_blanks_and_long_oids_take_no_longer_than_others() -> None:
+    blanks, escaped_blanks = " " * 100_000, "\\ " * 100_000  # the square of their number would take a minute
+    assert escaped(f"{blanks}a{blanks}b{blanks}") == f"{escaped_blanks}a{blanks}b{escaped_blanks}"
+    with pytest.raises(ValueError, match="5000 bytes"):
+        _dotted(b"\xff" * 4999 + b"\x01")
 
 
 @pytest.mark.parametrize(("subject", "name"), SUBJECTS)

@@ -35,7 +35,9 @@ _SPECIAL: Final = re.compile(r'[,=+<>#;"\\]')
 _OLD: Final = re.compile(r"([A-Za-z][A-Za-z0-9 ]*|[0-9]+(?:\.[0-9]+)+)=((?:\\.|[^\\,+\"<>;])*)([,+]|\Z)", re.DOTALL)
 _OLD_TAGS: Final = {"emailAddress": 0x16, "serialNumber": 0x13, "dnQualifier": 0x13}
 """The types that OpenSSL gives to values of these attributes; others are UTF8Strings."""
-_BLANKS: Final = re.compile(r"\A[ \r]+|[ \r]+\Z")
+_BLANK: Final = re.compile("[ \r]")
+_LONGEST_OID: Final = 4096
+"""Limit of an OID's bytes, as in Java: the time to write a number grows with its square."""
 
 
 def distinguished_name(certificate: bytes) -> str:
@@ -77,6 +79,8 @@ def _attribute(oid: tuple[int, bytes, bytes], value: tuple[int, bytes, bytes]) -
 
 
 def _dotted(oid: bytes) -> str:
+    if len(oid) > _LONGEST_OID:
+        raise ValueError(f"an attribute's OID has {len(oid)} bytes")
     numbers, number = [], 0
     for byte in oid:
         number = number << 7 | byte & 0x7F
@@ -90,7 +94,11 @@ def _dotted(oid: bytes) -> str:
 def escaped(text: str) -> str:
     """Return the value of an attribute as a name has it."""
     text = _SPECIAL.sub(r"\\\g<0>", text).replace("\0", r"\00")
-    return _BLANKS.sub(lambda found: re.sub("[ \r]", r"\\\g<0>", found[0]), text)
+    # Not by a pattern: a search for blanks at the end takes the square of the blanks before it.
+    ended = text.rstrip(" \r")
+    inner = ended.lstrip(" \r")
+    first, last = text[: len(ended) - len(inner)], text[len(ended) :]
+    return _BLANK.sub(r"\\\g<0>", first) + inner + _BLANK.sub(r"\\\g<0>", last)
 
 
 def written_as_java_does(name: str) -> str | None:

@@ -210,6 +210,16 @@ async def test_a_large_frame_before_authentication_closes_the_connection(world: 
 
 
 @played_by(play)
+async def test_a_large_token_that_renews_a_session_closes_the_connection(world: World) -> None:
+    """The limit of requests before authentication holds for its repetition, too: tokens are parsed at once."""
+    await start(world, sasl_server_max_receive_size="1024")
+    connection = await connect(world, "alice")
+    await connection.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
+    with pytest.raises(UnavailableError):
+        await connection.request(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": bytes(2000)})
+
+
+@played_by(play)
 async def test_a_session_is_renewed_before_it_ends_and_requests_meanwhile_are_answered(world: World) -> None:
     await start(world, connections_max_reauth_ms="10000")
     connection = await connect(world, "alice")

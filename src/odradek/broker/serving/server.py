@@ -322,12 +322,18 @@ class Server:
             session.principal = security.principal_of(connection.peer_certificate)
             return
         keys = security.settings.security
-        connection.limit_frames(min(keys.sasl_server_max_receive_size, self._metadata.config.socket_request_max_bytes))
+        most_bytes = min(keys.sasl_server_max_receive_size, self._metadata.config.socket_request_max_bytes)
+
+        def suspend() -> None:
+            session.fast_path = None
+            connection.limit_frames(most_bytes)
+
+        suspend()
         session.authentication = SessionAuthentication(
             security.sasl,
             self._runtime.clock,
             max_session_ms=keys.connections_max_reauth_ms,
-            suspend=partial(setattr, session, "fast_path", None),
+            suspend=suspend,
             close=connection.close,
             authenticated=partial(self._forget_pending, session),
         )

@@ -13,7 +13,7 @@ from odradek.testing import Simulation
 from odradek.wire.buffers import SMALL_BUFFER_BYTES, SMALLEST_BUFFER_BYTES, BufferPool
 from odradek.wire.connection import Connection
 from odradek.wire.connection_group import ConnectionGroup
-from odradek.wire.memory_pressure import CHECK_INTERVAL_S
+from odradek.wire.memory_pressure import CHECK_INTERVAL_S, LEAST_PROGRESS_BYTES
 from odradek.wire.reply import NO_REPLY, PendingReply, Reply
 from tests.wire.scene import Transport, framed, send
 from tests.world.scenes import played_by
@@ -213,11 +213,12 @@ async def test_a_large_response_counts_as_a_whole_until_its_last_byte_is_sent() 
     it.service.answer = (bytes(5), memoryview(bytes(300_000)))
     readers = [it.connect() for _ in range(4)]
     for connection, transport in readers:
-        transport.unsent = 1000
+        transport.unsent = 100_000
         pressure.answered(300_000)
         send(connection, transport, frame(5))
     assert pressure.response_room() == 0
-    readers[0][1].unsent = 500
+    readers[0][1].unsent = 1000
+    readers[1][1].unsent = 100_000 - LEAST_PROGRESS_BYTES + 1
     await asyncio.sleep(CHECK_INTERVAL_S + 1)
     assert [transport.is_closing() for _, transport in readers] == [False, True, True, True]
     for connection, _ in readers[1:]:

@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from typing import Final, TypeAlias, TypeVar
 
+from odradek.runtime.turns import next_turn
+
 T = TypeVar("T")
 Steps: TypeAlias = Generator[int, None, T]
 """Work that yields the weight of each part of it after the part, and returns its result."""
@@ -28,7 +30,7 @@ async def in_turns(steps: Steps[T]) -> T:
         result = one_turn(steps)
         if result is not None:
             return result[0]
-        await asyncio.sleep(0)
+        await next_turn()
 
 
 def one_turn(steps: Steps[T]) -> tuple[T] | None:
@@ -62,7 +64,7 @@ async def cooperatively(items: Iterable[T], weigh: Callable[[T], int] = lambda _
         yield item
         left -= weigh(item)
         if left <= 0:
-            await asyncio.sleep(0)
+            await next_turn()
             left = TURN
 
 

@@ -10,7 +10,7 @@ from odradek.runtime.threads import LazyThread, ThreadTicker, Ticker, Worker
 
 
 class Runtime(Struct, frozen=True, kw_only=True):
-    """The clock, randomness, disk, network and worker of a process."""
+    """The clock, randomness, disk, network and workers of a process."""
 
     clock: Clock
     entropy: Entropy
@@ -20,6 +20,8 @@ class Runtime(Struct, frozen=True, kw_only=True):
     """Renews sessions with the metadata tree while the event loop is busy."""
     worker: Worker = field(default_factory=lambda: LazyThread("odradek-worker"))
     """Runs computations that would hold the event loop for too long."""
+    checker: Worker = field(default_factory=lambda: LazyThread("odradek-checker"))
+    """Checks and recompresses record batches: one may take many seconds."""
 
 
 def system_runtime() -> Runtime:

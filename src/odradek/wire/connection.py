@@ -15,7 +15,7 @@ from odradek.model import address_text
 from odradek.wire.connection_group import ConnectionGroup, gather, limit_unsent
 from odradek.wire.connection_scheduler import SHARED_REQUESTS
 from odradek.wire.frames import FrameBuffer, FrameSizeError
-from odradek.wire.memory_pressure import MemoryUse
+from odradek.wire.memory_pressure import CHECK_INTERVAL_S, RECOUNT_S, MemoryUse
 from odradek.wire.paced_transport import PacedTransport
 from odradek.wire.reply import LATER, Buffers, PendingReply, Reply
 
@@ -252,6 +252,17 @@ class Connection(asyncio.BufferedProtocol):
             reply.request_bytes += decoded_bytes
             self._in_flight_bytes += decoded_bytes
             self._budget.give_back(-decoded_bytes)
+
+    async def response_room(self) -> None:
+        """Wait while unsent responses leave no memory for another, at most until stuck clients are closed."""
+        for _ in range(round(2 * CHECK_INTERVAL_S / RECOUNT_S)):
+            if self._memory_pressure.response_room() > 0:
+                break
+            await asyncio.sleep(RECOUNT_S)
+
+    def count_response(self, size: int) -> None:
+        """Count the bytes of a large response that is sent now."""
+        self._memory_pressure.answered(size)
 
     def close(self, reason: str | None = None) -> None:
         """Send the replies that the cork holds back, then close; log `reason`, if any."""

@@ -13,8 +13,9 @@ from odradek.wire.buffers import BufferPool
 CHECK_INTERVAL_S: Final = 5.0
 """The time between two checks."""
 LEAST_PROGRESS_BYTES: Final = 64 * 1024
-"""Progress of a large request: at least this many bytes must arrive between two checks."""
-_RECOUNT_S: Final = 0.05
+"""Progress of a large request or response: at least this many bytes must arrive or be sent between two checks."""
+RECOUNT_S: Final = 0.05
+"""The shortest time between two counts of all responses in memory."""
 
 
 class MemoryUse(NamedTuple):
@@ -39,7 +40,7 @@ class MemoryUse(NamedTuple):
             and not (self.waits or before.waits)
             and self.served == before.served
             and arrived < LEAST_PROGRESS_BYTES
-            and 0 <= before.unsent_bytes <= self.unsent_bytes
+            and not before.unsent_bytes - self.unsent_bytes >= min(max(before.unsent_bytes, 1), LEAST_PROGRESS_BYTES)
         )
 
 
@@ -88,7 +89,7 @@ class MemoryPressure:
         if left > 0:
             return left
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._counted_at_s < _RECOUNT_S:
+        if now_s - self._counted_at_s < RECOUNT_S:
             return 0
         self._counted_at_s = now_s
         if self._count() >= self._response_bytes:

@@ -16,7 +16,7 @@ from odradek.broker.coordinators.machine import Machine, RecordCodec
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.replica_manager import ReplicaManager
-from odradek.broker.turns import cooperatively, light
+from odradek.broker.turns import HEAVY, cooperatively, light
 from odradek.config import BrokerConfig
 from odradek.metadata.image import BrokerImage, ClusterImage, MetadataDelta
 from odradek.metadata.new_topic import NewTopic
@@ -191,15 +191,17 @@ class CoordinatorRuntime(Generic[RequestT, RecordT, MachineT]):
         await asyncio.wait((awaited,))
         return await self.submit(key, request)
 
-    async def submit_all(self, requests: Iterable[tuple[str, RequestT | KafkaError]]) -> list[Any]:
+    async def submit_all(
+        self, requests: Iterable[tuple[str, RequestT | KafkaError]], weigh: Callable[[str], int] = lambda _: HEAVY
+    ) -> list[Any]:
         """Handle `(key, request)` pairs concurrently, and return their replies or exceptions, in order.
 
-        A `KafkaError` in place of a request is returned as its reply.
+        A `KafkaError` in place of a request is returned as its reply. `weigh` returns the weight of a key's request.
         """
         replies: list[asyncio.Future[Any] | KafkaError] = []
         results: list[Any] = []
         try:
-            async for key, request in cooperatively(requests):
+            async for key, request in cooperatively(requests, lambda each: weigh(each[0])):
                 replies.append(request if isinstance(request, KafkaError) else self.submit(key, request))
             async for reply in cooperatively(replies, light):
                 try:

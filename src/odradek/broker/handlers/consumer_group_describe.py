@@ -25,6 +25,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
     """Return one description per group; GROUP_ID_NOT_FOUND also for a classic group."""
     names = tuple(dict.fromkeys(message.group_ids))
     replies = await broker.groups.submit_all((name, _request(context, name)) for name in names)
+    await broker.dispatcher.begin_long(context)
     groups = []
     async for name, reply in cooperatively(zip(names, replies, strict=True)):
         operations = NOT_ASKED_FOR

@@ -3,12 +3,13 @@
 When the response is sent, the deletion is committed.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from odradek.broker.groups.machine.messages import DeleteGroupRequest
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
-from odradek.broker.turns import in_turns
+from odradek.broker.turns import HEAVY, in_turns
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import AclOperation, ResourceType
 
@@ -21,8 +22,16 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
     denied = await in_turns(context.denied(AclOperation.DELETE, ResourceType.GROUP, message.groups_names))
     names = tuple(dict.fromkeys(message.groups_names))
     refused = KafkaError(ErrorCode.group_authorization_failed)
-    requests = ((name, refused if name in denied else DeleteGroupRequest()) for name in names)
-    replies = await broker.groups.submit_all(requests)
+    weight = HEAVY
+
+    def requests() -> Iterator[tuple[str, DeleteGroupRequest | KafkaError]]:
+        nonlocal weight
+        for name in names:
+            machine = broker.groups.machine(name)
+            weight = HEAVY if machine is None else HEAVY + 4 * len(machine.offsets.of(name))
+            yield name, refused if name in denied else DeleteGroupRequest()
+
+    replies = await broker.groups.submit_all(requests(), lambda _: weight)
     return {
         "results": [
             {"group_id": name, "error_code": reply.code if isinstance(reply, KafkaError) else reply}

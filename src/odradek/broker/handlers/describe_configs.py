@@ -22,6 +22,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
     """Return one result per resource, in their order; one for a resource that is repeated with the same keys."""
     with_documentation = optional(message, "include_documentation", False)
     results = []
+    await broker.dispatcher.begin_long(context)
     async for resource in cooperatively(dict.fromkeys(message.resources)):
         result: dict[str, object] = {
             "error_message": None,

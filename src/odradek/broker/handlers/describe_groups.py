@@ -26,6 +26,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
     wants_operations = optional(message, "include_authorized_operations", False)
     names = tuple(dict.fromkeys(message.groups))
     replies = await broker.groups.submit_all((name, _request(context, name)) for name in names)
+    await broker.dispatcher.begin_long(context)
     return {
         "groups": [
             _described(context, name, reply, wants_operations=wants_operations)

@@ -85,6 +85,7 @@ async def _serve_later(
     absent, errors = await in_turns(_absent(broker, context, request))
     if absent:
         await _create(broker, absent, errors, wait_s=_CREATION_WAIT_S if context.api_version >= _MAY_FORBID_FROM else 0)
+    await broker.dispatcher.begin_long(context)
     image = broker.image
     message = await in_turns(_message(image, context, request, errors))
     answer = await broker.dispatcher.worker.submit(lambda: _answer(context.api_version, message))

@@ -26,15 +26,16 @@ _TOPIC_IDS_FROM: Final = 10
 _NO_OFFSET: Final = -1
 
 
-async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
+async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> Steps[dict[str, object]]:
     """Return the offsets of each group; a repeated group has one result."""
     require_stable = optional(message, "require_stable", False)
     has_many = context.api_version >= _MANY_GROUPS_FROM
-    wanted = tuple(dict.fromkeys(message.groups)) if has_many else (message,)
+    wanted: tuple[Any, ...] = tuple(dict.fromkeys(message.groups)) if has_many else (message,)
     requests = await in_turns(_requests(broker.image, context, wanted, require_stable=require_stable))
+    if any(group.topics is None for group in wanted):
+        await broker.dispatcher.begin_long(context)
     replies = await broker.groups.submit_all(requests)
-    groups = await in_turns(_answers(broker.image, context, wanted, replies))
-    return {"groups": groups} if has_many else groups[0]
+    return _answer(broker.image, context, wanted, replies)
 
 
 def _requests(
@@ -58,14 +59,14 @@ def _requests(
     return requests
 
 
-def _answers(
+def _answer(
     image: ClusterImage, context: RequestContext, groups: tuple[Any, ...], replies: list[Any]
-) -> Steps[list[dict[str, object]]]:
+) -> Steps[dict[str, object]]:
     answers = []
     for group, reply in zip(groups, replies, strict=True):
         answers.append((yield from _fetched(image, context, group, reply)))
         yield HEAVY
-    return answers
+    return {"groups": answers} if context.api_version >= _MANY_GROUPS_FROM else answers[0]
 
 
 def _fetched(

@@ -11,7 +11,7 @@ The first batch of a transaction in a partition has been verified before the han
 """
 
 import asyncio
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Final
 from uuid import UUID
 
@@ -166,21 +166,24 @@ class _Produce(DelayedProduce):
         self._topics.append(TopicResponse(name, topic_id, []))
 
     def check_first(self, topic: str, number: int, unchecked: UncheckedBatchError) -> None:
-        """Append to one partition when the worker has checked the batch; until then, the connection serves nothing."""
+        """Append to one partition when the batch is checked; until then, the connection serves nothing."""
         responses = self._topics[-1].partitions
         responses.append(PartitionResponse(number))
         place = len(self._topics) - 1, len(responses) - 1
         self._awaited[place] = self._broker.partitions.leader(topic, number)
         self._begin_work()
-        checking = self._broker.runtime.worker.submit(unchecked.check)
-        checking.add_done_callback(lambda done: self._append_checked(topic, number, place, done))
+        self._broker.dispatcher.run(self._append_checked(topic, number, place, unchecked.check))
 
-    def _append_checked(
-        self, topic: str, number: int, place: Place, checked: "asyncio.Future[memoryview | KafkaError]"
+    async def _append_checked(
+        self, topic: str, number: int, place: Place, check: Callable[[], memoryview | KafkaError]
     ) -> None:
+        found: memoryview | KafkaError
+        try:
+            async with self._broker.dispatcher.few("check", self._context, 1):
+                found = await self._broker.runtime.checker.submit(check)
+        except Exception as failure:
+            found = KafkaError(ErrorCode.unknown_server_error, str(failure))
         self._awaited.pop(place)
-        failure = checked.exception()
-        found = checked.result() if failure is None else KafkaError(ErrorCode.unknown_server_error, str(failure))
         if not isinstance(found, KafkaError):
             try:
                 self.append_to_partition(topic, number, found, place=place)

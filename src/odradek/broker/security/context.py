@@ -47,6 +47,8 @@ class Session(Struct, kw_only=True):
     """The asynchronous check's error for the current request."""
     verified: tuple[ProduceRequest, Meter] | None = None
     """The current request as it was decoded for its verification, for the handler of Produce."""
+    long: asyncio.Semaphore | None = None
+    """What the current request has taken to build a long response (`Dispatcher.begin_long`)."""
     mutation_throttle_s: float = 0.0
     """The throttle time of the current request for its mutations of topics (`ClientQuotas.take_mutations`)."""
 
@@ -82,6 +84,11 @@ class RequestContext(NamedTuple):
     @property
     def principal(self) -> Principal:
         return self.session.principal
+
+    @property
+    def owner(self) -> Hashable:
+        """The client on whatever connections: its principal, or its address if it is anonymous."""
+        return self.client_host if self.principal == ANONYMOUS else self.principal
 
     # ---- what the principal may do; see `Admission` -------------------------------------------------------------
 

@@ -10,11 +10,12 @@ this module. The next request repeats a failed import.
 import asyncio
 import importlib
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Mapping
 from functools import partial
 from inspect import isawaitable
 from types import GeneratorType
 from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
 
 from odradek.broker.apis import APIS, AUTHENTICATION, PIPELINED, Api, Trait
 from odradek.broker.counters import BrokerCounters
@@ -82,6 +83,7 @@ class Dispatcher:
         self.few_large = asyncio.Semaphore(_MOST_LARGE)
         """Taken by large requests while their handlers work, not while they wait for an event such as a rebalance."""
         self._one_large = asyncio.Lock()
+        self._few: WeakValueDictionary[tuple[Hashable, Hashable], asyncio.Semaphore] = WeakValueDictionary()
 
     def serve_controller(self) -> None:
         """Serve the controller's commands from now on."""
@@ -158,6 +160,21 @@ class Dispatcher:
                     answer = await in_turns(answer)
             return await answer if isawaitable(answer) else answer
 
+    def few(self, kind: Hashable, context: RequestContext, most: int = _MOST_LARGE) -> asyncio.Semaphore:
+        """Return the semaphore of a client's work of one kind, so that no client waits for the work of others."""
+        return self._few.setdefault((kind, context.owner), asyncio.Semaphore(most))
+
+    async def begin_long(self, context: RequestContext) -> None:
+        """Wait until a long response may be built, which ends with `answer_later`.
+
+        A client's are few at once for each API, and fewer while the unsent responses of all take too much memory.
+        """
+        if context.session.long is None:
+            few = self.few(context.api_key, context)
+            await few.acquire()
+            context.session.long = few
+            await context.session.connection.response_room()
+
     def run(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run work for a request as a task, which is cancelled when the broker stops."""
         task = asyncio.get_running_loop().create_task(work)
@@ -184,6 +201,11 @@ class Dispatcher:
         def finish(task: asyncio.Task[Buffers]) -> None:
             if handler is not None:
                 handler.close()
+            if (few := context.session.long) is not None:
+                context.session.long = None
+                few.release()
+                if not task.cancelled() and task.exception() is None:
+                    context.session.connection.count_response(sum(map(len, task.result())))
             _settle(context, reply, task.result)
 
         task.add_done_callback(finish)
@@ -321,13 +343,15 @@ class _MessageHandler:
         return message_frame(context.header, answer)
 
     async def _encode_later(self, context: RequestContext, answer: Any) -> Buffers:
-        if isinstance(answer, GeneratorType):
-            answer = await in_turns(answer)
-        elif isinstance(answer, Coroutine):
+        if isinstance(answer, Coroutine):
             answer = await answer
         if isinstance(answer, WhenDone):
             await asyncio.wait((answer.future,))
             answer = answer.message(answer.future)
+        if isinstance(answer, GeneratorType):
+            if (done := one_turn(answer)) is None:
+                await self._dispatcher.begin_long(context)
+            answer = await in_turns(answer) if done is None else done[0]
         if not is_wide(answer):
             return self._encode(context, answer)
         from odradek.broker.serving.error_responses import error_codes

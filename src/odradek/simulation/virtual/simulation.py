@@ -67,6 +67,7 @@ class Simulation:
                 network=self.network.host(host),
                 ticker=NoTicker(),
                 worker=InlineWorker(),
+                checker=InlineWorker(),
             )
         return self._runtimes[host]
 

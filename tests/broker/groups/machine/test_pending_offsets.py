@@ -50,7 +50,7 @@ class Scene:
 
     def offsets(self, group: str) -> dict[int, int]:
         fetched = self.take(self.machine.handle(group, FetchOffsetsRequest(), None, NOW))
-        return {partition.partition: value.offset for partition, value in fetched.values.items()}
+        return {number: value.offset for (_, number), value in fetched.values.items()}
 
 
 def test_a_deleted_group_has_no_offsets_when_a_transaction_commits_later() -> None:

@@ -355,11 +355,13 @@ class GroupCoordinatorMachine:
         if error is not ErrorCode.none:
             return answer(key, to, FetchedOffsets(values={}, unstable=frozenset(), error=error))
         known, gone = self.offsets.of(key), self._gone.get(key, ())
-        wanted = tuple(map(TopicPartition._make, known)) if request.partitions is None else request.partitions
         pending = self.offsets.pending(key) if request.require_stable else ()
+        if request.partitions is None and not pending and not gone:  # as fast as there may be offsets
+            return answer(key, to, FetchedOffsets(values=dict(known), unstable=frozenset()))
+        wanted = known if request.partitions is None else request.partitions
         unstable = frozenset(each for each in wanted if each in pending)
         values = {
-            each: known[each] for each in wanted if each in known and each not in unstable and each.topic not in gone
+            each: known[each] for each in wanted if each in known and each not in unstable and each[0] not in gone
         }
         return answer(key, to, FetchedOffsets(values=values, unstable=unstable))
 

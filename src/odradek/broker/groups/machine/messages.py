@@ -150,8 +150,8 @@ class FetchedOffsets(Struct, frozen=True, kw_only=True):
     `unstable` is empty unless the request has `require_stable`.
     """
 
-    values: Mapping[TopicPartition, CommittedOffset]
-    unstable: frozenset[TopicPartition]
+    values: Mapping[tuple[str, int], CommittedOffset]
+    unstable: frozenset[tuple[str, int]]
     error: ErrorCode = ErrorCode.none
 
 

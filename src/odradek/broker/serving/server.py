@@ -21,7 +21,7 @@ from odradek.broker.security.admission import Admission
 from odradek.broker.security.context import Session
 from odradek.broker.security.listener_security import ListenerSecurity
 from odradek.broker.security.quotas.client_quotas import ClientQuotas
-from odradek.broker.security.quotas.connection_quotas import ConnectionQuotas
+from odradek.broker.security.quotas.connection_quotas import LONGEST_DELAY_S, ConnectionQuotas
 from odradek.broker.security.scram_users import ScramUsers
 from odradek.broker.security.session_authentication import SessionAuthentication
 from odradek.broker.serving.dispatch import Dispatcher
@@ -310,7 +310,9 @@ class Server:
             loop.call_later(delay_s, connection.close)
             return True
         delay_s = self._quotas.delay_s(config, now_s)
-        if delay_s > 0:
+        if delay_s > LONGEST_DELAY_S:
+            connection.close("more connections than max.connection.creation.rate allows wait already")
+        elif delay_s > 0:
             connection.hold()
             loop.call_later(delay_s, connection.release)
         return True

@@ -346,6 +346,17 @@ async def test_topics_beyond_the_mutation_quota_are_refused_until_the_debt_is_pa
     assert deleted.throttle_time.total_seconds() == pytest.approx(20, abs=4)
 
 
+@played
+async def test_a_quota_remembers_no_more_than_the_beginning_of_a_client_id(world: World) -> None:
+    """With a quota for the default client id, each that a client makes up is remembered for a while."""
+    broker = await world.start()
+    admin = await world.client("admin")
+    assert (await alter(admin, {"client-id": None}, request_percentage=100)).error_code == 0
+    await (await world.client("x" * 30_000)).ask(ApiKey.METADATA, b"\0\0\0\0", 1)
+    assert max(len(client_id) for _, client_id in broker.quotas._clients) == 256
+    assert "x" * 30_000 not in str(broker.quotas._rates.keys())
+
+
 # ---- connections ----------------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.security.quotas.connection_quotas import ConnectionQuotas
+from odradek.broker.security.quotas.connection_quotas import LONGEST_DELAY_S, ConnectionQuotas
 from odradek.broker.security.quotas.rates import Rate, TokenBucket
 from odradek.config import BrokerConfig, parse_ip_counts
 from odradek.model import ConfigurationError, ErrorCode, KafkaError
@@ -202,6 +202,14 @@ def test_connections_above_the_creation_rate_are_delayed() -> None:
     assert delays[10:] == pytest.approx([0.1 * n for n in range(1, 11)])
     assert quotas.delay_s(config, 60.0) == 0.0
     assert [quotas.delay_s(BrokerConfig(), 60.0) for _ in range(1000)] == [0.0] * 1000
+
+
+def test_connections_that_are_closed_because_many_wait_do_not_make_later_ones_wait() -> None:
+    quotas = ConnectionQuotas(most_open=100, config=BrokerConfig())
+    config = BrokerConfig(max_connection_creation_rate=10)
+    delays = [quotas.delay_s(config, 50.0) for _ in range(10_000)]
+    assert sum(delay <= LONGEST_DELAY_S for delay in delays) in {59, 60}  # by rounding
+    assert quotas.delay_s(config, 52.0) == pytest.approx(LONGEST_DELAY_S - 1.9, abs=0.11)
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:", "localhost:3", "10.0.0.1:-1", "10.0.0.1:x", ":5"])

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 _EXEMPT: Final = with_trait(Trait.UNCHARGED)
 _MOST_CLIENTS: Final = 10_000
 """How many pairs of user and client id are remembered, before idle ones are forgotten."""
+_LONGEST_ID: Final = 256
+"""Characters by which client ids are told apart: others may be remembered for ten seconds, and be very many."""
 QuotaKind = Literal["produce", "fetch", "request", "mutation"]
 """The fields of `ClientLimits`."""
 _LARGEST_INT: Final = 2**31 - 1
@@ -182,7 +184,7 @@ class ClientQuotas:
 
     def _client(self, context: "RequestContext") -> ClientLimits | None:
         """Return the limits of a request's client; None if there are none."""
-        name = context.session.principal.name, context.client_id
+        name = context.session.principal.name, context.client_id[:_LONGEST_ID]
         if name in self._clients:
             return self._clients[name]
         if len(self._clients) >= _MOST_CLIENTS:

@@ -2,8 +2,8 @@
 
 Pure: time is an argument. A connection beyond `max.connections` (Kafka leaves it in the kernel's queue) or
 `max.connections.per.ip` is closed at once. Beyond `max.connection.creation.rate`, a connection is accepted, and its
-first request is delayed. Beyond the quota `connection_creation_rate` of its IP address, it is accepted, and closed
-after a delay, as in Kafka (KIP-612).
+first request is delayed; it is closed if that would take more than five seconds. Beyond the quota
+`connection_creation_rate` of its IP address, it is accepted, and closed after a delay, as in Kafka (KIP-612).
 """
 
 from collections import Counter
@@ -14,6 +14,8 @@ from odradek.config import BrokerConfig, parse_ip_counts
 
 _BURST_S: Final = 1.0
 """The longest burst: after a pause, as many connections are served at once as the rate allows in this time."""
+LONGEST_DELAY_S: Final = 5.0
+"""Later connections are closed: a client that creates many must not make others wait for as long as it likes."""
 _MOST_IPS: Final = 10_000
 """How many addresses have a rate, before idle ones are forgotten."""
 
@@ -49,9 +51,14 @@ class ConnectionQuotas:
             del self._by_ip[ip]
 
     def delay_s(self, config: BrokerConfig, now_s: float) -> float:
-        """Record a new connection, and return for how many seconds it must wait before it is served."""
-        self._next_s = max(self._next_s, now_s - _BURST_S) + 1 / config.max_connection_creation_rate
-        return max(self._next_s - now_s, 0.0)
+        """Record a new connection, and return for how many seconds it must wait before it is served.
+
+        More than `LONGEST_DELAY_S` means that it is to be closed, and is not recorded.
+        """
+        next_s = max(self._next_s, now_s - _BURST_S) + 1 / config.max_connection_creation_rate
+        if next_s - now_s <= LONGEST_DELAY_S:
+            self._next_s = next_s
+        return max(next_s - now_s, 0.0)
 
     def ip_delay_s(self, ip: str, limit: float, now_s: float) -> float:
         """Record a new connection unless its address creates more than `limit` per second.

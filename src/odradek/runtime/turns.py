@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 MOST_TURNS: Final = 4
 """Turns in one iteration, of some 5 ms each."""
 _waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, deque[Callable[[], object]]] = WeakKeyDictionary()
-"""What waits for its turn on each event loop, oldest first."""
+"""The work of each event loop that waits for its turn, oldest first."""
 
 
 def call_in_turn(work: Callable[[], object]) -> None:

@@ -48,7 +48,7 @@ class Session(Struct, kw_only=True):
     verified: tuple[ProduceRequest, Meter] | None = None
     """The current request as it was decoded for its verification, for the handler of Produce."""
     long: asyncio.Semaphore | None = None
-    """What the current request has taken to build a long response (`Dispatcher.begin_long`)."""
+    """The semaphore that the current request has taken to build a long response (`Dispatcher.begin_long`)."""
     mutation_throttle_s: float = 0.0
     """The throttle time of the current request for its mutations of topics (`ClientQuotas.take_mutations`)."""
 

@@ -391,9 +391,12 @@ def compacted_by_kafka() -> Room:
     return room
 
 
-def test_records_after_a_gap_that_compaction_explains_are_kept_without_its_checkpoint() -> None:
+@pytest.mark.parametrize("policy", [("compact",), ()], ids=["compact", "not known yet"])
+def test_records_after_a_gap_that_compaction_explains_are_kept_without_its_checkpoint(policy: tuple[str, ...]) -> None:
     room = compacted_by_kafka()
+    room.config = replace(COMPACT, cleanup_policy=policy)
     room.restart(clean=False)
+    room.reconfigure(COMPACT)
     assert [text[0] for text in room.texts()] == [0, 3, 5, 8, 10]
     room.restart(clean=False)
     assert [text[0] for text in room.texts()] == [0, 3, 5, 8, 10], "the next crash changes nothing"

@@ -408,9 +408,11 @@ def _recover(
 def _indexed_time(segment: Segment, following: Sequence[Segment]) -> int | None:
     """Return the largest timestamp in the index files of a compacted topic's segment, None if they are not valid.
 
-    Compaction syncs a segment with its indexes, so its true largest timestamp shows that its end is not lost.
+    Compaction syncs a segment with its indexes, so its true largest timestamp shows that its end is not lost. A broker
+    loads its logs before it knows their configurations; the policy is empty then.
     """
-    if not following or "compact" not in segment.config.cleanup_policy:
+    policy = segment.config.cleanup_policy
+    if not following or (policy and "compact" not in policy):
         return None
     is_valid = segment.size > 0 and segment.has_valid_indexes(following[0].base_offset)
     return segment.time_index.last_timestamp if is_valid else None

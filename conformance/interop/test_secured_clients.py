@@ -1,4 +1,4 @@
-"""Existing clients and ours with TLS and SASL: each writes a record and reads it (X9)."""
+"""Existing clients and ours with TLS and SASL: each writes a record and reads it, or is refused (X9)."""
 
 import asyncio
 import gc
@@ -9,14 +9,17 @@ from typing import Any, Final
 
 import aiokafka
 import confluent_kafka
+import jwt
 import kafka
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from bench.peers.franz_go_client import franz_go
 from bench.peers.kafka_peer import kafka_home
 from odradek import clients
 from odradek.clients import blocking
-from odradek.testing import Cluster
+from odradek.runtime import SystemClock
+from odradek.testing import Cluster, eventually
 
 DEADLINE_S: Final = 30.0
 KINDS: Final = [
@@ -31,7 +34,7 @@ Settings = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def clusters() -> Iterator[dict[str, Cluster]]:
-    users = {"alice": 'se"c\\ret'}
+    users = {"alice": 'se"c\\ret', "bob": 'pä,=ss"word'}
     made = {kind: Cluster(security=kind, users=users) for kind in dict(KINDS)}
     try:
         for cluster in made.values():
@@ -112,8 +115,33 @@ def test_a_client_writes_and_reads_with_the_settings_of_the_cluster(
 ) -> None:
     cluster, topic = clusters[security], f"{play.__name__}.{mechanism}"
     cluster.create_topic(topic)
-    assert play(cluster.settings("alice", client, mechanism=mechanism), topic) == b"x"
+    user = "bob" if mechanism.startswith("SCRAM") else "alice"
+    assert play(cluster.settings(user, client, mechanism=mechanism), topic) == b"x"
     gc.collect()  # aiokafka leaves a transport of TLS open if its loop ends right after it has closed
+
+
+def forged(_: str) -> tuple[str, float]:
+    """Return a token that another key has signed, and when it expires."""
+    now_s = SystemClock().now_ms() / 1000
+    claims = {"sub": "alice", "iss": "https://issuer", "aud": ["kafka"], "iat": int(now_s), "exp": int(now_s) + 300}
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    return jwt.encode(claims, key, "RS256", headers={"kid": "k"}), now_s + 300
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "wrong"),
+    [
+        ("SCRAM-SHA-512", {"sasl.password": "wrong"}),
+        ("OAUTHBEARER", {"sasl.oauthbearer.method": "default", "oauth_cb": forged}),
+    ],
+)
+def test_librdkafka_is_refused_with_a_wrong_secret(
+    clusters: dict[str, Cluster], mechanism: str, wrong: Settings
+) -> None:
+    codes: list[int] = []
+    settings = clusters["sasl_ssl"].settings("alice", "confluent-kafka", mechanism=mechanism)
+    producer = confluent_kafka.Producer({**settings, **wrong, "error_cb": lambda error: codes.append(error.code())})
+    eventually(lambda: producer.poll(0.1) or confluent_kafka.KafkaError._AUTHENTICATION in codes, within_s=DEADLINE_S)
 
 
 @pytest.mark.needs("franz-go")

@@ -7,12 +7,14 @@ committed records of the last topic are those of the first one. By hand:
 """
 
 import random
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Protocol
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
 
 import click
 import confluent_kafka
@@ -20,11 +22,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from conformance.soak.chain_processor import TIMEOUT_S, TRANSACTION_TIMEOUT_MS
 from conformance.soak.fault_clients import CLOCK
-from conformance.soak.fault_rounds import ServedCluster
 from conformance.soak.soak_servers import REPLICATED
 from odradek.protocol.api import ApiKey
 from odradek.simulation.wire_client import BlockingWireClient
 from odradek.testing import eventually
+from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.servers.server_process import ServerProcess
 
 PARTITIONS: Final = 3
@@ -39,9 +41,54 @@ OPTIONS: Final = REPLICATED | {
     "transaction.state.log.num.partitions": "6",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
-FAULTS: Final = ("process killed", "process stopped", "broker killed", "coordinator killed")
-"""`coordinator`: the broker that coordinates the transactions of one of the processes."""
+FAULTS: Final = (
+    "process killed", "process stopped",
+    "broker killed", "broker stopped", "broker restarted",
+    "coordinator killed", "coordinator stopped", "coordinator restarted",
+)  # fmt: skip
+"""`coordinator`: the broker that coordinates the transactions of one of the processes. What is stopped goes on at the
+next fault, or at the end."""
 _SCRIPT: Final = Path(__file__).with_name("chain_processor.py")
+
+
+class ServedCluster:
+    """Three times `odradek serve` over one tree in SQLite, with their data below `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.brokers = [
+            ServedBroker(
+                directory / f"broker-{number}",
+                metadata=f"sqlite:///{directory}/metadata.sqlite",
+                options=OPTIONS,
+                arguments=["--broker-id", str(number)],
+            )
+            for number in range(3)
+        ]
+
+    @property
+    def servers(self) -> str:
+        """All of them, for clients."""
+        return ",".join(broker.bootstrap_servers for broker in self.brokers)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as undo:
+            undo.callback(self._end)
+            for broker in self.brokers:
+                broker.launch()
+            for broker in self.brokers:
+                broker.wait_until_ready()
+            undo.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        for broker in self.brokers:
+            if broker.runs:
+                broker.kill()
 
 
 class Worker(ServerProcess):
@@ -60,13 +107,13 @@ class Worker(ServerProcess):
 
 
 class Faults:
-    """The faults of a round, each due at a count of results, and its `workers`, at most one of which is paused."""
+    """The faults of a round, each due at a count of results, and its `workers`. At most one process is paused."""
 
     def __init__(self, workers: Sequence[Worker], due: Sequence[tuple[int, str]], done: list[str]) -> None:
         self._workers = workers
         self._due = list(due)
         self._done = done
-        self._stopped: Worker | None = None
+        self._stopped: ServerProcess | None = None
 
     def take(self, count: int) -> str | None:
         """Start workers that have ended, and return the fault that is due. If one is due, resume the paused worker."""
@@ -77,15 +124,18 @@ class Faults:
                 worker.launch()
         if not self._due or count < self._due[0][0]:
             return None
+        self.resume()
+        return self._due.pop(0)[1]
+
+    def stop(self, process: ServerProcess) -> None:
+        """Pause a worker or a broker until the next fault."""
+        process.pause()
+        self._stopped = process
+
+    def resume(self) -> None:
         if self._stopped is not None:
             self._stopped.resume()
             self._stopped = None
-        return self._due.pop(0)[1]
-
-    def stop(self, worker: Worker) -> None:
-        """Pause a worker until the next fault."""
-        worker.pause()
-        self._stopped = worker
 
 
 def create_topics(servers: str, names: Sequence[str]) -> None:
@@ -179,16 +229,19 @@ class Chain:
 
     def _inflict(self, what: str) -> None:
         processor = self._chance.choice(self._processors)
-        self.done.append(f"{what}: {processor.name}")
-        if what == "process stopped":
-            self._faults.stop(processor)
-            return
+        role, deed = what.split()
         target: ServerProcess = processor
-        if what == "broker killed":
+        if role == "broker":
             target = self._chance.choice(self._cluster.brokers)
-        elif what == "coordinator killed":
+        elif role == "coordinator":
             target = self._coordinator(processor.name)
-        target.kill()
+        self.done.append(f"{what}: {processor.name}")
+        if deed == "stopped":
+            self._faults.stop(target)
+        elif deed == "restarted":
+            assert target.stop() in {0, -signal.SIGTERM}, what  # the signal, if it was just starting
+        else:
+            target.kill()
 
     def _coordinator(self, transactional_id: str) -> ServerProcess:
         """Return the broker that coordinates the id's transactions, or any that runs if none is known now."""
@@ -207,6 +260,7 @@ class Chain:
 
     def _end(self) -> None:
         """Kill the processes, and fence them, which ends the transactions that they left open."""
+        self._faults.resume()
         for processor in self._processors:
             processor.kill()
             config = {"bootstrap.servers": self._cluster.servers, "transactional.id": processor.name}
@@ -263,7 +317,7 @@ class Committed:
 @contextmanager
 def chains(directory: Path) -> Iterator[ServedCluster]:
     """Yield three brokers; afterwards none of them may have logged a traceback."""
-    with ServedCluster(directory, f"sqlite:///{directory}/metadata.sqlite", OPTIONS) as cluster:
+    with ServedCluster(directory) as cluster:
         yield cluster
     for broker in cluster.brokers:
         assert "Traceback" not in broker.errors.read_text(), broker.errors

@@ -37,5 +37,5 @@ def test_a_round_of_overlapping_faults_on_an_ensemble_finds_nothing(tmp_path: Pa
 @pytest.mark.timeout(300)
 def test_each_record_has_its_effect_once_though_processes_and_brokers_are_killed(tmp_path: Path, seed: int) -> None:
     with chains(tmp_path) as cluster:
-        chain = Chain(cluster, tmp_path, seed, faults=2)
+        chain = Chain(cluster, tmp_path, seed, faults=3)
         assert chain.play() == "", chain.done

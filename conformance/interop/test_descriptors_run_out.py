@@ -109,7 +109,10 @@ def test_connections_beyond_the_descriptor_limit_are_closed_without_other_effect
         writer.write(400)
     administer(servers)
     read(servers, 500)
-    assert "Too many open files" not in broker.errors.read_text()
+    said = broker.errors.read_text()
+    assert "Too many open files" not in said
+    assert f"The limit of open files, {OPEN_FILES}, leaves room for " in said
+    assert "the limit for open files has room for no more" in said
 
 
 def test_a_descriptor_limit_lowered_below_the_open_files_has_no_lasting_effect(broker: ServedBroker) -> None:

@@ -17,7 +17,6 @@ from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.messages.headers import encode_request_header
 from odradek.protocol.messages.message_codec import encode_request
 from odradek.simulation.wire_client import BlockingWireClient
-from odradek.testing.conditions import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
 
 pytestmark = pytest.mark.long
@@ -259,28 +258,3 @@ def test_ten_thousand_idle_clients_take_little_memory_and_others_are_served(tmp_
             assert neighbour.ask(ApiKey.METADATA, {"topics": [], **FLAGS}, 9).brokers
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_a_client_beyond_the_open_file_limit_is_rejected_and_logs_keep_their_files(tmp_path: Path) -> None:
-    with ServedBroker(tmp_path / "data", open_files=900) as broker:
-
-        def has_said(words: str) -> bool:
-            return words in broker.errors.read_text()
-
-        with BlockingWireClient(broker.bootstrap_servers) as first, Crowd(broker.bootstrap_servers, 400):
-            # The kernel connects all of them at once; the broker takes them, and turns some away, in its own time.
-            refusal = "the limit for open files has room for no more"
-            eventually(lambda: has_said(refusal), within_s=DEADLINE_S, what="a client that is turned away")
-            topic = {"name": "t", "num_partitions": 20, "replication_factor": 1, "assignments": [], "configs": []}
-            wanted = {"topics": [topic], "timeout": PATIENCE_MS, "validate_only": False}
-            assert first.ask(ApiKey.CREATE_TOPICS, wanted, 5).topics[0].error_code is ErrorCode.none
-        assert has_said("The limit of open files, 900, leaves room for 225 connections")
-        # The broker may notice the closed connections of the crowd later than this new client.
-        eventually(lambda: is_served(broker), within_s=DEADLINE_S, what="a client that is served again")
-
-
-def is_served(broker: ServedBroker) -> bool:
-    """Whether a client that comes now gets an answer, rather than being turned away."""
-    with contextlib.suppress(AssertionError, ConnectionError), BlockingWireClient(broker.bootstrap_servers) as later:
-        return bool(later.ask(ApiKey.METADATA, {"topics": [], **FLAGS}, 9).brokers)
-    return False

@@ -33,16 +33,25 @@ def most_objects() -> int:
     return 10**9
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _garbage_of_these_tests() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
-def now(most_objects: int) -> Iterator[list[float]]:
-    time, callbacks, threshold = [0.0], tuple(gc.callbacks), gc.get_threshold()
+def now(most_objects: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """The time of a process that begins with a thousand objects: those of all tests are not counted."""
+    time, callbacks, threshold, count = [0.0], tuple(gc.callbacks), gc.get_threshold(), gc.get_freeze_count
+    gc.freeze()
+    others = count() - 1000
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: count() - others)
     FrozenSurvivors(lambda: time[0], fewest_objects=0, most_objects=most_objects).start()
     yield time
     gc.callbacks[:] = callbacks
     gc.set_threshold(*threshold)
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
 
 
 def test_survivors_of_a_full_collection_are_frozen(now: list[float]) -> None:

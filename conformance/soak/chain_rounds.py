@@ -46,7 +46,7 @@ FAULTS: Final = (
     "broker killed", "broker stopped", "broker restarted",
     "coordinator killed", "coordinator stopped", "coordinator restarted",
 )  # fmt: skip
-"""`coordinator`: the broker that coordinates the transactions of one of the processes. What is stopped goes on at the
+"""`coordinator`: the broker that coordinates the transactions of one of the processes. A stopped process goes on at the
 next fault, or at the end."""
 _SCRIPT: Final = Path(__file__).with_name("chain_processor.py")
 

@@ -23,7 +23,7 @@ from odradek.broker.groups.machine.consumer.messages import (
     ConsumerGroupHeartbeatRequest,
 )
 from odradek.broker.groups.machine.consumer.target_assignment import ConsumerGroupSettings
-from odradek.broker.groups.machine.deadlines import DeadlineKey, Deadlines
+from odradek.broker.groups.machine.deadline_queue import DeadlineKey, Deadlines
 from odradek.broker.groups.machine.group_registry import Group, GroupRegistry
 from odradek.broker.groups.machine.messages import (
     CommitRequest,

@@ -10,7 +10,7 @@ import pytest
 
 from odradek.broker.coordinators.machine import Now, Reply
 from odradek.broker.groups.machine.classic.classic_group import TRANSITIONS, Event, GroupSettings, State
-from odradek.broker.groups.machine.deadlines import Deadlines
+from odradek.broker.groups.machine.deadline_queue import Deadlines
 from odradek.broker.groups.machine.messages import (
     HeartbeatRequest,
     JoinReply,

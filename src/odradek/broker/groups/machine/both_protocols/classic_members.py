@@ -35,7 +35,7 @@ from odradek.broker.groups.machine.consumer.group_update import (
 )
 from odradek.broker.groups.machine.consumer.member import JOINING_EPOCH, ConsumerGroupMember, MemberState
 from odradek.broker.groups.machine.consumer.target_assignment import ConsumerGroupSettings
-from odradek.broker.groups.machine.deadlines import DeadlineKey, Deadlines
+from odradek.broker.groups.machine.deadline_queue import DeadlineKey, Deadlines
 from odradek.broker.groups.machine.messages import (
     HeartbeatRequest,
     JoinReply,

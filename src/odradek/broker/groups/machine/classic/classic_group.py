@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from odradek.broker.coordinators.machine import Now
 from odradek.broker.groups.machine.classic.members import AwaitingJoin, GroupMembers, Member
-from odradek.broker.groups.machine.deadlines import DeadlineKey, Deadlines
+from odradek.broker.groups.machine.deadline_queue import DeadlineKey, Deadlines
 from odradek.broker.groups.machine.messages import (
     CommitRequest,
     FetchOffsetsRequest,

@@ -25,7 +25,7 @@ from odradek.broker.groups.machine.classic.rebalance import (
     members_changed,
     prepare_rebalance,
 )
-from odradek.broker.groups.machine.deadlines import DeadlineKey, Deadlines
+from odradek.broker.groups.machine.deadline_queue import DeadlineKey, Deadlines
 from odradek.broker.groups.machine.messages import (
     GroupDescription,
     HeartbeatRequest,

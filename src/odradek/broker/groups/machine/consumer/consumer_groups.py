@@ -36,7 +36,7 @@ from odradek.broker.groups.machine.consumer.messages import (
 from odradek.broker.groups.machine.consumer.regex_resolver import STEP_PAUSE_MS, DeniedTopics, RegexResolver
 from odradek.broker.groups.machine.consumer.subscriptions import existing_topics_of, metadata_hash
 from odradek.broker.groups.machine.consumer.target_assignment import ConsumerGroupSettings, preferred_assignor
-from odradek.broker.groups.machine.deadlines import DeadlineKey, Deadlines
+from odradek.broker.groups.machine.deadline_queue import DeadlineKey, Deadlines
 from odradek.broker.groups.machine.rebalance_trace import Cause, CauseKind, RebalanceCompleted
 from odradek.broker.groups.machine.records import ConsumerGroupRecord, GroupRecord, ResultBuilder, answer
 from odradek.metadata.image import ClusterImage

@@ -11,6 +11,8 @@ import pytest
 
 from odradek.broker.apis import APIS
 from odradek.broker.handlers import describe_producers, list_transactions
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_config import LogConfig
 from odradek.broker.log.validation import MessageRules
 from odradek.broker.security.context import RequestContext
 from odradek.broker.transactions.machine.transaction import TransactionState
@@ -204,6 +206,32 @@ async def test_many_filters_delete_many_acls_of_a_pattern_in_turns(
     answer = await client.ask(ApiKey.DELETE_ACLS, {"filters": [*filters, *filters]}, 3)
     assert [len(each.matching_acls) for each in answer.filter_results] == [0] * count + [1] * count + [0] * 2 * count
     assert calls.most < MOST_CALLS
+
+
+@pytest.mark.parametrize(("kind", "name", "key"), [(2, TOPIC, "retention.ms"), (4, "", "log.retention.ms")])
+@in_world(CONFIG)
+async def test_a_configuration_is_applied_to_many_logs_in_turns(
+    world: World, kind: int, name: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await world.client()
+    await client.create_topic(TOPIC, 9)
+    update, times = Log.update_config, []
+
+    def slow(log: Log, config: LogConfig) -> None:
+        world.simulation.clock.advance(TURN_S)
+        times.append(calls.callback)
+        update(log, config)
+
+    calls = Calls(monkeypatch)
+    monkeypatch.setattr(Log, "update_config", slow)
+    for retention_ms in (1_000_000, 2_000_000):
+        changes = [{"name": key, "config_operation": 0, "value": str(retention_ms)}]
+        resources = [{"resource_type": kind, "resource_name": name, "configs": changes}]
+        request = {"resources": resources, "validate_only": False}
+        await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, 1)
+        logs = [world.broker.partitions.log(TOPIC, number) for number in range(9)]
+        assert [each.config.retention_ms for each in logs] == [retention_ms] * 9
+    assert len(set(times)) == len(times) == 18, "each takes a turn of its own"
 
 
 @in_world(SECURED)

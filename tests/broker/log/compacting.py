@@ -57,7 +57,7 @@ class Room:
 
     def reconfigure(self, config: LogConfig) -> None:
         self.config = config
-        self.manager.update_config("t", [0])
+        self.manager.update_config(TopicPartition("t", 0))
 
     def append(self, *records: KeyAndValue, **batch: Any) -> int:
         """One batch of text, at `now_ms`; its first offset."""

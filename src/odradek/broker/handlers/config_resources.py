@@ -118,6 +118,7 @@ async def alter(
             made = await broker.metadata_loop.change_configs(list(changes.values()))
             for place, result in zip(changes, made, strict=True):
                 results[place] = result
+            await broker.partitions.wait_until_applied()
         except KafkaError as error:
             results = [error if place in changes else result for place, result in enumerate(results)]
     return [

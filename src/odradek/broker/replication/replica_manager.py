@@ -1,8 +1,8 @@
 """The replica manager: makes this broker lead and follow the partitions that the cluster's image assigns to it.
 
-Opening a log takes milliseconds, so logs are opened over many turns of the event loop; `wait_until_applied` waits for
-them. A log is deleted only if the controller commands it, or a note in the metadata tree says so (`stray_logs`). A log
-with another topic id than the image's is renamed to a folder whose name ends with `-stray`.
+Opening a log takes milliseconds, so logs are opened, and get changed configurations, over many turns of the event loop;
+`wait_until_applied` waits for them. A log is deleted only if the controller commands it, or a note in the metadata tree
+says so (`stray_logs`). A log with another topic id than the image's is renamed: its folder ends with `-stray`.
 """
 
 import asyncio
@@ -71,6 +71,9 @@ class ReplicaManager:
         self.damaged = DamagedLogs(runtime, logs, config, lambda: self._image, self.get, when_logs_change)
         self._followers: dict[TopicPartition, Follower] = {}
         self._to_open: deque[TopicPartition] = deque()
+        """The replicas to open, or to apply a configuration to."""
+        self._opening: asyncio.Handle | None = None
+        """The next turn that opens some of them."""
         self._waiters: list[asyncio.Future[None]] = []
         self._callbacks: list[LeadershipCallback] = []
         self._maintenance_timer: asyncio.TimerHandle | None = None
@@ -155,12 +158,10 @@ class ReplicaManager:
         return self._log_configs.of(topic, self._image.topics.get(topic), self._config)
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Apply another configuration of the broker, also to the logs of every topic."""
+        """Apply another configuration of the broker, with the next `apply` also to the logs of every topic."""
         self._config = config
         for topic in self._image.topics.values():
-            self._logs.update_config(topic.name, topic.partitions)
-        for follower in self._followers.values():
-            self._fetchers.add_fetcher(follower)  # num.replica.fetchers may have changed
+            self._apply_all_later(topic)  # followers as well: num.replica.fetchers may have changed
 
     def apply(self, delta: MetadataDelta) -> None:
         """Lead and follow the partitions that the new image assigns to this broker, and no others."""
@@ -175,8 +176,7 @@ class ReplicaManager:
         if delta.old.brokers.keys() - delta.new.brokers.keys():
             for partition in tuple(self):
                 partition.brokers_changed()
-        if self._to_open:
-            self._open_next_replicas()
+        self._begin_to_open()
 
     def fence(self) -> None:
         """Lead nothing until `unfence`, whatever the image says: other brokers may consider this one dead."""
@@ -191,10 +191,13 @@ class ReplicaManager:
             self._is_fenced = False
             for topic in self._image.topics.values():
                 self._apply_topic(topic)
-            self._open_next_replicas()
+            self._begin_to_open()
 
     async def wait_until_applied(self) -> None:
-        """Return when all replicas of the image are open or offline; later images may prolong the wait."""
+        """Return when all replicas of the image are open, with its configurations, or offline.
+
+        Later images may prolong the wait.
+        """
         if self._to_open:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -202,16 +205,20 @@ class ReplicaManager:
 
     def _open_again(self, keys: Sequence[TopicPartition]) -> None:
         self._to_open.extend(keys)
-        self._open_next_replicas()
+        self._begin_to_open()
+
+    def _begin_to_open(self) -> None:
+        if self._to_open and self._opening is None:
+            self._open_next_replicas()
 
     def _open_next_replicas(self) -> None:
         """Open logs for `TURN_S` in each turn of the event loop, until all are open."""
-        clock = self._runtime.clock
+        self._opening, clock = None, self._runtime.clock
         until = clock.monotonic() + TURN_S
         while self._to_open:
             self._open_replica(self._to_open.popleft())
             if clock.monotonic() >= until and self._to_open:
-                asyncio.get_running_loop().call_soon(self._open_next_replicas)
+                self._opening = asyncio.get_running_loop().call_soon(self._open_next_replicas)
                 return
         waiting, self._waiters = self._waiters, []
         for waiter in waiting:
@@ -219,15 +226,13 @@ class ReplicaManager:
                 waiter.set_result(None)
 
     def _apply_topic(self, topic: TopicImage, before: TopicImage | None = None) -> None:
-        """Apply a topic's image. If its configuration is as in `before`, skip unchanged partitions that are online."""
+        """Apply a topic's image, and a changed configuration later; skip unchanged partitions that are online."""
         leader_partitions = self._by_topic.get(topic.name, {})
         for number in sorted(leader_partitions.keys() - topic.partitions.keys()):
             self._resign(TopicPartition(topic.name, number), KafkaError(ErrorCode.unknown_topic_or_partition))
-        known: Mapping[int, PartitionImage] = {}
-        if before is not None and before.has_same_config(topic):
-            known = before.partitions
-        else:
-            self._logs.update_config(topic.name, topic.partitions)
+        known: Mapping[int, PartitionImage] = {} if before is None else before.partitions
+        if before is None or not before.has_same_config(topic):
+            self._apply_all_later(topic)
         offline = {key.partition for key in self._offline if key.topic == topic.name}
         for number, image in topic.partitions.items():
             if known.get(number) is not image or number in offline:
@@ -235,6 +240,9 @@ class ReplicaManager:
                 self._apply_partition(topic, key, image)
                 if self.damaged.is_damaged(key):
                     self._when_logs_change()  # whether the damaged log is offline depends on the rest of the ISR
+
+    def _apply_all_later(self, topic: TopicImage) -> None:
+        self._to_open.extend(TopicPartition(topic.name, number) for number in topic.partitions)
 
     def _apply_partition(self, topic: TopicImage, key: TopicPartition, image: PartitionImage) -> None:
         if self._is_leader(image):
@@ -256,10 +264,11 @@ class ReplicaManager:
             self._fetchers.add_fetcher(follower)
 
     def _open_replica(self, key: TopicPartition) -> None:
-        """Open the log of a replica and make it a leader or follower, if the image still says so."""
+        """Apply the configuration of a replica's log; open it and make it a leader or follower, if it is to be one."""
         topic, image = self._image.topics.get(key.topic), self._image.partition(key)
         if topic is None or image is None:
             return
+        self._logs.update_config(key)
         if self._is_leader(image) and self.get(key) is None:
             self._remove_follower(key)
             log = self._open_log(key, topic, image)
@@ -269,6 +278,8 @@ class ReplicaManager:
             log = self._open_log(key, topic, image)
             if log is not None:
                 self._make_follower(key, topic, image, log)
+        else:
+            self._apply_partition(topic, key, image)  # the high watermark depends on min.insync.replicas
 
     def _open_log(self, key: TopicPartition, topic: TopicImage, image: PartitionImage) -> Log | None:
         """Return the partition's log; if it cannot be opened, add it to the offline logs and return None."""

@@ -346,7 +346,8 @@ def test_a_topic_configuration_applies_to_its_logs_when_it_changes() -> None:
     other = manager.get_or_create(TopicPartition("u", 0), topic_id=None, now_ms=NOW)
     assert log.config.max_message_bytes == 1000
     configs["t"] = LogConfig(max_message_bytes=5)
-    manager.update_config("t", [0, 7])
+    for number in (0, 7):
+        manager.update_config(TopicPartition("t", number))
     assert log.config.max_message_bytes == 5
     assert other.config is configs["u"]
 

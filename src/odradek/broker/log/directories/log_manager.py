@@ -437,12 +437,10 @@ class LogManager:
         self.statuses.lost.pop(partition, None)
         self.cleaner.remove(partition)
 
-    def update_config(self, topic: str, partitions: Iterable[int]) -> None:
-        config = self._config_for(topic)
-        for number in partitions:
-            log = self._logs.get(TopicPartition(topic, number))
-            if log is not None:
-                log.update_config(config)
+    def update_config(self, partition: TopicPartition) -> None:
+        log = self._logs.get(partition)
+        if log is not None and log.config is not (config := self._config_for(partition.topic)):
+            log.update_config(config)
 
     # ---- disks that fail while the broker runs ------------------------------------------------------------------
 

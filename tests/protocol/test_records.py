@@ -22,11 +22,13 @@ from odradek.protocol.batches.record_batch import (
     write_header,
 )
 from odradek.protocol.batches.records import (
-    BatchBuilder,
+    NO_HEADERS,
     Record,
     decode_records,
     encode_batch,
+    encode_headers,
     encode_record,
+    encode_rows,
     parse_records,
     record_size_bound,
 )
@@ -102,25 +104,13 @@ def _batches(memory_records):
 
 
 @given(records=RECORDS, codec=st.sampled_from(Codec))
-def test_a_builder_makes_the_same_batch(records, codec):
-    builder = BatchBuilder(1 << 30)
-    assert all(builder.append(*record) for record in records)
-    assert builder.count == len(records)
-    identity = {"base_offset": 5, "producer_id": 1, "producer_epoch": 2, "base_sequence": 3, "is_transactional": True}
-    assert builder.build(codec, **identity) == encode_batch(records, codec=codec, **identity)
-
-
-def test_a_builder_takes_one_record_of_any_size_and_then_no_more_than_fit():
-    builder = BatchBuilder(max_bytes=100)
-    assert builder.append(1, None, bytes(500))
-    assert not builder.append(99, None, b"")
-    assert builder.count == 1
-    assert read_header(builder.build()).max_timestamp == 1
-
-    builder = BatchBuilder(max_bytes=HEADER_SIZE + 3 * 10)
-    sizes = [builder.size for _ in range(5) if builder.append(1, None, b"abc")]
-    assert sizes == [HEADER_SIZE + 10, HEADER_SIZE + 20, HEADER_SIZE + 30]
-    assert len(builder.build()) == HEADER_SIZE + 30
+def test_rows_are_encoded_as_records_are(records, codec):
+    timestamps, keys, values, headers = zip(*records, strict=True)
+    encoded = [encode_headers(each) if each else NO_HEADERS for each in headers]
+    size = len(encode_batch(records))
+    identity = {"producer_id": 1, "producer_epoch": 2, "base_sequence": 3, "is_transactional": True}
+    batch = encode_rows(timestamps, keys, values, encoded, size, codec=codec, **identity)
+    assert batch == encode_batch(records, codec=codec, **identity)
 
 
 def test_a_batch_without_records_keeps_its_offsets():

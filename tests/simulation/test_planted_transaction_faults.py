@@ -15,7 +15,7 @@ from odradek.broker.transactions.machine.transaction_machine import TransactionM
 from odradek.broker.transactions.transaction_markers import MarkerWriter
 from odradek.clients.consumer.fetching.fetcher import Fetcher
 from odradek.clients.producer.producer_batch import ProducerBatch
-from odradek.protocol.batches.records import BatchBuilder, decode_records
+from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.simulation.promises import READERS
 from odradek.simulation.seed_run import SeedPlan, run_seed
 from odradek.simulation.setup import CONFIG, draw_setup
@@ -124,9 +124,15 @@ def acknowledgements_have_offset_0(patch: pytest.MonkeyPatch) -> None:
 @replaces(ProducerBatch, "encode")
 def batches_have_their_records_in_reverse(encode: Any, batch: Any, *options: Any) -> bytearray:
     if batch.records is None:
-        records, batch.builder = decode_records(batch.builder.build()), BatchBuilder(batch.limit)
-        for record in reversed(list(records)):
-            batch.builder.append(record.timestamp, record.key, record.value, record.headers)
+        records = decode_records(encode(batch, *options))
+        batch.records = encode_batch(
+            [record[1:] for record in reversed(records)],
+            codec=options[0],
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            base_sequence=batch.base_sequence,
+            is_transactional=batch.is_transactional,
+        )
         batch.futures.reverse()
     return encode(batch, *options)
 

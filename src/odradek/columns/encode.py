@@ -55,7 +55,7 @@ class ColumnEncoder:
         self._timestamps = _timestamps(batch, default_timestamp_ms)
         key, value = _binary(_column(batch, "key")), _binary(_column(batch, "value"))
         lists, header_key, header_value = _headers(_column(batch, "headers"))
-        self._columns = (key, value, header_key, header_value, lists)
+        self._columns = (key, value, header_key, header_value, lists, _Bytes(_NO_ENDS))
         self._sources = np.array([each.source for each in self._columns], _SOURCE)
         self._records = np.empty(0, np.uint8)
         self._result = np.zeros(3, np.int64)
@@ -119,7 +119,7 @@ class ColumnEncoder:
 
     def _fill_plainly(self, rows: Any, start: int, max_bytes: int) -> tuple[int, int, int, int, Buffer]:
         """Do the same without the library."""
-        key, value, _, _, lists = (each.array for each in self._columns)
+        key, value, _, _, lists, _ = (each.array for each in self._columns)
         key, value = (None if each is None else each.cast(pa.binary()) for each in (key, value))
         records, count = bytearray(), 0
         base_timestamp = max_timestamp = int(self._timestamps[rows[start]])

@@ -383,8 +383,9 @@ static inline byte *write_bytes(byte *to, const Source *column, int64_t row, int
     return to;
 }
 
-/* Encode as many of `rows[start:]` as fit into `max_bytes`, but at least one. `columns` are keys, values, keys of
- * headers, values of headers, and the lists of headers, whose `ends` count headers.
+/* Encode as many of `rows[start:]` as fit into `max_bytes`, but at least one; without `rows`, row i is i. `columns` are
+ * keys, values, keys of headers, values of headers, the lists of headers, whose `ends` count headers, and encoded
+ * headers, instead of these three.
  *
  * Return the number of rows; `result` gets their size, the first timestamp and the largest. If the first row exceeds
  * `room`, the size of `output`, return 0 and its size in `result`.
@@ -392,14 +393,16 @@ static inline byte *write_bytes(byte *to, const Source *column, int64_t row, int
 EXPORTED int64_t encode(const int64_t *rows, int64_t row_count, int64_t start, const int64_t *timestamps,
                         const Source *columns, byte *output, int64_t room, int64_t max_bytes, int64_t *result) {
     const Source *keys = &columns[0], *values = &columns[1], *parts = &columns[2], *lists = &columns[4];
+    const Source *encoded = &columns[5];
     int64_t size = 0, count = 0;
-    int64_t base_timestamp = start < row_count ? timestamps[rows[start]] : -1, largest = base_timestamp;
+    int64_t base_timestamp = start < row_count ? timestamps[rows ? rows[start] : start] : -1, largest = base_timestamp;
     for (int64_t index = start; index < row_count; index++) {
-        int64_t row = rows[index], delta = (int64_t)((uint64_t)timestamps[row] - (uint64_t)base_timestamp);
+        int64_t row = rows ? rows[index] : index, delta = (int64_t)((uint64_t)timestamps[row] - (uint64_t)base_timestamp);
         int64_t key_length = length_of(keys, row), value_length = length_of(values, row), first = 0, last = 0;
         if (lists->ends && is_valid(lists, row)) first = lists->ends[row], last = lists->ends[row + 1];
         int64_t body = 1 + varint_size(delta) + varint_size(count) + size_of(key_length) + size_of(value_length);
-        body += varint_size(last - first);
+        int64_t encoded_length = length_of(encoded, row);
+        body += encoded_length >= 0 ? encoded_length : varint_size(last - first);
         for (int64_t header = first; header < last; header++)
             for (int part = 0; part < 2; part++) body += size_of(length_of(&parts[part], header));
         int64_t needed = size + varint_size(body) + body;
@@ -415,7 +418,10 @@ EXPORTED int64_t encode(const int64_t *rows, int64_t row_count, int64_t start, c
         to = write_varint(to, count);
         to = write_bytes(to, keys, row, key_length);
         to = write_bytes(to, values, row, value_length);
-        to = write_varint(to, last - first);
+        if (encoded_length >= 0)
+            copy(to, encoded->data + encoded->ends[row], encoded_length);
+        else
+            to = write_varint(to, last - first);
         for (int64_t header = first; header < last; header++)
             for (int part = 0; part < 2; part++)
                 to = write_bytes(to, &parts[part], header, length_of(&parts[part], header));

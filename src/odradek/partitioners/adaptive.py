@@ -75,6 +75,11 @@ class AdaptivePartitioner:
             state.partition = self._choose(topic, state, cluster)
             state.produced_bytes = 0
 
+    def sticky_bytes(self, topic: str, partition: int) -> int:
+        """Return how many more bytes go to `partition`, if it is the sticky one, before another may be chosen."""
+        state = self._topics.get(topic)
+        return 0 if state is None or state.partition != partition else self._batch_size - state.produced_bytes
+
     def update_load(self, topic: str, queue_sizes: dict[int, int], *, partition_count: int) -> None:
         """Weight each partition by `max_queue + 1 - queue`; if all have the same queue, the choice is uniform.
 

@@ -42,6 +42,11 @@ def varint(value: int) -> bytes:
     return VARINTS[value] if 0 <= value < 8192 else encode_varint(value)
 
 
+def varint_size(value: int) -> int:
+    """Return the number of bytes of `encode_varint(value)`."""
+    return max(((value << 1) ^ (value >> 63)).bit_length() + 6, 7) // 7
+
+
 def write_unsigned_varint(buffer: bytearray, value: int) -> None:
     while value > 0x7F:
         buffer.append(value & 0x7F | 0x80)

@@ -1,29 +1,35 @@
 """Batches per partition: when they are due, waiting for memory, the order of retries."""
 
 import asyncio
+from itertools import takewhile
+from unittest.mock import patch
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from odradek.clients.producer.producer_batch import ProducerBatch, RecordMetadata
 from odradek.clients.producer.record_accumulator import RecordAccumulator
+from odradek.kernels import LIBRARY, Library
 from odradek.model import TopicPartition, UnavailableError
+from odradek.protocol.batches import records as record_batches
 from odradek.protocol.batches.compression import Codec
-from odradek.protocol.batches.record_batch import read_header, verify_crc
-from odradek.protocol.batches.records import decode_records
+from odradek.protocol.batches.record_batch import HEADER_SIZE, read_header, verify_crc
+from odradek.protocol.batches.records import NewRecord, decode_records, encode_batch
 from tests.world.scenes import in_simulation
 
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+T0 = TopicPartition("t", 0)
+CONTENTS = st.none() | st.binary(max_size=70) | st.integers(60, 9000).map(bytes)
+HEADERS = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=70)), max_size=2).map(tuple)
+RECORDS = st.lists(st.tuples(st.integers(0, 2**42) | st.integers(0, 9000), CONTENTS, CONTENTS, HEADERS), min_size=1)
 
 
 def accumulator(*, batch_size: int = 200, linger_ms: int = 10, buffer_memory: int = 10_000) -> RecordAccumulator:
     return RecordAccumulator(batch_size=batch_size, linger_ms=linger_ms, buffer_memory=buffer_memory)
 
 
-def append(
-    gathered: RecordAccumulator, value: bytes = b"v", *, now: float = 0.0, allow_new_batch: bool = True
-) -> ProducerBatch | None:
-    future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-    return gathered.append(T0, 5, None, value, (), future, now, allow_new_batch=allow_new_batch)
+def append(gathered: RecordAccumulator, value: bytes = b"v", *, now: float = 0.0) -> ProducerBatch:
+    return gathered.append(T0, 5, None, value, (), asyncio.get_running_loop().create_future(), now)
 
 
 @in_simulation
@@ -50,10 +56,28 @@ async def test_a_record_larger_than_a_batch_is_a_batch_alone() -> None:
 async def test_a_record_is_not_appended_if_it_needs_a_new_batch_and_none_is_allowed() -> None:
     """KIP-480: a sticky partitioner is asked again when a new batch is due."""
     gathered = accumulator()
-    assert append(gathered, allow_new_batch=False) is None
     first = append(gathered)
-    assert append(gathered, allow_new_batch=False) is first
-    assert append(gathered, b"x" * 300, allow_new_batch=False) is None
+    record = 5, None, b"v", (), asyncio.get_running_loop().create_future()
+    assert gathered.try_append(gathered.queues[T0], *record) is first
+    assert gathered.try_append(gathered.queues[T0], 5, None, b"x" * 300, (), record[-1]) is None
+    gathered.drain(gathered.queues[T0])
+    assert gathered.try_append(gathered.queues[T0], *record) is None
+
+
+@pytest.mark.parametrize("library", [LIBRARY, None])
+@given(records=RECORDS, limit=st.integers(0, 40_000))
+def test_a_batch_knows_its_size_before_it_is_encoded(
+    library: Library | None, records: list[NewRecord], limit: int
+) -> None:
+    batch = ProducerBatch(T0, (1,), 0.0, HEADER_SIZE + limit)
+    taken = list(takewhile(lambda record: batch.append(*record, None), records))
+    assert taken, "the first record is accepted whatever its size"
+    assert len(taken) == 1 or batch.size <= batch.limit
+    with patch.object(record_batches, "LIBRARY", library):
+        encoded = batch.encode(Codec.NONE)
+    assert encoded == encode_batch(taken)
+    assert len(encoded) == batch.size
+    assert batch.append(*records[0], None) == 0, "the batch is encoded"
 
 
 @in_simulation
@@ -126,7 +150,6 @@ async def test_every_future_gets_its_records_offset() -> None:
     gathered = accumulator()
     batch = append(gathered)
     append(gathered)
-    assert batch is not None
     batch.complete(40, -1)
     assert [future.result() for future in batch.futures] == [
         RecordMetadata("t", 0, 40, 5),
@@ -137,7 +160,6 @@ async def test_every_future_gets_its_records_offset() -> None:
 @in_simulation
 async def test_records_get_the_brokers_timestamp_with_log_append_time() -> None:
     batch = append(accumulator())
-    assert batch is not None
     batch.complete(40, 99)
     assert batch.futures[0].result().timestamp == 99
 
@@ -146,7 +168,6 @@ async def test_records_get_the_brokers_timestamp_with_log_append_time() -> None:
 async def test_an_unretrieved_failure_is_not_reported_by_asyncio() -> None:
     """The sender logs it once a batch; the simulation would raise what asyncio reports."""
     batch = append(accumulator())
-    assert batch is not None
     batch.complete_exceptionally(UnavailableError("no"))
     assert batch.is_done
 
@@ -156,7 +177,6 @@ async def test_an_unretrieved_failure_is_not_reported_by_asyncio() -> None:
 async def test_a_batch_with_a_new_sequence_has_a_valid_checksum(codec: Codec) -> None:
     """A retry under a new epoch changes bytes that are encoded already, checksum and all."""
     batch = append(accumulator(), b"hello")
-    assert batch is not None
     batch.reset_producer_state(7, 0, 12)
     batch.encode(codec)
     batch.reset_producer_state(7, 1, 0)

@@ -20,9 +20,10 @@ from odradek.clients.producer.record_accumulator import RecordAccumulator
 from odradek.clients.producer.record_appender import RecordAppender
 from odradek.clients.producer.record_checks import (
     Serializer,
+    checked_parts,
     checked_serializer,
-    checked_size,
     serialized,
+    too_large,
     valid_timestamp,
 )
 from odradek.clients.producer.sender import Sender
@@ -41,7 +42,7 @@ from odradek.model import (
 )
 from odradek.partitioners import Partitioner, create_partitioner
 from odradek.protocol.batches.compression import Codec
-from odradek.protocol.batches.records import Headers
+from odradek.protocol.batches.records import MAX_RECORD_OVERHEAD, Headers, record_size_bound
 from odradek.runtime import Runtime, system_runtime
 from odradek.wire.client_connection import log_waiting
 
@@ -106,7 +107,8 @@ class Producer:
             on_acknowledgement=self._interceptors.on_acknowledgement if self._interceptors else None,
         )
         ignore_keys = self._settings.partitioner_ignore_keys
-        self._appender = RecordAppender(self._accumulator, self._placer, ignore_keys=ignore_keys)
+        monotonic = self._runtime.clock.monotonic
+        self._appender = RecordAppender(self._accumulator, self._placer, monotonic, ignore_keys=ignore_keys)
         self._sender: Sender | None = None
         self._transactions: Transactions | None = None
         self._starting = asyncio.Lock()
@@ -292,7 +294,9 @@ class Producer:
         """Wait until every record sent so far is delivered or has failed."""
         if self._sender is None:
             return
-        sender = _on_open_loop(self._sender)
+        sender = self._sender
+        if sender.loop.is_closed():
+            raise _loop_closed()
         self._flushes += 1
         sender.flushing = True
         sender.wake()
@@ -317,7 +321,9 @@ class Producer:
         """
         if self._sender is None:
             return
-        sender = _on_open_loop(self._sender)
+        sender = self._sender
+        if sender.loop.is_closed():
+            raise _loop_closed()
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 if self._transactions is not None:
@@ -370,7 +376,7 @@ class Producer:
         timestamp_ms: int | None,
         headers: Headers,
     ) -> asyncio.Future[RecordMetadata]:
-        sender = self._running_sender()
+        sender, accumulator = self._running_sender(), self._accumulator
         if self._transactions is not None:
             self._transactions.machine.check_open()
         blocked_until: float | None = None
@@ -384,27 +390,32 @@ class Producer:
             key = serialized("key_serializer", self._key_serializer, topic, key)
         if self._value_serializer is not None and value is not None:
             value = serialized("value_serializer", self._value_serializer, topic, value)
-        size = checked_size(topic, key, value, headers, self._settings.max_request_size)
+        if headers or type(value) is not bytes or not (key is None or type(key) is bytes):
+            key, value = checked_parts(key, value, headers)
+            size = record_size_bound(key, value, headers)
+        else:
+            size = MAX_RECORD_OVERHEAD + len(value) + (0 if key is None else len(key))
+        if size > self._settings.max_request_size:
+            raise too_large(topic, size, self._settings.max_request_size)
         timestamp = self._runtime.clock.now_ms() if timestamp_ms is None else valid_timestamp(timestamp_ms)
-        if not self._accumulator.has_memory(size):
-            await self._wait_for_memory(size, blocked_until or self._block_deadline())
+        if not accumulator.has_memory(size):
+            blocked_until = blocked_until or self._block_deadline()
+            await self._wait_for_memory(size, blocked_until)
             self._ensure_still_exists(topic, partition)
-        if self._sender is not sender:
-            raise _closed()
-        if self._transactions is not None:
-            self._transactions.machine.check_open()  # it may have ended during the waits
+        if blocked_until is not None:
+            self._check_after_wait(sender)
         future: asyncio.Future[RecordMetadata] = sender.loop.create_future()
+        metadata = self._cluster.metadata
         try:
-            metadata, now = self._cluster.metadata, self._runtime.clock.monotonic()
             # No await between the choice of the partition and the append.
-            batch = self._appender.append(topic, partition, timestamp, key, value, headers, future, metadata, now)
+            batch = self._appender.append(topic, partition, timestamp, key, value, headers, future, metadata)
         except Exception:
             # This record does not use its memory: grant it to a waiting call.
-            self._accumulator.grant_memory()
+            accumulator.grant_memory()
             raise
-        if batch.count == 1 or batch.is_full:
+        if len(batch.futures) == 1 or batch.size >= batch.limit:
             sender.wake()
-            if self._accumulator.is_full(self._accumulator.queues[batch.partition]):
+            if accumulator.is_full(accumulator.queues[batch.partition]):
                 # Without this turn of the event loop, a caller that never waits fills the buffer before the first batch
                 # is sent.
                 await asyncio.sleep(0)
@@ -416,10 +427,7 @@ class Producer:
         accumulator = self._accumulator
         if not accumulator.has_memory(rows.next_bytes):
             await self._wait_for_memory(rows.next_bytes, self._block_deadline())
-        if self._sender is not sender:
-            raise _closed()
-        if self._transactions is not None:
-            self._transactions.machine.check_open()
+        self._check_after_wait(sender)
         partition, encoded, numbers = rows.encode(self._settings.codec, self._settings.compression_level)
         placed = TopicPartition(topic, partition)
         offsets = RowOffsets(encoded.record_count)
@@ -448,7 +456,16 @@ class Producer:
             )
         if self._sender.fatal is not None:
             raise self._sender.fatal
-        return _on_open_loop(self._sender)
+        if self._sender.loop.is_closed():
+            raise _loop_closed()
+        return self._sender
+
+    def _check_after_wait(self, sender: Sender) -> None:
+        """Raise an error if the producer was closed or the transaction ended while a call waited."""
+        if self._sender is not sender:
+            raise _closed()
+        if self._transactions is not None:
+            self._transactions.machine.check_open()
 
     def _running_transactions(self) -> Transactions:
         if self._settings.transactional_id is None:
@@ -512,10 +529,8 @@ class Producer:
         accumulator.use_reservation(size)
 
 
-def _on_open_loop(sender: Sender) -> Sender:
-    if sender.loop.is_closed():
-        raise UnavailableError("the producer's event loop is closed: create a producer in the running one")
-    return sender
+def _loop_closed() -> UnavailableError:
+    return UnavailableError("the producer's event loop is closed: create a producer in the running one")
 
 
 def _closed() -> UnavailableError:

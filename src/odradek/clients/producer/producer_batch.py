@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from functools import partial
+from itertools import count, repeat
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct, field
 
@@ -10,7 +12,14 @@ from odradek.clients.backoff import Backoff
 from odradek.model import OdradekError, TopicPartition
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import HEADER_SIZE, TRANSACTIONAL, read_header, write_header
-from odradek.protocol.batches.records import BatchBuilder, decode_records
+from odradek.protocol.batches.records import NO_HEADERS, Headers, decode_records, encode_headers, encode_rows
+from odradek.protocol.varint import varint_size
+
+_MIN_BODY: Final = 5
+"""The smallest size in bytes of a record without its length, its key, its value and its headers."""
+_TWO_BYTES: Final = 64
+_THREE_BYTES: Final = 8192
+"""The first numbers whose varints have so many bytes."""
 
 
 class RecordMetadata(NamedTuple):
@@ -36,21 +45,25 @@ class ProducerBatch(Struct, eq=False):
 
     `number` orders a producer's batches; `created_at` and `retry_at` are monotonic seconds. `size` and `limit` are
     uncompressed bytes: the batch is full at `limit`. `ratio` estimates compressed per uncompressed bytes.
+
+    Records are kept in columns, without `keys`, `values` and `headers` once they are encoded in `records`.
     """
 
     partition: TopicPartition
     number: tuple[int, ...]
     created_at: float
-    builder: BatchBuilder | None = None
     limit: int = 0
     ratio: float = 1.0
-    count: int = 0
-    futures: list[asyncio.Future[RecordMetadata]] = field(default_factory=list)
     timestamps: list[int] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+    headers: list[bytes] = field(default_factory=list)
+    futures: list[asyncio.Future[RecordMetadata]] = field(default_factory=list)
     rows: EncodedRows | None = None
     first_row: int = 0
+    row_count: int = 0
     on_acknowledgement: Callable[[RecordMetadata, OdradekError | None], None] | None = None
-    size: int = 0
+    size: int = HEADER_SIZE
     attempts: int = 0
     backoff: Backoff | None = None
     retry_at: float = 0.0
@@ -67,7 +80,12 @@ class ProducerBatch(Struct, eq=False):
     @property
     def is_full(self) -> bool:
         """Return whether the batch has reached its limit or is encoded."""
-        return self.builder is None or self.size >= self.limit
+        return self.records is not None or self.size >= self.limit
+
+    @property
+    def count(self) -> int:
+        """Return the number of records."""
+        return self.row_count or len(self.timestamps)
 
     @property
     def estimated_bytes(self) -> int:
@@ -82,19 +100,67 @@ class ProducerBatch(Struct, eq=False):
         assert self.records is not None
         return (len(self.records) - HEADER_SIZE) / max(self.size - HEADER_SIZE, 1)
 
+    def append(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        future: asyncio.Future[RecordMetadata] | None,
+    ) -> int:
+        """Append a record, and return by how many bytes the batch grows; 0 if it is encoded or has no room for it.
+
+        The first record is accepted whatever its size.
+        """
+        timestamps = self.timestamps
+        count = len(timestamps)
+        delta = timestamp - timestamps[0] if count else 0
+        encoded_headers = encode_headers(headers) if headers else NO_HEADERS
+        key_size = 0 if key is None else len(key)
+        value_size = 0 if value is None else len(value)
+        grown = _MIN_BODY + key_size + value_size + len(encoded_headers)
+        if 0 <= delta < _THREE_BYTES > grown and count < _THREE_BYTES:
+            # Branches, since calls of `varint_size` would take a fifth of a short `send`.
+            if delta >= _TWO_BYTES:
+                grown += 1
+            if count >= _TWO_BYTES:
+                grown += 1
+            if key_size >= _TWO_BYTES:
+                grown += 1
+            if value_size >= _TWO_BYTES:
+                grown += 1
+            grown += 1 if grown < _TWO_BYTES else 2 if grown < _THREE_BYTES else 3
+        else:
+            grown += sum(map(varint_size, (delta, count, key_size, value_size))) - 4
+            grown += varint_size(grown)
+        if self.records is not None or (self.size + grown > self.limit and count):
+            return 0
+        self.size += grown
+        timestamps.append(timestamp)
+        self.keys.append(key)
+        self.values.append(value)
+        self.headers.append(encoded_headers)
+        if future is not None:
+            self.futures.append(future)
+        return grown
+
     def encode(self, codec: Codec, level: int | None = None) -> bytearray:
         """Encode the batch with its producer id and sequence, once; no record can be appended afterwards."""
         if self.records is None:
-            assert self.builder is not None
-            self.records = self.builder.build(
-                codec,
+            self.records = encode_rows(
+                self.timestamps,
+                self.keys,
+                self.values,
+                self.headers,
+                self.size,
+                codec=codec,
                 level=level,
                 producer_id=self.producer_id,
                 producer_epoch=self.producer_epoch,
                 base_sequence=self.base_sequence,
                 is_transactional=self.is_transactional,
             )
-            self.builder = None
+            self.keys, self.values, self.headers = [], [], []
         return self.records
 
     def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
@@ -121,36 +187,27 @@ class ProducerBatch(Struct, eq=False):
         assert self.count > 1
         limit = min(max_bytes, self.size // 2)
         parts: list[ProducerBatch] = []
-        start = 0
-        for position, record in enumerate(decode_records(self.records)):
-            fields = (record.timestamp, record.key, record.value, record.headers)
-            if not parts or not _builder(parts[-1]).append(*fields):
+        futures = iter(self.futures)
+        for position, each in enumerate(decode_records(self.records)):
+            record = each.timestamp, each.key, each.value, each.headers, next(futures, None)
+            if not parts or not parts[-1].append(*record):
                 parts.append(self._part((*self.number, len(parts)), limit, position))
-                start = position
-                _builder(parts[-1]).append(*fields)
-            parts[-1].count = position - start + 1
-            parts[-1].size = _builder(parts[-1]).size
-        for part in parts:
-            first = part.first_row - self.first_row
-            part.futures = self.futures[first : first + part.count]
-            part.timestamps = self.timestamps[first : first + part.count]
+                parts[-1].append(*record)
         self.parts = tuple(parts)
         self._finish()
         return self.parts
 
     def complete(self, base_offset: int, log_append_time: int) -> None:
         """Complete all futures; `base_offset` -1 means unknown, `log_append_time` -1 keeps the records' timestamps."""
+        offsets = repeat(-1) if base_offset < 0 else count(base_offset)
+        timestamps = self.timestamps if log_append_time < 0 else repeat(log_append_time)
         topic, partition = self.partition
-        on_acknowledgement = self.on_acknowledgement
-        offset, step = (-1, 0) if base_offset < 0 else (base_offset, 1)
         # A call of the named tuple's constructor for each record takes longer than the rest.
-        new = tuple.__new__
-        for future, timestamp in zip(self.futures, self.timestamps, strict=True):
-            time = timestamp if log_append_time < 0 else log_append_time
-            metadata = new(RecordMetadata, (topic, partition, offset, time))
-            offset += step
-            if on_acknowledgement is not None:
-                on_acknowledgement(metadata, None)
+        new = partial(tuple.__new__, RecordMetadata)
+        fields = zip(repeat(topic), repeat(partition), offsets, timestamps, strict=False)
+        for future, metadata in zip(self.futures, map(new, fields), strict=False):
+            if self.on_acknowledgement is not None:
+                self.on_acknowledgement(metadata, None)
             if not future.done():
                 future.set_result(metadata)
         if self.rows is not None:
@@ -175,7 +232,7 @@ class ProducerBatch(Struct, eq=False):
             self.partition,
             number,
             self.created_at,
-            builder=BatchBuilder(limit),
+            limit=limit,
             rows=self.rows,
             first_row=self.first_row + position,
             on_acknowledgement=self.on_acknowledgement,
@@ -190,8 +247,3 @@ class ProducerBatch(Struct, eq=False):
         self.is_done = True
         if self.finished is not None and not self.finished.done():
             self.finished.set_result(None)
-
-
-def _builder(batch: ProducerBatch) -> BatchBuilder:
-    assert batch.builder is not None
-    return batch.builder

@@ -17,7 +17,7 @@ from odradek.clients.producer.compression_ratio import CompressionRatioEstimator
 from odradek.clients.producer.producer_batch import EncodedRows, ProducerBatch, RecordMetadata
 from odradek.model import OdradekError, TopicPartition
 from odradek.protocol.batches.record_batch import HEADER_SIZE
-from odradek.protocol.batches.records import BatchBuilder, Headers
+from odradek.protocol.batches.records import Headers
 
 TIMER_SLACK_S: Final = 0.001
 """The resolution of the event loop's timers (uvloop): batches that are due within this time are sent now."""
@@ -106,7 +106,8 @@ class RecordAccumulator:
 
     def has_memory(self, size: int) -> bool:
         """Return whether `size` more bytes fit, and no call waits. An empty buffer accepts a record of any size."""
-        return not self._waiters and self._fits(size)
+        used = self.used_bytes + self._reserved_bytes
+        return not self._waiters and (used + size <= self._buffer_memory or not used)
 
     def wait_for_memory(self, size: int, waiter: asyncio.Future[None]) -> None:
         """Set `waiter`'s result when `size` bytes are reserved for it; waiters are served in order of the calls."""
@@ -130,7 +131,8 @@ class RecordAccumulator:
             if waiter.done():
                 self._waiters.popleft()
                 continue
-            if not self._fits(size):
+            used = self.used_bytes + self._reserved_bytes
+            if used and used + size > self._buffer_memory:
                 break
             self._waiters.popleft()
             self._reserved_bytes += size
@@ -158,10 +160,6 @@ class RecordAccumulator:
         """Return the free bytes of `buffer_memory`."""
         return max(self._buffer_memory - self.used_bytes - self._reserved_bytes, 0)
 
-    def _fits(self, size: int) -> bool:
-        used = self.used_bytes + self._reserved_bytes
-        return not used or used + size <= self._buffer_memory
-
     # ---- append -------------------------------------------------------------------------------------------------
 
     def append(
@@ -173,46 +171,41 @@ class RecordAccumulator:
         headers: Headers,
         future: asyncio.Future[RecordMetadata],
         now: float,
-        *,
-        allow_new_batch: bool = True,
-    ) -> ProducerBatch | None:
-        """Append a record to the partition's open batch, or to a new one, and return the batch.
-
-        If a new batch is needed and `allow_new_batch` is False, nothing is appended and None is returned.
-        """
+    ) -> ProducerBatch:
+        """Append a record to the partition's open batch, or to a new one, and return the batch."""
         queue = self.queues.get(partition)
-        batch = queue.waiting[-1] if queue is not None and queue.waiting else None
-        if batch is None or batch.builder is None or not batch.builder.append(timestamp, key, value, headers):
-            if not allow_new_batch:
-                return None
-            ratio = 1.0 if self._estimator is None else self._estimator.estimation(partition.topic)
-            limit = HEADER_SIZE + int((self._batch_size - HEADER_SIZE) / ratio)
-            builder = BatchBuilder(limit)
-            builder.append(timestamp, key, value, headers)
-            batch = ProducerBatch(
-                partition,
-                self._next_number(),
-                now,
-                builder,
-                limit,
-                ratio,
-                on_acknowledgement=self._on_acknowledgement,
-            )
-            self._enqueue(batch)
-        assert batch.builder is not None
-        batch.futures.append(future)
-        batch.timestamps.append(timestamp)
-        batch.count += 1
-        grown = batch.builder.size - batch.size
-        batch.size += grown
-        self.used_bytes += grown
+        batch = None if queue is None else self.try_append(queue, timestamp, key, value, headers, future)
+        if batch is not None:
+            return batch
+        ratio = 1.0 if self._estimator is None else self._estimator.estimation(partition.topic)
+        limit = HEADER_SIZE + int((self._batch_size - HEADER_SIZE) / ratio)
+        number = self._next_number()
+        batch = ProducerBatch(partition, number, now, limit, ratio, on_acknowledgement=self._on_acknowledgement)
+        batch.append(timestamp, key, value, headers, future)
+        self.used_bytes += batch.size
+        self._enqueue(batch)
         return batch
+
+    def try_append(
+        self,
+        queue: PartitionQueue,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        future: asyncio.Future[RecordMetadata],
+    ) -> ProducerBatch | None:
+        """Append a record to the queue's open batch and return it; None if there is none with enough room."""
+        batch = queue.waiting[-1] if queue.waiting else None
+        grown = 0 if batch is None else batch.append(timestamp, key, value, headers, future)
+        self.used_bytes += grown
+        return batch if grown else None
 
     def append_rows(
         self, partition: TopicPartition, records: bytearray, size: int, count: int, rows: EncodedRows, now: float
     ) -> ProducerBatch:
         """Append an encoded batch, to be sent at once; `size` is its uncompressed size in bytes."""
-        batch = ProducerBatch(partition, self._next_number(), now, count=count, rows=rows)
+        batch = ProducerBatch(partition, self._next_number(), now, row_count=count, rows=rows)
         batch.records, batch.size = records, size
         self.used_bytes += size
         self._enqueue(batch)

@@ -1,22 +1,46 @@
 """Appends a record to the batch of its partition, which it chooses if none is given."""
 
 import asyncio
+from collections.abc import Callable
+
+from msgspec import Struct
 
 from odradek.clients.metadata import ClusterMetadata
 from odradek.clients.producer.placement import RecordPlacer
 from odradek.clients.producer.producer_batch import ProducerBatch, RecordMetadata
-from odradek.clients.producer.record_accumulator import RecordAccumulator
+from odradek.clients.producer.record_accumulator import PartitionQueue, RecordAccumulator
 from odradek.model import TopicPartition
 from odradek.protocol.batches.records import Headers
+
+
+class _Sticky(Struct):
+    """A topic's queue for records without a key, to which the partitioner keeps for `bytes_left`.
+
+    It is not notified of each of them: it gets the sum, `bytes_appended`, when it may choose again.
+    """
+
+    queue: PartitionQueue
+    metadata: ClusterMetadata
+    bytes_left: int
+    bytes_appended: float = 0.0
 
 
 class RecordAppender:
     """Appends the records of one producer; `ignore_keys` is `partitioner.ignore.keys`."""
 
-    def __init__(self, accumulator: RecordAccumulator, placer: RecordPlacer, *, ignore_keys: bool) -> None:
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        placer: RecordPlacer,
+        monotonic: Callable[[], float],
+        *,
+        ignore_keys: bool,
+    ) -> None:
         self._accumulator = accumulator
         self._placer = placer
+        self._monotonic = monotonic
         self._ignore_keys = ignore_keys
+        self._sticky: dict[str, _Sticky] = {}
 
     def append(
         self,
@@ -28,32 +52,48 @@ class RecordAppender:
         headers: Headers,
         future: asyncio.Future[RecordMetadata],
         metadata: ClusterMetadata,
-        now: float,
     ) -> ProducerBatch:
         """Choose the partition if it is None, and append; return the batch."""
-        accumulator = self._accumulator
+        accumulator, placer = self._accumulator, self._placer
         if partition is not None:
             placed = TopicPartition(topic, partition)
-            return _appended(accumulator.append(placed, timestamp, key, value, headers, future, now))
-        placer, new = self._placer, tuple.__new__
-        # A call of the named tuple's constructor takes a tenth of a short `send`.
-        placed = new(TopicPartition, (topic, placer.partition(topic, key, value, metadata)))
+            return accumulator.append(placed, timestamp, key, value, headers, future, self._monotonic())
+        is_without_key = key is None or self._ignore_keys
+        if is_without_key and (sticky := self._sticky.get(topic)) is not None:
+            waiting = sticky.queue.waiting
+            if waiting and sticky.metadata is metadata:
+                batch = waiting[-1]
+                grown = batch.append(timestamp, key, value, headers, future)
+                if grown:
+                    accumulator.used_bytes += grown
+                    sticky.bytes_appended += grown * batch.ratio
+                    if sticky.bytes_appended >= sticky.bytes_left:
+                        self._notify(topic, sticky.queue, sticky.bytes_appended, metadata)
+                    return batch
+            self._notify(topic, sticky.queue, sticky.bytes_appended, metadata)
+        placed = TopicPartition(topic, placer.partition(topic, key, value, metadata))
         if placer.is_batch_aware:
-            batch = accumulator.append(placed, timestamp, key, value, headers, future, now, allow_new_batch=False)
-            if batch is not None:
-                return batch
+            queue = accumulator.queues.get(placed)
+            open_batch = queue and accumulator.try_append(queue, timestamp, key, value, headers, future)
+            if open_batch:
+                return open_batch
             # The batch is full: sticky partitioners choose another partition now (KIP-480).
             placer.on_new_batch(topic, metadata, placed.partition)
             placed = TopicPartition(topic, placer.partition(topic, key, value, metadata))
         before = accumulator.used_bytes
-        batch = _appended(accumulator.append(placed, timestamp, key, value, headers, future, now))
-        if placer.is_load_aware and (key is None or self._ignore_keys):
-            grown = round((accumulator.used_bytes - before) * batch.ratio)
-            is_ready = accumulator.is_full(accumulator.queues[placed])
-            placer.on_appended(topic, placed.partition, grown, metadata, batch_ready=is_ready)
+        batch = accumulator.append(placed, timestamp, key, value, headers, future, self._monotonic())
+        if placer.is_load_aware and is_without_key:
+            appended_bytes = (accumulator.used_bytes - before) * batch.ratio
+            self._notify(topic, accumulator.queues[placed], appended_bytes, metadata)
         return batch
 
-
-def _appended(batch: ProducerBatch | None) -> ProducerBatch:
-    assert batch is not None
-    return batch
+    def _notify(self, topic: str, queue: PartitionQueue, appended_bytes: float, metadata: ClusterMetadata) -> None:
+        """Notify the partitioner of bytes without a key, so that it may choose again."""
+        is_ready = bool(queue.waiting) and self._accumulator.is_full(queue)
+        partition = queue.partition.partition
+        self._placer.on_appended(topic, partition, round(appended_bytes), metadata, batch_ready=is_ready)
+        bytes_left = self._placer.sticky_bytes(topic, partition)
+        if bytes_left > 0:
+            self._sticky[topic] = _Sticky(queue, metadata, bytes_left)
+        else:
+            self._sticky.pop(topic, None)

@@ -5,27 +5,29 @@ from typing import Any, Final
 
 from odradek.clients.arguments import whole_number
 from odradek.model import ConfigurationError, ErrorCode, KafkaError
-from odradek.protocol.batches.records import Headers, record_size_bound
+from odradek.protocol.batches.records import Headers
 
 _BYTES: Final[tuple[type[Any], ...]] = (bytes, bytearray, memoryview)
 _LATEST_MS: Final = (1 << 63) - 1
 
 
-def checked_size(topic: str, key: Any, value: Any, headers: Headers, max_request_size: int) -> int:
-    """Return an upper bound of a record's bytes. Raises `TypeError` for a wrong type, `KafkaError` if too large."""
+def checked_parts(key: Any, value: Any, headers: Headers) -> tuple[bytes | None, bytes | None]:
+    """Return key and value as immutable bytes. Raises `TypeError` if one of them or a header has a wrong type."""
     if not (value is None or isinstance(value, _BYTES)) or not (key is None or isinstance(key, _BYTES)):
         parts = (part for part in (key, value) if not (part is None or isinstance(part, _BYTES)))
         kinds = " and ".join(type(part).__name__ for part in parts)
         raise TypeError(f"keys and values are bytes or None, not {kinds}: encode them, or give a serializer")
     if headers:
         _check_headers(headers)
-    size = record_size_bound(key, value, headers)
-    if size > max_request_size:
-        raise KafkaError(
-            ErrorCode.message_too_large,
-            f"a record of {size:,} bytes for topic {topic!r} is over max_request_size ({max_request_size:,})",
-        )
-    return size
+    return None if key is None else bytes(key), None if value is None else bytes(value)
+
+
+def too_large(topic: str, size: int, max_request_size: int) -> KafkaError:
+    """Return the error for a record of at most `size` bytes."""
+    return KafkaError(
+        ErrorCode.message_too_large,
+        f"a record of {size:,} bytes for topic {topic!r} is over max_request_size ({max_request_size:,})",
+    )
 
 
 def valid_timestamp(timestamp_ms: int) -> int:

@@ -9,10 +9,12 @@ Deltas are relative to the batch's `base_timestamp` and `base_offset`. Encoding 
 `odradek.columns` does the same without an object per record.
 """
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from itertools import accumulate
+from typing import Final, NamedTuple, cast
 
-from odradek.kernels import LIBRARY, ROW, address
+from odradek.kernels import LIBRARY, ROW, Library, address
 from odradek.model import Buffer
 from odradek.protocol.batches.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
 from odradek.protocol.batches.record_batch import (
@@ -33,10 +35,14 @@ NewRecord = tuple[int, bytes | None, bytes | None, Headers]
 
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
-_MAX_RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
+MAX_RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
+"""Limit of a record's bytes beside its key, its value and its headers."""
 _NULL: Final = encode_varint(-1)
-_ZERO: Final = b"\x00"
+_NO_ATTRIBUTES: Final = b"\x00"
+NO_HEADERS: Final = b"\x00"
+"""The encoded headers of a record without any."""
 _TABLE_SIZE: Final = len(VARINTS)
+_INT_MAX: Final = (1 << 31) - 1
 _LONG_MIN: Final = -(1 << 63)
 _LONG_MAX: Final = (1 << 63) - 1
 _FEW: Final = 4
@@ -58,71 +64,80 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-class BatchBuilder:
-    """Builds one batch; each record is encoded as it is appended.
+def encode_rows(
+    timestamps: Sequence[int],
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    headers: Sequence[bytes],
+    size: int,
+    *,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+) -> bytearray:
+    """Return a batch of at least one record, given in columns; `headers` are results of `encode_headers`.
 
-    `max_bytes` limits the uncompressed batch, but the first record is always accepted. Offset deltas are 0, 1, 2, …;
-    the base timestamp is the first record's.
+    `size` is the batch's uncompressed size in bytes, with its header.
     """
+    count = len(timestamps)
+    if LIBRARY is None or count <= _FEW or size > _INT_MAX:
+        buffer = bytearray(HEADER_SIZE)
+        records = zip(timestamps, keys, values, headers, strict=True)
+        base_timestamp, max_timestamp, _ = _encode_records(buffer, records)
+        assert len(buffer) == size
+    else:
+        buffer = bytearray(size)
+        columns = keys, values, (), (), (), () if headers.count(NO_HEADERS) == count else headers
+        base_timestamp, max_timestamp = _encode_columns(LIBRARY, timestamps, columns, memoryview(buffer)[HEADER_SIZE:])
+    return finish_batch(
+        buffer,
+        codec=codec,
+        level=level,
+        count=count,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        is_transactional=is_transactional,
+    )
 
-    __slots__ = ("_base_timestamp", "_buffer", "_max_timestamp", "count", "max_bytes")
 
-    def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
-        self.count = 0
-        self._buffer = bytearray(HEADER_SIZE)
-        self._base_timestamp = NO_TIMESTAMP
-        self._max_timestamp = NO_TIMESTAMP
+def _encode_columns(
+    library: Library, timestamps: Sequence[int], columns: Iterable[Sequence[bytes | None]], output: memoryview
+) -> tuple[int, int]:
+    """Fill `output` with records; return the first timestamp and the largest."""
+    count, room = len(timestamps), len(output)
+    sources = [_Column(each) for each in columns]
+    numbers = _array("q", [number for each in sources for number in each.source])
+    times, result = _array("q", timestamps), _array("q", (0, 0, 0))
+    places = address(times), address(numbers), address(output)
+    done = library.encode(None, count, 0, *places, room, room, address(result))
+    size, base_timestamp, max_timestamp = result.cast("q")
+    assert (done, size) == (count, room), "the size of a batch is known before it is encoded"
+    return base_timestamp, max_timestamp
 
-    @property
-    def size(self) -> int:
-        """The current uncompressed size in bytes, with the batch header."""
-        return len(self._buffer)
 
-    def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> bool:
-        """Append the record; return False, without appending, if the batch is full."""
-        count = self.count
-        if not count:
-            self._base_timestamp = self._max_timestamp = timestamp
-        body = encode_record(timestamp - self._base_timestamp, count, key, value, headers)
-        buffer = self._buffer
-        if count and len(buffer) + len(body) > self.max_bytes:
-            return False
-        buffer += body
-        self.count = count + 1
-        if timestamp > self._max_timestamp:
-            self._max_timestamp = timestamp
-        return True
+def _array(kind: str, numbers: Iterable[int]) -> memoryview:
+    return memoryview(array(kind, numbers)).cast("B")
 
-    def build(
-        self,
-        codec: Codec = Codec.NONE,
-        *,
-        level: int | None = None,
-        base_offset: int = 0,
-        producer_id: int = NO_PRODUCER_ID,
-        producer_epoch: int = -1,
-        base_sequence: int = -1,
-        is_transactional: bool = False,
-        is_control: bool = False,
-        leader_epoch: int = -1,
-    ) -> bytearray:
-        """Return the finished batch. The builder cannot be used again."""
-        return finish_batch(
-            self._buffer,
-            codec=codec,
-            level=level,
-            count=self.count,
-            base_timestamp=self._base_timestamp,
-            max_timestamp=self._max_timestamp,
-            base_offset=base_offset,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            is_transactional=is_transactional,
-            is_control=is_control,
-            leader_epoch=leader_epoch,
-        )
+
+class _Column:
+    """Rows for `kernels.Library.encode`; `source` has addresses, which are valid while the column lives."""
+
+    def __init__(self, rows: Sequence[bytes | None]) -> None:
+        nulls = rows.count(None)
+        self.source = (0, 0, 0, 0)
+        if nulls < len(rows):
+            filled = [row or b"" for row in rows] if nulls else cast("Sequence[bytes]", rows)
+            bits = "".join("0" if row is None else "1" for row in reversed(rows)) if nulls else "0"
+            self._valid = int(bits, 2).to_bytes((len(rows) + 7) // 8, "little")
+            self._ends = _array("i", accumulate(map(len, filled), initial=0))
+            self._data = b"".join(filled)
+            self.source = (address(self._ends), address(self._data), address(self._valid) if nulls else 0, 0)
 
 
 def encode_batch(
@@ -142,7 +157,10 @@ def encode_batch(
     A batch without records takes one offset.
     """
     buffer = bytearray(HEADER_SIZE)
-    base_timestamp, max_timestamp, count = _encode_records(buffer, records)
+    encoded = (
+        (time, key, value, encode_headers(headers) if headers else NO_HEADERS) for time, key, value, headers in records
+    )
+    base_timestamp, max_timestamp, count = _encode_records(buffer, encoded)
     return finish_batch(
         buffer,
         codec=codec,
@@ -205,7 +223,7 @@ def finish_batch(
 
 def record_size_bound(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
     """Return an upper bound of the encoded record's size; Kafka's clients compare it with `max.request.size`."""
-    size = _MAX_RECORD_OVERHEAD
+    size = MAX_RECORD_OVERHEAD
     if key is not None:
         size += len(key)
     if value is not None:
@@ -229,23 +247,28 @@ def encode_record(
         value_length = VARINTS[n] if (n := len(value)) < _TABLE_SIZE else encode_varint(n)
     body = b"".join(
         (
-            _ZERO,
+            _NO_ATTRIBUTES,
             VARINTS[timestamp_delta] if 0 <= timestamp_delta < _TABLE_SIZE else encode_varint(timestamp_delta),
             VARINTS[offset_delta] if offset_delta < _TABLE_SIZE else encode_varint(offset_delta),
             key_length,
             key,
             value_length,
             value,
-            _encode_headers(headers) if headers else _ZERO,
+            encode_headers(headers) if headers else NO_HEADERS,
         )
     )
     return (VARINTS[n] if (n := len(body)) < _TABLE_SIZE else encode_varint(n)) + body
 
 
-def _encode_records(buffer: bytearray, records: Iterable[NewRecord]) -> tuple[int, int, int]:
-    """Append all records; return `(base timestamp, max timestamp, count)`. Inlines `encode_record` for speed."""
+def _encode_records(
+    buffer: bytearray, records: Iterable[tuple[int, bytes | None, bytes | None, bytes]]
+) -> tuple[int, int, int]:
+    """Append all records, with encoded headers; return `(base timestamp, max timestamp, count)`.
+
+    Inlines `encode_record` for speed.
+    """
     base_timestamp = max_timestamp = NO_TIMESTAMP
-    table, size, join, zero = VARINTS, _TABLE_SIZE, b"".join, _ZERO
+    table, size, join, zero = VARINTS, _TABLE_SIZE, b"".join, _NO_ATTRIBUTES
     count = 0
     for timestamp, key, value, headers in records:
         if timestamp > max_timestamp:
@@ -270,7 +293,7 @@ def _encode_records(buffer: bytearray, records: Iterable[NewRecord]) -> tuple[in
                 key,
                 value_length,
                 value,
-                _encode_headers(headers) if headers else zero,
+                headers,
             )
         )
         buffer += table[n] if (n := len(body)) < size else encode_varint(n)
@@ -279,7 +302,8 @@ def _encode_records(buffer: bytearray, records: Iterable[NewRecord]) -> tuple[in
     return base_timestamp, max_timestamp, count
 
 
-def _encode_headers(headers: Headers) -> bytes:
+def encode_headers(headers: Headers) -> bytes:
+    """Encode a record's headers with their number."""
     parts = [varint(len(headers))]
     for name, value in headers:
         encoded = name.encode()
@@ -447,15 +471,18 @@ def _parse_headers(data: bytes, position: int) -> tuple[tuple[tuple[str, bytes |
 
 
 __all__ = [
+    "MAX_RECORD_OVERHEAD",
+    "NO_HEADERS",
     "NO_PRODUCER_ID",
     "NO_TIMESTAMP",
-    "BatchBuilder",
     "Headers",
     "NewRecord",
     "Record",
     "decode_records",
     "encode_batch",
+    "encode_headers",
     "encode_record",
+    "encode_rows",
     "finish_batch",
     "parse_records",
     "record_size_bound",

@@ -416,7 +416,7 @@ LIMIT = 1_000
 
 def buffered(size: int, *, is_paused: bool = False) -> TopicPartitionState:
     return TopicPartitionState(
-        TopicPartition("t", size), position=0, fetch_position=9, buffered_bytes=size, is_paused=is_paused
+        TopicPartition("t", size), _position=0, fetch_position=9, buffered_bytes=size, is_paused=is_paused
     )
 
 

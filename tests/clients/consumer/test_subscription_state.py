@@ -1,7 +1,7 @@
 """Fetched record batches become records: in order, from the position on, without what was aborted (M12)."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 import crc32c
@@ -297,3 +297,45 @@ def test_dropped_records_are_fetched_again_from_the_position() -> None:
     assert (state.position, state.fetch_position, state.buffered_bytes) == (2, 2, 0)
     state.fetched(fetched(batch(0, 5), batch(5, 5)), check_crcs=True)
     assert offsets(state.take(100)) == [2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_an_iteration_moves_the_position_past_each_record_that_it_pops() -> None:
+    state = state_at(0, fetched(batch(0, 5), batch(5, 2)))
+    counts: list[int] = []
+    run = state.begin_run(3, counts.append)
+    assert offsets(run) == [2, 1, 0]
+    for position in (1, 2):
+        run.pop()
+        assert state.position == position
+    assert offsets(state.take(10)) == [2, 3, 4, 5, 6]
+    assert (run, sum(counts)) == ([], 2)
+
+
+def test_the_last_record_of_an_iteration_ends_its_batch() -> None:
+    state = state_at(0, fetched(batch(0, 2) + MARKER))
+    run = state.begin_run(10, lambda _: None)
+    run.clear()
+    assert not state.has_buffered
+    assert state.position == state.fetch_position == 3
+
+
+@pytest.mark.parametrize("change", [lambda state: state.seek(7), TopicPartitionState.pause])
+def test_an_iteration_gets_no_record_of_a_partition_that_was_moved_or_paused(
+    change: Callable[[TopicPartitionState], None],
+) -> None:
+    state = state_at(0, fetched(batch(0, 5)))
+    run = state.begin_run(10, lambda _: None)
+    run.pop()
+    change(state)
+    assert run == []
+    assert state.position in {1, 7}
+
+
+def test_an_iteration_gets_no_record_of_a_partition_that_was_revoked() -> None:
+    subscriptions = SubscriptionState()
+    subscriptions.assign([HERE])
+    subscriptions[HERE].seek(0)
+    subscriptions[HERE].fetched(fetched(batch(0, 5)), check_crcs=False)
+    run = subscriptions[HERE].begin_run(10, lambda _: None)
+    subscriptions.assign([])
+    assert run == []

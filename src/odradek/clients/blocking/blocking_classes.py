@@ -102,8 +102,10 @@ class IteratingBlockingClient(BlockingClient):
 
     def __next__(self) -> Any:
         while True:
-            with contextlib.suppress(IndexError):
+            try:
                 return self._run_left.popleft()
+            except IndexError:
+                pass
             try:
                 self._run(self._begin_run)
             except StopAsyncIteration:

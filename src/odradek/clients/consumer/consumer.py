@@ -118,8 +118,8 @@ class Consumer:
         )
         self._cluster.on_metadata.append(self._on_metadata_update)
         self._cluster.on_authentication_error.append(self._wake)
-        self._iterated = 0
-        """The number of records that `async for` has returned since its last poll."""
+        self._run: list[ConsumerRecord] = []
+        """The records that `async for` returns next, in reverse order; empty with interceptors."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_started = self._is_closed = False
         if topics:
@@ -246,7 +246,6 @@ class Consumer:
         limit = self._settings.max_poll_records if max_records is None else max_records
         if limit < 1:
             raise ValueError(f"max_records is 1 or more, not {limit}")
-        self._iterated = self._settings.max_poll_records
         records = await self._poll(lambda: self._collector.collect_records(limit), timeout_ms)
         return self._interceptors.on_consume(records) if self._interceptors else records
 
@@ -262,7 +261,6 @@ class Consumer:
         from odradek.columns import DEFAULT_COLUMNS, RecordColumns
 
         wanted = DEFAULT_COLUMNS if columns is None else RecordColumns(names=tuple(names_of(columns)))
-        self._iterated = self._settings.max_poll_records
         raws = await self._poll(lambda: self._collector.collect_raw(max_bytes), timeout_ms)
         return self._collector.decode_columns(raws, wanted) if raws else None
 
@@ -271,29 +269,36 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
+        try:
+            return self._run.pop()
+        except IndexError:
+            pass
+        return await self._next()
+
+    async def _next(self) -> ConsumerRecord:
         while True:
-            record = self._collector.take_one() if self._iterated < self._settings.max_poll_records else None
-            if record is None:
-                self._iterated = 0
-                (record,) = await self._poll(lambda: self._collector.collect_records(1), None)
-            self._iterated += 1
+            run = self._collector.run or await self._begin_run()
             if not self._interceptors:
-                return record
-            if intercepted := self._interceptors.on_consume([record]):
+                self._run = run
+                return run.pop()
+            if intercepted := self._interceptors.on_consume([run.pop()]):
                 return intercepted[0]
+
+    async def _begin_run(self) -> list[ConsumerRecord]:
+        return await self._poll(lambda: self._collector.begin_run(self._settings.max_poll_records), None)
 
     async def _take_run(self) -> list[ConsumerRecord]:
         """Poll for records without moving the position, for blocking iteration; then `_returned` moves it.
 
         With interceptors, returns one record, after moving the position.
         """
-        if self._interceptors:
-            return [await anext(self)]
-        return await self._poll(lambda: self._collector.peek(self._settings.max_poll_records), None)
+        return [await self._next()] if self._interceptors else (await self._begin_run())[::-1]
 
     def _returned(self, count: int) -> None:
         """Move the position past the first `count` records of the last `_take_run`."""
-        self._collector.take_peeked(count)
+        run = self._collector.run
+        if not self._interceptors:
+            del run[max(len(run) - count, 0) :]
 
     # ---- positions ----------------------------------------------------------------------------------------------
 

@@ -82,7 +82,7 @@ class TopicPartitionState(Struct):
     """
 
     partition: TopicPartition
-    position: int | None = None
+    _position: int | None = None
     leader_epoch: int = -1
     fetch_position: int = 0
     fetch_epoch: int = -1
@@ -114,6 +114,20 @@ class TopicPartitionState(Struct):
     """The number of records at the start of `pending` that were returned."""
     batch: RawBatch | None = None
     """The batch of the records in `pending`."""
+    run: list[ConsumerRecord] = field(default_factory=list)
+    """The last records of `begin_run` that the iteration has not returned, in reverse order."""
+    run_size: int = 0
+    """The number of records in `run` when the position was last moved."""
+    on_returned: Callable[[int], None] = lambda _: None
+
+    @property
+    def position(self) -> int | None:
+        self._move_past_returned()
+        return self._position
+
+    @position.setter
+    def position(self, offset: int | None) -> None:
+        self._position = offset
 
     @property
     def is_fetchable(self) -> bool:
@@ -167,6 +181,7 @@ class TopicPartitionState(Struct):
 
     def pause(self) -> None:
         """Stop fetching and returning records; buffered ones are copied, so that their responses can be freed."""
+        self.end_run()
         self.is_paused = True
         self.buffers = deque(deque(_copied(list(some))) for some in self.buffers if some)
         if self.batch is not None:
@@ -219,6 +234,7 @@ class TopicPartitionState(Struct):
     @property
     def has_pending(self) -> bool:
         """Return whether decoded records are left to return."""
+        self._move_past_returned()
         return self.taken < len(self.pending)
 
     def take(self, limit: int, deserialize: Deserialize | None = None) -> list[ConsumerRecord]:
@@ -226,6 +242,7 @@ class TopicPartitionState(Struct):
 
         If `deserialize` fails for a record, the position stays at that record and `error` is set.
         """
+        self.end_run()
         taken: list[ConsumerRecord] = []
         while len(taken) < limit and self.error is None and (self.has_pending or self._decode_next()):
             some = self.pending[self.taken : self.taken + limit - len(taken)]
@@ -235,29 +252,43 @@ class TopicPartitionState(Struct):
             self._hand_out(self.taken + len(some))
         return taken
 
-    def peek(self, limit: int, deserialize: Deserialize | None = None) -> list[ConsumerRecord]:
-        """Return at most `limit` records of one batch without moving the position.
+    def begin_run(
+        self, limit: int, on_returned: Callable[[int], None], deserialize: Deserialize | None = None
+    ) -> list[ConsumerRecord]:
+        """Return at most `limit` records of one batch, in reverse order, for an iteration that pops them.
 
-        `error` is set if the first record cannot be decoded or deserialized.
+        The position moves past each record that is popped; `on_returned` gets their number, later. `error` is set if
+        the first record cannot be decoded or deserialized.
         """
+        self.end_run()
         while self.error is None and (self.has_pending or self._decode_next()):
             some, error = self.pending[self.taken : self.taken + limit], None
             if deserialize is not None:
                 some, error = deserialize(some)
             if some:
-                return some
+                self.run, self.run_size, self.on_returned = some[::-1], len(some), on_returned
+                return self.run
             self.error = error
         return []
 
-    def skip(self, count: int) -> None:
-        """Move the position past `count` records of the decoded batch."""
-        self._hand_out(self.taken + count)
+    def end_run(self) -> None:
+        """Take back the records that an iteration has not popped; they are returned again."""
+        self._move_past_returned()
+        self.run.clear()
+        self.run_size = 0
+
+    def _move_past_returned(self) -> None:
+        returned, self.run_size = self.run_size - len(self.run), len(self.run)
+        if returned:
+            self._hand_out(self.taken + returned)
+            self.on_returned(returned)
 
     def take_raw(self, max_bytes: int) -> RawBatch | None:
         """Return adjacent undecoded batches, at most about `max_bytes` decompressed, and move the position past them.
 
         Returns at least one batch, None if none is buffered.
         """
+        self.end_run()
         if self.has_pending:
             # An earlier poll returned some records of this batch.
             assert self.batch is not None
@@ -311,7 +342,7 @@ class TopicPartitionState(Struct):
     def _hand_out(self, count: int) -> None:
         """Mark the first `count` records of `pending` as returned."""
         self.taken = count
-        if self.has_pending:
+        if count < len(self.pending):
             self.position = self.pending[count].offset
         elif self.batch is not None:
             self.position = self._position_after(self.batch)
@@ -403,6 +434,7 @@ class TopicPartitionState(Struct):
         return raw, next_offset, epoch
 
     def _forget(self) -> None:
+        self.end_run()
         self.version += 1
         self.buffers.clear()
         self.buffered_bytes = 0
@@ -447,9 +479,11 @@ class SubscriptionState:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Assign exactly these partitions, and sort them; those assigned before keep their state."""
         wanted = sorted(partitions)
-        self._states = {
-            partition: self._states.get(partition) or TopicPartitionState(partition) for partition in wanted
-        }
+        before = self._states
+        self._states = {partition: before.get(partition) or TopicPartitionState(partition) for partition in wanted}
+        for partition, state in before.items():
+            if partition not in self._states:
+                state.end_run()
 
     def move_to_end(self, state: TopicPartitionState) -> None:
         if self._states.pop(state.partition, None) is not None:

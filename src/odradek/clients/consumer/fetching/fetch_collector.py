@@ -30,8 +30,8 @@ class FetchCollector:
         self._metrics = metrics
         self._current: TopicPartitionState | None = None
         """The partition with the decoded batch."""
-        self._peeked: tuple[TopicPartitionState, int] | None = None
-        """The partition of the last `peek`, and its version then."""
+        self.run: list[ConsumerRecord] = []
+        """The records of the last `begin_run` that were not popped or taken back."""
 
     def collect_records(self, limit: int) -> list[ConsumerRecord]:
         """Return up to `limit` records and move the positions. Raises a partition's error if no record precedes it."""
@@ -51,44 +51,26 @@ class FetchCollector:
         self._metrics.records_consumed_total += len(records)
         return records
 
-    def take_one(self) -> ConsumerRecord | None:
-        """Return the next decoded record, if any; None if its partition is paused. Raises deserialization errors."""
-        state = self._current
-        if state is None or state.is_paused or not state.has_pending or state.error is not None:
-            return None
-        if self._subscriptions.get(state.partition) is not state:
-            return None
-        some = state.take(1, self._deserializers)
-        self._end_turn(state)
-        self._raise_error(state, is_first=not some)
-        self._metrics.records_consumed_total += 1
-        return some[0]
+    def begin_run(self, limit: int) -> list[ConsumerRecord]:
+        """Return at most `limit` records of one partition, in reverse order, or raise its error.
 
-    def peek(self, limit: int) -> list[ConsumerRecord]:
-        """Return at most `limit` records of one partition, or raise its error; `take_peeked` moves the position."""
+        The position moves past the records that are popped from the list, until the partition takes the others back.
+        """
         for state in self._in_turn():
             self._raise_error(state, is_first=True)
             if state.is_paused or not state.has_buffered:
                 continue
             buffered_bytes = state.buffered_bytes
-            records = state.peek(limit, self._deserializers)
+            self.run = state.begin_run(limit, self._count, self._deserializers)
             self._metrics.bytes_consumed_total += buffered_bytes - state.buffered_bytes
             self._end_turn(state)
             self._raise_error(state, is_first=True)
-            if records:
-                self._peeked = state, state.version
-                return records
+            if self.run:
+                return self.run
         return []
 
-    def take_peeked(self, count: int) -> None:
-        """Move the position past the first `count` records of the last `peek`, unless a seek has changed it since."""
-        if count == 0 or self._peeked is None:
-            return
-        (state, version), self._peeked = self._peeked, None
-        if self._subscriptions.get(state.partition) is state and state.version == version:
-            state.skip(count)
-            self._end_turn(state)
-        self._metrics.records_consumed_total += count
+    def _count(self, returned: int) -> None:
+        self._metrics.records_consumed_total += returned
 
     def collect_raw(self, max_bytes: int) -> list[RawBatch]:
         """Return undecoded batches of about `max_bytes` decompressed, at least one if any is buffered.
@@ -147,7 +129,13 @@ class FetchCollector:
     def _in_turn(self) -> Iterator[TopicPartitionState]:
         """Yield the partition with the decoded batch, then the others, the least recently used first."""
         current = self._current
-        if current is not None and self._subscriptions.get(current.partition) is current:
+        if current is not None:
+            if self._subscriptions.get(current.partition) is current:
+                self._end_turn(current)  # an iteration may have returned its last record
+            else:
+                self._current = None
+        current = self._current
+        if current is not None:
             yield current
         yield from (state for state in self._subscriptions if state is not current)
 

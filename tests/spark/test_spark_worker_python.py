@@ -139,11 +139,13 @@ def test_each_task_requests_quick_acknowledgements(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_workers_of_a_local_session_are_of_our_daemon(spark: Any) -> None:
-    def parent(_: int) -> str:
-        return Path(f"/proc/{os.getppid()}/cmdline").read_text()
+    def started(_: int) -> tuple[str, list[str]]:
+        import sys
 
-    (found,) = spark.sparkContext.parallelize([0], 1).map(parent).collect()
-    assert "odradek.spark.worker_daemon\0pyspark.worker" in found
+        return sys.modules["__main__"].__spec__.name, sys.argv[1:]  # type: ignore[union-attr]
+
+    (found,) = spark.sparkContext.parallelize([0], 1).map(started).collect()
+    assert found == ("odradek.spark.worker_daemon", ["pyspark.worker"])
 
 
 def test_the_workers_of_a_local_session_import_the_installed_package(spark: Any) -> None:

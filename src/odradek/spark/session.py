@@ -6,7 +6,6 @@ An existing Spark needs none of this: the data source works in any session whose
 import logging
 import os
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -20,7 +19,7 @@ from odradek.clients.blocking.loop_thread import loop_thread
 from odradek.model import UnavailableError, packages_of
 from odradek.spark.connect import stop_connect
 from odradek.spark.local.java import class_archive_options, find_java
-from odradek.spark.local.worker_python import choose_python, worker_python
+from odradek.spark.local.worker_python import choose_python, cluster_python, start_warm_python, worker_python
 from odradek.spark.master import FIRST_BATCH, SHUFFLE_PARTITIONS, check_master_answers, check_memory, local_threads
 
 T = TypeVar("T")
@@ -84,11 +83,11 @@ def local_session(
     # The gateway's launcher and Spark's Python workers read these; values that are already set stay.
     os.environ["JAVA_HOME"] = str(java.home)
     # Workers on other machines do not have this user's cache.
-    python = worker_python() if is_local else sys.executable
+    python = worker_python() if is_local else cluster_python()
     choose_python("PYSPARK_DRIVER_PYTHON", python)
     # Containers and nodes of YARN and Kubernetes have a Python of their own.
     has_this_python = is_local or master.startswith("spark://")
-    is_ours = choose_python("PYSPARK_PYTHON", python if has_this_python else None)
+    is_ours = choose_python("PYSPARK_PYTHON", python if has_this_python else None) and is_local
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     flags = ("-XX:+UseSerialGC", *(("-XX:TieredStopAtLevel=1",) if short_lived else ()))
@@ -99,14 +98,14 @@ def local_session(
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": " ".join((*flags, *archive, f"-Dlog4j2.configurationFile=file:{_LOGGING}")),
     }
-    if is_local and is_ours:
+    if is_ours:
         # A Python that the user chose may not have this module.
         defaults["spark.python.daemon.module"] = "odradek.spark.worker_daemon"
     conf = SparkConf().setAll((defaults | settings).items())
     # PySpark's own handler of Ctrl-C, which this removes, calls into the JVM, even if Ctrl-C interrupts such a call. A
     # JVM that starts when its driver stops waiting for it would never end.
     with deferred_interrupts() as check:
-        context = _start_context(conf, log, check)
+        context = _start_context(conf, log, check, is_ours=is_ours)
         if local is None and not conf.contains(SHUFFLE_PARTITIONS):
             _fit_shuffle_partitions(context, master, check)
         return SparkSession(context)
@@ -123,10 +122,11 @@ def _is_no_call(record: logging.LogRecord) -> bool:
     return not str(record.msg).endswith("while sending command.")
 
 
-def _start_context(conf: Any, log: Path | None, check: Callable[[], None]) -> Any:
+def _start_context(conf: Any, log: Path | None, check: Callable[[], None], *, is_ours: bool) -> Any:
     """Start the JVM and its `SparkContext`. Raise `UnavailableError`, after the JVM's end, if one of them fails.
 
-    `check` raises `KeyboardInterrupt` after a signal, which may have ended the JVM, too.
+    `check` raises `KeyboardInterrupt` after a signal, which may have ended the JVM, too. `is_ours`: workers start by
+    our launcher.
     """
     from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
     from pyspark import SparkContext
@@ -142,6 +142,8 @@ def _start_context(conf: Any, log: Path | None, check: Callable[[], None]) -> An
             raise UnavailableError(f"Spark's JVM did not start: see its output{f' in {log}' if log else ''}") from error
     try:
         check()
+        if is_ours:
+            start_warm_python(gateway.proc.pid)
         context = SparkContext(conf=conf, gateway=gateway)
         # It would print a traceback if the JVM ends first.
         context._accumulatorServer.handle_error = lambda request, client_address: None

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -171,18 +172,20 @@ def test_a_query_goes_on_when_its_broker_was_away_for_five_seconds(
 
 
 def python_workers(spark: Any) -> list[int]:
-    """The processes of the tasks: children of the daemon that Spark starts."""
+    """The processes of the tasks: children of the daemon that Spark starts, as a fork of the JVM's warm process."""
     parents: dict[int, int] = {}
-    commands: dict[int, str] = {}
-    for directory in Path("/proc").glob("[0-9]*"):
-        try:
-            parents[int(directory.name)] = int((directory / "stat").read_text().rpartition(")")[2].split()[1])
-            commands[int(directory.name)] = (directory / "cmdline").read_text().replace("\0", " ")
-        except OSError:
-            continue
+    daemons: set[int] = set()
+    warm: set[int] = set()
     jvm = spark.sparkContext._gateway.proc.pid
-    is_task = {pid for pid, command in commands.items() if command.strip().endswith("worker_daemon pyspark.worker")}
-    return [pid for pid in is_task if parents[pid] in is_task and parents.get(parents[pid]) == jvm]
+    for directory in Path("/proc").glob("[0-9]*"):
+        pid = int(directory.name)
+        with suppress(OSError):
+            parents[pid] = int((directory / "stat").read_text().rpartition(")")[2].split()[1])
+            if (directory / "comm").read_text() == "worker_daemon\n":
+                daemons.add(pid)
+            elif "warm_python" in (command := (directory / "cmdline").read_text()) and command.endswith(f"\0{jvm}\0"):
+                warm.add(pid)
+    return [pid for pid in daemons if parents[pid] in daemons and parents.get(parents[pid]) in warm]
 
 
 def test_a_query_whose_workers_are_killed_reads_every_record_once(

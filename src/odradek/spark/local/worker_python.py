@@ -6,10 +6,12 @@ each new process of Python would compile PySpark again, which takes a second bef
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from odradek.spark.local.cache import cached_script
+from odradek.spark.local.launcher import own_folder, start_warm
 
 _WRAPPER: Final = """\
 #!/bin/sh
@@ -24,8 +26,9 @@ for entry in $PYTHONPATH; do
   esac
 done
 export PYTHONPATH="$kept"
-exec "{python}" "$@"
+exec "{python}" -I -S "{launcher}" "$@"
 """
+_LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 
 _chosen: Final[set[str]] = set()
 """The programs that `choose_python` has set."""
@@ -55,13 +58,34 @@ def worker_python() -> str:
     import pyspark
 
     installed = Path(pyspark.__file__).resolve().parent
-    is_quotable = not set('"$`\\') & set(f"{installed}{sys.executable}")
+    is_quotable = not set('"$`\\') & set(f"{installed}{sys.executable}{_LAUNCHER}")
     # A PySpark that was itself imported from an archive has no folder.
     if os.name != "posix" or not installed.is_dir() or not is_quotable:
         return sys.executable
     try:
-        script = cached_script("python", "python", _WRAPPER.format(spark=installed, python=sys.executable))
+        script = cached_script(
+            "python", "python", _WRAPPER.format(spark=installed, python=sys.executable, launcher=_LAUNCHER)
+        )
     except (OSError, ValueError):
         return sys.executable
     # Home directories may be mounted `noexec`.
     return str(script) if os.access(script, os.X_OK) else sys.executable
+
+
+def cluster_python() -> str:
+    """Return the program for `PYSPARK_PYTHON` on other machines that have this Python: the launcher beside it."""
+    beside = Path(sys.executable).with_name("odradek-python")
+    return str(beside) if beside.exists() else sys.executable
+
+
+def start_warm_python(jvm: int) -> None:
+    """Start the process that the workers of a JVM are forked from, before the first one is needed.
+
+    It has the variables that Spark gives to workers, without which it would refuse to be forked. A failure costs time,
+    and nothing else: then each worker imports by itself.
+    """
+    environment = {**os.environ, "PYTHONUNBUFFERED": "YES"}
+    environment.setdefault("PYTHONHASHSEED", "0")
+    if hasattr(os, "pidfd_open"):
+        with suppress(OSError):
+            start_warm(own_folder(jvm), jvm, environment)

@@ -1,0 +1,257 @@
+"""A process that has imported what PySpark's workers need, and forks for each of them (`launcher`).
+
+    python -m odradek.spark.local.warm_python SOCKET FOLDER JVM
+
+It ends with the JVM, ends workers whose launcher was killed, and refuses what a fork cannot be: a Python that would be
+started with other variables, or whose imported files have changed since. User code is only loaded in forks.
+"""
+
+import gc
+import importlib
+import os
+import random
+import runpy
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from odradek.protocol.api import ApiKey, schema_versions
+from odradek.protocol.messages.message_codec import request_encoder, response_decoder
+from odradek.spark.local.launcher import FOR_ONE_THREAD, MOST_REQUEST_BYTES
+
+_IMPORTED: Final = (
+    "pyspark.worker",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.worker.data_source_pushdown_filters",
+    "pyspark.sql.worker.write_into_data_source",
+    "pyspark.sql.worker.commit_data_source_write",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    "odradek.spark.worker_daemon",
+    "odradek.columns.decode",
+    "odradek.spark.schema",
+    "odradek.spark.source",
+    "odradek.spark.reading.batch_reader",
+    "odradek.spark.reading.stream_reader",
+    "odradek.spark.reading.worker_clients",
+    "odradek.spark.writing.writers",
+    "odradek.spark.writing.committer",
+)
+"""The modules that PySpark's workers run or import; another PySpark may not have all.
+
+`odradek.spark.source.COMMITS` is not one: it tells the process of a commit."""
+_REQUESTS: Final = (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.FETCH, ApiKey.PRODUCE)
+"""Requests of workers, whose codecs are made before the forks."""
+_READ_AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "JE_", "ARROW_", "OPENBLAS_", "MKL_", "ODRADEK_")
+"""Prefixes of variables that Python or a library reads once; Spark's own begin with `PYTHON_` and are read later."""
+_ONE_THREAD: Final = "OMP_NUM_THREADS"
+_READ_S: Final = 5.0
+
+
+class Request(Struct, frozen=True):
+    """The arguments, environment, folder and descriptors of a launcher."""
+
+    directory: str
+    environment: dict[str, str]
+    arguments: list[str]
+    descriptors: list[int]
+
+
+class WarmPython:
+    """Forks for launchers that connect to `listening`, until the process `jvm` ends; with `trouble` it refuses to."""
+
+    def __init__(self, listening: socket.socket, jvm: int, trouble: str | None = None) -> None:
+        self._listening = listening
+        self._trouble = trouble
+        self._environment = start_variables(os.environ)
+        self._files = imported_files()
+        self._workers: dict[int, socket.socket] = {}
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listening, selectors.EVENT_READ)
+        self._jvm = os.pidfd_open(jvm)
+        self._selector.register(self._jvm, selectors.EVENT_READ)
+
+    def serve(self) -> Request | None:
+        """Return the request in each fork, and None in this process, when the JVM has ended."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj == self._jvm:
+                    return None
+                if key.fileobj is self._listening:
+                    request = self._accept()
+                    if request is not None:
+                        return request
+                elif isinstance(key.fileobj, socket.socket):
+                    self._launcher_ended(key.fileobj, key.data)
+                else:
+                    self._worker_ended(key.fd, key.data)
+
+    def _accept(self) -> Request | None:
+        launcher, _ = self._listening.accept()
+        try:
+            launcher.settimeout(_READ_S)
+            request = read_request(launcher)
+            if (reason := self._refusal(request)) is not None:
+                launcher.sendall(f"{reason}\n".encode())
+                _close(request)
+                launcher.close()
+                return None
+        except (OSError, ValueError):
+            launcher.close()
+            return None
+        pid = os.fork()
+        if not pid:
+            self._forget_all(launcher)
+            return request
+        _close(request)
+        launcher.settimeout(None)
+        ended = os.pidfd_open(pid)
+        self._workers[pid] = launcher
+        self._selector.register(ended, selectors.EVENT_READ, pid)
+        self._selector.register(launcher, selectors.EVENT_READ, pid)
+        with suppress(OSError):
+            launcher.sendall(f"{pid}\n".encode())
+        return None
+
+    def _refusal(self, request: Request) -> str | None:
+        if len(os.listdir("/proc/self/task")) > 1:
+            return "the process to fork from has more than one thread"
+        if (variables := start_variables(request.environment)) != self._environment:
+            names = {name for name, _ in variables.items() ^ self._environment.items()}
+            return f"other values of {', '.join(sorted(names))}"
+        changed = (f"{file} has changed" for file, then in self._files.items() if modified(file) != then)
+        return next(changed, self._trouble)
+
+    def _forget_all(self, launcher: socket.socket) -> None:
+        """In a fork: close what belongs to the parent."""
+        self._selector.close()
+        os.close(self._jvm)
+        for each in (self._listening, launcher, *self._workers.values()):
+            each.close()
+
+    def _launcher_ended(self, launcher: socket.socket, pid: int) -> None:
+        """Kill a worker whose launcher was killed: Spark has given it up."""
+        self._selector.unregister(launcher)
+        if pid in self._workers:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _worker_ended(self, ended: int, pid: int) -> None:
+        self._selector.unregister(ended)
+        os.close(ended)
+        launcher = self._workers.pop(pid)
+        with suppress(KeyError):
+            self._selector.unregister(launcher)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        with suppress(OSError):
+            launcher.sendall(f"{code if code >= 0 else 128 - code}\n".encode())
+        launcher.close()
+
+
+def read_request(launcher: socket.socket) -> Request:
+    """Return what `launcher` sends. Raise `OSError` or `ValueError` if it is not a whole request."""
+    first, descriptors, _, _ = socket.recv_fds(launcher, 4, 3)
+    size = int.from_bytes(first, "big")
+    content = b""
+    while len(content) < size <= MOST_REQUEST_BYTES and (more := launcher.recv(size - len(content))):
+        content += more
+    if len(first) != 4 or len(descriptors) != 3 or len(content) != size:
+        for each in descriptors:
+            os.close(each)
+        raise ValueError("an incomplete request")
+    directory, count, *rest = content.decode("utf-8", "surrogateescape").split("\0")
+    variables, arguments = rest[: int(count)], rest[int(count) :]
+    return Request(directory, dict(each.split("=", 1) for each in variables), arguments, list(descriptors))
+
+
+def start_variables(environment: "os._Environ[str] | dict[str, str]") -> dict[str, str]:
+    """Return the variables that are read once, when Python starts or imports."""
+    found = {
+        name: value
+        for name, value in environment.items()
+        if value and name.startswith(_READ_AT_START) and not name.startswith("PYTHON_") and name not in FOR_ONE_THREAD
+    }
+    return found | {_ONE_THREAD: environment.get(_ONE_THREAD, "1")}
+
+
+def imported_files() -> dict[str, int]:
+    """Return the files of imported modules, with when they were modified."""
+    files = {getattr(module, "__file__", None) for module in tuple(sys.modules.values())}
+    return {file: modified(file) for file in files if file}
+
+
+def modified(file: str) -> int:
+    """Return when `file` was modified, in ns; 0 if it is gone, or in an archive."""
+    try:
+        return os.stat(file).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _close(request: Request) -> None:
+    for each in request.descriptors:
+        os.close(each)
+
+
+def become(request: Request) -> None:
+    """Run the request's module as Python would with `-m`; the process ends when its caller returns."""
+    for number, descriptor in enumerate(request.descriptors):
+        os.dup2(descriptor, number)
+    _close(request)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    time.tzset()
+    os.chdir(request.directory)
+    random.seed()
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed()
+    module, *arguments = request.arguments
+    Path("/proc/self/comm").write_text(module.rpartition(".")[2])  # the name that `ps` and `top` show
+    sys.path[0] = request.directory
+    sys.argv = [module, *arguments]
+    sys.modules.pop(module, None)
+
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def main() -> None:
+    """Import, then serve; a fork becomes its worker."""
+    listening, folder, jvm = socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]), int(sys.argv[3])
+    try:
+        request = WarmPython(listening, jvm, _import()).serve()
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if request is None:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        become(request)
+
+
+def _import() -> str | None:
+    """Import what workers need; return what went wrong, if anything did."""
+    try:
+        for name in _IMPORTED:
+            with suppress(ModuleNotFoundError):
+                importlib.import_module(name)
+        for api in _REQUESTS:
+            version = schema_versions(api)[-1]
+            request_encoder(api, version)
+            response_decoder(api, version)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    gc.collect()
+    gc.freeze()
+    return None
+
+
+if __name__ == "__main__":
+    main()

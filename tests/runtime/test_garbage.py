@@ -92,8 +92,10 @@ def test_frozen_garbage_is_collected_when_the_frozen_objects_have_doubled(now: l
 
 @pytest.mark.parametrize("most_objects", [1_000])
 def test_no_collection_goes_over_more_objects_than_the_limit(now: list[float]) -> None:
-    kept = [[number] for number in range(2 * gc.get_freeze_count())]
+    kept, old = [[number] for number in range(2 * gc.get_freeze_count())], _cycle()
+    watched_old = weakref.ref(old)
     gc.collect()
+    del old
     for _ in range(2):
         now[0] += 3600.0
         young = _cycle()
@@ -102,3 +104,4 @@ def test_no_collection_goes_over_more_objects_than_the_limit(now: list[float]) -
         gc.collect()
         assert _looked_at(kept) == 0
         assert watched() is None
+        assert watched_old() is not None, "what is frozen stays"

@@ -75,11 +75,6 @@ class AdaptivePartitioner:
             state.partition = self._choose(topic, state, cluster)
             state.produced_bytes = 0
 
-    def sticky_bytes(self, topic: str, partition: int) -> int:
-        """Return how many more bytes go to `partition`, if it is the sticky one, before another may be chosen."""
-        state = self._topics.get(topic)
-        return 0 if state is None or state.partition != partition else self._batch_size - state.produced_bytes
-
     def update_load(self, topic: str, queue_sizes: dict[int, int], *, partition_count: int) -> None:
         """Weight each partition by `max_queue + 1 - queue`; if all have the same queue, the choice is uniform.
 
@@ -101,3 +96,9 @@ class AdaptivePartitioner:
             return state.numbers[bisect_right(state.sums, self._entropy.randrange(state.sums[-1]))]
         even = cluster.available_partitions_for_topic(topic) or cluster.partitions_for_topic(topic)
         return self._entropy.choice(even)
+
+
+def sticky_bytes(partitioner: AdaptivePartitioner, topic: str, partition: int) -> int:
+    """Return how many more bytes go to `partition`, if it is the sticky one, before another may be chosen."""
+    state = partitioner._topics.get(topic)
+    return 0 if state is None or state.partition != partition else partitioner._batch_size - state.produced_bytes

@@ -6,6 +6,7 @@ from operator import index
 from odradek.clients.metadata import ClusterMetadata
 from odradek.model import ConfigurationError, ErrorCode, KafkaError
 from odradek.partitioners import AdaptivePartitioner, BatchAware, KeyRule, LoadAware, Partitioner
+from odradek.partitioners.adaptive import sticky_bytes
 
 _log = logging.getLogger("odradek.clients")
 
@@ -64,7 +65,7 @@ class RecordPlacer:
     def sticky_bytes(self, topic: str, partition: int) -> int:
         """Return for how many bytes without a key the partitioner would return `partition`; 0 if that is unknown."""
         adaptive = self._partitioner
-        return adaptive.sticky_bytes(topic, partition) if type(adaptive) is AdaptivePartitioner else 0
+        return sticky_bytes(adaptive, topic, partition) if type(adaptive) is AdaptivePartitioner else 0
 
     def on_batch(self, topic: str, partition: int, batch_bytes: int, metadata: ClusterMetadata) -> None:
         """Notify the partitioner of a whole batch without keys, so that it may choose again for the next batch."""

@@ -49,7 +49,11 @@ def start_warm(folder: str, jvm: int, environment: Mapping[str, str]) -> None:
 
     os.mkdir(folder, 0o700)
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(os.path.join(folder, "socket"))
+        try:
+            listening.bind(os.path.join(folder, "socket"))
+        except OSError:
+            os.rmdir(folder)
+            raise
         listening.listen(128)
         # The shell ends at once, so that nobody has to wait for the process.
         subprocess.run(

@@ -47,7 +47,8 @@ _IMPORTED: Final = (
 )
 """The modules that PySpark's workers run or import; another PySpark may not have all.
 
-`odradek.spark.source.COMMITS` is not one: it tells the process of a commit."""
+`odradek.spark.source.COMMITS` is not one: it tells the process of a commit.
+"""
 _REQUESTS: Final = (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.FETCH, ApiKey.PRODUCE)
 """Requests of workers, whose codecs are made before the forks."""
 _READ_AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "JE_", "ARROW_", "OPENBLAS_", "MKL_", "ODRADEK_")
@@ -99,15 +100,17 @@ class WarmPython:
         try:
             launcher.settimeout(_READ_S)
             request = read_request(launcher)
-            if (reason := self._refusal(request)) is not None:
-                launcher.sendall(f"{reason}\n".encode())
-                _close(request)
-                launcher.close()
-                return None
         except (OSError, ValueError):
             launcher.close()
             return None
-        pid = os.fork()
+        if (reason := self._refusal(request)) is not None:
+            self._refuse(launcher, request, reason)
+            return None
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._refuse(launcher, request, str(error))
+            return None
         if not pid:
             self._forget_all(launcher)
             return request
@@ -120,6 +123,12 @@ class WarmPython:
         with suppress(OSError):
             launcher.sendall(f"{pid}\n".encode())
         return None
+
+    def _refuse(self, launcher: socket.socket, request: Request, reason: str) -> None:
+        with suppress(OSError):
+            launcher.sendall(f"{reason}\n".encode())
+        _close(request)
+        launcher.close()
 
     def _refusal(self, request: Request) -> str | None:
         if len(os.listdir("/proc/self/task")) > 1:
@@ -139,10 +148,9 @@ class WarmPython:
 
     def _launcher_ended(self, launcher: socket.socket, pid: int) -> None:
         """Kill a worker whose launcher was killed: Spark has given it up."""
-        self._selector.unregister(launcher)
-        if pid in self._workers:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        if self._workers.get(pid) is launcher:  # else the worker has ended, too
+            self._selector.unregister(launcher)
+            os.kill(pid, signal.SIGKILL)
 
     def _worker_ended(self, ended: int, pid: int) -> None:
         self._selector.unregister(ended)

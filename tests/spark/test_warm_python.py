@@ -153,10 +153,12 @@ def test_a_folder_that_others_may_enter_is_not_used(jvm: Jvm) -> None:
 
 
 def test_the_process_ends_with_the_jvm_and_its_folder_goes(tmp_path: Path) -> None:
-    own = Jvm(tmp_path)
+    """The path of a Unix socket has at most 107 bytes, that of a folder more."""
+    (long := tmp_path / ("x" * 108)).mkdir()
+    own = Jvm(long)
     with subprocess.Popen(
         [sys.executable, "-c", JVM, launcher.__file__, "-m", "shown"],
-        cwd=tmp_path,
+        cwd=own.folder,
         env=own.environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -166,7 +168,7 @@ def test_the_process_ends_with_the_jvm_and_its_folder_goes(tmp_path: Path) -> No
         warm = int(str(json.loads(parent.stdout.readline())["parent"]))
         pid, status = parent.stdout.readline().split()
         assert status == "0"
-        (folder,) = tmp_path.glob(f"odradek-python-*-{pid}-*")
+        (folder,) = own.folder.glob(f"odradek-python-*-{pid}-*")
         ended = os.pidfd_open(warm)
         parent.kill()
     await_end(ended)

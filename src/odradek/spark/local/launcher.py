@@ -49,11 +49,7 @@ def start_warm(folder: str, jvm: int, environment: Mapping[str, str]) -> None:
 
     os.mkdir(folder, 0o700)
     with socket.socket(socket.AF_UNIX) as listening:
-        try:
-            listening.bind(os.path.join(folder, "socket"))
-        except OSError:
-            os.rmdir(folder)
-            raise
+        listening.bind(_socket_in(_own(folder)))
         listening.listen(128)
         # The shell ends at once, so that nobody has to wait for the process.
         subprocess.run(
@@ -68,16 +64,27 @@ def start_warm(folder: str, jvm: int, environment: Mapping[str, str]) -> None:
         )
 
 
+def _own(folder: str) -> int:
+    """Return a descriptor of `folder`, which nobody else may enter."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    found = os.fstat(descriptor)
+    if found.st_mode != 0o040700 or found.st_uid != os.getuid():
+        raise PermissionError(f"{folder} is not this user's alone")
+    return descriptor
+
+
+def _socket_in(descriptor: int) -> str:
+    """Return the path of the socket in a folder; the path of a Unix socket has at most 107 bytes."""
+    return f"/proc/self/fd/{descriptor}/socket"
+
+
 class _Worker:
     """A fork of the warm process. Raise `OSError` if it refuses, or cannot be trusted."""
 
     def __init__(self, folder: str) -> None:
-        found = os.lstat(folder)
-        if found.st_mode != 0o040700 or found.st_uid != os.getuid():
-            raise PermissionError(f"{folder} is not this user's alone")
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(_WAIT_S)
-        self._socket.connect(os.path.join(folder, "socket"))
+        self._socket.connect(_socket_in(_own(folder)))
         variables = [f"{name}={value}" for name, value in os.environ.items()]
         request = "\0".join([os.getcwd(), str(len(variables)), *variables, *sys.argv[2:]])
         content = request.encode("utf-8", "surrogateescape")

@@ -218,9 +218,15 @@ def test_a_changed_file_is_not_forked(server: WarmPython, tmp_path: Path, monkey
 
 
 def test_variables_that_spark_sets_for_each_worker_do_not_count() -> None:
-    assert start_variables({"PYTHON_WORKER_FACTORY_PORT": "1", "PYTHONPATH": "", "SPARK_HOME": "/"}) == {
-        "OMP_NUM_THREADS": "1"
-    }
+    spark = {"PYTHON_WORKER_FACTORY_PORT": "1", "PYTHONPATH": "", "SPARK_HOME": "/", "OMP_NUM_THREADS": "1"}
+    assert start_variables(spark, "/") == start_variables({}, "/")
+
+
+def test_a_path_that_names_a_folder_twice_is_the_same_path() -> None:
+    alone = start_variables({"PYTHONPATH": ".:/packages"}, "/here")
+    assert start_variables({"PYTHONPATH": ".:/packages::.:/packages"}, "/here") == alone
+    assert start_variables({"PYTHONPATH": ".:/packages"}, "/there") != alone
+    assert start_variables({"PYTHONPATH": "/packages:."}, "/here") != alone
 
 
 def test_every_imported_module_is_there() -> None:

@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -72,7 +73,7 @@ class WarmPython:
     def __init__(self, listening: socket.socket, jvm: int, trouble: str | None = None) -> None:
         self._listening = listening
         self._trouble = trouble
-        self._environment = start_variables(os.environ)
+        self._environment = start_variables(os.environ, os.getcwd())
         self._files = imported_files()
         self._workers: dict[int, socket.socket] = {}
         self._selector = selectors.DefaultSelector()
@@ -133,7 +134,7 @@ class WarmPython:
     def _refusal(self, request: Request) -> str | None:
         if len(os.listdir("/proc/self/task")) > 1:
             return "the process to fork from has more than one thread"
-        if (variables := start_variables(request.environment)) != self._environment:
+        if (variables := start_variables(request.environment, request.directory)) != self._environment:
             names = {name for name, _ in variables.items() ^ self._environment.items()}
             return f"other values of {', '.join(sorted(names))}"
         changed = (f"{file} has changed" for file, then in self._files.items() if modified(file) != then)
@@ -180,14 +181,18 @@ def read_request(launcher: socket.socket) -> Request:
     return Request(directory, dict(each.split("=", 1) for each in variables), arguments, list(descriptors))
 
 
-def start_variables(environment: "os._Environ[str] | dict[str, str]") -> dict[str, str]:
-    """Return the variables that are read once, when Python starts or imports."""
+def start_variables(environment: Mapping[str, str], directory: str) -> dict[str, str]:
+    """Return the variables that are read once, when Python starts in `directory` or imports.
+
+    Spark names some folders of `PYTHONPATH` twice.
+    """
     found = {
         name: value
         for name, value in environment.items()
-        if value and name.startswith(_READ_AT_START) and not name.startswith("PYTHON_") and name not in FOR_ONE_THREAD
+        if name.startswith(_READ_AT_START) and not name.startswith("PYTHON_") and name not in FOR_ONE_THREAD
     }
-    return found | {_ONE_THREAD: environment.get(_ONE_THREAD, "1")}
+    path = dict.fromkeys(os.path.join(directory, each) for each in found.pop("PYTHONPATH", "").split(":") if each)
+    return found | {"PYTHONPATH": ":".join(path), _ONE_THREAD: environment.get(_ONE_THREAD, "1")}
 
 
 def imported_files() -> dict[str, int]:

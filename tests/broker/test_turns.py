@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Final
 
 import pytest
@@ -10,13 +10,16 @@ import pytest
 from odradek.broker import turns
 from odradek.broker.coordinators import runtime as coordinator_runtime
 from odradek.broker.handlers import offset_fetch
+from odradek.broker.handlers.config_resources import ConfigResourceType
 from odradek.broker.security.context import RequestContext
+from odradek.broker.serving.dispatch import MOST_LARGE
 from odradek.broker.turns import HEAVY, TURN, Steps, in_turns
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.compression import Codec
 from odradek.runtime.turns import MOST_TURNS
 from odradek.simulation.world import World
+from odradek.wire.connection import Connection
 from tests.world.scenes import awaited, in_world
 
 CONFIG: Final = {"offsets.topic.num.partitions": "1", "auto.create.topics.enable": "false"}
@@ -53,19 +56,23 @@ async def _commit(world: World) -> None:
         await client.create_topic(name, PARTITIONS)
     await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
     await world.pass_time(2)
-    offsets = [
-        {"partition_index": number, "committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": ""}
-        for number in range(PARTITIONS)
-    ]
-    message = {
+    answer = await client.ask(ApiKey.OFFSET_COMMIT, _committed(dict.fromkeys(names, PARTITIONS)), 8)
+    assert {each.error_code for each in answer.topics[0].partitions} == {ErrorCode.none}
+
+
+def _committed(partitions: Mapping[str, int]) -> dict[str, object]:
+    """Return an OffsetCommit for all partitions of topics, whose numbers are given."""
+    offset = {"committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": ""}
+    return {
         "group_id": "g",
         "generation_id_or_member_epoch": -1,
         "member_id": "",
         "group_instance_id": None,
-        "topics": [{"name": name, "partitions": offsets} for name in names],
+        "topics": [
+            {"name": name, "partitions": [{"partition_index": number, **offset} for number in range(count)]}
+            for name, count in partitions.items()
+        ],
     }
-    answer = await client.ask(ApiKey.OFFSET_COMMIT, message, 8)
-    assert {each.error_code for each in answer.topics[0].partitions} == {ErrorCode.none}
 
 
 @in_world(CONFIG)
@@ -175,3 +182,48 @@ async def _noted(items: Iterable[Any], weigh: Callable[[Any], int], seen: list[i
     for item in items:
         yield item
         seen.append(weigh(item))
+
+
+@in_world({**CONFIG, "queued.max.request.bytes": "2097152", "socket.request.max.bytes": "1048576"})
+async def test_a_small_request_may_commit_more_offsets_than_one_turn_has(world: World) -> None:
+    """Its response is no longer than the request, so that it does not wait until others are read."""
+    client = await world.client()
+    await client.create_topic("t", TURN + 1)
+    await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
+    await world.pass_time(2)
+    began_s = world.now_s
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.broker.server.memory_pressure, "response_room", lambda: 0)
+        answer = await client.ask(ApiKey.OFFSET_COMMIT, _committed({"t": TURN + 1}), 8)
+    assert Counter(each.error_code for each in answer.topics[0].partitions) == {ErrorCode.none: TURN + 1}
+    assert world.now_s - began_s < 1
+
+
+@in_world(CONFIG)
+async def test_large_requests_that_wait_for_their_clients_long_responses_hold_up_no_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Among the others are the controller's commands."""
+    monkeypatch.setattr(RequestContext, "owner", property(lambda context: context.client_id))
+    names = {"resource_type": ConfigResourceType.TOPIC, "configuration_keys": []}
+    message = {
+        "resources": [{"resource_name": f"{number:05}", **names} for number in range(2000)],
+        "include_synonyms": False,
+        "include_documentation": False,
+    }
+    dispatcher, room = world.broker.dispatcher, asyncio.Event()
+    clients = [await world.client(name) for name in ["hostile"] * 2 * MOST_LARGE + ["other"]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Connection, "response_room", lambda _: room.wait())
+        asked = [asyncio.create_task(each.ask(ApiKey.DESCRIBE_CONFIGS, message, 4)) for each in clients[:-1]]
+        await world.pass_time(1)
+    assert not any(each.done() for each in asked)
+    other = asyncio.create_task(clients[-1].ask(ApiKey.DESCRIBE_CONFIGS, message, 4))
+    await world.pass_time(5)
+    assert other.done()
+    room.set()
+    for each in (*asked, other):
+        assert len((await each).results) == 2000
+    for _ in range(MOST_LARGE):
+        await dispatcher.few_large.acquire()
+    assert dispatcher.few_large.locked()

@@ -49,6 +49,8 @@ class Session(Struct, kw_only=True):
     """The current request as it was decoded for its verification, for the handler of Produce."""
     long: asyncio.Semaphore | None = None
     """The semaphore that the current request has taken to build a long response (`Dispatcher.begin_long`)."""
+    is_large: bool = False
+    """Whether the current request has taken `Dispatcher.few_large`."""
     mutation_throttle_s: float = 0.0
     """The throttle time of the current request for its mutations of topics (`ClientQuotas.take_mutations`)."""
 

@@ -39,7 +39,7 @@ from odradek.wire.connection import Connection
 from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
 
 T = TypeVar("T")
-_MOST_LARGE: Final = 8
+MOST_LARGE: Final = 8
 _LONGEST_CLIENT_ID: Final = 100
 """Limit of a client id's characters in a log line."""
 Handler = Callable[[Any, RequestContext, memoryview], Reply]
@@ -80,7 +80,7 @@ class Dispatcher:
         self.counts_errors = False
         self._handlers: dict[tuple[int, int], Handler] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.few_large = asyncio.Semaphore(_MOST_LARGE)
+        self.few_large = asyncio.Semaphore(MOST_LARGE)
         """Taken by large requests while their handlers work, not while they wait for an event such as a rebalance."""
         self._one_large = asyncio.Lock()
         self._few: WeakValueDictionary[tuple[Hashable, Hashable], asyncio.Semaphore] = WeakValueDictionary()
@@ -149,7 +149,9 @@ class Dispatcher:
 
         Requests are decoded and begun one at a time: items may take fifty times their bytes.
         """
-        async with self.few_large:
+        await self.few_large.acquire()
+        context.session.is_large = True
+        try:
             async with self._one_large:
                 if not context.session.connection.is_open:
                     raise KafkaError(ErrorCode.network_exception, "the connection was closed before its turn")
@@ -159,8 +161,16 @@ class Dispatcher:
                 if isinstance(answer, GeneratorType):
                     answer = await in_turns(answer)
             return await answer if isawaitable(answer) else answer
+        finally:
+            self._end_large(context.session)
 
-    def few(self, kind: Hashable, context: RequestContext, most: int = _MOST_LARGE) -> asyncio.Semaphore:
+    def _end_large(self, session: Session) -> None:
+        """Let another large request begin, if the session's current one has not done so yet."""
+        if session.is_large:
+            session.is_large = False
+            self.few_large.release()
+
+    def few(self, kind: Hashable, context: RequestContext, most: int = MOST_LARGE) -> asyncio.Semaphore:
         """Return the semaphore of a client's work of one kind, so that no client waits for the work of others."""
         return self._few.setdefault((kind, context.owner), asyncio.Semaphore(most))
 
@@ -170,6 +180,7 @@ class Dispatcher:
         A client's are few at once for each API, and fewer while the unsent responses of all take too much memory.
         """
         if context.session.long is None:
+            self._end_large(context.session)  # large requests of all clients must not wait for this one's
             few = self.few(context.api_key, context)
             await few.acquire()
             context.session.long = few
@@ -263,6 +274,7 @@ class _MessageHandler:
         self._dispatcher = dispatcher
         self._key, self._version = api.key, version
         self._is_command = api.key in CONTROLLER_VERSIONS
+        self._is_read = Trait.ENDS_WITH_CONNECTION in api.traits
         self._handle = handle
         self._is_guarded = dispatcher.admission.may_refuse
         self._is_early = self._is_guarded and api.is_decided_by_header(version)
@@ -345,13 +357,13 @@ class _MessageHandler:
     async def _encode_later(self, context: RequestContext, answer: Any) -> Buffers:
         if isinstance(answer, Coroutine):
             answer = await answer
+        if isinstance(answer, GeneratorType):
+            if (done := one_turn(answer)) is None and self._is_read:
+                await self._dispatcher.begin_long(context)
+            answer = await in_turns(answer) if done is None else done[0]
         if isinstance(answer, WhenDone):
             await asyncio.wait((answer.future,))
             answer = answer.message(answer.future)
-        if isinstance(answer, GeneratorType):
-            if (done := one_turn(answer)) is None:
-                await self._dispatcher.begin_long(context)
-            answer = await in_turns(answer) if done is None else done[0]
         if not is_wide(answer):
             return self._encode(context, answer)
         from odradek.broker.serving.error_responses import error_codes

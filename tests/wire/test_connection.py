@@ -38,7 +38,7 @@ class Service:
                 return NO_REPLY
             case kind:
                 reply = Poll(self, request) if kind == b"h" else PendingReply()
-                reply.exclusive = kind == b"c"
+                reply.exclusive = kind in b"cx"
                 reply.decoded_bytes = self.decoded_bytes
                 self.pending[request] = reply
                 return reply
@@ -101,6 +101,15 @@ async def test_an_exclusive_request_waits_for_earlier_ones_and_delays_later_ones
     service.pending[b"h1"].complete([b"1"])
     assert service.served == [b"h1", b"c2"]
     service.pending[b"c2"].complete([b"2"])
+    assert transport.sent == [b"1", b"2", b"e3"]
+
+
+async def test_an_exclusive_request_that_may_overlap_delays_later_ones_also_when_earlier_ones_are_answered() -> None:
+    service, transport, connection = connect()
+    send(connection, b"h1", b"x2", b"e3")
+    service.pending[b"h1"].complete([b"1"])
+    assert service.served == [b"h1", b"x2"]
+    service.pending[b"x2"].complete([b"2"])
     assert transport.sent == [b"1", b"2", b"e3"]
 
 

@@ -231,6 +231,23 @@ async def test_a_large_response_counts_as_a_whole_until_its_last_byte_is_sent() 
 
 
 @played_by(play)
+async def test_a_client_that_has_just_got_its_response_is_not_closed() -> None:
+    """Its request was served before the check, its response sent since: it had no time yet to read it."""
+    it = Scene(response_bytes=1_000_000)
+    it.service.answer = pending = PendingReply()
+    connection, transport = it.connect()
+    send(connection, transport, frame(5))
+    it.group.memory_pressure.begin()
+    await asyncio.sleep(CHECK_INTERVAL_S - 1)
+    transport.unsent = 1_000_000
+    pending.complete((bytes(2_000_000),))
+    await asyncio.sleep(2)
+    assert not transport.is_closing()
+    await asyncio.sleep(CHECK_INTERVAL_S)
+    assert transport.is_closing(), "now it had"
+
+
+@played_by(play)
 async def test_only_large_responses_with_unsent_bytes_count() -> None:
     it = Scene()
     connection, transport = it.connect()

@@ -381,7 +381,7 @@ class Connection(asyncio.BufferedProtocol):
             self._write(reply.buffers)
             if reply.on_answered is not None:
                 reply.on_answered(reply)
-        self._exclusive = False
+        self._exclusive = bool(in_flight) and in_flight[-1].exclusive
         self._in_flight_bytes -= answered_bytes
         self._budget.give_back(answered_bytes)
         if self._eof or (self._stalled and not self._is_scheduled):
@@ -457,6 +457,7 @@ class Connection(asyncio.BufferedProtocol):
             self._served,
             frames.unread_bytes,
             unsent_bytes + self._held_bytes,
+            self._written_bytes - unsent_bytes,
             max(unsent_bytes, response_bytes) + self._held_bytes + sum(map(len, self._outgoing)),
             self._waits,
         )

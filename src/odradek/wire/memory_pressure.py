@@ -27,6 +27,8 @@ class MemoryUse(NamedTuple):
     """Turns in which a request was served."""
     unserved_bytes: int
     unsent_bytes: int
+    sent_bytes: int
+    """Bytes of responses that were sent since the connection was made."""
     response_bytes: int
     """Bytes of responses in memory: a large one stays in memory as a whole until its last byte is sent."""
     waits: bool
@@ -40,7 +42,7 @@ class MemoryUse(NamedTuple):
             and not (self.waits or before.waits)
             and self.served == before.served
             and arrived < LEAST_PROGRESS_BYTES
-            and not before.unsent_bytes - self.unsent_bytes >= min(max(before.unsent_bytes, 1), LEAST_PROGRESS_BYTES)
+            and self.sent_bytes - before.sent_bytes < min(max(before.unsent_bytes, 1), LEAST_PROGRESS_BYTES)
         )
 
 

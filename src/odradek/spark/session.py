@@ -34,6 +34,9 @@ _LOCAL: Final = {
     # For a checkpoint on a local disk Spark's default starts about twenty processes in a batch; this one starts none.
     CHECKPOINT_FILES: CHECKPOINT_FILES_OF_A_DISK,
 }
+_DAEMON: Final = {"spark.python.daemon.module": "odradek.spark.worker_daemon"}
+_PUSHDOWN: Final = {"spark.sql.python.filterPushdown.enabled": "true"}
+"""Conditions on partition, offset and timestamp shorten what the source reads."""
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _EXECUTOR_SECONDS: Final = 10.0
 """The longest wait for a cluster's first executor."""
@@ -100,7 +103,7 @@ def local_session(
     }
     if is_ours:
         # A Python that the user chose may not have this module.
-        defaults["spark.python.daemon.module"] = "odradek.spark.worker_daemon"
+        defaults |= _DAEMON
     conf = SparkConf().setAll((defaults | settings).items())
     # PySpark's own handler of Ctrl-C, which this removes, calls into the JVM, even if Ctrl-C interrupts such a call. A
     # JVM that starts when its driver stops waiting for it would never end.
@@ -109,6 +112,11 @@ def local_session(
         if local is None and not conf.contains(SHUFFLE_PARTITIONS):
             _fit_shuffle_partitions(context, master, check)
         return SparkSession(context)
+
+
+def settings_of_users() -> dict[str, str]:
+    """Return settings that make the source and the sink faster in sessions that `local_session` does not start."""
+    return {**_DAEMON, **_PUSHDOWN, **FIRST_BATCH}
 
 
 def quiet_calls() -> None:
@@ -270,8 +278,7 @@ def _defaults(threads: int | None, *, is_local: bool) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         **FIRST_BATCH,
-        # Conditions on partition, offset and timestamp shorten what the source reads.
-        "spark.sql.python.filterPushdown.enabled": "true",
+        **_PUSHDOWN,
         # Other readers of Parquet read this as a UTC timestamp; Spark's own default is a Hive format.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         **(_LOCAL if is_local else {}),

@@ -17,7 +17,7 @@ from odradek.cli import main
 from odradek.model import ConfigurationError, UnavailableError
 from odradek.pipelines.config.examples import EXAMPLES
 from odradek.spark.master import check_master_answers, check_memory, local_threads
-from odradek.spark.session import _fit_shuffle_partitions, deferred_interrupts, run_interruptible
+from odradek.spark.session import _fit_shuffle_partitions, _start_context, deferred_interrupts, run_interruptible
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -158,6 +158,13 @@ def run(before: str = "") -> tuple[str, set[str]]:
     )
     found, imported = done.stdout.splitlines()
     return found, set(imported.split())
+
+
+def test_a_process_that_spark_submit_has_started_uses_its_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = SimpleNamespace(_accumulatorServer=SimpleNamespace())
+    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", lambda *_, **__: SimpleNamespace(proc=None))
+    monkeypatch.setattr("pyspark.SparkContext", lambda **_: context)
+    assert _start_context(None, None, lambda: None, is_ours=True) is context
 
 
 def test_importing_pyspark_odradek_registers_the_data_source_and_imports_little_else() -> None:

@@ -1,9 +1,11 @@
 """Workers of PySpark are forks of a process that has imported everything, or start as Python does."""
 
+import errno
 import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -39,6 +41,17 @@ sys.stdin.read()
 """A parent of a launcher; the warm process ends with it."""
 
 
+FORKS = """
+import os, random
+import numpy
+for _ in range(2):
+    if not (child := os.fork()):
+        os.write(1, f"{random.random()} {numpy.random.random()} ".encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
 class Jvm:
     """Runs launchers as Spark's JVM does, each with the same parent: this process."""
 
@@ -57,6 +70,12 @@ class Jvm:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    def show(self, text: str) -> str:
+        """Return what a fork shows that runs `text`."""
+        (self.folder / "script.py").write_text(text)
+        with self.start(module="script") as worker:
+            return worker.communicate(timeout=120)[0]
 
     def run(self, *arguments: str, sent: str = "", **environment: str) -> tuple[dict[str, object], str, int]:
         """Return what the worker shows, the launcher's stderr, and its status."""
@@ -96,11 +115,68 @@ def test_forks_have_one_parent_and_random_numbers_of_their_own(jvm: Jvm) -> None
     assert both[0]["numpy"] != both[1]["numpy"]
 
 
+def test_forks_of_a_fork_have_random_numbers_of_their_own(jvm: Jvm) -> None:
+    """PySpark's daemon is a fork, and its workers are forks of that."""
+    assert len(set(jvm.show(FORKS).split())) == 4
+
+
+def test_a_fork_has_no_descriptors_of_others(jvm: Jvm) -> None:
+    (jvm.folder / "waits.py").write_text("import sys\nprint(flush=True)\nsys.stdin.read()\n")
+    with jvm.start(module="waits") as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        # The list has the descriptor that it is read with.
+        assert jvm.show("import os\nprint(os.listdir('/proc/self/fd'))") == "['0', '1', '2', '3']\n"
+        other.communicate(timeout=60)
+
+
+@pytest.mark.parametrize("safe", ["", "1"])
+def test_the_path_of_modules_is_that_of_python(tmp_path: Path, safe: str) -> None:
+    jvm = Jvm(tmp_path)
+    jvm.environment |= {"PYTHONSAFEPATH": safe, "PYTHONPATH": f"{tmp_path}/other:{tmp_path}"}
+    (tmp_path / "paths.py").write_text("import os, sys\nprint(os.getppid(), *sys.path)\n")
+    with jvm.start(module="paths") as worker:
+        warm, *paths = worker.communicate(timeout=120)[0].split()
+    own = subprocess.check_output([sys.executable, "-m", "paths"], cwd=tmp_path, env=jvm.environment, text=True)
+    os.kill(int(warm), signal.SIGKILL)
+    assert paths == own.split()[1:]
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o2700])
+def test_a_process_that_starts_the_warm_one_keeps_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    """A folder inherits the setgid bit of the one that it is in."""
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: None)
+    tmp_path.chmod(mode)
+    before = os.listdir("/proc/self/fd")
+    launcher.start_warm(str(tmp_path / "warm"), os.getpid(), {})
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_kernel_without_descriptors_of_processes_gets_no_warm_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(os, "pidfd_open", fail)
+    with pytest.raises(OSError, match="not implemented"):
+        launcher.start_warm(str(tmp_path / "warm"), os.getpid(), {})
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("variable", ["PYTHONPATH", "PYTHONHASHSEED", "OMP_NUM_THREADS", "LC_ALL"])
 def test_other_variables_start_an_ordinary_python_with_a_line(jvm: Jvm, variable: str) -> None:
     shown, told, _ = jvm.run(**{variable: "7"})
     assert not shown["is_warm"]
     assert told == f"odradek: this worker of Spark imports by itself: other values of {variable}\n"
+
+
+def test_more_threads_for_numpy_than_the_process_has_start_an_ordinary_python(jvm: Jvm) -> None:
+    shown, told, _ = jvm.run(OPENBLAS_NUM_THREADS="2")
+    assert not shown["is_warm"]
+    assert told == "odradek: this worker of Spark imports by itself: other values of OMP_NUM_THREADS\n"
 
 
 def test_an_option_of_python_starts_an_ordinary_one(jvm: Jvm) -> None:
@@ -126,11 +202,41 @@ def test_a_signal_is_passed_on(jvm: Jvm, number: signal.Signals) -> None:
     (jvm.folder / "waits.py").write_text("import os, sys\nprint(os.getpid(), flush=True)\nsys.stdin.read()\n")
     with jvm.start(module="waits") as worker:
         assert worker.stdout is not None
-        pid = int(worker.stdout.readline())
+        ended = os.pidfd_open(int(worker.stdout.readline()))
         worker.send_signal(number)
         assert worker.wait(timeout=60) == 128 + number
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+    await_end(ended)
+
+
+def test_a_signal_before_the_fork_ends_the_launcher_as_one_after_it_does(tmp_path: Path) -> None:
+    jvm = Jvm(tmp_path)
+    jvm.warm.mkdir(0o700)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(f"{jvm.warm}/socket")
+        listening.listen()
+        listening.settimeout(60)
+        with jvm.start() as worker:
+            connection, _ = listening.accept()
+            with connection:
+                assert connection.recv(1)
+                worker.terminate()
+                assert worker.wait(timeout=60) == 128 + signal.SIGTERM
+
+
+def test_an_ignored_signal_stays_ignored(jvm: Jvm) -> None:
+    """PySpark's JVM ignores Ctrl-C, and so do its children."""
+    (jvm.folder / "waits.py").write_text("import sys\nprint(flush=True)\nsys.stdin.read()\n")
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with jvm.start(module="waits") as worker:
+            assert worker.stdout is not None
+            worker.stdout.readline()
+            status = Path(f"/proc/{worker.pid}/status").read_text()
+            worker.communicate(timeout=60)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    (ignored,) = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigIgn:"))
+    assert ignored & 1 << signal.SIGINT - 1
 
 
 def test_a_killed_launcher_takes_its_worker_with_it(jvm: Jvm) -> None:
@@ -188,8 +294,6 @@ def refusal(server: WarmPython, **environment: str) -> str | None:
 
 @pytest.fixture
 def server() -> Iterator[WarmPython]:
-    import socket
-
     with socket.socket(socket.AF_UNIX) as listening:
         yield WarmPython(listening, os.getpid())
 

@@ -150,7 +150,7 @@ def _start_context(conf: Any, log: Path | None, check: Callable[[], None], *, is
             raise UnavailableError(f"Spark's JVM did not start: see its output{f' in {log}' if log else ''}") from error
     try:
         check()
-        if is_ours:
+        if is_ours and gateway.proc is not None:  # else `spark-submit` has started this process
             start_warm_python(gateway.proc.pid)
         context = SparkContext(conf=conf, gateway=gateway)
         # It would print a traceback if the JVM ends first.

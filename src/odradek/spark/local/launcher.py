@@ -9,8 +9,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 MOST_REQUEST_BYTES = 1 << 20
 _WAIT_S = 30.0
@@ -47,9 +47,11 @@ def start_warm(folder: str, jvm: int, environment: Mapping[str, str]) -> None:
     """Start the warm process of a JVM, which listens in `folder`. Raise `OSError`, also if the folder exists."""
     import subprocess
 
+    os.close(os.pidfd_open(jvm))  # kernels before 5.3 have none
     os.mkdir(folder, 0o700)
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(_socket_in(_own(folder)))
+        with _own(folder) as path:
+            listening.bind(path)
         listening.listen(128)
         # The shell ends at once, so that nobody has to wait for the process.
         subprocess.run(
@@ -64,27 +66,31 @@ def start_warm(folder: str, jvm: int, environment: Mapping[str, str]) -> None:
         )
 
 
-def _own(folder: str) -> int:
-    """Return a descriptor of `folder`, which nobody else may enter."""
+@contextmanager
+def _own(folder: str) -> Iterator[str]:
+    """Yield a path, of at most 107 bytes, of the socket in `folder`, which nobody else may enter."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    found = os.fstat(descriptor)
-    if found.st_mode != 0o040700 or found.st_uid != os.getuid():
-        raise PermissionError(f"{folder} is not this user's alone")
-    return descriptor
-
-
-def _socket_in(descriptor: int) -> str:
-    """Return the path of the socket in a folder; the path of a Unix socket has at most 107 bytes."""
-    return f"/proc/self/fd/{descriptor}/socket"
+    try:
+        found = os.fstat(descriptor)
+        if found.st_mode & 0o077 or found.st_uid != os.getuid():
+            raise PermissionError(f"{folder} is not this user's alone")
+        yield f"/proc/self/fd/{descriptor}/socket"
+    finally:
+        os.close(descriptor)
 
 
 class _Worker:
     """A fork of the warm process. Raise `OSError` if it refuses, or cannot be trusted."""
 
     def __init__(self, folder: str) -> None:
+        self._pid = 0
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._pass_on)
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(_WAIT_S)
-        self._socket.connect(_socket_in(_own(folder)))
+        with _own(folder) as path:
+            self._socket.connect(path)
         variables = [f"{name}={value}" for name, value in os.environ.items()]
         request = "\0".join([os.getcwd(), str(len(variables)), *variables, *sys.argv[2:]])
         content = request.encode("utf-8", "surrogateescape")
@@ -98,11 +104,11 @@ class _Worker:
 
     def wait(self) -> int:
         """Return the worker's exit status, or 128 and the number of the signal that ended it."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._pass_on)
         return int(self._read_line() or 1)
 
     def _pass_on(self, number: int, frame: object) -> None:
+        if not self._pid:
+            sys.exit(128 + number)  # the warm process ends the worker, if there is one
         with suppress(ProcessLookupError):
             os.kill(self._pid, number)
 

@@ -9,7 +9,6 @@ started with other variables, or whose imported files have changed since. User c
 import gc
 import importlib
 import os
-import random
 import runpy
 import selectors
 import shutil
@@ -142,8 +141,10 @@ class WarmPython:
 
     def _forget_all(self, launcher: socket.socket) -> None:
         """In a fork: close what belongs to the parent."""
+        for key in self._selector.get_map().values():
+            if isinstance(key.fileobj, int):
+                os.close(key.fileobj)
         self._selector.close()
-        os.close(self._jvm)
         for each in (self._listening, launcher, *self._workers.values()):
             each.close()
 
@@ -192,7 +193,8 @@ def start_variables(environment: Mapping[str, str], directory: str) -> dict[str,
         if name.startswith(_READ_AT_START) and not name.startswith("PYTHON_") and name not in FOR_ONE_THREAD
     }
     path = dict.fromkeys(os.path.join(directory, each) for each in found.pop("PYTHONPATH", "").split(":") if each)
-    return found | {"PYTHONPATH": ":".join(path), _ONE_THREAD: environment.get(_ONE_THREAD, "1")}
+    threads = environment.get("OPENBLAS_NUM_THREADS") or environment.get(_ONE_THREAD, "1")
+    return found | {"PYTHONPATH": ":".join(path), _ONE_THREAD: threads}
 
 
 def imported_files() -> dict[str, int]:
@@ -223,12 +225,11 @@ def become(request: Request) -> None:
     os.environ.update(request.environment)
     time.tzset()
     os.chdir(request.directory)
-    random.seed()
-    if (numpy := sys.modules.get("numpy")) is not None:
-        numpy.random.seed()
     module, *arguments = request.arguments
-    Path("/proc/self/comm").write_text(module.rpartition(".")[2])  # the name that `ps` and `top` show
-    sys.path[0] = request.directory
+    with suppress(OSError):
+        Path("/proc/self/comm").write_text(module.rpartition(".")[2])  # the name that `ps` and `top` show
+    if not sys.flags.safe_path:
+        sys.path[0] = request.directory
     sys.argv = [module, *arguments]
     sys.modules.pop(module, None)
 
@@ -261,6 +262,8 @@ def _import() -> str | None:
             response_decoder(api, version)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
+    if (numpy_random := sys.modules.get("numpy.random")) is not None:
+        os.register_at_fork(after_in_child=numpy_random.seed)  # also in forks of a fork, PySpark's daemon
     gc.collect()
     gc.freeze()
     return None

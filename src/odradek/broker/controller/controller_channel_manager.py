@@ -14,7 +14,6 @@ from odradek.broker.cluster.metadata.controller_command_handler import LocalRepl
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.controller.machine.reassignment import StopReplicas
 from odradek.broker.controller.update_metadata import (
-    Change,
     ControllerIdentity,
     PendingUpdates,
     Stop,
@@ -135,17 +134,17 @@ class ControllerChannelManager:
 
     async def request_log_states(self, broker_id: int) -> None:
         """Request the state of a registered broker's logs by UpdateMetadata; check this broker's own logs directly."""
-        replicas: dict[str, frozenset[int]] = {}
+        replicas: dict[str, set[int]] = {}
         async for topic in cooperatively(tuple(self.image.topics.values())):
-            own = frozenset(number for number, each in topic.partitions.items() if broker_id in each.replicas)
+            own = {number for number, each in topic.partitions.items() if broker_id in each.replicas}
             if own:
                 replicas[topic.name] = own
         if broker_id == self.identity.broker_id:
             self._check_local_logs_later(replicas)
         elif (state := self._brokers.get(broker_id)) is not None:
-            self._send(state, Change(brokers=False, partitions=replicas, deleted={}))
+            self._send(state, PendingUpdates(partitions=replicas))
 
-    def _send(self, state: _BrokerState, change: Change) -> None:
+    def _send(self, state: _BrokerState, change: PendingUpdates) -> None:
         """Send a change, and forget which of its partitions the broker has stopped, which the broker starts again."""
         state.sender.waiting.add(change)
         state.sender.wake()

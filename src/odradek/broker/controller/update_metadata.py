@@ -7,41 +7,13 @@ deleted         the deleted topics, with their last state
 stops           the replicas that the broker has to stop
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct, field
 
 from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, MetadataDelta, PartitionImage, TopicImage
 from odradek.model import TopicPartition
-
-
-class Change(Struct, frozen=True, kw_only=True):
-    """The differences between two images that have to be sent to brokers."""
-
-    brokers: bool
-    partitions: Mapping[str, frozenset[int]]
-    deleted: Mapping[str, TopicImage]
-
-    def __bool__(self) -> bool:
-        return self.brokers or bool(self.partitions) or bool(self.deleted)
-
-
-def compute_changes(delta: MetadataDelta) -> Change:
-    """Return the differences between two images, without configurations, which brokers watch in the tree."""
-    partitions: dict[str, frozenset[int]] = {}
-    deleted: dict[str, TopicImage] = {}
-    for name in delta.topics:
-        before, after = delta.old.topics.get(name), delta.new.topics.get(name)
-        if before is not None and (after is None or after.topic_id != before.topic_id):
-            deleted[name] = before
-            before = None
-        if after is not None:
-            known = {} if before is None else before.partitions
-            changed = frozenset(number for number, each in after.partitions.items() if known.get(number) != each)
-            if changed:
-                partitions[name] = changed
-    return Change(brokers=delta.brokers_changed, partitions=partitions, deleted=deleted)
 
 
 class Stop(Struct, frozen=True, kw_only=True):
@@ -52,7 +24,7 @@ class Stop(Struct, frozen=True, kw_only=True):
 
 
 class PendingUpdates(Struct):
-    """One broker's pending updates."""
+    """Updates that one broker has to get."""
 
     everything: bool = False
     brokers: bool = False
@@ -63,11 +35,13 @@ class PendingUpdates(Struct):
     def __bool__(self) -> bool:
         return self.everything or self.brokers or bool(self.partitions) or bool(self.deleted) or bool(self.stops)
 
-    def add(self, change: Change) -> None:
-        self.brokers |= change.brokers
-        for name, numbers in change.partitions.items():
+    def add(self, newer: "PendingUpdates") -> None:
+        self.everything |= newer.everything
+        self.brokers |= newer.brokers
+        for name, numbers in newer.partitions.items():
             self.partitions.setdefault(name, set()).update(numbers)
-        self.deleted.update(change.deleted)
+        self.deleted.update(newer.deleted)
+        self.stops.update(newer.stops)
 
     def take(self) -> "PendingUpdates":
         taken = PendingUpdates(self.everything, self.brokers, self.partitions, self.deleted, self.stops)
@@ -77,12 +51,26 @@ class PendingUpdates(Struct):
 
     def restore(self, taken: "PendingUpdates") -> None:
         """Add back updates that could not be sent; newer stops of the same replicas stay."""
-        self.everything |= taken.everything
-        self.brokers |= taken.brokers
-        for name, numbers in taken.partitions.items():
-            self.partitions.setdefault(name, set()).update(numbers)
-        self.deleted = taken.deleted | self.deleted
-        self.stops = taken.stops | self.stops
+        newer = self.take()
+        self.add(taken)
+        self.add(newer)
+
+
+def compute_changes(delta: MetadataDelta) -> PendingUpdates:
+    """Return the differences between two images, without configurations, which brokers watch in the tree."""
+    partitions: dict[str, set[int]] = {}
+    deleted: dict[str, TopicImage] = {}
+    for name in delta.topics:
+        before, after = delta.old.topics.get(name), delta.new.topics.get(name)
+        if before is not None and (after is None or after.topic_id != before.topic_id):
+            deleted[name] = before
+            before = None
+        if after is not None:
+            known = {} if before is None else before.partitions
+            changed = {number for number, each in after.partitions.items() if known.get(number) != each}
+            if changed:
+                partitions[name] = changed
+    return PendingUpdates(brokers=delta.brokers_changed, partitions=partitions, deleted=deleted)
 
 
 class ControllerIdentity(Struct, frozen=True, kw_only=True):

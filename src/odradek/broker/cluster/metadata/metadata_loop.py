@@ -9,6 +9,7 @@ compute it from the controller's commands, and watch little of the tree.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
@@ -23,7 +24,6 @@ from odradek.broker.cluster.metadata.controller_election import (
     Election,
     register_controller,
 )
-from odradek.broker.cluster.metadata.job_queue import JobQueue, as_kafka_error
 from odradek.broker.cluster.registration.broker_session import BrokerSession, prepare_tree, read_cluster_secret
 from odradek.broker.cluster.registration.dead_brokers import DeadBrokerDetector
 from odradek.broker.cluster.registration.fencing import Fence
@@ -36,7 +36,7 @@ from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import ProducerIdBlockNode, next_producer_id_block
 from odradek.metadata.reading import BrokenNodes, read_registrations
 from odradek.metadata.store import BadVersion, NoNode, SessionExpired, Store
-from odradek.model import ErrorCode, KafkaError, OdradekError
+from odradek.model import ErrorCode, KafkaError, OdradekError, UnavailableError
 from odradek.runtime import Runtime
 from odradek.security import AclEntry, ResourcePattern
 from odradek.wire.client_authentication import NO_SECURITY, ClientSecurity
@@ -85,7 +85,7 @@ class MetadataLoop(Generic[ControllerT]):
             store, broker_id, endpoints, config, runtime.clock, fence=self._fence, wake=wake
         )
         self._dead_brokers = DeadBrokerDetector(store, runtime, f"broker-{broker_id}", security)
-        self._jobs = JobQueue(wake=wake)
+        self._jobs = _JobQueue(wake=wake)
         self.view = ClusterView(store, broker_id, config, on_image=on_image, wake=wake)
         self.command_handler = ControllerCommandHandler(self.view, self._broker_session, replicas, wake=wake)
         self._joined = asyncio.Event()
@@ -225,7 +225,7 @@ class MetadataLoop(Generic[ControllerT]):
         try:
             changed = await write_acls(self._store, changes, log_change)
         except OdradekError as error:
-            raise as_kafka_error(error) from error
+            raise _as_kafka_error(error) from error
 
         async def read() -> None:
             self.view.mark_configs(())
@@ -241,14 +241,14 @@ class MetadataLoop(Generic[ControllerT]):
         try:
             return await self.view.topic_config(topic)
         except OdradekError as error:
-            raise as_kafka_error(error) from error
+            raise _as_kafka_error(error) from error
 
     async def registered_brokers(self) -> Mapping[int, BrokerImage]:
         """Return all registered brokers by id, live or away. Raises `KafkaError` if the tree cannot be reached."""
         try:
             return {**await read_registrations(self._store, BrokenNodes()), **self.image.brokers}
         except OdradekError as error:
-            raise as_kafka_error(error) from error
+            raise _as_kafka_error(error) from error
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Remove the registration of a broker that is away.
@@ -258,7 +258,7 @@ class MetadataLoop(Generic[ControllerT]):
         try:
             await unregister(self._store, broker_id)
         except OdradekError as error:
-            raise as_kafka_error(error) from error
+            raise _as_kafka_error(error) from error
 
     def update_config(self, config: BrokerConfig) -> None:
         """Replace the broker's configuration; `on_image` calls it."""
@@ -294,7 +294,7 @@ class MetadataLoop(Generic[ControllerT]):
                 continue
             except OdradekError as error:
                 _log.warning("%s; trying again in %.2f s", error, delay_s)
-                self._jobs.fail_all(as_kafka_error(error))
+                self._jobs.fail_all(_as_kafka_error(error))
             except Exception:
                 _log.exception("the metadata loop failed; trying again in %.2f s", delay_s)
             await self._fence.back_off(delay_s)
@@ -381,3 +381,65 @@ class MetadataLoop(Generic[ControllerT]):
         if self._controller is not None:
             self._controller.close()
             self._controller = None
+
+
+class _JobQueue:
+    """A queue of jobs, limited by the number of requests in progress, which submit one job each."""
+
+    def __init__(self, *, wake: Callable[[], None]) -> None:
+        self._jobs: deque[tuple[Callable[[], Awaitable[None]], Callable[[KafkaError], None]]] = deque()
+        self._wake = wake
+
+    async def submit(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Queue `work`, and return its result. Every failure is raised as `KafkaError`."""
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def fail(error: KafkaError) -> None:
+            if not answer.done():
+                answer.set_exception(error)
+
+        async def job() -> None:
+            result = await work()
+            if not answer.done():
+                answer.set_result(result)
+
+        self._jobs.append((job, fail))
+        self._wake()
+        return await answer
+
+    async def run_all(self, *, deposed: Callable[[], None]) -> None:
+        """Run all jobs. The caller of a job gets its error; an error that is not a `KafkaError` is also raised here.
+
+        `deposed` is called when a job finds that another broker is the controller.
+        """
+        while self._jobs:
+            job, fail = self._jobs.popleft()
+            try:
+                await job()
+            except OdradekError as error:
+                fail(_as_kafka_error(error))
+                if isinstance(error, ControllerMovedError):
+                    deposed()
+                if not isinstance(error, KafkaError):
+                    raise
+            except asyncio.CancelledError:
+                fail(KafkaError(ErrorCode.not_controller))
+                raise
+            except BaseException:
+                fail(KafkaError(ErrorCode.unknown_server_error))
+                raise
+
+    def fail_all(self, error: KafkaError) -> None:
+        while self._jobs:
+            _, fail = self._jobs.popleft()
+            fail(error)
+
+
+def _as_kafka_error(error: OdradekError) -> KafkaError:
+    if isinstance(error, KafkaError):
+        return error
+    if isinstance(error, ControllerMovedError | SessionExpired):
+        return KafkaError(ErrorCode.not_controller, str(error))
+    if isinstance(error, UnavailableError):
+        return KafkaError(ErrorCode.request_timed_out, str(error))
+    return KafkaError(ErrorCode.unknown_server_error, str(error))

@@ -1,6 +1,7 @@
 """`ClusterImage`, an immutable snapshot of the cluster's metadata: brokers, topics, partitions, configurations.
 
-A change creates a new image, which shares the unchanged objects, so that `changed_topics` is cheap.
+A change creates a new image, which shares the unchanged objects, so that `changed_topics` is cheap. A `StateChange` is
+the next state of one partition.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,10 +12,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from odradek.config import ListenerAddress
+from odradek.metadata import paths
 from odradek.metadata.feature_node import FinalizedFeatures
-from odradek.metadata.nodes import NO_LEADER, RECOVERED, ClusterSecretNode
+from odradek.metadata.nodes import NO_LEADER, RECOVERED, RECOVERING, ClusterSecretNode, PartitionStateNode
+from odradek.metadata.store import SetData
 from odradek.model import TopicPartition
 from odradek.model.names import INTERNAL_TOPICS
+from odradek.model.probes import transition
 from odradek.security import Acls
 from odradek.security.quotas import QuotaEntity
 
@@ -57,6 +61,18 @@ class PartitionImage(Struct, frozen=True, kw_only=True):
     def is_readable(self) -> bool:
         """Whether the partition has a valid state node."""
         return self.leader_epoch >= 0
+
+    def with_state(self, state: PartitionStateNode, version: int) -> "PartitionImage":
+        """Return the partition with the state in this version of its state node."""
+        return replace(
+            self,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=state.isr,
+            controller_epoch=state.controller_epoch,
+            leader_recovery_state=state.leader_recovery_state,
+            state_version=version,
+        )
 
 
 class TopicImage(Struct, frozen=True, kw_only=True):
@@ -145,6 +161,18 @@ class ClusterImage(Struct, frozen=True, kw_only=True):
                     names[topic.topic_id] = name
         return replace(self, topics=topics, topic_names=names)
 
+    def with_states(self, states: Mapping[TopicPartition, tuple[PartitionStateNode, int]]) -> "ClusterImage":
+        """Return an image with these states, which have the versions of their nodes; unknown partitions are ignored."""
+        changed: dict[str, dict[int, PartitionImage]] = {}
+        for key, (state, version) in states.items():
+            partition = self.partition(key)
+            if partition is not None:
+                changed.setdefault(key.topic, {})[key.partition] = partition.with_state(state, version)
+        topics = {name: self.topics[name] for name in changed}
+        return self.with_topics(
+            {name: replace(each, partitions={**each.partitions, **changed[name]}) for name, each in topics.items()}
+        )
+
 
 class MetadataDelta(Struct, frozen=True, kw_only=True):
     """The difference of two successive images, computed once for all that follow the image."""
@@ -164,3 +192,42 @@ class MetadataDelta(Struct, frozen=True, kw_only=True):
     def topics_to_check(self) -> Iterable[str]:
         """All topics after a change of brokers, else the changed ones."""
         return self.new.topics if self.brokers_changed else self.topics
+
+
+class StateChange(Struct, frozen=True, kw_only=True):
+    """A partition's new state, and the version of the stored state that it replaces.
+
+    `is_unclean` is true if the new leader was not in the ISR.
+    """
+
+    partition: TopicPartition
+    state: PartitionStateNode
+    version: int
+    is_unclean: bool = False
+
+    def operation(self) -> SetData:
+        """Return the write, which fails if the stored state has another version."""
+        return SetData(path=paths.partition_state(self.partition), data=self.state.encode(), version=self.version)
+
+
+def new_leadership(
+    key: TopicPartition, partition: PartitionImage, leader: int, isr: tuple[int, ...], *, controller_epoch: int
+) -> StateChange:
+    """Return the change to this leader and ISR in the next leader epoch, which fences requests with the old one.
+
+    A leader that was not in the ISR may lack records, and is marked as recovering (KIP-704).
+    """
+    transition("partition", _state(partition.leader), _state(leader))
+    is_unclean = leader in isr and leader not in partition.isr
+    state = PartitionStateNode(
+        leader=leader,
+        leader_epoch=partition.leader_epoch + 1,
+        isr=isr,
+        controller_epoch=controller_epoch,
+        leader_recovery_state=RECOVERING if is_unclean else partition.leader_recovery_state,
+    )
+    return StateChange(partition=key, state=state, version=partition.state_version, is_unclean=is_unclean)
+
+
+def _state(leader: int) -> str:
+    return "OFFLINE" if leader == NO_LEADER else "ONLINE"

@@ -118,6 +118,18 @@ def partition_state(topic_partition: TopicPartition) -> str:
     return f"{partition(topic_partition)}/state"
 
 
+def partition_of_state(path: str) -> TopicPartition | None:
+    """Return the partition of a `partition_state` path; None for other paths."""
+    match = re.fullmatch(f"{TOPICS}/([^/]+)/partitions/([0-9]+)/state", path)
+    return None if match is None else TopicPartition(match[1], int(match[2]))
+
+
+def topic_of(path: str) -> str | None:
+    """Return the topic of a node at or below a `topic` or `topic_config` path; None for other paths."""
+    match = re.match(f"(?:{TOPICS}|{TOPIC_CONFIGS})/([^/]+)", path)
+    return None if match is None else match[1]
+
+
 def topic_config(name: str) -> str:
     return f"{TOPIC_CONFIGS}/{name}"
 

@@ -17,7 +17,6 @@ from odradek.metadata.image import NO_CONTROLLER, UNNAMED, BrokerImage, Partitio
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import (
     NO_LEADER,
-    RECOVERED,
     BrokerNode,
     ConfigNode,
     ControllerNode,
@@ -201,27 +200,22 @@ def _topic_node(name: str, node: Node, broken: BrokenNodes) -> TopicNode | None:
 
 
 def _partition(topic: TopicNode, key: TopicPartition, node: Node | None, broken: BrokenNodes) -> PartitionImage:
-    replicas = topic.replicas[key.partition]
-    adding, removing = topic.adding_replicas.get(key.partition, ()), topic.removing_replicas.get(key.partition, ())
-    leader, leader_epoch, isr, controller_epoch, recovery_state = NO_LEADER, -1, replicas, -1, RECOVERED
+    number = key.partition
+    partition = PartitionImage(
+        leader=NO_LEADER,
+        leader_epoch=-1,
+        replicas=topic.replicas[number],
+        isr=topic.replicas[number],
+        state_version=-1 if node is None else node.version,
+        adding_replicas=topic.adding_replicas.get(number, ()),
+        removing_replicas=topic.removing_replicas.get(number, ()),
+    )
     if node is not None:
         try:
-            state = PartitionStateNode.decode(paths.partition_state(key), node.data)
-            leader, leader_epoch, isr = state.leader, state.leader_epoch, state.isr
-            controller_epoch, recovery_state = state.controller_epoch, state.leader_recovery_state
+            return partition.with_state(PartitionStateNode.decode(paths.partition_state(key), node.data), node.version)
         except BrokenNodeError as error:
             broken.report(error, node)
-    return PartitionImage(
-        leader=leader,
-        leader_epoch=leader_epoch,
-        replicas=replicas,
-        isr=isr,
-        controller_epoch=controller_epoch,
-        state_version=-1 if node is None else node.version,
-        adding_replicas=adding,
-        removing_replicas=removing,
-        leader_recovery_state=recovery_state,
-    )
+    return partition
 
 
 def _config(path: str, node: Node | None, broken: BrokenNodes) -> Mapping[str, str] | None:

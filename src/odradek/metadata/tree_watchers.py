@@ -1,14 +1,13 @@
 """Keeps a `ClusterImage` up to date: watches record which nodes changed, and only these are read again.
 
 A watch is set before its node is read, so no change is missed. The controller watches the tree
-(`ControllerTreeWatcher`), except partition states, which it reads after its own writes. A broker that writes a state
-before its registration (`broker.cluster.registration.unclean_registration`) therefore also writes the topic's node.
-Other brokers get topics by the controller's requests, and watch only configurations and the controller
-(`BrokerTreeWatcher`).
+(`ControllerTreeWatcher`), except partition states: it applies those that it writes. A broker that writes a state before
+its registration (`broker.cluster.registration.unclean_registration`) therefore also writes the topic's node. Other
+brokers get topics by the controller's requests, and watch only configurations and the controller (`BrokerTreeWatcher`).
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -19,7 +18,7 @@ from odradek.metadata.config_watchers import ConfigNodes, QuotaNodes
 from odradek.metadata.feature_node import FinalizedFeatures
 from odradek.metadata.image import ClusterImage, TopicImage
 from odradek.metadata.node_fields import BrokenNodeError
-from odradek.metadata.nodes import DeleteTopicsNode, decode_integer
+from odradek.metadata.nodes import DeleteTopicsNode, PartitionStateNode, decode_integer
 from odradek.metadata.reading import (
     BrokenNodes,
     is_broker_config,
@@ -28,7 +27,8 @@ from odradek.metadata.reading import (
     read_topic_configs,
     read_topics,
 )
-from odradek.metadata.store import Store, Watch
+from odradek.metadata.store import Create, Operation, Result, SetData, Store, Watch
+from odradek.model import TopicPartition
 
 _TOPICS_AT_ONCE: Final = 100
 """How many topics are read together: few round trips, but pauses for other tasks."""
@@ -66,6 +66,7 @@ class _BaseTreeWatcher:
             self._nodes.append(self._acls)
         self._controller_changed = True
         self._features_changed = True
+        self._changed: set[str] = set()
 
     def start(self) -> None:
         """Set the permanent watches; the first `refresh` reads everything."""
@@ -86,19 +87,21 @@ class _BaseTreeWatcher:
             nodes.stop()
 
     def _mark_controller(self) -> None:
-        self._controller_changed = True
         self._on_controller()
-        self._wake()
+        self.mark(controller=True)
 
     def _mark_features(self) -> None:
         self._features_changed = True
         self._wake()
 
-    def _mark_common(self, *, configs: bool, controller: bool) -> None:
+    def mark(self, *, configs: bool = False, controller: bool = False, topics: Iterable[str] = ()) -> None:
+        """Make the next `refresh` read these parts."""
         for nodes in self._nodes if configs else ():
             nodes.mark_changed()
         self._features_changed |= configs
         self._controller_changed |= controller
+        self._changed.update(topics)
+        self._wake()
 
     async def _read_common(self) -> dict[str, Any]:
         """Read what changed, and return it as fields of `ClusterImage`."""
@@ -165,16 +168,17 @@ class ControllerTreeWatcher(_BaseTreeWatcher):
         self._topics: dict[str, dict[str, Watch]] = {}
         self._brokers_changed = True
         self._names_changed = True
-        self._changed: set[str] = set()
+        self._written: dict[TopicPartition, tuple[PartitionStateNode, int]] = {}
+        """Partition states that the controller has written since the last `refresh`, and their versions."""
 
     def start(self) -> None:
         super().start()
         store = self._store
         self._roots += [
-            store.watch_children(paths.BROKER_IDS, lambda: self.mark(brokers=True)),
-            store.watch_children(paths.TOPICS, lambda: self.mark(names=True)),
-            store.watch_children(paths.DELETE_TOPICS, lambda: self.mark(names=True)),
-            store.watch_data(paths.DELETE_TOPICS, lambda: self.mark(names=True)),
+            store.watch_children(paths.BROKER_IDS, self._mark_brokers),
+            store.watch_children(paths.TOPICS, self.mark_names),
+            store.watch_children(paths.DELETE_TOPICS, self.mark_names),
+            store.watch_data(paths.DELETE_TOPICS, self.mark_names),
         ]
 
     def stop(self) -> None:
@@ -182,25 +186,36 @@ class ControllerTreeWatcher(_BaseTreeWatcher):
         for name in list(self._topics):
             self._forget(name)
 
-    def mark(
-        self,
-        *,
-        brokers: bool = False,
-        configs: bool = False,
-        controller: bool = False,
-        names: bool = False,
-        topics: Iterable[str] = (),
-    ) -> None:
-        """Make the next `refresh` read these parts."""
-        self._brokers_changed |= brokers
-        self._mark_common(configs=configs, controller=controller)
-        self._names_changed |= names
-        self._changed.update(topics)
+    def _mark_brokers(self) -> None:
+        self._brokers_changed = True
+        self._wake()
+
+    def mark_names(self) -> None:
+        """Make the next `refresh` read which topics there are, and which have to be deleted."""
+        self._names_changed = True
         self._wake()
 
     def mark_all_changed(self) -> None:
         """Make the next `refresh` read everything."""
-        self.mark(brokers=True, configs=True, controller=True, names=True, topics=self._topics)
+        self._brokers_changed = self._names_changed = True
+        self.mark(configs=True, controller=True, topics=self._topics)
+
+    def wrote(self, operations: Sequence[Operation], results: Sequence[Result]) -> None:
+        """Note a transaction of the controller; its results are None if it failed or may not have been done.
+
+        The next `refresh` applies the partition states that were written, and reads what else was written or may be.
+        """
+        topics = set()
+        for operation, result in zip(operations, results, strict=True):
+            path = operation.path
+            key = paths.partition_of_state(path)
+            if key is not None and result is not None and isinstance(operation, Create | SetData):
+                version = result if isinstance(result, int) else 0
+                self._written[key] = PartitionStateNode.decode(path, operation.data), version
+            elif (topic := paths.topic_of(path)) is not None:
+                topics.add(topic)
+            self._names_changed |= path.startswith(paths.DELETE_TOPICS)
+        self.mark(topics=topics)
 
     async def refresh(self, image: ClusterImage) -> ClusterImage:
         """Return `image` with the changes since the last call; after an error the next call reads everything."""
@@ -213,6 +228,9 @@ class ControllerTreeWatcher(_BaseTreeWatcher):
             raise
 
     async def _refresh(self, image: ClusterImage) -> ClusterImage:
+        if self._written:  # before anything is read, which may be newer
+            written, self._written = self._written, {}
+            image = image.with_states(written)
         if self._brokers_changed:
             self._brokers_changed = False
             brokers = await read_brokers(self._store, self._broken)
@@ -302,7 +320,6 @@ class BrokerTreeWatcher(_BaseTreeWatcher):
         self.configs: dict[str, Mapping[str, str] | None] = {}
         """The configurations of watched topics; None if the node is broken and was never read before."""
         self._watches: dict[str, Watch] = {}
-        self._changed: set[str] = set()
         self._parts: dict[str, Any] = {}
         self._reading = asyncio.Lock()
         """Serializes reads, which the controller's requests also cause."""
@@ -310,12 +327,6 @@ class BrokerTreeWatcher(_BaseTreeWatcher):
     def stop(self) -> None:
         super().stop()
         self.follow_only(())
-
-    def mark(self, *, configs: bool = False, controller: bool = False, topics: Iterable[str] = ()) -> None:
-        """Make the next `refresh` read these parts; topics that are not watched are ignored."""
-        self._mark_common(configs=configs, controller=controller)
-        self._changed.update(topics)
-        self._wake()
 
     def mark_all_changed(self) -> None:
         """Make the next `refresh` read everything."""

@@ -6,14 +6,13 @@ from typing import Any
 
 from odradek.broker.controller import jobs
 from odradek.broker.controller.machine.alter_partition import alter_partition
-from odradek.broker.controller.machine.leadership import ElectionType
+from odradek.broker.controller.machine.elections import ElectionType
 from odradek.config import BrokerConfig
-from odradek.metadata.image import ClusterImage, PartitionImage
+from odradek.metadata.image import ClusterImage, PartitionImage, StateChange
 from odradek.metadata.isr_request import AlterPartitionItem
 from odradek.metadata.new_topic import NewTopic
-from odradek.metadata.reading import BrokenNodes, read_topics
-from odradek.metadata.state_change import StateChange
 from odradek.metadata.store import NoNode
+from odradek.metadata.tree_watchers import ControllerTreeWatcher
 from odradek.model import KafkaError, TopicPartition
 from odradek.testing import Simulation
 from tests.broker.controller.command_listener import ListeningMetadataLoop
@@ -78,14 +77,14 @@ class Brokers(ControlPlane):
         broker = self._controller()
         more = {"allow_replication_factor_change": True} | more
         errors: dict[TopicPartition, KafkaError] = await broker.do(
-            lambda controller: jobs.alter_reassignments(controller, broker.view, targets, **more)
+            lambda controller: jobs.alter_reassignments(controller, targets, **more)
         )
         return errors
 
     async def elect(self, wanted: Any, election_type: ElectionType = ElectionType.PREFERRED) -> dict[Any, Any]:
         broker = self._controller()
         elected: dict[Any, Any] = await broker.do(
-            lambda controller: jobs.elect_leaders(controller, broker.view, wanted, election_type)
+            lambda controller: jobs.elect_leaders(controller, wanted, election_type)
         )
         return elected
 
@@ -106,8 +105,11 @@ class Brokers(ControlPlane):
         return None if node is None else json.loads(node.data)
 
     async def tree_image(self) -> ClusterImage:
-        """The topic `t` as the tree has it now."""
-        return ClusterImage().with_topics(await read_topics(self.store, [KEY.topic], BrokenNodes()))
+        """The cluster as a reader finds it that knows nothing."""
+        watcher = ControllerTreeWatcher(self.store, wake=lambda: None)
+        image = await watcher.refresh(ClusterImage())
+        watcher.stop()
+        return image
 
     async def until_gone(self, path: str) -> None:
         while await self.store.get(path) is not None:
@@ -147,7 +149,6 @@ class Brokers(ControlPlane):
                     broker.image, key, partition.leader, request, ineligible=(), controller_epoch=controller.number
                 )
                 if isinstance(change, StateChange):
-                    broker.view.watcher.mark(topics=(key.topic,))
                     await controller.change_states([change])
 
             try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.controller.machine.leadership import ElectionType
+from odradek.broker.controller.machine.elections import ElectionType
 from odradek.broker.controller.machine.reassignment import reassignments
 from odradek.config import BrokerConfig
 from odradek.model import ErrorCode, KafkaError, TopicPartition

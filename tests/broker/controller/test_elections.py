@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.broker.controller.machine.elections import elect, elections
+from odradek.broker.controller.machine.elections import ElectionContext, elect, elections
 from odradek.broker.controller.machine.topic_creation import initial_operations, needs_initialization
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.metadata import paths
@@ -62,7 +62,7 @@ def test_a_live_replica_without_a_log_leaves_an_isr_of_others(without_log, isr, 
     assert elect(partition(1, isr), set(), unclean=False, without_log=without_log) == decided
     offline = {broker_id: {TopicPartition("a", 0)} for broker_id in without_log}
     topics = [topic("a", [partition(1, isr)])]
-    [election] = elections(image(without_log, topics), topics, 9, BrokerConfig(), offline=offline)
+    [election] = held(without_log, topics, offline=offline)
     assert (election.state.leader, election.state.isr) == decided
 
 
@@ -80,7 +80,7 @@ def test_a_live_replica_without_a_log_leaves_an_isr_of_others(without_log, isr, 
 def test_a_full_replica_leads_only_while_no_live_member_of_the_isr_has_space(full, isr, decided) -> None:
     topics = [topic("a", [partition(1, isr)])]
     on_full = {broker_id: {TopicPartition("a", 0)} for broker_id in full}
-    found = elections(image({1, 2, 3}, topics), topics, 9, BrokerConfig(), full=on_full)
+    found = held({1, 2, 3}, topics, full=on_full)
     assert [(each.state.leader, each.state.isr) for each in found] == ([] if decided is None else [decided])
 
 
@@ -88,7 +88,7 @@ def test_a_full_replica_leads_only_while_no_live_member_of_the_isr_has_space(ful
 def test_a_full_replica_stays_in_the_isr_if_the_others_shut_down(isr, decided) -> None:
     topics = [topic("a", [partition(1, isr)])]
     full = {1: {TopicPartition("a", 0)}}
-    found = elections(image({1, 2, 3}, topics), topics, 9, BrokerConfig(), shutting_down={2}, full=full)
+    found = held({1, 2, 3}, topics, shutting_down={2}, full=full)
     assert [(each.state.leader, each.state.isr) for each in found] == decided
 
 
@@ -96,6 +96,11 @@ def image(live, topics) -> ClusterImage:
     endpoints = (ListenerAddress("PLAINTEXT", "host", 1),)
     brokers = {broker_id: BrokerImage(broker_id=broker_id, endpoints=endpoints) for broker_id in live}
     return ClusterImage(brokers=brokers).with_topics({topic.name: topic for topic in topics})
+
+
+def held(live, topics, config=None, **more):
+    context = ElectionContext(controller_epoch=9, **more)
+    return list(elections(image(live, topics), topics, config or BrokerConfig(), context))
 
 
 def topic(name: str, partitions, config=None) -> TopicImage:
@@ -106,7 +111,7 @@ def topic(name: str, partitions, config=None) -> TopicImage:
 
 def test_an_election_raises_the_leader_epoch_and_names_the_version_it_replaces() -> None:
     topics = [topic("a", [partition(1, (1, 2)), partition(2, (2,))])]
-    [election] = elections(image({2}, topics), topics, 9, BrokerConfig())
+    [election] = held({2}, topics)
     assert election.partition == TopicPartition("a", 0)
     assert election.state == PartitionStateNode(leader=2, leader_epoch=6, isr=(2,), controller_epoch=9)
     operation = election.operation()
@@ -118,15 +123,13 @@ def test_a_leader_that_was_not_in_sync_is_recovering_and_its_successor_out_of_th
     config = {"unclean.leader.election.enable": "true"}
     recovering = partition(1, (1, 2), leader_recovery_state=RECOVERING)
     topics = [topic("a", [partition(1, (1,)), partition(1, (1, 2)), recovering], config)]
-    elected = {
-        each.partition.partition: each.state for each in elections(image({2}, topics), topics, 9, BrokerConfig())
-    }
+    elected = {each.partition.partition: each.state for each in held({2}, topics)}
     assert {number: (state.leader, state.leader_recovery_state) for number, state in elected.items()} == {
         0: (2, RECOVERING),
         1: (2, RECOVERED),
         2: (2, RECOVERING),
     }
-    offline = {each.state for each in elections(image(set(), topics), topics, 9, BrokerConfig())}
+    offline = {each.state for each in held(set(), topics)}
     assert sorted((state.leader, state.leader_recovery_state) for state in offline) == [(-1, 0), (-1, 0), (-1, 1)]
 
 
@@ -137,18 +140,16 @@ def test_unclean_election_is_allowed_by_the_topic_or_the_broker() -> None:
         topic("bb", [lost], {"unclean.leader.election.enable": "true"}),
         topic("ccc", [lost], {"unclean.leader.election.enable": "perhaps"}),
     ]
-    decided = {
-        each.partition.topic: each.state.leader for each in elections(image({3}, topics), topics, 1, BrokerConfig())
-    }
+    decided = {each.partition.topic: each.state.leader for each in held({3}, topics)}
     assert decided == {"a": -1, "bb": 3, "ccc": -1}
     careless = BrokerConfig(unclean_leader_election_enable=True)
-    assert {each.state.leader for each in elections(image({3}, topics[:1]), topics[:1], 1, careless)} == {3}
+    assert {each.state.leader for each in held({3}, topics[:1], careless)} == {3}
 
 
 def test_a_partition_without_a_readable_state_is_left_alone() -> None:
     unread = PartitionImage(leader=-1, leader_epoch=-1, replicas=(1,), isr=(1,), state_version=3)
     topics = [topic("a", [unread])]
-    assert list(elections(image({1}, topics), topics, 1, BrokerConfig())) == []
+    assert held({1}, topics) == []
     assert not needs_initialization(topics[0])
 
 

@@ -17,7 +17,7 @@ from odradek.broker.cluster.metadata.controller_election import Election
 from odradek.broker.controller import jobs
 from odradek.broker.controller.controller_channel_manager import ControllerChannelManager
 from odradek.broker.controller.controller_epoch import ControllerContext, ControllerEpoch
-from odradek.broker.controller.machine.leadership import ControlledShutdownPlan, shut_down
+from odradek.broker.controller.machine.elections import ControlledShutdownPlan, shut_down
 from odradek.broker.controller.machine.topic_creation import NewPartitions, TopicCreation
 from odradek.broker.controller.machine.topic_deletion import TopicDeletion
 from odradek.broker.controller.tasks import (
@@ -52,7 +52,7 @@ TASKS: Final[tuple[type[ControllerTask], ...]] = (
     ReassignmentTask,
     PreferredLeaderBalancer,
 )
-"""The tasks in the order in which they run. A task's changes of the tree are read before the next task runs."""
+"""The tasks in the order in which they run. The image has a task's changes of the tree before the next task runs."""
 
 
 class Controller:
@@ -78,7 +78,7 @@ class Controller:
         self._run_in_turn = election.run_in_turn
         self._entropy = runtime.entropy
         self._is_closed = False
-        self._tasks = [task(self.epoch, view) for task in TASKS]
+        self._tasks = [task(self.epoch) for task in TASKS]
         self._image = view.image
 
     # ---- as the metadata loop uses it ----------------------------------------------------------------------------
@@ -98,9 +98,11 @@ class Controller:
         self.epoch.channels.image_changed(delta)
 
     async def run_tasks(self) -> bool:
-        """Run the tasks in order up to the first one that changes the tree; return whether one did."""
+        """Run the tasks in order up to the first one that writes to the tree; return whether one did."""
         for task in self._tasks:
-            if await task.run():
+            writes = self.epoch.writes
+            await task.run()
+            if self.epoch.writes > writes:
                 return True
         return False
 
@@ -133,10 +135,8 @@ class Controller:
         When this returns, the image has the topics, and so have the other brokers that responded in time. Raises
         `KafkaError` if this broker is not the controller or the tree cannot be reached.
         """
-        view, entropy = self.view, self._entropy
-        created = await self.do(
-            lambda epoch: jobs.create_topics(epoch, view, wanted, entropy, validate_only=validate_only)
-        )
+        entropy = self._entropy
+        created = await self.do(lambda epoch: jobs.create_topics(epoch, wanted, entropy, validate_only=validate_only))
         await self._wait_for_acknowledgements()
         return created
 
@@ -147,7 +147,7 @@ class Controller:
         deletion goes on. Raises `KafkaError` if this broker is not the controller or the tree cannot be reached.
         """
         view = self.view
-        deletions = await self.do(lambda epoch: jobs.delete_topics(epoch, view, wanted))
+        deletions = await self.do(lambda epoch: jobs.delete_topics(epoch, wanted))
         names = {each.name for each in deletions if each.error is None}
         try:
             async with asyncio.timeout(_DELETION_S):
@@ -170,8 +170,7 @@ class Controller:
         When this returns, the image has the partitions, with leaders, and so have the other brokers that responded in
         time. Raises `KafkaError` if this broker is not the controller or the tree cannot be reached.
         """
-        view = self.view
-        results = await self.do(lambda epoch: jobs.create_partitions(epoch, view, wanted, validate_only=validate_only))
+        results = await self.do(lambda epoch: jobs.create_partitions(epoch, wanted, validate_only=validate_only))
         await self._wait_for_acknowledgements()
         return results
 
@@ -189,8 +188,7 @@ class Controller:
         When this returns, the image has the changes. Raises `KafkaError` if `broker_epoch` is old, this broker is not
         the controller, or the tree cannot be reached.
         """
-        view = self.view
-        return await self.do(lambda epoch: jobs.alter_partitions(epoch, view, broker_id, broker_epoch, items))
+        return await self.do(lambda epoch: jobs.alter_partitions(epoch, broker_id, broker_epoch, items))
 
     async def shut_down(self, broker_id: int, broker_epoch: int) -> tuple[TopicPartition, ...]:
         """Move leaderships off a broker that shuts down; return the replicated partitions that it still leads.
@@ -201,16 +199,8 @@ class Controller:
         view = self.view
 
         async def work(epoch: ControllerEpoch) -> ControlledShutdownPlan:
-            plan = shut_down(
-                view.image,
-                broker_id,
-                broker_epoch,
-                shutting_down=epoch.context.shutting_down,
-                offline=epoch.context.offline,
-                controller_epoch=epoch.number,
-            )
+            plan = shut_down(view.image, broker_id, broker_epoch, epoch.election_context())
             epoch.context.add_shutting_down(view.image.brokers[broker_id])
-            view.watcher.mark(topics={change.partition.topic for change in plan.changes})
             await epoch.change_states(plan.changes)
             return plan
 

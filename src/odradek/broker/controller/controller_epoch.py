@@ -5,7 +5,7 @@ in transactions of about `STEP_OPERATIONS` operations, and may end after any of 
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final
 from uuid import UUID
 
@@ -13,20 +13,18 @@ from msgspec.structs import replace
 
 from odradek.broker.cluster.metadata.controller_election import ControllerMovedError, Election
 from odradek.broker.controller.controller_channel_manager import ControllerChannelManager
-from odradek.broker.controller.machine.elections import elections
+from odradek.broker.controller.machine.elections import ElectionContext, elections
 from odradek.broker.controller.machine.reassignment import StopReplicas
 from odradek.broker.controller.machine.topic_creation import TopicPlan, initial_operations
 from odradek.broker.controller.machine.topic_deletion import deletion_operations
 from odradek.broker.counters import BrokerCounters
 from odradek.broker.turns import cooperatively
-from odradek.config import BrokerConfig
 from odradek.metadata import paths
 from odradek.metadata.cluster_load import Replicas
-from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, TopicImage
+from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, StateChange, TopicImage
 from odradek.metadata.nodes import NO_LEADER, TopicNode
 from odradek.metadata.reading import BrokenNodes, read_subtree, read_topics
-from odradek.metadata.state_change import StateChange
-from odradek.metadata.store import BadVersion, Check, Create, Delete, NodeExists, NoNode, Operation, SetData
+from odradek.metadata.store import BadVersion, Check, Create, Delete, NodeExists, NoNode, Operation, Result, SetData
 from odradek.model import ErrorCode, KafkaError, TopicPartition, first_names
 from odradek.model.probes import probe
 from odradek.runtime import Entropy, new_id
@@ -48,15 +46,14 @@ class ControllerContext:
         """Brokers that have requested a controlled shutdown."""
         return self._shutting_down.keys()
 
-    @property
-    def offline(self) -> Mapping[int, Collection[TopicPartition]]:
-        """Replicas whose logs are offline, by broker."""
-        return {broker_id: partitions for broker_id, (_, partitions) in self._offline.items()}
-
-    @property
-    def full(self) -> Mapping[int, Collection[TopicPartition]]:
-        """Replicas on full disks, by broker."""
-        return {broker_id: partitions for broker_id, (_, partitions) in self._full.items()}
+    def for_elections(self, controller_epoch: int) -> ElectionContext:
+        offline, full = (
+            {broker_id: partitions for broker_id, (_, partitions) in entries.items()}
+            for entries in (self._offline, self._full)
+        )
+        return ElectionContext(
+            controller_epoch=controller_epoch, shutting_down=self.shutting_down, offline=offline, full=full
+        )
 
     def add_shutting_down(self, broker: BrokerImage) -> None:
         """Add a broker that shuts down, for its current registration."""
@@ -124,6 +121,7 @@ class ControllerEpoch:
         counters: BrokerCounters,
     ) -> None:
         self.number = election.epoch
+        self.view = election.view
         self.context = context
         self.channels = channels
         """The channels to the other brokers."""
@@ -132,10 +130,16 @@ class ControllerEpoch:
         self._counters = counters
         self._topic_log = RateLimitedLog(_log, most_lines=_MOST_TOPIC_LINES)
         self._fence = Check(path=paths.CONTROLLER_EPOCH, version=election.epoch_version)
+        self.writes = 0
+        """The number of transactions so far, also of those that failed."""
 
-    def eligible_leaders(self, image: ClusterImage) -> Set[int]:
+    def eligible_leaders(self) -> Set[int]:
         """Return the live brokers that are not shutting down, or all live brokers if all of them are."""
-        return image.brokers.keys() - self.context.shutting_down or image.brokers.keys()
+        live = self.view.image.brokers.keys()
+        return live - self.context.shutting_down or live
+
+    def election_context(self) -> ElectionContext:
+        return self.context.for_elections(self.number)
 
     async def create_topic(self, plan: TopicPlan) -> None:
         """Write a new topic and its configuration. Raises `KafkaError` if the topic was created meanwhile."""
@@ -165,32 +169,22 @@ class ControllerEpoch:
         except (BadVersion, NoNode):
             raise changed from None
 
-    async def initialize(self, topic: TopicImage, image: ClusterImage, *, topic_id: UUID | None = None) -> None:
+    async def initialize(self, topic: TopicImage, *, topic_id: UUID | None = None) -> None:
         """Write missing initial partition states and, if the topic has no id, `topic_id` or a new one."""
         existing = frozenset(await read_subtree(self._store, paths.topic(topic.name)))
         if topic.topic_id == UNNAMED:
             await self._set_topic_id(topic.name, topic_id or new_id(self._entropy))
-        await self._write_steps(initial_operations(topic, self.eligible_leaders(image), self.number, existing))
+        await self._write_steps(initial_operations(topic, self.eligible_leaders(), self.number, existing))
 
-    async def elect_leaders(self, image: ClusterImage, topics: Iterable[TopicImage], config: BrokerConfig) -> list[str]:
-        """Elect leaders where brokers or logs failed or returned; return the names of the changed topics."""
-        context = self.context
-        decided: list[StateChange] = []
+    async def elect_leaders(self, topics: Iterable[TopicImage]) -> None:
+        """Elect leaders where brokers or logs failed or returned."""
+        image, decided = self.view.image, list[StateChange]()
         async for topic in cooperatively(topics):
-            decided += elections(
-                image,
-                [topic],
-                self.number,
-                config,
-                shutting_down=context.shutting_down,
-                offline=context.offline,
-                full=context.full,
-            )
+            decided += elections(image, [topic], self.view.config, self.election_context())
         await self.change_states(decided)
         _log_elections(image, decided)
         for election in decided:
             _log.debug("%s: leader %d, isr %s", election.partition, election.state.leader, election.state.isr)
-        return sorted({election.partition.topic for election in decided})
 
     async def change_states(self, changes: Iterable[StateChange]) -> None:
         """Write state changes. Raises `BadVersion` or `NoNode` if a state was changed or deleted concurrently."""
@@ -220,6 +214,7 @@ class ControllerEpoch:
         With `listed_version`, also clear the parent node's data, in which an old tool listed the topics. Raises
         `BadVersion` if the parent node has another version.
         """
+        self.view.watcher.mark_names()  # a tool may have requested some of them just now
         known = set(await self._store.children(paths.DELETE_TOPICS))
         operations: list[Operation] = [Create(path=paths.delete_topic(name)) for name in names if name not in known]
         if listed_version is not None:
@@ -268,15 +263,22 @@ class ControllerEpoch:
             await self.write(step)
 
     async def write(self, operations: Sequence[Operation]) -> None:
-        """Write all operations in one transaction. Raises `ControllerMovedError` if another broker was elected."""
+        """Write all operations in one transaction, which the view's next `refresh` adds to the image.
+
+        Raises `ControllerMovedError` if another broker was elected.
+        """
         if not operations:
             return
+        self.writes += 1
+        watcher, results = self.view.watcher, list[Result]([None] * len(operations))
         try:
-            await self._store.multi([self._fence, *operations])
+            _, *results = await self._store.multi([self._fence, *operations])
         except BadVersion as error:
             if error.path == paths.CONTROLLER_EPOCH:
                 raise ControllerMovedError(f"the controller epoch {self.number} is over") from None
             raise
+        finally:
+            watcher.wrote(operations, results)
 
 
 def _log_elections(image: ClusterImage, changes: Sequence[StateChange]) -> None:

@@ -6,7 +6,7 @@ from uuid import UUID
 from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.controller.controller_epoch import ControllerEpoch
 from odradek.broker.controller.machine.alter_partition import alter_partition, check_broker_epoch
-from odradek.broker.controller.machine.leadership import ElectionType, elect_on_demand
+from odradek.broker.controller.machine.elections import ElectionType, elect_on_demand
 from odradek.broker.controller.machine.reassignment import (
     ReassignPartitionsRequest,
     plan_reassignments,
@@ -25,29 +25,23 @@ from odradek.broker.replication.alter_partition_manager import IsrResult, Writte
 from odradek.broker.turns import HEAVY, cooperatively, in_turns
 from odradek.metadata import paths
 from odradek.metadata.cluster_load import Replicas
-from odradek.metadata.image import BrokerImage
+from odradek.metadata.image import BrokerImage, StateChange
 from odradek.metadata.isr_request import AlterPartitionItem
 from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import ReassignPartitionsNode
 from odradek.metadata.reading import BrokenNodes, read_registrations
-from odradek.metadata.state_change import StateChange
 from odradek.metadata.store import BadVersion, NoNode
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.runtime import Entropy, new_id
 
 
 async def create_topics(
-    epoch: ControllerEpoch,
-    view: ClusterView,
-    wanted: Sequence[NewTopic],
-    entropy: Entropy,
-    *,
-    validate_only: bool,
+    epoch: ControllerEpoch, wanted: Sequence[NewTopic], entropy: Entropy, *, validate_only: bool
 ) -> list[TopicCreation]:
     """Create topics, and return the results in the order of `wanted`."""
-    image, load = view.image, view.load.copy()
-    brokers, away = await _registered_brokers(epoch, view)
+    view, image, load = epoch.view, epoch.view.image, epoch.view.load.copy()
+    brokers, away = await _registered_brokers(epoch)
     taken = ExistingTopicNames((*image.topics, *image.deleting))
     room = PartitionLimit()
     results = []
@@ -69,7 +63,6 @@ async def create_topics(
             plan = await in_turns(steps)
             if not validate_only:
                 await epoch.create_topic(plan)
-                view.watcher.mark(topics=(topic.name,), names=True)
         except KafkaError as error:
             results.append(TopicCreation(name=topic.name, error=error.with_traceback(None)))
         else:
@@ -79,11 +72,11 @@ async def create_topics(
 
 
 async def create_partitions(
-    epoch: ControllerEpoch, view: ClusterView, wanted: Sequence[NewPartitions], *, validate_only: bool
+    epoch: ControllerEpoch, wanted: Sequence[NewPartitions], *, validate_only: bool
 ) -> list[KafkaError | None]:
     """Add partitions to topics, and return each topic's error or None, in the order of `wanted`."""
-    image, load = view.image, view.load.copy()
-    brokers, away = await _registered_brokers(epoch, view)
+    image, load = epoch.view.image, epoch.view.load.copy()
+    brokers, away = await _registered_brokers(epoch)
     room = PartitionLimit()
     results: list[KafkaError | None] = []
     async for each in cooperatively(wanted, lambda each: HEAVY + max(each.count, len(each.assignment or ()))):
@@ -95,22 +88,20 @@ async def create_partitions(
             results.append(None)
         except KafkaError as error:
             results.append(error.with_traceback(None))
-    view.watcher.mark(topics=[each.topic for each, error in zip(wanted, results, strict=True) if error is None])
     return results
 
 
-async def _registered_brokers(epoch: ControllerEpoch, view: ClusterView) -> tuple[Mapping[int, BrokerImage], Set[int]]:
+async def _registered_brokers(epoch: ControllerEpoch) -> tuple[Mapping[int, BrokerImage], Set[int]]:
     """Return all registered brokers, and the ids of those that are not `eligible_leaders`."""
-    live = view.image.brokers
-    brokers = {**await read_registrations(view.store, BrokenNodes()), **live}
-    return brokers, brokers.keys() - epoch.eligible_leaders(view.image)
+    live = epoch.view.image.brokers
+    brokers = {**await read_registrations(epoch.view.store, BrokenNodes()), **live}
+    return brokers, brokers.keys() - epoch.eligible_leaders()
 
 
-async def delete_topics(epoch: ControllerEpoch, view: ClusterView, wanted: Sequence[str | UUID]) -> list[TopicDeletion]:
+async def delete_topics(epoch: ControllerEpoch, wanted: Sequence[str | UUID]) -> list[TopicDeletion]:
     """Write requests for `TopicDeletionTask`, and return a result for each of `wanted`, in order."""
-    results = [_find(view, name_or_id) async for name_or_id in cooperatively(wanted)]
+    results = [_find(epoch.view, name_or_id) async for name_or_id in cooperatively(wanted)]
     await epoch.request_deletions(sorted({each.name for each in results if each.name and not each.error}))
-    view.watcher.mark(names=True)
     return results
 
 
@@ -132,11 +123,7 @@ def _find(view: ClusterView, name_or_id: str | UUID) -> TopicDeletion:
 
 
 async def alter_reassignments(
-    epoch: ControllerEpoch,
-    view: ClusterView,
-    targets: Mapping[TopicPartition, Replicas | None],
-    *,
-    allow_replication_factor_change: bool,
+    epoch: ControllerEpoch, targets: Mapping[TopicPartition, Replicas | None], *, allow_replication_factor_change: bool
 ) -> dict[TopicPartition, KafkaError]:
     """Begin reassignments, or cancel them with the target `None`, and return the errors.
 
@@ -144,52 +131,37 @@ async def alter_reassignments(
     REQUEST_TIMED_OUT after a concurrent change of the tree.
     """
     plan = plan_reassignments(
-        view.image,
+        epoch.view.image,
         targets,
         controller_epoch=epoch.number,
         allow_replication_factor_change=allow_replication_factor_change,
     )
-    view.watcher.mark(topics={step.topic for step in plan.steps})
     try:
-        await _remove_overridden_entries(epoch, view, targets.keys() - plan.errors.keys())
+        await _remove_overridden_entries(epoch, targets.keys() - plan.errors.keys())
         for step in plan.steps:
             await epoch.write(step.operations)
     except (BadVersion, NoNode):
-        raise _concurrent_change(view, targets) from None
+        raise _concurrent_change() from None
     return dict(plan.errors)
 
 
 async def elect_leaders(
-    epoch: ControllerEpoch,
-    view: ClusterView,
-    wanted: Iterable[TopicPartition] | None,
-    election_type: ElectionType,
+    epoch: ControllerEpoch, wanted: Iterable[TopicPartition] | None, election_type: ElectionType
 ) -> dict[TopicPartition, KafkaError | None]:
     """Elect leaders of the `wanted` partitions (None: all that need it), and return the error of each, or `None`.
 
     Raises `KafkaError` REQUEST_TIMED_OUT after a concurrent change of the tree.
     """
-    decided = elect_on_demand(
-        view.image,
-        wanted,
-        election_type,
-        shutting_down=epoch.context.shutting_down,
-        offline=epoch.context.offline,
-        controller_epoch=epoch.number,
-    )
-    changes = [each for each in decided.values() if isinstance(each, StateChange)]
-    view.watcher.mark(topics={change.partition.topic for change in changes})
+    decided = elect_on_demand(epoch.view.image, wanted, election_type, epoch.election_context())
     try:
-        await epoch.change_states(changes)
+        await epoch.change_states(each for each in decided.values() if isinstance(each, StateChange))
     except (BadVersion, NoNode):
-        raise _concurrent_change(view, decided) from None
+        raise _concurrent_change() from None
     return {key: each if isinstance(each, KafkaError) else None for key, each in decided.items()}
 
 
-async def _remove_overridden_entries(
-    epoch: ControllerEpoch, view: ClusterView, keys: Collection[TopicPartition]
-) -> None:
-    node = await view.store.get(paths.REASSIGN_PARTITIONS)
+async def _remove_overridden_entries(epoch: ControllerEpoch, keys: Collection[TopicPartition]) -> None:
+    node = await epoch.view.store.get(paths.REASSIGN_PARTITIONS)
     if node is None:
         return
     try:
@@ -201,15 +173,12 @@ async def _remove_overridden_entries(
         await epoch.write([gone])
 
 
-def _concurrent_change(view: ClusterView, keys: Iterable[TopicPartition]) -> KafkaError:
-    """Mark the partitions' states to be read again, and return the error, after which clients retry."""
-    view.watcher.mark(topics={key.topic for key in keys if key.topic in view.image.topics})
+def _concurrent_change() -> KafkaError:
     return KafkaError(ErrorCode.request_timed_out, "the metadata tree was changed concurrently; retry")
 
 
 async def alter_partitions(
     epoch: ControllerEpoch,
-    view: ClusterView,
     broker_id: int,
     broker_epoch: int,
     items: Mapping[TopicPartition, AlterPartitionItem],
@@ -218,9 +187,9 @@ async def alter_partitions(
 
     Raises `KafkaError` unless `broker_epoch` is the leader's current one.
     """
-    image = view.image
+    image = epoch.view.image
     check_broker_epoch(image, broker_id, broker_epoch)
-    full = epoch.context.full
+    context = epoch.election_context()
     results: dict[TopicPartition, IsrResult] = {}
     changes: list[StateChange] = []
     for key, item in items.items():
@@ -230,7 +199,7 @@ async def alter_partitions(
                 key,
                 broker_id,
                 item,
-                ineligible={*epoch.context.shutting_down, *(each for each, keys in full.items() if key in keys)},
+                ineligible=context.on_full_disks(key).union(context.shutting_down),
                 controller_epoch=epoch.number,
             )
         except KafkaError as error:
@@ -249,5 +218,4 @@ async def alter_partitions(
             )
     for key in await epoch.try_change_states(changes):
         results[key] = KafkaError(ErrorCode.invalid_update_version, "the partition state was changed concurrently")
-    view.watcher.mark(topics={change.partition.topic for change in changes})
     return results

@@ -1,7 +1,7 @@
 """The controller's own tasks; `controller.controller` runs them in order.
 
 A task's inputs are the image and the `ControllerContext`. It writes the tree through the `ControllerEpoch`; the
-metadata loop then reads and publishes the new image, and `controller_channel_manager` sends it to the other brokers.
+metadata loop then publishes the new image, and `controller_channel_manager` sends it to the other brokers.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from uuid import UUID
 from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.cluster.metadata.image_updates import EPOCH_DURING_DELETE
 from odradek.broker.controller.controller_epoch import ControllerEpoch
-from odradek.broker.controller.machine.leadership import balance_preferred_leaders, plan_preferred_elections
+from odradek.broker.controller.machine.elections import balance_preferred_leaders, plan_preferred_elections
 from odradek.broker.controller.machine.reassignment import (
     ReassignPartitionsRequest,
     StopReplicas,
@@ -35,16 +35,15 @@ from odradek.model import TopicPartition
 class ControllerTask(ABC):
     """A task of one controller epoch; at first it treats the whole image as changed."""
 
-    def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
+    def __init__(self, epoch: ControllerEpoch) -> None:
         self.epoch = epoch
-        self.view = view
+        self.view = epoch.view
 
     @abstractmethod
-    async def run(self) -> bool:
-        """Do what `view.image` requires, and return whether the tree was changed, so that there may be more to do.
+    async def run(self) -> None:
+        """Do what `view.image` requires. After a write it runs again, with the image that has it.
 
-        An implementation marks its changes at `view.watcher`, which reads them again. Raises `ControllerMovedError`,
-        and the store's errors.
+        Raises `ControllerMovedError`, and the store's errors.
         """
 
     def image_changed(self, delta: MetadataDelta) -> None:  # noqa: B027 - most need not know
@@ -111,10 +110,10 @@ class LeaderElectionTask(ControllerTask):
     would treat their logs as another topic's.
     """
 
-    def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
-        super().__init__(epoch, view)
-        self._unchecked = set(view.image.topics)
-        self._config = view.config
+    def __init__(self, epoch: ControllerEpoch) -> None:
+        super().__init__(epoch)
+        self._unchecked = set(self.view.image.topics)
+        self._config = self.view.config
         self._ids: dict[str, UUID] = {}
         """The former ids of topics whose nodes have lost them."""
 
@@ -127,7 +126,7 @@ class LeaderElectionTask(ControllerTask):
             if any(partition.is_readable for partition in topic.partitions.values()):
                 self._ids[name] = before.topic_id
 
-    async def run(self) -> bool:
+    async def run(self) -> None:
         """Write missing initial states, then elect leaders, in the topics to check."""
         view, image = self.view, self.view.image
         if view.config is not self._config:
@@ -135,15 +134,12 @@ class LeaderElectionTask(ControllerTask):
             self._unchecked.update(image.topics)
         self._unchecked |= self.epoch.context.take_changed()
         topics = [image.topics[name] for name in sorted(self._unchecked) if name in image.topics]
-        changed = [topic.name for topic in topics if needs_initialization(topic)]
-        for name in changed:
-            await self.epoch.initialize(image.topics[name], image, topic_id=self._ids.get(name))
-        changed += await self.epoch.elect_leaders(image, topics, self._config)
+        for topic in topics:
+            if needs_initialization(topic):
+                await self.epoch.initialize(topic, topic_id=self._ids.get(topic.name))
+        await self.epoch.elect_leaders(topics)
         self._unchecked.clear()
         self._ids.clear()
-        if changed:
-            view.watcher.mark(topics=changed)
-        return bool(changed)
 
 
 class LogDirEventTask(ControllerTask):
@@ -154,14 +150,14 @@ class LogDirEventTask(ControllerTask):
     the state of all logs in any case. A node that cannot be decoded is logged, and stays.
     """
 
-    def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
-        super().__init__(epoch, view)
+    def __init__(self, epoch: ControllerEpoch) -> None:
+        super().__init__(epoch)
         self._broken = BrokenNodes()
         self._is_changed = True
-        self._watch = view.store.watch_children(paths.LOG_DIR_EVENT_NOTIFICATION, self._node_changed)
+        self._watch = self.view.store.watch_children(paths.LOG_DIR_EVENT_NOTIFICATION, self._node_changed)
 
-    async def run(self) -> bool:
-        """Request log states for new notifications. Return False: the responses cause elections later."""
+    async def run(self) -> None:
+        """Request log states for new notifications; the responses cause elections later."""
         if self._is_changed:
             self._is_changed = False
             try:
@@ -169,7 +165,6 @@ class LogDirEventTask(ControllerTask):
             except BaseException:
                 self._is_changed = True
                 raise
-        return False
 
     async def _request_log_states(self) -> None:
         events = await self._read()
@@ -212,30 +207,21 @@ class PreferredReplicaElectionTask(ControllerTask):
     If the controller dies in between, the next one repeats them.
     """
 
-    def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
-        super().__init__(epoch, view)
-        self._node = RequestNode(view, paths.PREFERRED_REPLICA_ELECTION, PreferredReplicaElectionNode.decode)
+    def __init__(self, epoch: ControllerEpoch) -> None:
+        super().__init__(epoch)
+        self._node = RequestNode(self.view, paths.PREFERRED_REPLICA_ELECTION, PreferredReplicaElectionNode.decode)
 
-    async def run(self) -> bool:
+    async def run(self) -> None:
         """Hold the elections that the node requests, then remove the node."""
         requested = await self._node.read()
         if requested is None:
-            return False
+            return
         node, version = requested
-        changes, errors, end = plan_preferred_elections(
-            self.view.image,
-            node,
-            version,
-            shutting_down=self.epoch.context.shutting_down,
-            offline=self.epoch.context.offline,
-            controller_epoch=self.epoch.number,
-        )
+        changes, errors, end = plan_preferred_elections(self.view.image, node, version, self.epoch.election_context())
         for error in errors:
             _log.warning("refused an election requested in %s: %s", paths.PREFERRED_REPLICA_ELECTION, error)
-        self.view.watcher.mark(topics={change.partition.topic for change in changes})
         await self.epoch.change_states(changes)
         await self._node.write(self.epoch, end)
-        return True
 
     def close(self) -> None:
         self._node.close()
@@ -247,17 +233,18 @@ class ReassignmentTask(ControllerTask):
     Checks changed topics, and all topics after a change of brokers. Runs after `LeaderElectionTask`.
     """
 
-    def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
-        super().__init__(epoch, view)
-        self._unchecked = set(view.image.topics)
-        self._node = RequestNode(view, paths.REASSIGN_PARTITIONS, ReassignPartitionsNode.decode)
+    def __init__(self, epoch: ControllerEpoch) -> None:
+        super().__init__(epoch)
+        self._unchecked = set(self.view.image.topics)
+        self._node = RequestNode(self.view, paths.REASSIGN_PARTITIONS, ReassignPartitionsNode.decode)
 
     def image_changed(self, delta: MetadataDelta) -> None:
         self._unchecked.update(delta.topics_to_check)
 
-    async def run(self) -> bool:
+    async def run(self) -> None:
         """Begin requested reassignments; if nothing changed, take the next step of those in progress."""
-        return await self._begin_requested() or await self._advance()
+        if not await self._begin_requested():
+            await self._advance()
 
     def close(self) -> None:
         self._node.close()
@@ -271,7 +258,6 @@ class ReassignmentTask(ControllerTask):
         items, image = ReassignPartitionsRequest(node=node, version=version), self.view.image
         plan = plan_reassignments(image, items.to_begin(image), controller_epoch=self.epoch.number)
         for step in plan.steps:
-            self.view.watcher.mark(topics=(step.topic,))
             await self.epoch.write(step.operations)
         for error in plan.errors.values():
             _log.error("an entry of %s is dropped: %s", paths.REASSIGN_PARTITIONS, error)
@@ -280,23 +266,19 @@ class ReassignmentTask(ControllerTask):
             await self._node.write(self.epoch, gone)
         return bool(plan.steps) or gone is not None
 
-    async def _advance(self) -> bool:
+    async def _advance(self) -> None:
         """Take the next step of each topic. A step that removes replicas waits until brokers have deleted them."""
         view, epoch = self.view, self.epoch
         live = view.image.brokers.keys() - epoch.context.shutting_down
-        is_changed = False
         for name in sorted(self._unchecked):
             topic = view.image.topics.get(name)
             step = None if topic is None else advance(topic, live, epoch.number)
             if step is not None and not epoch.channels.ensure_stopped(step.stop):
                 continue
             if topic is not None and step is not None:
-                view.watcher.mark(topics=(name,))
                 notes = await epoch.missed_deletions(topic, step.stop)
                 await epoch.write([*step.operations, *notes])
-                is_changed = True
             self._unchecked.discard(name)
-        return is_changed
 
 
 _FIRST_S: Final = 5
@@ -309,34 +291,25 @@ class PreferredLeaderBalancer(ControllerTask):
     Checks the balance every `leader.imbalance.check.interval.seconds`.
     """
 
-    def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
-        super().__init__(epoch, view)
+    def __init__(self, epoch: ControllerEpoch) -> None:
+        super().__init__(epoch)
         self._is_due = False
         self._timer = self._after(_FIRST_S)
 
-    async def run(self) -> bool:
+    async def run(self) -> None:
         """Elect preferred leaders if the check is due and the configuration allows it."""
         if not self._is_due:
-            return False
+            return
         self._is_due = False
         view, config = self.view, self.view.config
         self._timer = self._after(config.leader_imbalance_check_interval_seconds)
         if not config.auto_leader_rebalance_enable:
-            return False
-        changes = list(
-            balance_preferred_leaders(
-                view.image,
-                config.leader_imbalance_per_broker_percentage,
-                shutting_down=self.epoch.context.shutting_down,
-                offline=self.epoch.context.offline,
-                controller_epoch=self.epoch.number,
-            )
-        )
+            return
+        percentage = config.leader_imbalance_per_broker_percentage
+        changes = list(balance_preferred_leaders(view.image, percentage, self.epoch.election_context()))
         if changes:
             _log.info("%d partitions are led by their preferred replicas again", len(changes))
-        view.watcher.mark(topics={change.partition.topic for change in changes})
         await self.epoch.change_states(changes)
-        return bool(changes)
 
     def close(self) -> None:
         self._timer.cancel()
@@ -352,24 +325,18 @@ class PreferredLeaderBalancer(ControllerTask):
 class TopicDeletionTask(ControllerTask):
     """Deletes topics once their replicas are deleted."""
 
-    async def run(self) -> bool:
+    async def run(self) -> None:
         """Delete requested topics whose replicas are deleted; remove requests if `delete.topic.enable` is false."""
         watcher, epoch = self.view.watcher, self.epoch
         if watcher.listed_deletions is not None:
             names, version = watcher.listed_deletions
             await epoch.request_deletions(names, listed_version=version)
-        elif not watcher.requested_deletions:
-            return False
-        elif not self.view.config.delete_topic_enable:
+        elif watcher.requested_deletions and not self.view.config.delete_topic_enable:
             await epoch.refuse_deletions(watcher.requested_deletions)
         else:
             stopped = [name for name in sorted(watcher.requested_deletions) if await self._is_deleted_on_brokers(name)]
-            if not stopped:
-                return False
             for name in stopped:
                 await epoch.delete_topic(name)
-        watcher.mark(names=True)
-        return True
 
     async def _is_deleted_on_brokers(self, name: str) -> bool:
         """Return whether no live broker has replicas of the topic; stop them on brokers that have some."""

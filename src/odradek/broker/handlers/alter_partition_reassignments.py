@@ -36,9 +36,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
     try:
         controller = broker.controller
         errors = await controller.do(
-            lambda epoch: jobs.alter_reassignments(
-                epoch, controller.view, wanted, allow_replication_factor_change=any_factor
-            )
+            lambda epoch: jobs.alter_reassignments(epoch, wanted, allow_replication_factor_change=any_factor)
         )
     except KafkaError as error:
         return answer | {"error_code": error.code, "error_message": str(error), "responses": []}

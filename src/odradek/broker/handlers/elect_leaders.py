@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.controller import jobs
 from odradek.broker.controller.controller_epoch import ControllerEpoch
-from odradek.broker.controller.machine.leadership import ElectionType
+from odradek.broker.controller.machine.elections import ElectionType
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import Steps, cooperatively, in_turns, light
@@ -47,7 +47,7 @@ async def _elect(
     held: asyncio.Future[Results] = loop.create_future()
 
     async def hold(epoch: ControllerEpoch) -> Results:
-        results = await jobs.elect_leaders(epoch, controller.view, wanted, ElectionType(election_type))
+        results = await jobs.elect_leaders(epoch, wanted, ElectionType(election_type))
         if not held.done():
             held.set_result(results)
         return results

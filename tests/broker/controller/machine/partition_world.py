@@ -6,7 +6,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from odradek.broker.controller.machine.elections import elections
+from odradek.broker.controller.machine.elections import ElectionContext, elections
 from odradek.broker.controller.machine.placement import Placement
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.metadata import paths
@@ -14,7 +14,6 @@ from odradek.metadata.cluster_load import ClusterLoad, Replicas
 from odradek.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.metadata.nodes import PartitionStateNode, TopicNode
 from odradek.metadata.store import Operation, SetData
-from odradek.model import TopicPartition
 
 CONTROLLER_EPOCH = 9
 ENDPOINTS = (ListenerAddress("PLAINTEXT", "host", 1),)
@@ -49,18 +48,19 @@ def written(cluster: ClusterImage, operations: tuple[Operation, ...] | list[Oper
     """The cluster after a transaction; every version must be the present one."""
     for operation in operations:
         assert isinstance(operation, SetData)
-        name = operation.path.removeprefix("/brokers/topics/").split("/")[0]
-        before = cluster.topics[name]
-        if operation.path == paths.topic(name):
-            assert operation.version == before.version
+        key = paths.partition_of_state(operation.path)
+        if key is None:
+            before = cluster.topics[paths.name_of(operation.path)]
+            assert (operation.path, operation.version) == (paths.topic(before.name), before.version)
             after = _with_node(before, TopicNode.decode(operation.path, operation.data))
+            cluster = cluster.with_topics({before.name: after})
         else:
-            number = int(operation.path.split("/")[-2])
-            assert operation.path == paths.partition_state(TopicPartition(name, number))
-            assert operation.version == before.partitions[number].state_version
+            known = cluster.partition(key)
+            assert known is not None
+            assert operation.version == known.state_version
             state = PartitionStateNode.decode(operation.path, operation.data)
-            after = _with_state(before, number, state)
-        cluster = cluster.with_topics({name: after})
+            assert state.controller_epoch == CONTROLLER_EPOCH
+            cluster = cluster.with_states({key: (state, operation.version + 1)})
     return cluster
 
 
@@ -79,19 +79,6 @@ def _with_node(before: TopicImage, node: TopicNode) -> TopicImage:
     return replace(before, partitions=partitions, version=before.version + 1)
 
 
-def _with_state(before: TopicImage, number: int, state: PartitionStateNode) -> TopicImage:
-    assert state.controller_epoch == CONTROLLER_EPOCH
-    after = replace(
-        before.partitions[number],
-        leader=state.leader,
-        leader_epoch=state.leader_epoch,
-        isr=state.isr,
-        leader_recovery_state=state.leader_recovery_state,
-        state_version=before.partitions[number].state_version + 1,
-    )
-    return replace(before, partitions={**before.partitions, number: after})
-
-
 def with_isr(cluster: ClusterImage, isr: tuple[int, ...], number: int = 0, leader: int | None = None) -> ClusterImage:
     """The cluster after a leader's ISR was written."""
     before = cluster.topics["t"]
@@ -103,7 +90,8 @@ def with_isr(cluster: ClusterImage, isr: tuple[int, ...], number: int = 0, leade
 def with_live(cluster: ClusterImage, live: Iterable[int]) -> ClusterImage:
     """The cluster after brokers came or went, and elections were held."""
     cluster = replace(cluster, brokers=image(live).brokers)
-    held = elections(cluster, cluster.topics.values(), CONTROLLER_EPOCH, BrokerConfig())
+    context = ElectionContext(controller_epoch=CONTROLLER_EPOCH)
+    held = elections(cluster, cluster.topics.values(), BrokerConfig(), context)
     return written(cluster, [each.operation() for each in held])
 
 

@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from odradek.broker.controller.machine.leadership import (
+from odradek.broker.controller.machine.elections import (
+    ElectionContext,
     ElectionType,
     balance_preferred_leaders,
     elect_on_demand,
@@ -11,8 +12,8 @@ from odradek.broker.controller.machine.leadership import (
     shut_down,
 )
 from odradek.metadata import paths
+from odradek.metadata.image import StateChange
 from odradek.metadata.nodes import NO_LEADER, PreferredReplicaElectionNode
-from odradek.metadata.state_change import StateChange
 from odradek.metadata.store import Delete
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from tests.broker.controller.machine.partition_world import CONTROLLER_EPOCH, image, partition, topic, written
@@ -21,14 +22,16 @@ PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN
 KEY = TopicPartition("t", 0)
 
 
+def context(shutting_down=()):
+    return ElectionContext(controller_epoch=CONTROLLER_EPOCH, shutting_down=shutting_down)
+
+
 def outcome(each):
     return each.code if isinstance(each, KafkaError) else (each.state.leader, each.state.isr)
 
 
 def ask(live, each, election_type, shutting_down=()):
-    found = elect_on_demand(
-        image(live, topic(each)), [KEY], election_type, shutting_down=shutting_down, controller_epoch=CONTROLLER_EPOCH
-    )
+    found = elect_on_demand(image(live, topic(each)), [KEY], election_type, context(shutting_down))
     return outcome(found[KEY])
 
 
@@ -71,7 +74,7 @@ def test_an_unclean_election_elects_a_live_replica(live, each, decided):
 def test_partitions_that_are_not_there_or_go_are_named():
     cluster = image({1, 2}, topic(partition(1, 2, leader=2)), deleting={"going"})
     keys = [KEY, TopicPartition("t", 1), TopicPartition("gone", 0), TopicPartition("going", 0)]
-    found = elect_on_demand(cluster, keys, PREFERRED, shutting_down=(), controller_epoch=CONTROLLER_EPOCH)
+    found = elect_on_demand(cluster, keys, PREFERRED, context())
     assert [outcome(found[key]) for key in keys] == [
         (1, (1, 2)),
         ErrorCode.unknown_topic_or_partition,
@@ -82,7 +85,7 @@ def test_partitions_that_are_not_there_or_go_are_named():
 
 def test_an_election_of_all_partitions_returns_those_that_needed_one():
     cluster = image({1, 2}, topic(partition(1, 2), partition(1, 2, leader=2), partition(1, 2, isr=(2,))))
-    found = elect_on_demand(cluster, None, PREFERRED, shutting_down=(), controller_epoch=CONTROLLER_EPOCH)
+    found = elect_on_demand(cluster, None, PREFERRED, context())
     assert {key.partition: outcome(each) for key, each in found.items()} == {
         1: (1, (1, 2)),
         2: ErrorCode.preferred_leader_not_available,
@@ -93,9 +96,7 @@ def test_the_node_requests_preferred_leaders_and_is_deleted_last():
     cluster = image({1, 2}, topic(partition(1, 2, leader=2), partition(1, 2, isr=(2,))))
     data = b'{"version":1,"partitions":[{"topic":"t","partition":0},{"topic":"t","partition":1}]}'
     node = PreferredReplicaElectionNode.decode("", data)
-    changes, errors, last = plan_preferred_elections(
-        cluster, node, 6, shutting_down=(), controller_epoch=CONTROLLER_EPOCH
-    )
+    changes, errors, last = plan_preferred_elections(cluster, node, 6, context())
     assert [outcome(each) for each in changes] == [(1, (1, 2))]
     assert changes[0].state.leader_epoch == 6
     assert [each.code for each in errors] == [ErrorCode.preferred_leader_not_available]
@@ -104,7 +105,7 @@ def test_the_node_requests_preferred_leaders_and_is_deleted_last():
 
 
 def stop(cluster, broker_id=1, epoch=-1, shutting_down=()):
-    return shut_down(cluster, broker_id, epoch, shutting_down=shutting_down, controller_epoch=CONTROLLER_EPOCH)
+    return shut_down(cluster, broker_id, epoch, context(shutting_down))
 
 
 def test_a_broker_that_stops_hands_over_what_it_leads_and_leaves_every_isr():
@@ -146,9 +147,7 @@ def test_leaders_are_balanced_where_more_than_so_many_percent_are_elsewhere():
     cluster = image({1, 2}, topic(away, *(home for _ in range(9))))
 
     def balanced(percentage, cluster=cluster, shutting_down=()):
-        found = balance_preferred_leaders(
-            cluster, percentage, shutting_down=shutting_down, controller_epoch=CONTROLLER_EPOCH
-        )
+        found = balance_preferred_leaders(cluster, percentage, context(shutting_down))
         return [(each.partition.partition, *outcome(each)) for each in found]
 
     assert balanced(10) == []
@@ -157,7 +156,4 @@ def test_leaders_are_balanced_where_more_than_so_many_percent_are_elsewhere():
     assert balanced(0, replace(cluster, brokers=image({2}).brokers)) == []
     assert balanced(0, image({1, 2}, topic(partition(1, 2, isr=(2,))))) == []
     assert balanced(0, shutting_down={1}) == []
-    assert all(
-        isinstance(each, StateChange)
-        for each in balance_preferred_leaders(cluster, 0, shutting_down=(), controller_epoch=9)
-    )
+    assert all(isinstance(each, StateChange) for each in balance_preferred_leaders(cluster, 0, context()))

@@ -16,9 +16,9 @@ from contextlib import ExitStack, suppress
 from typing import Final
 
 from odradek.metadata import paths
+from odradek.metadata.image import new_leadership
 from odradek.metadata.nodes import NO_LEADER
 from odradek.metadata.reading import BrokenNodes, read_brokers, read_topics
-from odradek.metadata.state_change import new_leadership
 from odradek.metadata.store import BadVersion, NoNode, Reader, SetData, Store
 from odradek.model import TopicPartition, UnavailableError
 

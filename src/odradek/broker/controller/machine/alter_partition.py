@@ -17,10 +17,9 @@ from collections.abc import Collection, Mapping
 from uuid import UUID
 
 from odradek.broker.controller.machine.reassignment import assignment_of
-from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, PartitionImage
+from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, PartitionImage, StateChange
 from odradek.metadata.isr_request import ANY_EPOCH, AlterPartitionItem
 from odradek.metadata.nodes import RECOVERED, PartitionStateNode
-from odradek.metadata.state_change import StateChange
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.probes import probe
 

@@ -1,4 +1,4 @@
-"""Leader elections when brokers or logs fail or return.
+"""Leader elections when brokers or logs fail or return, and on request.
 
     leader alive                           it stays; dead members leave the ISR
     disks of some ISR members full         these count as dead, if another one stays
@@ -8,18 +8,53 @@
     none of these                          no leader; the ISR keeps its members, which may return. Live members
                                            with offline logs leave it, unless no other member remains
 
+Leaders also change on request:
+
+    preferred   the first replica, if it is alive and in the ISR
+    unclean     for partitions without a leader: a member of the ISR, else any live replica: records may be lost
+    shutdown    leaders move off the broker, and it leaves every ISR; where no other broker can lead, it stays
+    balance     preferred elections, if a broker leads too few of the partitions whose preferred leader it is
+
 Every change raises the leader epoch by 1.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
 from types import MappingProxyType
+from typing import Final
+
+from msgspec import Struct
 
 from odradek.config import BrokerConfig, topic_config
-from odradek.metadata.image import ClusterImage, PartitionImage, TopicImage
-from odradek.metadata.nodes import NO_LEADER
-from odradek.metadata.state_change import StateChange, new_leadership
-from odradek.model import ConfigurationError, TopicPartition
+from odradek.metadata import paths
+from odradek.metadata.image import ClusterImage, PartitionImage, StateChange, TopicImage, new_leadership
+from odradek.metadata.isr_request import ANY_EPOCH
+from odradek.metadata.nodes import NO_LEADER, PreferredReplicaElectionNode
+from odradek.metadata.store import Delete
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition
 from odradek.model.probes import probe
+
+ReplicasByBroker = Mapping[int, Collection[TopicPartition]]
+NO_REPLICAS: Final[ReplicasByBroker] = MappingProxyType({})
+
+
+class ElectionContext(Struct, frozen=True, kw_only=True):
+    """The brokers that shut down, and the replicas without a usable log or space, as a controller epoch knows them."""
+
+    controller_epoch: int
+    shutting_down: Collection[int] = ()
+    offline: ReplicasByBroker = NO_REPLICAS
+    """Replicas whose logs are offline."""
+    full: ReplicasByBroker = NO_REPLICAS
+    """Replicas on full disks."""
+
+    def without_log(self, key: TopicPartition) -> set[int]:
+        """Return the brokers whose replica of a partition is offline."""
+        return {broker_id for broker_id, keys in self.offline.items() if key in keys}
+
+    def on_full_disks(self, key: TopicPartition) -> set[int]:
+        """Return the brokers whose replica of a partition is on a full disk."""
+        return {broker_id for broker_id, keys in self.full.items() if key in keys}
 
 
 def elect(
@@ -60,32 +95,25 @@ def _first_staying(candidates: Sequence[int], shutting_down: Collection[int]) ->
 
 
 def elections(
-    image: ClusterImage,
-    topics: Iterable[TopicImage],
-    controller_epoch: int,
-    config: BrokerConfig,
-    *,
-    shutting_down: Collection[int] = (),
-    offline: Mapping[int, Collection[TopicPartition]] = MappingProxyType({}),
-    full: Mapping[int, Collection[TopicPartition]] = MappingProxyType({}),
+    image: ClusterImage, topics: Iterable[TopicImage], config: BrokerConfig, context: ElectionContext
 ) -> Iterator[StateChange]:
     """Yield the elections that are necessary in `topics` with the image's live brokers.
 
-    Brokers that are `shutting_down` keep their leaderships, but elections prefer other brokers. `offline` replicas, by
-    broker, count as dead; so do those on `full` disks, if a live member of the ISR has space and stays. Partitions
-    without a readable state are skipped.
+    Brokers that shut down keep their leaderships, but elections prefer other brokers. Offline replicas count as dead;
+    so do those on full disks, if a live member of the ISR has space and stays. Partitions without a readable state are
+    skipped.
     """
-    registered = image.brokers.keys()
+    registered, shutting_down = image.brokers.keys(), context.shutting_down
     for topic in topics:
         unclean: bool | None = None
         for number, partition in topic.partitions.items():
             if partition.leader_epoch < 0:
                 continue
             key = TopicPartition(topic.name, number)
-            without_log = {broker_id for broker_id, keys in offline.items() if broker_id in registered and key in keys}
+            without_log = context.without_log(key) & registered
             live = registered - without_log if without_log else registered
-            if full:
-                able = live - {broker_id for broker_id, keys in full.items() if key in keys}
+            if context.full:
+                able = live - context.on_full_disks(key)
                 probe("controller: full disks count in an election")
                 live = live if able.difference(shutting_down).isdisjoint(partition.isr) else able
             if unclean is None and partition.leader not in live:
@@ -95,7 +123,7 @@ def elections(
             )
             if decided is not None:
                 leader, isr = decided
-                yield new_leadership(key, partition, leader, isr, controller_epoch=controller_epoch)
+                yield new_leadership(key, partition, leader, isr, controller_epoch=context.controller_epoch)
 
 
 def _allows_unclean(overrides: Mapping[str, str], config: BrokerConfig) -> bool:
@@ -104,3 +132,186 @@ def _allows_unclean(overrides: Mapping[str, str], config: BrokerConfig) -> bool:
         return topic_config(config, overrides).unclean_leader_election_enable
     except ConfigurationError:
         return False
+
+
+# ---- on request -----------------------------------------------------------------------------------------------------
+
+
+class ElectionType(IntEnum):
+    """The election types of ElectLeaders, numbered as on the wire (KIP-460)."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class ControlledShutdownPlan(Struct, frozen=True, kw_only=True):
+    """The plan of a controlled shutdown: `changes` are written first.
+
+    Then the broker stops the partitions in `stop`, without deleting them. It still leads `remaining`.
+    """
+
+    changes: tuple[StateChange, ...]
+    stop: tuple[TopicPartition, ...]
+    remaining: tuple[TopicPartition, ...]
+
+
+def elect_on_demand(
+    image: ClusterImage,
+    wanted: Iterable[TopicPartition] | None,
+    election_type: ElectionType,
+    context: ElectionContext,
+) -> dict[TopicPartition, StateChange | KafkaError]:
+    """Return the election of each `wanted` partition, or its error; `None` selects all partitions that need one.
+
+    The codes are Kafka's: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
+    UNKNOWN_TOPIC_OR_PARTITION, and INVALID_TOPIC_EXCEPTION for a topic that is being deleted. Brokers that
+    shut down and offline replicas are not elected.
+    """
+    alive = image.brokers.keys() - set(context.shutting_down)
+    decided: dict[TopicPartition, StateChange | KafkaError] = {}
+    for key in _all_partitions(image) if wanted is None else wanted:
+        try:
+            partition = _existing(image, key)
+            live = alive - context.without_log(key)
+            if election_type is ElectionType.PREFERRED:
+                leader, isr = _preferred(partition, live)
+            else:
+                leader, isr = _unclean(partition, live, image.brokers.keys())
+        except KafkaError as error:
+            if wanted is not None or error.code is not ErrorCode.election_not_needed:
+                decided[key] = error.with_traceback(None)
+        else:
+            decided[key] = new_leadership(key, partition, leader, isr, controller_epoch=context.controller_epoch)
+    return decided
+
+
+def plan_preferred_elections(
+    image: ClusterImage,
+    node: PreferredReplicaElectionNode,
+    version: int,
+    context: ElectionContext,
+) -> tuple[list[StateChange], list[KafkaError], Delete]:
+    """Return the elections that `/admin/preferred_replica_election` requests, their errors, and the node's deletion.
+
+    The node is deleted last. As in Kafka, an impossible election is dropped, with an error. Partitions that already
+    have their preferred leader are in neither list.
+    """
+    decided = elect_on_demand(
+        image,
+        node.partitions,
+        ElectionType.PREFERRED,
+        context,
+    )
+    changes = [each for each in decided.values() if isinstance(each, StateChange)]
+    errors = [
+        each
+        for each in decided.values()
+        if isinstance(each, KafkaError) and each.code is not ErrorCode.election_not_needed
+    ]
+    return changes, errors, Delete(path=paths.PREFERRED_REPLICA_ELECTION, version=version)
+
+
+def shut_down(
+    image: ClusterImage,
+    broker_id: int,
+    broker_epoch: int,
+    context: ElectionContext,
+) -> ControlledShutdownPlan:
+    """Plan the controlled shutdown of a broker; a repeated request continues the first one.
+
+    Brokers with earlier requests shut down, too. Partitions with one replica are skipped, because no other broker
+    can lead them. Raises `KafkaError` STALE_BROKER_EPOCH unless `broker_epoch` is the current one or -1, and
+    BROKER_NOT_AVAILABLE for a broker that is not registered.
+    """
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise KafkaError(ErrorCode.broker_not_available, f"there is no broker {broker_id}")
+    if broker_epoch not in (ANY_EPOCH, broker.epoch):
+        message = f"broker {broker_id} is registered in epoch {broker.epoch}, not {broker_epoch}"
+        raise KafkaError(ErrorCode.stale_broker_epoch, message)
+    going = {*context.shutting_down, broker_id}
+    live = image.brokers.keys() - going
+    changes, stop, remaining = [], [], []
+    for key in _all_partitions(image):
+        partition = image.topics[key.topic].partitions[key.partition]
+        if broker_id not in partition.replicas or len(partition.replicas) == 1 or not partition.is_readable:
+            continue
+        isr = tuple(replica for replica in partition.isr if replica not in going)
+        leader = partition.leader
+        if leader == broker_id:
+            able = live - context.without_log(key)
+            successor = next((replica for replica in partition.replicas if replica in isr and replica in able), None)
+            if successor is None:
+                probe("controller: no broker can take over from one that shuts down")
+                remaining.append(key)
+                continue
+            leader = successor
+        elif leader not in isr:
+            # The leader shuts down too, or there is none: the broker may still be needed in the ISR.
+            isr = partition.isr
+        stop.append(key)
+        if (leader, isr) != (partition.leader, partition.isr):
+            changes.append(new_leadership(key, partition, leader, isr, controller_epoch=context.controller_epoch))
+    return ControlledShutdownPlan(changes=tuple(changes), stop=tuple(stop), remaining=tuple(remaining))
+
+
+def balance_preferred_leaders(
+    image: ClusterImage,
+    imbalance_percentage: int,
+    context: ElectionContext,
+) -> Iterator[StateChange]:
+    """Yield preferred elections for brokers that exceed `leader.imbalance.per.broker.percentage`.
+
+    Of the partitions whose preferred leader a broker is, its imbalance is the percentage that it does not lead.
+    Preferred replicas that cannot lead yet are skipped.
+    """
+    preferred: dict[int, list[TopicPartition]] = {}
+    for key in _all_partitions(image):
+        partition = image.topics[key.topic].partitions[key.partition]
+        if partition.replicas and partition.is_readable:
+            preferred.setdefault(partition.replicas[0], []).append(key)
+    for broker_id, keys in preferred.items():
+        elsewhere = [key for key in keys if image.topics[key.topic].partitions[key.partition].leader != broker_id]
+        if len(elsewhere) * 100 > imbalance_percentage * len(keys):
+            decided = elect_on_demand(
+                image,
+                elsewhere,
+                ElectionType.PREFERRED,
+                context,
+            )
+            yield from (each for each in decided.values() if isinstance(each, StateChange))
+
+
+def _all_partitions(image: ClusterImage) -> Iterator[TopicPartition]:
+    return (TopicPartition(name, number) for name, topic in image.topics.items() for number in topic.partitions)
+
+
+def _existing(image: ClusterImage, key: TopicPartition) -> PartitionImage:
+    if key.topic in image.deleting:
+        raise KafkaError(ErrorCode.invalid_topic_exception, f"the topic {key.topic} is being deleted")
+    partition = image.partition(key)
+    if partition is None:
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no partition {key.topic}-{key.partition}")
+    return partition
+
+
+def _preferred(partition: PartitionImage, live: Collection[int]) -> tuple[int, tuple[int, ...]]:
+    preferred = next(iter(partition.replicas), None)
+    if preferred is not None and partition.leader == preferred:
+        raise KafkaError(ErrorCode.election_not_needed, f"the preferred leader {preferred} leads")
+    if preferred not in live or preferred not in partition.isr or not partition.is_readable:
+        message = f"the preferred leader {preferred} is not alive, or not in the ISR {list(partition.isr)}"
+        raise KafkaError(ErrorCode.preferred_leader_not_available, message)
+    return preferred, partition.isr
+
+
+def _unclean(
+    partition: PartitionImage, live: Collection[int], registered: Collection[int]
+) -> tuple[int, tuple[int, ...]]:
+    if partition.has_leader and partition.leader in registered:
+        raise KafkaError(ErrorCode.election_not_needed, f"broker {partition.leader} leads")
+    decided = elect(partition, live, unclean=True) if partition.is_readable else None
+    if decided is None or decided[0] not in live:
+        message = f"none of the replicas {list(partition.replicas)} is alive"
+        raise KafkaError(ErrorCode.eligible_leaders_not_available, message)
+    return decided

@@ -25,9 +25,8 @@ from msgspec import Struct
 
 from odradek.metadata import paths
 from odradek.metadata.cluster_load import Replicas
-from odradek.metadata.image import UNNAMED, ClusterImage, PartitionImage, TopicImage
+from odradek.metadata.image import UNNAMED, ClusterImage, PartitionImage, StateChange, TopicImage, new_leadership
 from odradek.metadata.nodes import ReassignPartitionsNode, TopicNode
-from odradek.metadata.state_change import StateChange, new_leadership
 from odradek.metadata.store import Delete, Operation, SetData
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 

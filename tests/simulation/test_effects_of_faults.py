@@ -103,7 +103,7 @@ async def test_a_broker_whose_memory_is_hoarded_closes_a_connection_without_prog
 @played_by(play)
 async def test_a_broker_is_killed_while_it_recovers_its_logs_and_then_serves(world: World, schedule: Schedule) -> None:
     await write(world, 0)
-    for _ in range(8):
+    for _ in range(12):
         await FAULTS["kill_in_recovery"](schedule, 0, 1)
         await schedule.end_faults()
         await until(schedule.is_whole, within_s=PATIENCE_S)

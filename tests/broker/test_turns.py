@@ -17,8 +17,9 @@ from odradek.broker.turns import HEAVY, TURN, Steps, in_turns
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.compression import Codec
-from odradek.runtime.turns import MOST_TURNS
+from odradek.runtime.turns import MOST_TURNS, call_in_turn, next_turn
 from odradek.simulation.world import World
+from odradek.testing import Simulation
 from odradek.wire.connection import Connection
 from tests.world.scenes import awaited, in_world
 
@@ -58,6 +59,39 @@ async def _commit(world: World) -> None:
     await world.pass_time(2)
     answer = await client.ask(ApiKey.OFFSET_COMMIT, _committed(dict.fromkeys(names, PARTITIONS)), 8)
     assert {each.error_code for each in answer.topics[0].partitions} == {ErrorCode.none}
+
+
+@awaited
+async def test_work_goes_on_after_an_error_of_other_work() -> None:
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, found: failures.append(found["exception"]))
+    call_in_turn(lambda: 1 // 0)
+    async with asyncio.timeout(1):
+        await next_turn()
+    assert [type(each) for each in failures] == [ZeroDivisionError]
+
+
+def test_work_of_a_host_goes_on_while_another_host_is_paused() -> None:
+    simulation, done = Simulation(0), list[str]()
+
+    async def work(host: str) -> None:
+        await next_turn()
+        done.append(host)
+
+    async def main() -> None:
+        tasks = []
+        for host in ("a", "b"):
+            with simulation.on(host):
+                tasks.append(asyncio.create_task(work(host)))
+        await asyncio.sleep(0)  # both wait for their turns
+        simulation.pause("a")
+        await asyncio.sleep(1)
+        assert done == ["b"]
+        simulation.resume("a")
+        await asyncio.wait(tasks)
+        assert done == ["b", "a"]
+
+    simulation.run(main())
 
 
 def _committed(partitions: Mapping[str, int]) -> dict[str, object]:

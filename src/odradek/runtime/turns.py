@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -17,7 +18,7 @@ def call_in_turn(work: Callable[[], object]) -> None:
     loop = asyncio.get_running_loop()
     waiting = _waiting.setdefault(loop, deque())
     if not waiting:
-        loop.call_soon(_begin_turns, loop, waiting)
+        _begin_soon(loop, waiting)
     waiting.append(work)
 
 
@@ -28,9 +29,14 @@ async def next_turn() -> None:
     await turn
 
 
+def _begin_soon(loop: asyncio.AbstractEventLoop, waiting: deque[Callable[[], object]]) -> None:
+    # In no one's context: while a host of a simulation is paused, the work of others goes on.
+    loop.call_soon(_begin_turns, loop, waiting, context=Context())
+
+
 def _begin_turns(loop: asyncio.AbstractEventLoop, waiting: deque[Callable[[], object]]) -> None:
     turns = [waiting.popleft() for _ in range(min(MOST_TURNS, len(waiting)))]
     if waiting:
-        loop.call_soon(_begin_turns, loop, waiting)
+        _begin_soon(loop, waiting)
     for work in turns:
-        work()
+        loop.call_soon(work)  # each for itself: an error of one ends no other

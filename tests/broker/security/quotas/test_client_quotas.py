@@ -353,6 +353,11 @@ async def test_a_quota_remembers_no_more_than_the_beginning_of_a_client_id(world
     admin = await world.client("admin")
     assert (await alter(admin, {"client-id": None}, request_percentage=100)).error_code == 0
     await (await world.client("x" * 30_000)).ask(ApiKey.METADATA, b"\0\0\0\0", 1)
+    assert (await alter(admin, {"client-id": "y" * 300}, producer_byte_rate=7)).error_code == 0
+    await (await world.client("y" * 300)).ask(ApiKey.METADATA, b"\0\0\0\0", 1)
+    (limits,) = [each for (_, client_id), each in broker.quotas._clients.items() if client_id[:1] == "y"]
+    assert limits is not None
+    assert limits.produce is not None, "by the beginning of its name"
     assert max(len(client_id) for _, client_id in broker.quotas._clients) == 256
     assert "x" * 30_000 not in str(broker.quotas._rates.keys())
 

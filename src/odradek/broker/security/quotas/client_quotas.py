@@ -109,7 +109,12 @@ class ClientQuotas:
 
     def update(self, configs: Mapping[QuotaEntity, Mapping[str, str]]) -> None:
         """Use these quotas from now on. Muted connections are released, and throttled again if they are still fast."""
-        self._limits = limits_by_key(configs)
+        self._limits = limits_by_key(
+            {
+                each._replace(client_id=each.client_id and each.client_id[:_LONGEST_ID]): configs[each]
+                for each in configs
+            }
+        )
         self.are_set = any(self._limits[key] for key in USER_KEYS)
         self._forget_clients()
         for connection in tuple(self._muted):

@@ -188,7 +188,7 @@ def test_a_planted_fault_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_planted_fault_that_one_seed_of_200_finds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     fetches_show_what_is_not_committed(monkeypatch)
-    assert is_found(143)
+    assert is_found(3)
 
 
 def is_found(seed: int) -> bool:

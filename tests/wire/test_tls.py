@@ -1,17 +1,14 @@
 """TLS between a client's connection and a broker's listener, by real sockets and new certificates (X2)."""
 
 import asyncio
-import hmac
 import logging
 import os
-import re
 import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 import trustme
@@ -20,7 +17,6 @@ import uvloop
 from odradek.model import AuthenticationError, ConfigurationError, UnavailableError
 from odradek.runtime import pending_connections, system_runtime
 from odradek.runtime.tls import ServerTls, TlsSettings, client_context, server_context
-from odradek.runtime.tls_server import MOST_PER_ITERATION_BYTES, MOST_WITHOUT_DATA_BYTES, READ_BYTES
 from odradek.runtime.turns import MOST_TURNS
 from odradek.wire.client_authentication import ClientSecurity
 from odradek.wire.client_connection import ClientConnection, open_connection
@@ -47,7 +43,8 @@ class Echo(asyncio.Protocol):
     certificate: "asyncio.Future[dict[str, object]] | None" = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's do not inherit from asyncio's
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
         if Echo.certificate is not None:
             Echo.certificate.set_result(transport.get_extra_info("peercert"))
 
@@ -218,128 +215,6 @@ def test_few_steps_of_handshakes_are_done_at_once(new_loop: Callable[[], asyncio
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(scene())
-
-
-@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-@pytest.mark.parametrize(("clients", "kind"), [(1, "key updates"), (1, "bytes"), (20, "bytes")])
-def test_clients_that_send_records_without_data_are_closed(
-    clients: int, kind: str, new_loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path
-) -> None:
-    """OpenSSL accepts any number of key updates, and each costs 8 µs; a record of one byte costs as much."""
-    iteration, work = 0, Counter[int]()
-
-    class Counted(ssl.SSLObject):
-        @classmethod
-        def _create(cls, incoming: ssl.MemoryBIO, *others: object, **options: object) -> "Counted":
-            made: Counted = super()._create(incoming, *others, **options)  # type: ignore[misc]
-            made.incoming = incoming  # type: ignore[attr-defined]
-            return made
-
-        def read(self, size: int = 1024, buffer: Any = None) -> Any:
-            before = self.incoming.pending  # type: ignore[attr-defined]
-            try:
-                return super().read(size, buffer)
-            finally:
-                work[iteration] += before - self.incoming.pending  # type: ignore[attr-defined]
-
-    async def scene() -> None:
-        nonlocal iteration
-        context = server(TlsSettings(**split(pem("127.0.0.1")))).context()
-        context.sslobject_class = Counted
-        listener = await system_runtime().network.listen(Echo, "127.0.0.1", 0, tls=lambda: context)
-        async with asyncio.timeout(60):
-            opened = [await RawClient.connect(listener.port, tmp_path / f"keys{each}") for each in range(clients)]
-            honest = await RawClient.connect(listener.port, tmp_path / "keys")
-            floods = [
-                each.key_updates(16384) if kind == "key updates" else each.small_records(16384) for each in opened
-            ]
-            work.clear()
-            flooding = [asyncio.ensure_future(each.flood(flood)) for each, flood in zip(opened, floods, strict=True)]
-            while not all(each.done() for each in flooding):
-                iteration += 1
-                await asyncio.sleep(0)
-            await asyncio.gather(*flooding)
-            assert max(work.values()) <= 2 * (MOST_PER_ITERATION_BYTES + 2 * READ_BYTES)
-            assert work.total() <= clients * (MOST_WITHOUT_DATA_BYTES + 2 * READ_BYTES)
-            assert await honest.echo(bytes(300_000)) == bytes(300_000)
-            honest.socket.close()
-        listener.close()
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(scene())
-
-
-class RawClient:
-    """A client of TLS 1.3 that encrypts records by itself."""
-
-    def __init__(self, keys: Path) -> None:
-        self.keys = keys
-        context = client_context(TlsSettings(trusted=TRUSTED), check_name=False)
-        context.keylog_filename = str(keys)
-        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self.incoming, self.outgoing)
-        self.socket = socket.socket()
-        self.socket.setblocking(False)
-
-    @classmethod
-    async def connect(cls, port: int, keys: Path) -> "RawClient":
-        client = cls(keys)
-        await asyncio.get_running_loop().sock_connect(client.socket, ("127.0.0.1", port))
-        await client.run(client.tls.do_handshake)
-        await client.send()
-        return client
-
-    async def run(self, call: Callable[[], Any]) -> Any:
-        while True:
-            try:
-                return call()
-            except ssl.SSLWantReadError:
-                await self.send()
-                self.incoming.write(await asyncio.get_running_loop().sock_recv(self.socket, 65536))
-
-    async def send(self) -> None:
-        await asyncio.get_running_loop().sock_sendall(self.socket, self.outgoing.read())
-
-    async def echo(self, data: bytes) -> bytes:
-        self.tls.write(data)
-        back = b""
-        while len(back) < len(data):
-            back += await self.run(lambda: self.tls.read(65536))
-        return back
-
-    def small_records(self, count: int) -> bytes:
-        for _ in range(count):
-            self.tls.write(b"x")
-        return self.outgoing.read()
-
-    def key_updates(self, count: int) -> bytes:
-        """Return messages that announce a new key, each encrypted with the one before (RFC 8446, 7.2 and 7.3)."""
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-        secrets = re.findall(r"CLIENT_TRAFFIC_SECRET_0 \w+ (\w+)", self.keys.read_text())
-        records, header, secret = [], bytes.fromhex("1703030016"), bytes.fromhex(secrets[-1])
-        for _ in range(count):
-            key = AESGCM(_expanded(secret, b"key", 32))
-            records.append(header + key.encrypt(_expanded(secret, b"iv", 12), bytes.fromhex("180000010016"), header))
-            secret = _expanded(secret, b"traffic upd", 48)
-        return b"".join(records)
-
-    async def flood(self, data: bytes) -> None:
-        """Send `data`, and return once the server has closed the connection."""
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.sock_sendall(self.socket, data)
-            while await loop.sock_recv(self.socket, 65536):
-                pass
-        except ConnectionError:
-            pass
-        self.socket.close()
-
-
-def _expanded(secret: bytes, label: bytes, size: int) -> bytes:
-    label = b"tls13 " + label
-    info = size.to_bytes(2, "big") + bytes([len(label)]) + label + b"\0"
-    return hmac.digest(secret, info + b"\1", "sha384")[:size]
 
 
 def _client_hello() -> bytes:

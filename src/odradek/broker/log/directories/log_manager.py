@@ -412,6 +412,8 @@ class LogManager:
         folders = [found.folder for found in self.statuses.unopened_of(partition)]
         config = self._config_for(partition.topic) if log is None else log.config
         if log is not None:
+            if is_stray:
+                self._sync_id(log)
             log.abandon()
             self._counts[parent_of(log.directory)] -= 1
             folders.append(log.directory)
@@ -425,12 +427,21 @@ class LogManager:
         is unchanged.
         """
         log = self._logs[partition]
+        self._sync_id(log)
         folder = self.deleted.rename_to_stray(partition, log.directory, reason)
         del self._logs[partition]
         self.deleted.strays[folder] = partition, self._topic_ids.get(partition)
         self._forget(partition)
         log.abandon()
         self._counts[parent_of(log.directory)] -= 1
+
+    def _sync_id(self, log: Log) -> None:
+        """Sync the topic id of a log that becomes a stray: without it the folder would stay for ever."""
+        path = f"{log.directory}/{meta_properties.PARTITION_METADATA}"
+        try:
+            self._disk.sync_all([path, log.directory])
+        except OSError as error:
+            _logger.warning("A power failure may make %s unreadable: %s", path, error)
 
     def _forget(self, partition: TopicPartition) -> None:
         self._topic_ids.pop(partition, None)

@@ -209,10 +209,12 @@ def test_a_signal_is_passed_on(jvm: Jvm, number: signal.Signals) -> None:
 
 
 def test_a_signal_before_the_fork_ends_the_launcher_as_one_after_it_does(tmp_path: Path) -> None:
-    jvm = Jvm(tmp_path)
+    (long := tmp_path / ("x" * 108)).mkdir()
+    jvm = Jvm(long)
     jvm.warm.mkdir(0o700)
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(f"{jvm.warm}/socket")
+        with launcher._own(str(jvm.warm)) as path:
+            listening.bind(path)
         listening.listen()
         listening.settimeout(60)
         with jvm.start() as worker:

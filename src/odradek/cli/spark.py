@@ -3,6 +3,7 @@
 import click
 
 from odradek.cli import CommandGroup
+from odradek.cli.common import say
 
 _NODES = "odradek-python"
 _WHERE = {
@@ -31,7 +32,7 @@ def conf(where: str) -> None:
     from odradek.spark.session import settings_of_users
 
     python = _NODES if where in ("yarn", "kubernetes") else cluster_python()
-    click.echo(f"# For {_WHERE[where]}.")
-    click.echo(f"# A driver that is started as `python FILE` reads the environment instead: PYSPARK_PYTHON={python}")
+    say(f"# For {_WHERE[where]}.")
+    say(f"# A driver that is started as `python FILE` reads the environment instead: PYSPARK_PYTHON={python}")
     for key, value in {"spark.pyspark.python": python, **settings_of_users()}.items():
-        click.echo(f"{key} {value}")
+        say(f"{key} {value}")

@@ -334,6 +334,8 @@ def test_a_tool_prints_the_same(pair: BrokerPair, prepared: Path, each: Row) -> 
     differences = 0
     for command in each.commands:
         ours, kafkas = outputs(pair, command, prepared)
+        if ours != kafkas and "--describe" in command and not each.differs:
+            ours, kafkas = outputs(pair, command, prepared)  # Kafka may answer a change before it applies it
         differences += ours != kafkas
         if each.differs:
             ours, kafkas = (

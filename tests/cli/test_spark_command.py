@@ -17,6 +17,7 @@ def test_the_printed_settings_are_a_file_of_properties(where: str) -> None:
     assert all(len(line) == 2 for line in lines)
     settings = dict(lines)
     assert settings["spark.python.daemon.module"] == "odradek.spark.worker_daemon"
+    assert ("spark.sql.streaming.checkpointFileManagerClass" in settings) == (where == "local")
     python = settings["spark.pyspark.python"]
     assert python == "odradek-python" if where in ("yarn", "kubernetes") else Path(python).is_absolute()
 

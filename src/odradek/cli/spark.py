@@ -34,5 +34,5 @@ def conf(where: str) -> None:
     python = _NODES if where in ("yarn", "kubernetes") else cluster_python()
     say(f"# For {_WHERE[where]}.")
     say(f"# A driver that is started as `python FILE` reads the environment instead: PYSPARK_PYTHON={python}")
-    for key, value in {"spark.pyspark.python": python, **settings_of_users()}.items():
+    for key, value in {"spark.pyspark.python": python, **settings_of_users(is_local=where == "local")}.items():
         say(f"{key} {value}")

@@ -232,7 +232,6 @@ def become(request: Request) -> None:
         sys.path[0] = request.directory
     sys.argv = [module, *arguments]
     sys.modules.pop(module, None)
-
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -156,10 +156,7 @@ class ControlledShutdownPlan(Struct, frozen=True, kw_only=True):
 
 
 def elect_on_demand(
-    image: ClusterImage,
-    wanted: Iterable[TopicPartition] | None,
-    election_type: ElectionType,
-    context: ElectionContext,
+    image: ClusterImage, wanted: Iterable[TopicPartition] | None, election_type: ElectionType, context: ElectionContext
 ) -> dict[TopicPartition, StateChange | KafkaError]:
     """Return the election of each `wanted` partition, or its error; `None` selects all partitions that need one.
 
@@ -186,22 +183,14 @@ def elect_on_demand(
 
 
 def plan_preferred_elections(
-    image: ClusterImage,
-    node: PreferredReplicaElectionNode,
-    version: int,
-    context: ElectionContext,
+    image: ClusterImage, node: PreferredReplicaElectionNode, version: int, context: ElectionContext
 ) -> tuple[list[StateChange], list[KafkaError], Delete]:
     """Return the elections that `/admin/preferred_replica_election` requests, their errors, and the node's deletion.
 
     The node is deleted last. As in Kafka, an impossible election is dropped, with an error. Partitions that already
     have their preferred leader are in neither list.
     """
-    decided = elect_on_demand(
-        image,
-        node.partitions,
-        ElectionType.PREFERRED,
-        context,
-    )
+    decided = elect_on_demand(image, node.partitions, ElectionType.PREFERRED, context)
     changes = [each for each in decided.values() if isinstance(each, StateChange)]
     errors = [
         each
@@ -212,10 +201,7 @@ def plan_preferred_elections(
 
 
 def shut_down(
-    image: ClusterImage,
-    broker_id: int,
-    broker_epoch: int,
-    context: ElectionContext,
+    image: ClusterImage, broker_id: int, broker_epoch: int, context: ElectionContext
 ) -> ControlledShutdownPlan:
     """Plan the controlled shutdown of a broker; a repeated request continues the first one.
 
@@ -256,9 +242,7 @@ def shut_down(
 
 
 def balance_preferred_leaders(
-    image: ClusterImage,
-    imbalance_percentage: int,
-    context: ElectionContext,
+    image: ClusterImage, imbalance_percentage: int, context: ElectionContext
 ) -> Iterator[StateChange]:
     """Yield preferred elections for brokers that exceed `leader.imbalance.per.broker.percentage`.
 
@@ -273,12 +257,7 @@ def balance_preferred_leaders(
     for broker_id, keys in preferred.items():
         elsewhere = [key for key in keys if image.topics[key.topic].partitions[key.partition].leader != broker_id]
         if len(elsewhere) * 100 > imbalance_percentage * len(keys):
-            decided = elect_on_demand(
-                image,
-                elsewhere,
-                ElectionType.PREFERRED,
-                context,
-            )
+            decided = elect_on_demand(image, elsewhere, ElectionType.PREFERRED, context)
             yield from (each for each in decided.values() if isinstance(each, StateChange))
 
 

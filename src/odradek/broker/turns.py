@@ -58,11 +58,12 @@ def light(item: object) -> int:
 
 
 async def cooperatively(items: Iterable[T], weigh: Callable[[T], int] = lambda _: HEAVY) -> AsyncIterator[T]:
-    """Yield the items, and let other tasks run after each turn."""
+    """Yield the items, each of which is weighed before that, and let other tasks run after each turn."""
     left = TURN
     for item in items:
+        weight = weigh(item)
         yield item
-        left -= weigh(item)
+        left -= weight
         if left <= 0:
             await next_turn()
             left = TURN

@@ -3,7 +3,6 @@
 When the response is sent, the deletion is committed.
 """
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from odradek.broker.groups.machine.messages import DeleteGroupRequest
@@ -22,16 +21,13 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
     denied = await in_turns(context.denied(AclOperation.DELETE, ResourceType.GROUP, message.groups_names))
     names = tuple(dict.fromkeys(message.groups_names))
     refused = KafkaError(ErrorCode.group_authorization_failed)
-    weight = HEAVY
+    requests = ((name, refused if name in denied else DeleteGroupRequest()) for name in names)
 
-    def requests() -> Iterator[tuple[str, DeleteGroupRequest | KafkaError]]:
-        nonlocal weight
-        for name in names:
-            machine = broker.groups.machine(name)
-            weight = HEAVY if machine is None else HEAVY + 4 * len(machine.offsets.of(name))
-            yield name, refused if name in denied else DeleteGroupRequest()
+    def weigh(name: str) -> int:
+        machine = broker.groups.machine(name)
+        return HEAVY if machine is None else HEAVY + 4 * len(machine.offsets.of(name))
 
-    replies = await broker.groups.submit_all(requests(), lambda _: weight)
+    replies = await broker.groups.submit_all(requests, weigh)
     return {
         "results": [
             {"group_id": name, "error_code": reply.code if isinstance(reply, KafkaError) else reply}

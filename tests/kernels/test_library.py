@@ -61,7 +61,7 @@ def test_a_file_that_is_no_library_is_refused(made: tuple[Path, Path], content: 
 def test_a_missing_library_and_the_switch_have_reasons_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert load(tmp_path / "nothing.so") == (None, "it was installed without a C compiler, or compiling failed")
+    assert load(tmp_path / "nothing.so") == (None, "Odradek was installed without a C compiler, or compiling failed")
     monkeypatch.setenv("ODRADEK_KERNELS", "off")
     assert load() == (None, "ODRADEK_KERNELS=off")
 

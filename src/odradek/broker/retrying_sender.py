@@ -12,7 +12,7 @@ _log = logging.getLogger("odradek.broker")
 
 
 class RetryingSender(Generic[WaitingT]):
-    """The owner adds to `waiting`, which is false if it is empty, and calls `wake`.
+    """A sender to one receiver. Its owner adds to `waiting`, which is false if nothing waits, and calls `wake`.
 
     `send` takes from `waiting` what fits into a request, and returns whether to go on at once; otherwise the sender
     calls `pause` first, with a back-off that doubles each time.

@@ -80,7 +80,7 @@ class NetworkConfig(ListenerSecurity):
     max_connection_creation_rate: int = integer(
         "max.connection.creation.rate",
         INT_MAX,
-        "New connections per second; more are delayed.",
+        "New connections per second; more are delayed, and closed if that would take more than 5 seconds.",
         minimum=1,
     )
     quota_window_num: int = integer(

@@ -148,7 +148,7 @@ def load(file: Path = FILE, source: Path = SOURCE) -> tuple[Library | None, str]
     if os.environ.get("ODRADEK_KERNELS") == "off":
         return None, _OFF
     if not file.exists():
-        return None, "it was installed without a C compiler, or compiling failed"
+        return None, "Odradek was installed without a C compiler, or compiling failed"
     try:
         library = ctypes.CDLL(str(file))
         made_from = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(library, "source_hash"))).decode()

@@ -151,7 +151,7 @@ def is_broker_config(name: str) -> bool:
 async def read_nodes(
     store: Reader, keys: Iterable[K], path_of: Callable[[K], str]
 ) -> AsyncIterator[tuple[K, str, Node | None]]:
-    """Yield each key with its node and the node's path, and let other tasks run after each few hundred."""
+    """Yield each key with its path and node; let other tasks run between reads of 500 nodes, and after 256 KiB."""
     wanted, size = [(key, path_of(key)) for key in keys], 0
     for start in range(0, len(wanted), _NODES_AT_ONCE):
         some = wanted[start : start + _NODES_AT_ONCE]

@@ -203,7 +203,8 @@ class ControllerTreeWatcher(_BaseTreeWatcher):
     def wrote(self, operations: Sequence[Operation], results: Sequence[Result]) -> None:
         """Note a transaction of the controller; its results are None if it failed or may not have been done.
 
-        The next `refresh` applies the partition states that were written, and reads what else was written or may be.
+        The next `refresh` applies the partition states that were written, and reads the topics of all other writes, and
+        of writes whose outcome is unknown.
         """
         topics = set()
         for operation, result in zip(operations, results, strict=True):

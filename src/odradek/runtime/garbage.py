@@ -19,7 +19,7 @@ _MIDDLE_AFTER: Final = 5
 _FULL_AFTER: Final = 3
 """How many collections of a generation begin one of the next: about 100,000 new objects begin a full one, 0.03 s."""
 _FEWEST_OBJECTS: Final = 400_000
-"""Until there are so many frozen objects, about 40 MB, their doubling begins no collection of them."""
+"""Below this number of frozen objects, about 40 MB, doubling causes no collection of them."""
 _MOST_OBJECTS: Final = 400_000
 """Above this many frozen objects (0.12 s) they stay frozen, and garbage among them that is in a cycle is never freed:
 what belongs to a client must break its cycles when the client is gone."""

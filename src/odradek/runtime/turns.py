@@ -30,7 +30,7 @@ async def next_turn() -> None:
 
 
 def _begin_soon(loop: asyncio.AbstractEventLoop, waiting: deque[Callable[[], object]]) -> None:
-    # In no one's context: while a host of a simulation is paused, the work of others goes on.
+    # An empty context: with the caller's, a simulated host that is paused would hold up the turns of other hosts.
     loop.call_soon(_begin_turns, loop, waiting, context=Context())
 
 

@@ -74,7 +74,7 @@ class _Rule(NamedTuple):
 
 
 _Rules = Mapping[tuple[str, str], tuple[_Rule, ...]]
-"""The ACLs of one resource pattern by principal and host: of each at most one for each operation and permission."""
+"""The ACLs of one resource pattern by (principal, host); a key has at most one for each operation and permission."""
 
 
 class _TypeRules:
@@ -199,7 +199,7 @@ class _Prefixes:
 
     def __init__(self, prefixes: Iterable[str]) -> None:
         self._sorted: list[str] = []
-        """Those that begin with no other: the only one that may be a prefix of a name is the last before the name."""
+        """Without prefixes that begin with another one: only the last that is not after a name can be its prefix."""
         for each in sorted(prefixes):
             if not self._sorted or not each.startswith(self._sorted[-1]):
                 self._sorted.append(each)

@@ -41,7 +41,7 @@ class ControllerTask(ABC):
 
     @abstractmethod
     async def run(self) -> None:
-        """Do what `view.image` requires. After a write it runs again, with the image that has it.
+        """Do what `view.image` requires. After a write the tasks run again, with the new image.
 
         Raises `ControllerMovedError`, and the store's errors.
         """

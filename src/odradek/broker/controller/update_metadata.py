@@ -1,4 +1,4 @@
-"""The changes that one broker has not received, and the UpdateMetadata request with their latest state.
+"""The changes to send to brokers, and the UpdateMetadata request with their latest state.
 
 everything      the broker has registered, or the controller is new: send the full state
 brokers         the set of live brokers has changed
@@ -24,7 +24,7 @@ class Stop(Struct, frozen=True, kw_only=True):
 
 
 class PendingUpdates(Struct):
-    """Updates that one broker has to get."""
+    """Updates to send: the difference of two images, or all that one broker has not received yet."""
 
     everything: bool = False
     brokers: bool = False

@@ -197,7 +197,7 @@ class _Fetch(PendingReply):
         self._missing_bytes = 0
         self._is_overtaken = self._is_abandoned = False
         self._is_over: asyncio.Event | None = None
-        """Set when a fetch that is read in turns ceases to wait; None for another."""
+        """Set when a fetch that is read in turns ceases to wait; None for a fetch that is read at once."""
 
     @property
     def _may_read_followers(self) -> bool:
@@ -324,7 +324,7 @@ class _Fetch(PendingReply):
         self._unsubscribe()
 
     def _end_wait(self) -> None:
-        """Let the session's next fetch overtake nothing, unless that fetch waits already."""
+        """Remove this fetch from its session as the waiting one, unless a newer fetch has replaced it."""
         session = self._fetched.session
         if session is not None and session.waiting is self:
             session.waiting = None

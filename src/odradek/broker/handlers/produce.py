@@ -188,7 +188,7 @@ class _Produce(DelayedProduce):
             try:
                 self.append_to_partition(topic, number, found, place=place)
             except KafkaError as refused:
-                found = refused.with_traceback(None)  # its frame is this one, which has the error
+                found = refused.with_traceback(None)  # else a cycle: its traceback has this frame
         if isinstance(found, KafkaError):
             self.refuse_partition(topic, number, found, None, is_readable=True)
             self.set_response(place, self._topics[-1].partitions.pop())

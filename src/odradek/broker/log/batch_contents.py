@@ -99,9 +99,9 @@ def check_records(
 ) -> Contents:
     """Check all records of a client's batch; `data` are its decompressed records.
 
-    Raises `InvalidRecordsError` with INVALID_RECORD or INVALID_TIMESTAMP if a record is invalid. Python checks
-    again to find it, and checks alone without the `library`; unless it `may_walk`, raises
-    `KafkaError` MESSAGE_TOO_LARGE.
+    Raises `InvalidRecordsError` with INVALID_RECORD or INVALID_TIMESTAMP if a record is invalid. Python finds the
+    invalid record, and does all checks without `library`; raises `KafkaError` MESSAGE_TOO_LARGE instead if it may not
+    (`may_walk`).
     """
     if library is not None:
         packed = limits.packed()

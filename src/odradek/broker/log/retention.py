@@ -13,7 +13,7 @@ from odradek.runtime import Disk
 
 
 class RemovedLater:
-    """Paths that are removed after a delay; a wall clock that is set back makes none wait longer than its delay."""
+    """Paths to remove after a delay; if the wall clock is set back, the delay starts again at the latest."""
 
     def __init__(self) -> None:
         self._paths: list[tuple[int, int, str]] = []

@@ -194,7 +194,7 @@ class ReplicaManager:
             self._begin_to_open()
 
     async def wait_until_applied(self) -> None:
-        """Return when all replicas of the image are open, with its configurations, or offline.
+        """Return when each replica of the image is offline, or open with its configuration.
 
         Later images may prolong the wait.
         """
@@ -264,7 +264,7 @@ class ReplicaManager:
             self._fetchers.add_fetcher(follower)
 
     def _open_replica(self, key: TopicPartition) -> None:
-        """Apply the configuration of a replica's log; open it and make it a leader or follower, if it is to be one."""
+        """Update the configuration of a replica's log; open the log and lead or follow, if the image still says so."""
         topic, image = self._image.topics.get(key.topic), self._image.partition(key)
         if topic is None or image is None:
             return

@@ -89,7 +89,7 @@ class RequestContext(NamedTuple):
 
     @property
     def owner(self) -> Hashable:
-        """The client on whatever connections: its principal, or its address if it is anonymous."""
+        """Return what all connections of a client share: its principal, or its address if it is anonymous."""
         return self.client_host if self.principal == ANONYMOUS else self.principal
 
     # ---- what the principal may do; see `Admission` -------------------------------------------------------------

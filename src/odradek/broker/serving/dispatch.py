@@ -175,9 +175,9 @@ class Dispatcher:
         return self._few.setdefault((kind, context.owner), asyncio.Semaphore(most))
 
     async def begin_long(self, context: RequestContext) -> None:
-        """Wait until a long response may be built, which ends with `answer_later`.
+        """Wait until the request may build a long response; `answer_later` lets another one begin.
 
-        A client's are few at once for each API, and fewer while the unsent responses of all take too much memory.
+        A client builds at most `MOST_LARGE` at once for an API, and none while unsent responses take too much memory.
         """
         if context.session.long is None:
             self._end_large(context.session)  # large requests of all clients must not wait for this one's

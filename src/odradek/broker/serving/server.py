@@ -311,7 +311,7 @@ class Server:
             return True
         delay_s = self._quotas.delay_s(config, now_s)
         if delay_s > LONGEST_DELAY_S:
-            connection.close("more connections than max.connection.creation.rate allows wait already")
+            connection.close("max.connection.creation.rate is exceeded: it would wait for more than 5 seconds")
         elif delay_s > 0:
             connection.hold()
             loop.call_later(delay_s, connection.release)

@@ -69,7 +69,7 @@ class AddPartitionsToTxnManager:
         self._submit = submit
         self._has_stopped = False
         self._senders: dict[int, RetryingSender[deque[_Transaction]]] = {}
-        """The transactions that wait for their coordinators, by broker."""
+        """The senders to coordinators, by broker id."""
 
     async def add_or_verify(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition], *, adds: bool

@@ -178,7 +178,7 @@ class TransactionMarkers:
         self._completed = completed
         self._endings: dict[str, _Ending] = {}
         self._senders: dict[int, RetryingSender[_Queue]] = {}
-        """The markers to send, by broker."""
+        """The senders of markers to leaders, by broker id."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._has_stopped = False
         self._error_log = RateLimitedLog(_log)

@@ -14,9 +14,9 @@ from odradek.protocol.batches.records import Headers
 
 
 class _Sticky(Struct):
-    """A topic's queue for records without a key, to which the partitioner keeps for `bytes_left`.
+    """The queue that the partitioner has chosen for a topic's next `bytes_left` bytes without keys.
 
-    It is not notified of each of them: it gets the sum, `bytes_appended`, when it may choose again.
+    The partitioner gets the sum, `bytes_appended`, when it may choose again, instead of a call for each record.
     """
 
     queue: PartitionQueue

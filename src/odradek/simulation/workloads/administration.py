@@ -60,9 +60,10 @@ class Administration(Workload):
         await until(lambda: self._calls > 2, within_s=PATIENCE_S, each_s=0.1)
 
     async def finish(self) -> list[str]:
-        """Stop, and return the topics that still differ from the acknowledged calls after `PATIENCE_S`.
+        """Stop; return a sentence for each broker and topic that differs from acknowledged calls for `PATIENCE_S`.
 
-        The broker that answered the last call knows its effect; the others read it from the tree.
+        Other brokers than the one that answered get topics by UpdateMetadata, and read configurations from the tree,
+        perhaps later.
         """
         assert self._working is not None
         self._is_stopping = True  # let the last call end: a cancelled call may have been executed or not

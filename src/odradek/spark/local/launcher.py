@@ -73,7 +73,7 @@ def _own(folder: str) -> Iterator[str]:
     try:
         found = os.fstat(descriptor)
         if found.st_mode & 0o077 or found.st_uid != os.getuid():
-            raise PermissionError(f"{folder} is not this user's alone")
+            raise PermissionError(f"{folder} is not this user's alone: remove it")
         yield f"/proc/self/fd/{descriptor}/socket"
     finally:
         os.close(descriptor)

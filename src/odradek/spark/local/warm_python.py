@@ -2,8 +2,8 @@
 
     python -m odradek.spark.local.warm_python SOCKET FOLDER JVM
 
-It ends with the JVM, ends workers whose launcher was killed, and refuses what a fork cannot be: a Python that would be
-started with other variables, or whose imported files have changed since. User code is only loaded in forks.
+It ends with the JVM, and kills workers whose launcher was killed. It refuses to fork if the worker's variables differ
+from its own, or if an imported file has changed. User code is only loaded in forks.
 """
 
 import gc
@@ -47,7 +47,7 @@ _IMPORTED: Final = (
 )
 """The modules that PySpark's workers run or import; another PySpark may not have all.
 
-`odradek.spark.source.COMMITS` is not one: it tells the process of a commit.
+`odradek.spark.source.COMMITS` is not one: a process that has imported it commits.
 """
 _REQUESTS: Final = (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.FETCH, ApiKey.PRODUCE)
 """Requests of workers, whose codecs are made before the forks."""
@@ -135,7 +135,7 @@ class WarmPython:
             return "the process to fork from has more than one thread"
         if (variables := start_variables(request.environment, request.directory)) != self._environment:
             names = {name for name, _ in variables.items() ^ self._environment.items()}
-            return f"other values of {', '.join(sorted(names))}"
+            return f"it has other values of {', '.join(sorted(names))} than the first worker"
         changed = (f"{file} has changed" for file, then in self._files.items() if modified(file) != then)
         return next(changed, self._trouble)
 
@@ -185,7 +185,7 @@ def read_request(launcher: socket.socket) -> Request:
 def start_variables(environment: Mapping[str, str], directory: str) -> dict[str, str]:
     """Return the variables that are read once, when Python starts in `directory` or imports.
 
-    Spark names some folders of `PYTHONPATH` twice.
+    Repeated folders of `PYTHONPATH` are dropped: Spark adds some.
     """
     found = {
         name: value

@@ -205,9 +205,9 @@ def shut_down(
 ) -> ControlledShutdownPlan:
     """Plan the controlled shutdown of a broker; a repeated request continues the first one.
 
-    Brokers with earlier requests shut down, too. Partitions with one replica are skipped, because no other broker
-    can lead them. Raises `KafkaError` STALE_BROKER_EPOCH unless `broker_epoch` is the current one or -1, and
-    BROKER_NOT_AVAILABLE for a broker that is not registered.
+    Brokers that requested it earlier get no leadership, either. Partitions with one replica are skipped, because no
+    other broker can lead them. Raises `KafkaError` STALE_BROKER_EPOCH unless `broker_epoch` is the current one or -1,
+    and BROKER_NOT_AVAILABLE for a broker that is not registered.
     """
     broker = image.brokers.get(broker_id)
     if broker is None:

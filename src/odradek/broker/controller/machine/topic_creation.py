@@ -79,7 +79,8 @@ class TopicCollisionError(KafkaError):
         return KafkaError(self.code, self._text("an existing topic"))
 
     def _text(self, others: str) -> str:
-        return f"the topic {self.name} collides with {others}: names of metrics have '_' for '.'"
+        problem = "names of metrics have '_' for '.', so both would have the same"
+        return f"the topic {self.name} collides with {others}: {problem}"
 
 
 class ExistingTopicNames:
@@ -249,13 +250,14 @@ def plan_partitions(
     if topic is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {wanted.topic}")
     if topic.name in _FIXED:
-        message = f"the number of partitions of {topic.name} can't change: a coordinator is found by it and a hash"
+        reason = "coordinators are found by a hash modulo this number"
+        message = f"the number of partitions of {topic.name} can't change: {reason}"
         raise KafkaError(ErrorCode.invalid_partitions, message)
     first_new = max(topic.partitions, default=-1) + 1
     added = wanted.count - first_new
     if added <= 0:
-        problem = "are as many" if not added else "would be fewer"
-        message = f"the topic {topic.name} has {first_new} partitions; {wanted.count} {problem}"
+        problem = f", which can't become {wanted.count}: that would be fewer" if added else " already"
+        message = f"the topic {topic.name} has {first_new} partitions{problem}"
         raise KafkaError(ErrorCode.invalid_partitions, message)
     if added > MAX_PARTITIONS:
         message = f"a request adds at most {MAX_PARTITIONS:,} partitions to a topic, not {added:,}"

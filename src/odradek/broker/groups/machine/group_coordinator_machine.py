@@ -356,7 +356,7 @@ class GroupCoordinatorMachine:
             return answer(key, to, FetchedOffsets(values={}, unstable=frozenset(), error=error))
         known, gone = self.offsets.of(key), self._gone.get(key, ())
         pending = self.offsets.pending(key) if request.require_stable else ()
-        if request.partitions is None and not pending and not gone:  # as fast as there may be offsets
+        if request.partitions is None and not pending and not gone:  # a group may have 100,000
             return answer(key, to, FetchedOffsets(values=dict(known), unstable=frozenset()))
         wanted = known if request.partitions is None else request.partitions
         unstable = frozenset(each for each in wanted if each in pending)

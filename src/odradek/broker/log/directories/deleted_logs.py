@@ -36,7 +36,7 @@ class DeletedLogs:
         self._undeleted: dict[TopicPartition, list[str]] = {}
         """Folders of deleted logs whose rename failed."""
         self._folders = RemovedLater()
-        """`(due time in ms, path)` of each renamed folder."""
+        """The renamed folders until they are removed."""
         self._unsynced: set[str] = set()
         """Directories in which folders were renamed since the last sync."""
 

@@ -158,7 +158,7 @@ class ProducerState:
         return None if known.is_verified else known
 
     def take_verifications(self, before: "ProducerState") -> None:
-        """Take over the verifications of the state before a truncation, which says nothing about transactions."""
+        """Take over the verifications of `before`: a truncation does not change what the coordinator has verified."""
         self._verifications = before._verifications
 
     def check_verified(self, producer_id: int, epoch: int, first_sequence: int = 0) -> None:

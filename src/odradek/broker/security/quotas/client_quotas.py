@@ -46,7 +46,7 @@ _EXEMPT: Final = with_trait(Trait.UNCHARGED)
 _MOST_CLIENTS: Final = 10_000
 """How many pairs of user and client id are remembered, before idle ones are forgotten."""
 _LONGEST_ID: Final = 256
-"""Characters by which client ids are told apart: others may be remembered for ten seconds, and be very many."""
+"""Client ids are cut to this length: clients choose them, and many long ones would take too much memory."""
 QuotaKind = Literal["produce", "fetch", "request", "mutation"]
 """The fields of `ClientLimits`."""
 _LARGEST_INT: Final = 2**31 - 1

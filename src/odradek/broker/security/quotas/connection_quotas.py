@@ -15,7 +15,7 @@ from odradek.config import BrokerConfig, parse_ip_counts
 _BURST_S: Final = 1.0
 """The longest burst: after a pause, as many connections are served at once as the rate allows in this time."""
 LONGEST_DELAY_S: Final = 5.0
-"""Later connections are closed: a client that creates many must not make others wait for as long as it likes."""
+"""Connections that would wait longer are closed: a client that creates many must not delay others without limit."""
 _MOST_IPS: Final = 10_000
 """How many addresses have a rate, before idle ones are forgotten."""
 

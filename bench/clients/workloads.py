@@ -22,7 +22,7 @@ _LATENCY_WARM_UP = 200
 _NAP_S = 0.001
 """The shortest wait of librdkafka, in whole ms; a loop without a wait would take a core from the broker."""
 _MESSAGES_AT_ONCE = 1000
-_DIFFERENT = 16
+_DIFFERENT_BATCHES = 16
 _MIB = 1024 * 1024
 _FETCH_QUEUE = {
     "queued.min.messages": 1_000_000,
@@ -63,7 +63,7 @@ def produce(
     }
     messages = [_keyed(record_bytes, keys, at) for at in range(0, keys, _MESSAGES_AT_ONCE)] if keys else []
     if compression != "none":
-        messages = [Messages(_digits(record_bytes, at)) for at in range(_DIFFERENT)]
+        messages = [Messages(_digits(record_bytes, at)) for at in range(_DIFFERENT_BATCHES)]
     messages = messages or [Messages([b"x" * record_bytes] * _MESSAGES_AT_ONCE)]
     at_once = messages[0].count
     batches = total_bytes // (record_bytes * at_once)

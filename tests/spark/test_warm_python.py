@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from odradek.spark.local import launcher, warm_python
-from odradek.spark.local.launcher import own_folder
+from odradek.spark.local.launcher import warm_folder
 from odradek.spark.local.warm_python import Request, WarmPython, start_variables
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux has a warm process")
@@ -85,7 +85,7 @@ class Jvm:
 
     @property
     def warm(self) -> Path:
-        name = os.path.basename(own_folder(os.getpid()))
+        name = os.path.basename(warm_folder(os.getpid()))
         return self.folder / name
 
 
@@ -214,7 +214,7 @@ def test_a_signal_before_the_fork_ends_the_launcher_as_one_after_it_does(tmp_pat
     jvm = Jvm(long)
     jvm.warm.mkdir(0o700)
     with socket.socket(socket.AF_UNIX) as listening:
-        with launcher._own(str(jvm.warm)) as path:
+        with launcher._socket_path(str(jvm.warm)) as path:
             listening.bind(path)
         listening.listen()
         listening.settimeout(60)

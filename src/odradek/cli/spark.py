@@ -5,7 +5,7 @@ import click
 from odradek.cli import CommandGroup
 from odradek.cli.common import say
 
-_NODES = "odradek-python"
+_PYTHON_ON_PATH = "odradek-python"
 _WHERE = {
     "local": "driver and workers on this machine",
     "standalone": "a cluster whose machines have this Python at the same path",
@@ -29,10 +29,13 @@ def conf(where: str) -> None:
     of spark-submit and start-connect-server.sh. Settings of your own win if they come later.
     """
     from odradek.spark.local.worker_python import cluster_python
-    from odradek.spark.session import settings_of_users
+    from odradek.spark.session import settings_for_other_sessions
 
-    python = _NODES if where in ("yarn", "kubernetes") else cluster_python()
+    python = _PYTHON_ON_PATH if where in ("yarn", "kubernetes") else cluster_python()
     say(f"# For {_WHERE[where]}.")
     say(f"# A driver that is started as `python FILE` reads the environment instead: PYSPARK_PYTHON={python}")
-    for key, value in {"spark.pyspark.python": python, **settings_of_users(is_local=where == "local")}.items():
+    for key, value in {
+        "spark.pyspark.python": python,
+        **settings_for_other_sessions(is_local=where == "local"),
+    }.items():
         say(f"{key} {value}")

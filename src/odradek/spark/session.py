@@ -114,7 +114,7 @@ def local_session(
         return SparkSession(context)
 
 
-def settings_of_users(*, is_local: bool) -> dict[str, str]:
+def settings_for_other_sessions(*, is_local: bool) -> dict[str, str]:
     """Return the settings for sessions that `local_session` does not start; `is_local`: checkpoints are on a disk."""
     files = {CHECKPOINT_FILES: CHECKPOINT_FILES_OF_A_DISK} if is_local else {}
     return {**_DAEMON, **_PUSHDOWN, **FIRST_BATCH, **files}

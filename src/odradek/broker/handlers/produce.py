@@ -179,7 +179,7 @@ class _Produce(DelayedProduce):
     ) -> None:
         found: memoryview | KafkaError
         try:
-            async with self._broker.dispatcher.few("check", self._context, 1):
+            async with self._broker.dispatcher.client_semaphore("check", self._context, 1):
                 found = await self._broker.runtime.checker.submit(check)
         except Exception as failure:
             found = KafkaError(ErrorCode.unknown_server_error, str(failure))

@@ -35,13 +35,13 @@ def discontinuity(
     return None
 
 
-def is_gap(end_offset: int, base_offset: int, *, is_behind_empty: bool, known_offset: int) -> bool:
+def is_gap(end_offset: int, base_offset: int, *, is_after_empty: bool, known_offset: int) -> bool:
     """Return whether records may be lost between segments: one ends at `end_offset`, the next one has `base_offset`.
 
     Nothing is lost below `known_offset`, where records were deleted or compacted. A gap after an empty segment is no
     loss if it exceeds `MAX_RELATIVE_OFFSET`: a follower of a compacted log then begins a new segment.
     """
-    is_far = is_behind_empty and base_offset - end_offset > MAX_RELATIVE_OFFSET + 1
+    is_far = is_after_empty and base_offset - end_offset > MAX_RELATIVE_OFFSET + 1
     return base_offset > max(end_offset, known_offset) and not is_far
 
 

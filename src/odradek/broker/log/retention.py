@@ -12,7 +12,7 @@ from odradek.broker.log.segments.segments import Segments
 from odradek.runtime import Disk
 
 
-class RemovedLater:
+class DelayedRemovals:
     """Paths to remove after a delay; if the wall clock is set back, the delay starts again at the latest."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class RemovedLater:
         return [path for since_ms, delay_ms, path in waiting if now_ms - since_ms >= delay_ms]
 
 
-class DeletedFiles(RemovedLater):
+class DeletedFiles(DelayedRemovals):
     """The renamed files of deleted segments until they are removed."""
 
     def add_segments(self, disk: Disk, segments: Sequence[Segment], now_ms: int, delay_ms: int) -> None:

@@ -67,12 +67,12 @@ class ReplicaManager:
         """The replication state of partitions that were led when the fence closed, and are not led again yet."""
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self.traffic: dict[str, TopicTraffic] = {}
-        self._offline = OfflineLogs(try_again=self._open_again)
+        self._offline = OfflineLogs(try_again=self._apply_again)
         self.damaged = DamagedLogs(runtime, logs, config, lambda: self._image, self.get, when_logs_change)
         self._followers: dict[TopicPartition, Follower] = {}
-        self._to_open: deque[TopicPartition] = deque()
+        self._to_apply: deque[TopicPartition] = deque()
         """The replicas to open, or to apply a configuration to."""
-        self._opening: asyncio.Handle | None = None
+        self._applying: asyncio.Handle | None = None
         """The next turn that opens some of them."""
         self._waiters: list[asyncio.Future[None]] = []
         self._callbacks: list[LeadershipCallback] = []
@@ -161,7 +161,7 @@ class ReplicaManager:
         """Apply another configuration of the broker, with the next `apply` also to the logs of every topic."""
         self._config = config
         for topic in self._image.topics.values():
-            self._apply_all_later(topic)  # followers as well: num.replica.fetchers may have changed
+            self._apply_configuration_later(topic)  # followers as well: num.replica.fetchers may have changed
 
     def apply(self, delta: MetadataDelta) -> None:
         """Lead and follow the partitions that the new image assigns to this broker, and no others."""
@@ -176,7 +176,7 @@ class ReplicaManager:
         if delta.old.brokers.keys() - delta.new.brokers.keys():
             for partition in tuple(self):
                 partition.brokers_changed()
-        self._begin_to_open()
+        self._begin_to_apply()
 
     def fence(self) -> None:
         """Lead nothing until `unfence`, whatever the image says: other brokers may consider this one dead."""
@@ -191,34 +191,34 @@ class ReplicaManager:
             self._is_fenced = False
             for topic in self._image.topics.values():
                 self._apply_topic(topic)
-            self._begin_to_open()
+            self._begin_to_apply()
 
     async def wait_until_applied(self) -> None:
         """Return when each replica of the image is offline, or open with its configuration.
 
         Later images may prolong the wait.
         """
-        if self._to_open:
+        if self._to_apply:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
 
-    def _open_again(self, keys: Sequence[TopicPartition]) -> None:
-        self._to_open.extend(keys)
-        self._begin_to_open()
+    def _apply_again(self, keys: Sequence[TopicPartition]) -> None:
+        self._to_apply.extend(keys)
+        self._begin_to_apply()
 
-    def _begin_to_open(self) -> None:
-        if self._to_open and self._opening is None:
-            self._open_next_replicas()
+    def _begin_to_apply(self) -> None:
+        if self._to_apply and self._applying is None:
+            self._apply_next_replicas()
 
-    def _open_next_replicas(self) -> None:
+    def _apply_next_replicas(self) -> None:
         """Open logs for `TURN_S` in each turn of the event loop, until all are open."""
-        self._opening, clock = None, self._runtime.clock
+        self._applying, clock = None, self._runtime.clock
         until = clock.monotonic() + TURN_S
-        while self._to_open:
-            self._open_replica(self._to_open.popleft())
-            if clock.monotonic() >= until and self._to_open:
-                self._opening = asyncio.get_running_loop().call_soon(self._open_next_replicas)
+        while self._to_apply:
+            self._apply_replica(self._to_apply.popleft())
+            if clock.monotonic() >= until and self._to_apply:
+                self._applying = asyncio.get_running_loop().call_soon(self._apply_next_replicas)
                 return
         waiting, self._waiters = self._waiters, []
         for waiter in waiting:
@@ -232,7 +232,7 @@ class ReplicaManager:
             self._resign(TopicPartition(topic.name, number), KafkaError(ErrorCode.unknown_topic_or_partition))
         known: Mapping[int, PartitionImage] = {} if before is None else before.partitions
         if before is None or not before.has_same_config(topic):
-            self._apply_all_later(topic)
+            self._apply_configuration_later(topic)
         offline = {key.partition for key in self._offline if key.topic == topic.name}
         for number, image in topic.partitions.items():
             if known.get(number) is not image or number in offline:
@@ -241,15 +241,15 @@ class ReplicaManager:
                 if self.damaged.is_damaged(key):
                     self._when_logs_change()  # whether the damaged log is offline depends on the rest of the ISR
 
-    def _apply_all_later(self, topic: TopicImage) -> None:
-        self._to_open.extend(TopicPartition(topic.name, number) for number in topic.partitions)
+    def _apply_configuration_later(self, topic: TopicImage) -> None:
+        self._to_apply.extend(TopicPartition(topic.name, number) for number in topic.partitions)
 
     def _apply_partition(self, topic: TopicImage, key: TopicPartition, image: PartitionImage) -> None:
         if self._is_leader(image):
             partition = self.get(key)
             if partition is None:
                 self._remove_follower(key)
-                self._to_open.append(key)
+                self._to_apply.append(key)
             else:
                 partition.update(image)
             return
@@ -258,12 +258,12 @@ class ReplicaManager:
             self._remove_follower(key)
         elif (follower := self._followers.get(key)) is None or self.damaged.may_be_copied(key, image):
             self._remove_follower(key)
-            self._to_open.append(key)
+            self._to_apply.append(key)
         else:
             follower.update(image)
             self._fetchers.add_fetcher(follower)
 
-    def _open_replica(self, key: TopicPartition) -> None:
+    def _apply_replica(self, key: TopicPartition) -> None:
         """Update the configuration of a replica's log; open the log and lead or follow, if the image still says so."""
         topic, image = self._image.topics.get(key.topic), self._image.partition(key)
         if topic is None or image is None:
@@ -476,8 +476,8 @@ class ReplicaManager:
         self._offline.stop()
         self.write_scheduler.full_disks.stop()
         self.damaged.stop()
-        self._to_open.clear()
-        self._open_next_replicas()
+        self._to_apply.clear()
+        self._apply_next_replicas()
         prepared = self._stop_maintenance()
         for partition in self:
             partition.refuse_appends(reason)
@@ -493,8 +493,8 @@ class ReplicaManager:
 
     def kill(self) -> None:
         """Stop without writing anything."""
-        self._to_open.clear()
-        self._open_next_replicas()
+        self._to_apply.clear()
+        self._apply_next_replicas()
         self._offline.stop()
         self.write_scheduler.full_disks.stop()
         self.damaged.stop()

@@ -47,7 +47,7 @@ class Session(Struct, kw_only=True):
     """The asynchronous check's error for the current request."""
     verified: tuple[ProduceRequest, Meter] | None = None
     """The current request as it was decoded for its verification, for the handler of Produce."""
-    long: asyncio.Semaphore | None = None
+    long_response: asyncio.Semaphore | None = None
     """The semaphore that the current request has taken to build a long response (`Dispatcher.begin_long`)."""
     is_large: bool = False
     """Whether the current request has taken `Dispatcher.few_large`."""
@@ -88,7 +88,7 @@ class RequestContext(NamedTuple):
         return self.session.principal
 
     @property
-    def owner(self) -> Hashable:
+    def client_key(self) -> Hashable:
         """Return what all connections of a client share: its principal, or its address if it is anonymous."""
         return self.client_host if self.principal == ANONYMOUS else self.principal
 

@@ -170,20 +170,20 @@ class Dispatcher:
             session.is_large = False
             self.few_large.release()
 
-    def few(self, kind: Hashable, context: RequestContext, most: int = MOST_LARGE) -> asyncio.Semaphore:
+    def client_semaphore(self, kind: Hashable, context: RequestContext, most: int = MOST_LARGE) -> asyncio.Semaphore:
         """Return the semaphore of a client's work of one kind, so that no client waits for the work of others."""
-        return self._few.setdefault((kind, context.owner), asyncio.Semaphore(most))
+        return self._few.setdefault((kind, context.client_key), asyncio.Semaphore(most))
 
     async def begin_long(self, context: RequestContext) -> None:
         """Wait until the request may build a long response; `answer_later` lets another one begin.
 
         A client builds at most `MOST_LARGE` at once for an API, and none while unsent responses take too much memory.
         """
-        if context.session.long is None:
+        if context.session.long_response is None:
             self._end_large(context.session)  # large requests of all clients must not wait for this one's
-            few = self.few(context.api_key, context)
+            few = self.client_semaphore(context.api_key, context)
             await few.acquire()
-            context.session.long = few
+            context.session.long_response = few
             await context.session.connection.response_room()
 
     def run(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -212,8 +212,8 @@ class Dispatcher:
         def finish(task: asyncio.Task[Buffers]) -> None:
             if handler is not None:
                 handler.close()
-            if (few := context.session.long) is not None:
-                context.session.long = None
+            if (few := context.session.long_response) is not None:
+                context.session.long_response = None
                 few.release()
                 if not task.cancelled() and task.exception() is None:
                     context.session.connection.count_response(sum(map(len, task.result())))

@@ -24,7 +24,7 @@ def main() -> None:
     """Run Python with this process's arguments: by a fork, else in this process."""
     if len(sys.argv) > 2 and sys.argv[1] == "-m" and hasattr(os, "pidfd_open"):
         try:
-            folder = own_folder(os.getppid())
+            folder = warm_folder(os.getppid())
             if not os.path.exists(folder):
                 start_warm(folder, os.getppid(), os.environ)
             worker = _Worker(folder)
@@ -36,7 +36,7 @@ def main() -> None:
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 
 
-def own_folder(pid: int) -> str:
+def warm_folder(pid: int) -> str:
     """Return the folder for the socket of a JVM's warm process; it names the process by its id and start."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         started = file.read().rpartition(b")")[2].split()[19].decode()
@@ -50,7 +50,7 @@ def start_warm(folder: str, jvm: int, environment: Mapping[str, str]) -> None:
     os.close(os.pidfd_open(jvm))  # kernels before 5.3 have none
     os.mkdir(folder, 0o700)
     with socket.socket(socket.AF_UNIX) as listening:
-        with _own(folder) as path:
+        with _socket_path(folder) as path:
             listening.bind(path)
         listening.listen(128)
         # The shell ends at once, so that nobody has to wait for the process.
@@ -67,7 +67,7 @@ def start_warm(folder: str, jvm: int, environment: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _own(folder: str) -> Iterator[str]:
+def _socket_path(folder: str) -> Iterator[str]:
     """Yield a path, of at most 107 bytes, of the socket in `folder`, which nobody else may enter."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
@@ -89,7 +89,7 @@ class _Worker:
                 signal.signal(number, self._pass_on)
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(_WAIT_S)
-        with _own(folder) as path:
+        with _socket_path(folder) as path:
             self._socket.connect(path)
         variables = [f"{name}={value}" for name, value in os.environ.items()]
         request = "\0".join([os.getcwd(), str(len(variables)), *variables, *sys.argv[2:]])

@@ -53,7 +53,7 @@ _REQUESTS: Final = (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.LIST_OFFSETS, A
 """Requests of workers, whose codecs are made before the forks."""
 _READ_AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "JE_", "ARROW_", "OPENBLAS_", "MKL_", "ODRADEK_")
 """Prefixes of variables that Python or a library reads once; Spark's own begin with `PYTHON_` and are read later."""
-_ONE_THREAD: Final = "OMP_NUM_THREADS"
+_THREADS: Final = "OMP_NUM_THREADS"
 _READ_S: Final = 5.0
 
 
@@ -193,8 +193,8 @@ def start_variables(environment: Mapping[str, str], directory: str) -> dict[str,
         if name.startswith(_READ_AT_START) and not name.startswith("PYTHON_") and name not in FOR_ONE_THREAD
     }
     path = dict.fromkeys(os.path.join(directory, each) for each in found.pop("PYTHONPATH", "").split(":") if each)
-    threads = environment.get("OPENBLAS_NUM_THREADS") or environment.get(_ONE_THREAD, "1")
-    return found | {"PYTHONPATH": ":".join(path), _ONE_THREAD: threads}
+    threads = environment.get("OPENBLAS_NUM_THREADS") or environment.get(_THREADS, "1")
+    return found | {"PYTHONPATH": ":".join(path), _THREADS: threads}
 
 
 def imported_files() -> dict[str, int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from odradek.spark.local.cache import cached_script
-from odradek.spark.local.launcher import own_folder, start_warm
+from odradek.spark.local.launcher import start_warm, warm_folder
 
 _WRAPPER: Final = """\
 #!/bin/sh
@@ -88,4 +88,4 @@ def start_warm_python(jvm: int) -> None:
     environment.setdefault("PYTHONHASHSEED", "0")
     if hasattr(os, "pidfd_open"):
         with suppress(OSError):
-            start_warm(own_folder(jvm), jvm, environment)
+            start_warm(warm_folder(jvm), jvm, environment)

@@ -9,7 +9,7 @@ from odradek.broker.log.directories.log_status import LogStatuses
 from odradek.broker.log.errors import LogStorageError, is_passing
 from odradek.broker.log.log_config import LogConfig
 from odradek.broker.log.names import deleted_folder, parent_of, stray_folder
-from odradek.broker.log.retention import RemovedLater
+from odradek.broker.log.retention import DelayedRemovals
 from odradek.model import TopicPartition
 from odradek.runtime import Disk, Entropy, uuid4
 
@@ -35,7 +35,7 @@ class DeletedLogs:
         self._checkpoints = checkpoints
         self._undeleted: dict[TopicPartition, list[str]] = {}
         """Folders of deleted logs whose rename failed."""
-        self._folders = RemovedLater()
+        self._folders = DelayedRemovals()
         """The renamed folders until they are removed."""
         self._unsynced: set[str] = set()
         """Directories in which folders were renamed since the last sync."""

@@ -167,7 +167,7 @@ class PartitionCheck:
         chain, is_whole, before = Chain(next_offset=bases[0] if bases else 0), True, -1
         for base, following in zip_longest(bases, bases[1:]):
             if is_whole:
-                self._check_beginning(base, chain, is_behind_empty=chain.next_offset == before)
+                self._check_beginning(base, chain, is_after_empty=chain.next_offset == before)
             before = base
             chain.next_offset = max(chain.next_offset, base)
             segment = _SegmentFiles(self, base, following)
@@ -178,7 +178,7 @@ class PartitionCheck:
         self._check_strays(bases)
         yield from report.take()
 
-    def _check_beginning(self, base: int, chain: Chain, *, is_behind_empty: bool) -> None:
+    def _check_beginning(self, base: int, chain: Chain, *, is_after_empty: bool) -> None:
         path, due = offset_file(self._directory, base, LOG), chain.next_offset
         if base != due:
             chain.producers = None
@@ -187,7 +187,7 @@ class PartitionCheck:
         elif is_gap(
             due,
             base,
-            is_behind_empty=is_behind_empty,
+            is_after_empty=is_after_empty,
             known_offset=max(self._context.cleaned_offset, self._context.log_start_offset),
         ):
             self._report.damage(path, f"comes after a gap: offsets {due} to {base - 1} are in no file", 0)

@@ -378,9 +378,9 @@ def _recover(
     for number in range(first, len(segments)):
         segment = segments[number]
         # Kafka's compaction leaves gaps between segments; Odradek's does not.
-        is_empty = number > first and not segments[number - 1].size
+        is_after_empty = number > first and not segments[number - 1].size
         is_wrong = segment.base_offset < expected or is_gap(
-            expected, segment.base_offset, is_behind_empty=is_empty, known_offset=known_offset
+            expected, segment.base_offset, is_after_empty=is_after_empty, known_offset=known_offset
         )
         if is_wrong and segment.base_offset > expected and was_finished and _are_compacted(segments[number - 1 :]):
             probe("log recovery: compaction explains a gap between segments")

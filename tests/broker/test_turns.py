@@ -115,7 +115,7 @@ async def test_few_long_responses_are_built_at_once(world: World, monkeypatch: p
     await _commit(world)
     monkeypatch.setattr(turns, "TURN", PARTITIONS)
     # All hosts of a world have the same address.
-    monkeypatch.setattr(RequestContext, "owner", property(lambda context: context.client_id))
+    monkeypatch.setattr(RequestContext, "client_key", property(lambda context: context.client_id))
     built, most, asked = 0, 0, offset_fetch._answer
 
     def counted(*arguments: Any) -> Steps[dict[str, object]]:
@@ -214,8 +214,8 @@ async def test_the_groups_of_one_request_are_deleted_in_turns_by_the_number_of_t
 
 async def _noted(items: Iterable[Any], weigh: Callable[[Any], int], seen: list[int]) -> AsyncIterator[Any]:
     for item in items:
-        yield item
         seen.append(weigh(item))
+        yield item
 
 
 @in_world({**CONFIG, "queued.max.request.bytes": "2097152", "socket.request.max.bytes": "1048576"})
@@ -238,7 +238,7 @@ async def test_large_requests_that_wait_for_their_clients_long_responses_hold_up
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Among the others are the controller's commands."""
-    monkeypatch.setattr(RequestContext, "owner", property(lambda context: context.client_id))
+    monkeypatch.setattr(RequestContext, "client_key", property(lambda context: context.client_id))
     names = {"resource_type": ConfigResourceType.TOPIC, "configuration_keys": []}
     message = {
         "resources": [{"resource_name": f"{number:05}", **names} for number in range(2000)],

@@ -332,7 +332,7 @@ async def test_the_work_for_a_read_ends_with_its_connection(world: World, api: A
             raise
         return NO_REPLY
 
-    context = RequestContext(RequestHeader(api, 0, 1, "c", 0), cast("Any", SimpleNamespace(long=None)))
+    context = RequestContext(RequestHeader(api, 0, 1, "c", 0), cast("Any", SimpleNamespace(long_response=None)))
     reply = world.broker.dispatcher.answer_later(context, work(), Meter(0))
     await asyncio.sleep(0.5)
     getattr(reply, end)()

@@ -327,6 +327,7 @@ def _load_epochs(pool: FilePool, directory: str, synced: list[Segment]) -> Leade
     except StorageError as error:
         probe("log recovery: the file of leader epochs is damaged")
         _logger.warning("Rebuilding leader epochs from the batches: %s", error)
+        pool.disk.remove(path)
     epochs = _epochs_of(synced)
     epochs.is_dirty = True
     return epochs

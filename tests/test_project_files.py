@@ -1,6 +1,7 @@
 """The locks, the nav of the site and the versions of Python say the same as the project."""
 
 import re
+import subprocess
 import tomllib
 from itertools import combinations
 from pathlib import Path
@@ -97,3 +98,11 @@ def test_all_files_name_the_same_versions_of_python():
     assert project["project"]["requires-python"] == f">={lowest}"
     assert project["tool"]["mypy"]["python_version"] == lowest
     assert project["tool"]["ruff"]["target-version"] == f"py{lowest.replace('.', '')}"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "tests/simulation/mistakes").glob("*.patch")), ids=lambda path: path.stem
+)
+def test_a_small_mistake_of_the_simulator_applies_to_the_source(path: Path):
+    assert path.read_text().splitlines()[1].startswith("workload: ")
+    assert not subprocess.run(["git", "apply", "--check", path], cwd=ROOT, check=False).returncode

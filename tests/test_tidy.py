@@ -65,6 +65,7 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "cli/profiles.py": "environment variables name the cluster that a command asks",
     "cli/process.py": "a command ends on signals, and asks what its standard input is",
     "cli/serve.py": "a server ends on signals, and says which process it is",
+    "cli/sim/mistakes.py": "plays seeds on a changed copy of the source tree in processes",
     "cli/sim/table.py": "asks git for the commit of the source tree",
     "cli/up.py": "a supervisor ends on signals",
     "supervisor/supervisor.py": "starts and ends brokers",

@@ -53,6 +53,7 @@ class SeedPlan(Struct, frozen=True, kw_only=True):
 class SeedResult(Struct, frozen=True, kw_only=True):
     """The outcome of a plan. `findings` are sentences; none means that every promise was kept.
 
+    `found_by` names the module of the check of each finding, such as `workloads.records`.
     `deeds` are the played faults, such as `3 12.40 kill 1 0`: number, virtual seconds, name and brokers. `error` has
     the traceback of an exception that ended the run.
     """
@@ -60,6 +61,7 @@ class SeedResult(Struct, frozen=True, kw_only=True):
     plan: SeedPlan
     digest: str
     findings: list[str]
+    found_by: list[str] = []
     deeds: list[str]
     virtual_s: float
     events: int
@@ -98,6 +100,7 @@ class _Play:
             flushes_by_group=self._setup.flushes_by_group,
         )
         self.findings: list[str] = []
+        self.found_by: list[str] = []
         self.error = ""
 
     def _spread_brokers(self) -> None:
@@ -125,12 +128,16 @@ class _Play:
             watcher.cancel()
         with suppress(TimeoutError):
             await until(lambda: not watermarks.lower(), within_s=PATIENCE_S, each_s=0.2)
-        self.findings += watermarks.findings()
+        self._found(HighWatermarks, watermarks.findings())
         for workload in workloads:
-            self.findings += await workload.finish()
+            self._found(type(workload), await workload.finish())
         damaged = any(deed.split()[2] in _DAMAGES for deed in self.schedule.done)
-        self.findings += await tidied(world, with_strays=not damaged)
-        self.findings += await bounded(world)
+        self._found(tidied, await tidied(world, with_strays=not damaged))
+        self._found(bounded, await bounded(world))
+
+    def _found(self, check: Callable[..., object], findings: list[str]) -> None:
+        self.findings += findings
+        self.found_by += [check.__module__.removeprefix("odradek.simulation.")] * len(findings)
 
     def run(self) -> None:
         try:
@@ -139,6 +146,7 @@ class _Play:
             raise
         except BaseException as error:  # every failure of the cluster is a finding
             self.findings.append(_sentence(error))
+            self.found_by.append(_module(error))
             self.error = "".join(traceback.format_exception(error))
 
 
@@ -152,6 +160,7 @@ def run_seed(plan: SeedPlan, *, new_world: Callable[..., World] = World) -> Seed
         plan=plan,
         digest=trace.digest,
         findings=play.findings,
+        found_by=play.found_by,
         deeds=play.schedule.done,
         virtual_s=round(play.world.now_s, 3),
         events=trace.count,
@@ -163,8 +172,7 @@ def run_seed(plan: SeedPlan, *, new_world: Callable[..., World] = World) -> Seed
 
 
 def _sentence(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    error = _first(error)
     if isinstance(error, AssertionError) and str(error):
         return str(error)
     text = f"{type(error).__name__} {str(error).partition(chr(10))[0]}".rstrip()
@@ -175,10 +183,29 @@ def _sentence(error: BaseException) -> str:
 
 def _waiting(error: BaseException) -> str:
     """Return the name and the line of the fault, workload or check that waited when `error` was raised."""
+    found = _frames(error)
+    return f"{found[-1][1]}, {found[-1][0]} line {found[-1][2]}" if found else ""
+
+
+def _module(error: BaseException) -> str:
+    """Return the module of the fault, workload or check that raised `error` or waited when it was raised."""
+    files = [file for file, _, _ in _frames(_first(error))]
+    rooms = [file for file in files if file.startswith(("checks/", "faults/", "workloads/"))]
+    return (rooms or files or ["seed_run.py"])[-1].removesuffix(".py").replace("/", ".")
+
+
+def _frames(error: BaseException) -> list[tuple[str, str, int]]:
+    """Return file, function and line of the frames of the simulator, the last one last."""
     root = f"{Path(__file__).parent}/"
     frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    found = [(code, line) for code, line in frames if code.co_filename.startswith(root)]
-    if not found:
-        return ""
-    code, line = found[-1]
-    return f"{code.co_qualname}, {code.co_filename.removeprefix(root)} line {line}"
+    return [
+        (code.co_filename.removeprefix(root), code.co_qualname, line)
+        for code, line in frames
+        if code.co_filename.startswith(root)
+    ]
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -14,6 +14,7 @@ import msgspec
 from odradek.cli.checks import key_and_value
 from odradek.cli.common import json_option, print_json
 from odradek.cli.sim.failures import print_failure, print_faults, write_failure
+from odradek.cli.sim.mistakes import MISTAKES, SEEDS, play_mistakes
 from odradek.cli.sim.seeds import Played, Totals, plans_of, play_on_spark, play_seeds, silence
 from odradek.model import packages_of
 from odradek.runtime import Clock, SystemClock
@@ -75,6 +76,11 @@ def _range(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     help="Write a Parquet table of the seeds; those that it has are not played again. "
     "Failures (sim-SEED.json, sim-SEED.svg) go there too.  [default: no table, failures in .]",
 )  # fmt: skip
+@click.option(
+    "--mistakes", is_flag=False, flag_value=MISTAKES, type=click.Path(path_type=Path), metavar="[DIR]",
+    help="Play seeds (0..59) on a copy of the source tree for each small mistake: a patch in DIR, or in "
+    "tests/simulation/mistakes.",
+)  # fmt: skip
 @click.option("--coverage", is_flag=True, help="List the marked branches and transitions that no seed has reached.")
 @json_option
 def command(
@@ -89,6 +95,7 @@ def command(
     faults: tuple[str, ...],
     replay: Path | None,
     output: Path | None,
+    mistakes: Path | None,
     coverage: bool,
     as_json: bool,
 ) -> None:
@@ -97,9 +104,13 @@ def command(
     A seed decides everything: the cluster, its clients, the faults and every order of events. Exits with 1 if a check
     finds something.
     """
+    if mistakes is not None:
+        if seed is not None or minutes or workloads or faults or replay or output or coverage or master:
+            raise click.UsageError("--mistakes takes --seeds, --workers and --json, and no other option.")
+        sys.exit(not play_mistakes(mistakes, seeds or SEEDS, workers=workers, as_json=as_json))
     if sum(each is not None for each in (seed, seeds, replay)) > 1 or (seed, seeds, replay, minutes) == (None,) * 4:
         raise click.UsageError(
-            "Give one of --seed, --seeds and --replay, or --minutes, alone or with --seed or --seeds."
+            "Give one of --seed, --seeds, --replay and --mistakes, or --minutes, alone or with --seed or --seeds."
         )
     if replay is not None and (minutes or workloads or faults or coverage or workers > 1 or master or output):
         raise click.UsageError("--replay plays what its file says: it takes --json and no other option.")

@@ -22,10 +22,13 @@ from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.producer.settings import ProducerSettings
 from odradek.clients.settings import ClientSettings
 from odradek.clients.zookeeper_consumer.settings import ZookeeperConsumerSettings
-from odradek.config import DYNAMIC, BrokerConfig, Definition, GroupConfig, TopicConfig
 from odradek.config import broker as broker_keys
-from odradek.config.definition import definitions
+from odradek.config.broker import BrokerConfig
+from odradek.config.definition import Definition, definitions
+from odradek.config.dynamic import DYNAMIC
+from odradek.config.group import GroupConfig
 from odradek.config.replaced_keys import REPLACED_KEYS
+from odradek.config.topic import TopicConfig
 from odradek.config.unimplemented_keys import IGNORED_KEYS, unimplemented_keys
 from odradek.model import OdradekError
 

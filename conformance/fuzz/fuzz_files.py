@@ -24,7 +24,7 @@ from odradek.broker.log.errors import DamagedFileError
 from odradek.broker.log.producers.producer_snapshot import decode_snapshot, encode_snapshot
 from odradek.broker.log.producers.producer_state import AppendedBatch, ProducerEntry, ProducerState
 from odradek.broker.log.segments.transaction_index import decode_transactions
-from odradek.config import ListenerAddress
+from odradek.config.listeners import ListenerAddress
 from odradek.metadata import node_fields, nodes
 from odradek.model import TopicPartition
 from odradek.protocol import consumer_protocol

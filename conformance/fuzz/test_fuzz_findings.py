@@ -19,7 +19,7 @@ from odradek.broker.log.segments.offset_index import MAX_RELATIVE_OFFSET
 from odradek.broker.log.segments.open_files import FilePool
 from odradek.broker.log.segments.segment import Segment
 from odradek.columns import RecordColumns, decode_batches
-from odradek.config import parse_properties
+from odradek.config.properties import parse_properties
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import (
     BrokerNode,

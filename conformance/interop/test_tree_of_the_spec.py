@@ -18,7 +18,7 @@ from kazoo.client import KazooClient
 
 from conformance.interop.existing_clients import DEADLINE_S
 from odradek.broker.lifecycle import Broker
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.metadata.new_topic import NewTopic as PlannedTopic
 from odradek.metadata.nodes import (
     ConsumerNode,

@@ -19,7 +19,7 @@ from odradek.clients.admin.results import (
     RefusedTopicsError,
 )
 from odradek.clients.leader_fetch import OffsetOutOfRangeError, TopicRecreatedError
-from odradek.config import Alteration, AlterOperation
+from odradek.config.altering import Alteration, AlterOperation
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from tests.world.scenes import played_by

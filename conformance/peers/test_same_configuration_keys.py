@@ -13,7 +13,7 @@ from conformance.peers.compare_with_kafka import BrokerPair, Request
 from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.producer.settings import ProducerSettings
 from odradek.clients.settings import settings_of_properties
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.config.dynamic import DYNAMIC
 from odradek.config.replaced_keys import REPLACED_KEYS
 from odradek.config.unimplemented_keys import unimplemented_keys

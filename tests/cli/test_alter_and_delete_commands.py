@@ -15,7 +15,7 @@ from odradek.clients.admin.groups import alter_group_offsets
 from odradek.clients.cluster import Cluster as View
 from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.clients.settings import ClientSettings, make_settings
-from odradek.config import Alteration, AlterOperation
+from odradek.config.altering import Alteration, AlterOperation
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.runtime import system_runtime
 from tests.world.scenes import awaited

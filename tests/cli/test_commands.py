@@ -36,6 +36,15 @@ def test_help_lists_the_commands_and_imports_none_of_them(lonely_shell: Any) -> 
     assert ran.stderr.strip() == "[]"
 
 
+def test_a_client_imports_neither_the_keys_of_brokers_nor_hypothesis() -> None:
+    code = "import sys, odradek.clients.producer; print(*sys.modules)"
+    code += "; import hypothesis"  # kio, which would import it, hides it no longer
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = set(ran.stdout.split())
+    assert "odradek.config.definition" in imported
+    assert not {"odradek.config.broker", "odradek.config.topic", "hypothesis"} & imported
+
+
 @pytest.mark.parametrize("command", ["produce", "consume"])
 def test_examples_stand_on_lines_of_their_own(lonely_shell: Any, command: str) -> None:
     shown = [line.strip() for line in lonely_shell.run_here(command, "--help").splitlines()]

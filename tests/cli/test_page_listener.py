@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.cli.page_listener import PageListener, page_listener
-from odradek.config import load
+from odradek.config.load import load
 from odradek.model import ConfigurationError
 
 TLS = {"ssl.keystore.location": "/broker.pem"}

@@ -16,7 +16,7 @@ from odradek.broker.lifecycle import Broker
 from odradek.cli import main, serve, up
 from odradek.cli.page_listener import PageListener
 from odradek.clients import ZookeeperConsumer
-from odradek.config import load
+from odradek.config.load import load
 from odradek.config.zookeeper import ZookeeperKeys
 from odradek.metadata.new_topic import NewTopic
 from odradek.model import OdradekError, StorageError, parse_host_port

@@ -9,7 +9,8 @@ from odradek.clients import Consumer
 from odradek.clients.consumer.settings import ConsumerSettings, consumer_settings
 from odradek.clients.producer.settings import ProducerSettings
 from odradek.clients.settings import ClientSettings, make_settings, settings_of_properties
-from odradek.config import BrokerConfig, parse_properties
+from odradek.config.broker import BrokerConfig
+from odradek.config.properties import parse_properties
 from odradek.model import ConfigurationError, bootstrap_addresses
 from odradek.spark.options import parse_read_options
 

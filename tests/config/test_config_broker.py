@@ -7,16 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.config import (
-    BrokerConfig,
-    ConfigSource,
-    ConfigType,
-    describe_broker,
-    load,
-    parse_listener,
-    topic_config,
-)
+from odradek.config.broker import BrokerConfig
+from odradek.config.definition import ConfigSource, ConfigType
+from odradek.config.describe import describe_broker
+from odradek.config.listeners import parse_listener
+from odradek.config.load import load
 from odradek.config.replaced_keys import REPLACED_KEYS
+from odradek.config.topic import topic_config
 from odradek.config.unimplemented_keys import IGNORED_KEYS
 from odradek.config.zookeeper import tree_url
 from odradek.model import ConfigurationError, parse_host_port

@@ -4,23 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.config import (
-    DYNAMIC,
-    Alteration,
-    AlterOperation,
-    BrokerConfig,
-    ConfigSource,
-    TopicConfig,
-    altered,
-    broker_config_in_force,
-    check_alterations,
-    describe_broker,
-    describe_broker_defaults,
-    describe_topic,
-    load,
-    topic_config,
-    validate_broker_overrides,
-)
+from odradek.config.altering import Alteration, AlterOperation, altered, check_alterations
+from odradek.config.broker import BrokerConfig
+from odradek.config.definition import ConfigSource
+from odradek.config.describe import describe_broker, describe_broker_defaults, describe_topic
+from odradek.config.dynamic import DYNAMIC, broker_config_in_force, validate_broker_overrides
+from odradek.config.load import load
+from odradek.config.topic import TopicConfig, topic_config
 from odradek.model import ConfigurationError, ErrorCode, KafkaError
 
 OWN, ALL = ConfigSource.DYNAMIC_BROKER_CONFIG, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG

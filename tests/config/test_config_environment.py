@@ -5,7 +5,9 @@ from typing import Any, Final
 
 import pytest
 
-from odradek.config import BrokerConfig, load, read_environment
+from odradek.config.broker import BrokerConfig
+from odradek.config.environment import read_environment
+from odradek.config.load import load
 from odradek.model import ConfigurationError
 
 KAFKAS_EXAMPLE = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.config.listener_settings import inter_broker_listener, listener_settings
 from odradek.model import ConfigurationError, SecurityProtocol
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conformance.peers.client_files import PROPERTIES
-from odradek.config import decode_properties, load, parse_properties
+from odradek.config.load import load
+from odradek.config.properties import decode_properties, parse_properties
 from odradek.config.secrets import resolved
 from odradek.model import ConfigurationError
 

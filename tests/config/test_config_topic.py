@@ -2,15 +2,11 @@
 
 import pytest
 
-from odradek.config import (
-    BrokerConfig,
-    ConfigSource,
-    TopicConfig,
-    describe_topic,
-    load,
-    topic_config,
-    validate_topic_overrides,
-)
+from odradek.config.broker import BrokerConfig
+from odradek.config.definition import ConfigSource
+from odradek.config.describe import describe_topic
+from odradek.config.load import load
+from odradek.config.topic import TopicConfig, topic_config, validate_topic_overrides
 from odradek.model import ConfigurationError
 
 

@@ -2,9 +2,11 @@
 
 import pytest
 
-from odradek.config import BrokerConfig, ConfigSource, describe_broker, load, validate_broker_overrides
-from odradek.config.definition import ConfigType
-from odradek.config.dynamic import DYNAMIC
+from odradek.config.broker import BrokerConfig
+from odradek.config.definition import ConfigSource, ConfigType
+from odradek.config.describe import describe_broker
+from odradek.config.dynamic import DYNAMIC, validate_broker_overrides
+from odradek.config.load import load
 from odradek.config.replaced_keys import REPLACED_KEYS
 from odradek.config.unimplemented_keys import IGNORED_KEYS, UnimplementedKey, unimplemented_keys
 from odradek.model import ConfigurationError

@@ -14,7 +14,9 @@ import yaml
 
 from odradek.broker.observing.catalog import ALL, Kind
 from odradek.cli.serve import command as serve
-from odradek.config import BrokerConfig, parse_properties, read_environment
+from odradek.config.broker import BrokerConfig
+from odradek.config.environment import read_environment
+from odradek.config.properties import parse_properties
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

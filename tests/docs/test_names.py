@@ -15,9 +15,11 @@ from odradek.clients import Admin
 from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.producer.settings import ProducerSettings
 from odradek.clients.zookeeper_consumer.settings import ZookeeperConsumerSettings
-from odradek.config import BrokerConfig, GroupConfig, TopicConfig
+from odradek.config.broker import BrokerConfig
 from odradek.config.definition import definitions
+from odradek.config.group import GroupConfig
 from odradek.config.replaced_keys import REPLACED_KEYS
+from odradek.config.topic import TopicConfig
 from odradek.config.unimplemented_keys import IGNORED_KEYS, unimplemented_keys
 from tests.docs import public_names
 from tests.docs.fenced_blocks import PAGES, ROOT, examples

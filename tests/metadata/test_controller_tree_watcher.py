@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.config import ListenerAddress
+from odradek.config.listeners import ListenerAddress
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, ClusterImage
 from odradek.metadata.nodes import (

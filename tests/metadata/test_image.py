@@ -4,7 +4,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from odradek.config import ListenerAddress
+from odradek.config.listeners import ListenerAddress
 from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, MetadataDelta, PartitionImage, TopicImage
 from odradek.model import TopicPartition
 

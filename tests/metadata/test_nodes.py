@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.config import ListenerAddress
+from odradek.config.listeners import ListenerAddress
 from odradek.metadata import paths
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import (

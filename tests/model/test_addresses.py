@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.clients.admin.descriptions import BrokerDescription
-from odradek.config import ListenerAddress, load, parse_listener
+from odradek.config.listeners import ListenerAddress, parse_listener
+from odradek.config.load import load
 from odradek.config.replaced_keys import with_listeners
 from odradek.metadata.nodes import BrokerNode
 from odradek.model import ConfigurationError, address_text, parse_host_port, parse_server

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from odradek.broker.serving.server import Server
     from odradek.broker.transactions.partition_verification import PartitionVerification
     from odradek.broker.transactions.transaction_coordinator import TransactionCoordinator
-    from odradek.config import BrokerConfig
+    from odradek.config.broker import BrokerConfig
     from odradek.metadata.image import ClusterImage
     from odradek.metadata.new_topic import NewTopic
     from odradek.model import KafkaError

@@ -63,8 +63,10 @@ from odradek.broker.serving.server import Server
 from odradek.broker.transactions.add_partitions_to_txn_manager import AddPartitionsToTxnManager
 from odradek.broker.transactions.partition_verification import PartitionVerification
 from odradek.broker.transactions.transaction_coordinator import TransactionCoordinator
-from odradek.config import BrokerConfig, ListenerAddress, broker_config_in_force
+from odradek.config.broker import BrokerConfig
+from odradek.config.dynamic import broker_config_in_force
 from odradek.config.listener_settings import inter_broker_listener
+from odradek.config.listeners import ListenerAddress
 from odradek.kernels import MISSING
 from odradek.metadata.image import ClusterImage, MetadataDelta
 from odradek.metadata.new_topic import NewTopic

@@ -1,6 +1,6 @@
 """The cluster image and the configuration that a broker currently uses."""
 
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.metadata.image import ClusterImage
 
 

@@ -25,8 +25,8 @@ from odradek.cli.tables import table_lines
 from odradek.clients import Admin
 from odradek.clients.cluster import NoBrokerError
 from odradek.clients.settings import ClientSettings, settings_of_properties
-from odradek.config import decode_properties
 from odradek.config.definition import definitions, parse_all
+from odradek.config.properties import decode_properties
 from odradek.config.secrets import resolved
 from odradek.config.zookeeper import ZookeeperKeys
 from odradek.model import ConfigurationError, UnavailableError, bootstrap_addresses

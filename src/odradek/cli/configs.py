@@ -10,7 +10,7 @@ from odradek.cli.cluster_names import complete_groups, complete_topics
 from odradek.cli.common import cluster_options, options, print_listing, print_rows, say, table_options, with_admin
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource
-from odradek.config import Alteration, AlterOperation
+from odradek.config.altering import Alteration, AlterOperation
 from odradek.config.definition import unknown_key
 from odradek.model import ErrorCode, KafkaError
 

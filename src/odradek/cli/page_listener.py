@@ -4,8 +4,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from odradek.config import BrokerConfig, parse_listener
+from odradek.config.broker import BrokerConfig
 from odradek.config.listener_settings import ListenerSettings, listener_settings
+from odradek.config.listeners import parse_listener
 from odradek.model import ConfigurationError, SecurityProtocol, parse_host_port
 from odradek.security import is_loopback
 

@@ -3,17 +3,12 @@
 Standard output has one line, `ready: HOST:PORT`, when the broker serves; the log goes to standard error, one line an
 entry (`log_lines`). With `--metrics-listen` a second port answers scrapers and probes.
 """
-# ruff: noqa: E402
-
-import sys
-
-# kio imports hypothesis if it is installed, which takes a quarter of a second and 20 MB. None counts as not installed.
-sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
 
 import asyncio
 import logging
 import os
 import resource
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
@@ -33,9 +28,11 @@ from odradek.cli.checks import ADDRESS, ID, Checked, key_and_value
 from odradek.cli.page_listener import PageListener, page_listener
 from odradek.cli.page_server import check_packages, open_page, page_option
 from odradek.cli.process import started_before, stop_on_signals
-from odradek.config import BrokerConfig, load, parse_listener, read_environment
+from odradek.config.broker import BrokerConfig
+from odradek.config.environment import read_environment
 from odradek.config.listener_settings import listener_settings
-from odradek.config.listeners import ListenerAddress
+from odradek.config.listeners import ListenerAddress, parse_listener
+from odradek.config.load import load
 from odradek.config.zookeeper import tree_url
 from odradek.model import ConfigurationError, OdradekError, StorageError, address_text, parse_host_port
 from odradek.runtime import system_runtime

@@ -26,7 +26,7 @@ from odradek.clients.admin.descriptions import (
     ConfigSource,
     TopicDescription,
 )
-from odradek.config import Alteration, AlterOperation
+from odradek.config.altering import Alteration, AlterOperation
 from odradek.metadata.nodes import encode_topic_id
 from odradek.model import ErrorCode, KafkaError
 from odradek.model.names import INTERNAL_TOPICS

@@ -24,7 +24,8 @@ from odradek.cli import log_lines
 from odradek.cli.checks import TREE_URL, key_and_value
 from odradek.cli.page_server import check_packages, open_page, page_option
 from odradek.cli.process import started_before, stop_on_signals
-from odradek.config import decode_properties, load
+from odradek.config.load import load
+from odradek.config.properties import decode_properties
 from odradek.config.zookeeper import ZookeeperKeys, tree_url
 from odradek.model import ConfigurationError, parse_host_port
 from odradek.runtime import SystemClock, system_runtime

@@ -8,10 +8,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from odradek.config import BrokerConfig, ConfigType, Definition
-from odradek.config.definition import boolean, definitions, imported, integer, names, password, text, unknown_key
+from odradek.config.definition import (
+    ConfigType,
+    Definition,
+    boolean,
+    definitions,
+    imported,
+    integer,
+    names,
+    password,
+    text,
+    unknown_key,
+)
 from odradek.config.security import MECHANISMS, PROTOCOLS, ConnectionSecurity
-from odradek.config.unimplemented_keys import unimplemented_keys
 from odradek.model import ConfigurationError, bootstrap_addresses
 from odradek.model.suggestions import similar_names
 
@@ -233,6 +242,10 @@ def why_ignored(key: str, known: Iterable[str], classes: tuple[type[ClientSettin
     Raises `ConfigurationError` for a key that looks like one of TLS or SASL and that Kafka does not have: its author
     expects protection.
     """
+    # Slow to import, and only a file of tools or an option that is no client's has such keys.
+    from odradek.config.broker import BrokerConfig
+    from odradek.config.unimplemented_keys import unimplemented_keys
+
     error = _no_such_key(key, known, classes)
     if key not in BrokerConfig.definitions() and key not in unimplemented_keys() and key != _URLENCODE:
         meant = [each for each in similar_names(key, known, cutoff=0.85) if not key.endswith(f".{each}")]

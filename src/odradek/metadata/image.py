@@ -11,7 +11,7 @@ from uuid import UUID
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from odradek.config import ListenerAddress
+from odradek.config.listeners import ListenerAddress
 from odradek.metadata import paths
 from odradek.metadata.feature_node import FinalizedFeatures
 from odradek.metadata.nodes import NO_LEADER, RECOVERED, RECOVERING, ClusterSecretNode, PartitionStateNode

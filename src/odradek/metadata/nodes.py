@@ -13,7 +13,7 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
-from odradek.config import ListenerAddress, parse_listener
+from odradek.config.listeners import ListenerAddress, parse_listener
 from odradek.metadata.node_fields import BrokenNodeError, Fields, fits
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition
 from odradek.model.names import numbers_by_topic

@@ -10,8 +10,9 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from odradek.config import GroupConfig, TopicConfig
 from odradek.config.definition import unknown_key
+from odradek.config.group import GroupConfig
+from odradek.config.topic import TopicConfig
 from odradek.metadata import paths
 from odradek.metadata.image import NO_CONTROLLER, UNNAMED, BrokerImage, PartitionImage, TopicImage
 from odradek.metadata.node_fields import BrokenNodeError

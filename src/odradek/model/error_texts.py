@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from kio.schema.errors import ErrorCode
+from odradek.model.error_code import ErrorCode
 
 _TRY_AGAIN: Final = "; try again"
 _ASK: Final = "; ask the cluster's administrator"

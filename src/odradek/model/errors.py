@@ -6,8 +6,7 @@ The others stay in the process: the command line prints them as one line.
 
 from typing import Final
 
-from kio.schema.errors import ErrorCode
-
+from odradek.model.error_code import ErrorCode
 from odradek.model.error_texts import explained
 
 LONGEST_MESSAGE: Final = 1000

@@ -19,7 +19,7 @@ from odradek.broker.replication.partition import Partition
 from odradek.broker.security.admission import Admission
 from odradek.clients import Admin, Consumer, Producer
 from odradek.clients.consumer.subscription_state import ConsumerRecord
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.config.properties import property_texts
 from odradek.metadata.new_topic import NewTopic
 from odradek.model import TopicPartition

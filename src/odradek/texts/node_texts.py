@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import accumulate
 from typing import Any, Final
 
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.config.definition import ConfigType
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import BrokerNode

@@ -7,7 +7,7 @@ from typing import Any
 from odradek.broker.controller import jobs
 from odradek.broker.controller.machine.alter_partition import alter_partition
 from odradek.broker.controller.machine.elections import ElectionType
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.metadata.image import ClusterImage, PartitionImage, StateChange
 from odradek.metadata.isr_request import AlterPartitionItem
 from odradek.metadata.new_topic import NewTopic

@@ -16,7 +16,8 @@ from odradek.broker.security.quotas.client_quotas import ClientQuotas
 from odradek.broker.security.request_proofs import RequestProofs
 from odradek.broker.serving.dispatch import Dispatcher
 from odradek.broker.serving.responses import with_throttle_time
-from odradek.config import BrokerConfig, ListenerAddress
+from odradek.config.broker import BrokerConfig
+from odradek.config.listeners import ListenerAddress
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, TopicPartition
 from odradek.runtime import Listener, Runtime

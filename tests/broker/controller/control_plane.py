@@ -5,7 +5,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from odradek.config import BrokerConfig, ListenerAddress
+from odradek.config.broker import BrokerConfig
+from odradek.config.listeners import ListenerAddress
 from odradek.metadata.image import ClusterImage, MetadataDelta
 from odradek.metadata.reading import read_subtree
 from odradek.stores import MemoryStore, MemoryTree

@@ -9,7 +9,7 @@ import pytest
 
 from odradek.broker.controller.machine.elections import ElectionType
 from odradek.broker.controller.machine.reassignment import reassignments
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.testing import Simulation
 from tests.broker.controller.administered import CONFIG, ELECT, KEY, REASSIGN, Brokers

@@ -9,7 +9,7 @@ import pytest
 
 from odradek.broker.cluster.config_changes import ConfigChange, write_changes
 from odradek.broker.controller.machine.topic_creation import NewPartitions
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.metadata import paths
 from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.nodes import ConfigNode

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from odradek.config import BrokerConfig, ListenerAddress
+from odradek.config.broker import BrokerConfig
+from odradek.config.listeners import ListenerAddress
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.new_topic import NewTopic
 from odradek.runtime import system_runtime

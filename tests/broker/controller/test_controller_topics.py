@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.metadata import paths
 from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.nodes import DeleteTopicsNode, TopicNode

@@ -6,7 +6,8 @@ import pytest
 
 from odradek.broker.controller.machine.elections import ElectionContext, elect, elections
 from odradek.broker.controller.machine.topic_creation import initial_operations, needs_initialization
-from odradek.config import BrokerConfig, ListenerAddress
+from odradek.config.broker import BrokerConfig
+from odradek.config.listeners import ListenerAddress
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.metadata.nodes import RECOVERED, RECOVERING, PartitionStateNode

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from odradek.broker.cluster.registration.unclean_registration import leave_isrs
 from odradek.broker.controller.machine.elections import ElectionType
 from odradek.broker.controller.machine.topic_creation import NewPartitions
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.metadata import paths
 from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.nodes import TopicNode

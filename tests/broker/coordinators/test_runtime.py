@@ -12,7 +12,7 @@ from odradek.broker.coordinators.machine import Producer
 from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, TopicKind
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.partition import Partition
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.metadata.image import ClusterImage, PartitionImage, TopicImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.java_hash import coordinator_partition

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.config import ConfigSource
+from odradek.config.definition import ConfigSource
 from odradek.metadata.nodes import ConfigNode
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey

@@ -5,7 +5,11 @@ from typing import Any
 
 import pytest
 
-from odradek.config import BrokerConfig, ConfigSource, GroupConfig, describe_group, group_config, load
+from odradek.config.broker import BrokerConfig
+from odradek.config.definition import ConfigSource
+from odradek.config.describe import describe_group
+from odradek.config.group import GroupConfig, group_config
+from odradek.config.load import load
 from odradek.metadata import paths
 from odradek.metadata.nodes import ConfigNode
 from odradek.model import ConfigurationError, ErrorCode

@@ -13,7 +13,7 @@ from odradek.broker.lifecycle import Broker
 from odradek.broker.observing import catalog, observation
 from odradek.broker.observing.catalog import ALL, Kind, Metric, prometheus_name
 from odradek.broker.observing.monitor import Monitor
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.compression import Codec

@@ -17,7 +17,7 @@ from odradek.broker.observing import catalog, observation
 from odradek.broker.observing.catalog import Metric
 from odradek.broker.observing.monitor import Monitor
 from odradek.broker.observing.observation import observe
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.model import ErrorCode, StorageError
 from odradek.protocol.api import ApiKey
 from odradek.simulation.wire_client import WireClient

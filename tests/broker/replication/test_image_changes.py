@@ -13,7 +13,7 @@ from odradek.broker.replication.alter_partition_manager import AlterPartitionMan
 from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.machine.leader import IsrChange
 from odradek.broker.replication.partition import Partition
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.metadata.image import MetadataDelta, PartitionImage, TopicImage
 from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
 from odradek.simulation.world import World, until

@@ -7,7 +7,7 @@ from typing import Any, cast
 from odradek.broker.log.errors import LogStorageError
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.replica_fetcher import FetcherContext, ReplicaFetcher
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.model import KafkaError, TopicPartition
 from odradek.protocol.messages.fetch import FetchedPartition
 from odradek.simulation.virtual.simulation import Simulation

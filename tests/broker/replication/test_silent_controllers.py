@@ -9,7 +9,8 @@ from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.cluster.requests.controller_requests import ControllerRequests
 from odradek.broker.lifecycle import Broker
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.config import BrokerConfig, ListenerAddress
+from odradek.config.broker import BrokerConfig
+from odradek.config.listeners import ListenerAddress
 from odradek.metadata.image import BrokerImage, ClusterImage, MetadataDelta
 from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, TopicPartition, UnavailableError

@@ -20,7 +20,7 @@ from odradek.clients.admin.user_credentials import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.config.listener_settings import listener_settings
 from odradek.metadata import paths
 from odradek.metadata.nodes import ConfigNode

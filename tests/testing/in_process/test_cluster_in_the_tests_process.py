@@ -16,7 +16,7 @@ import pytest
 from odradek.clients import blocking
 from odradek.clients.admin import NewTopic
 from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType
-from odradek.config import Alteration, AlterOperation
+from odradek.config.altering import Alteration, AlterOperation
 from odradek.config.properties import property_texts
 from odradek.model import ConfigurationError
 from odradek.runtime.file_locks import FileLock, lock_holder

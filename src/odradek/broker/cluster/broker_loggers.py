@@ -7,7 +7,9 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from odradek.config import Alteration, AlterOperation, ConfigEntry, ConfigSource, ConfigType
+from odradek.config.altering import Alteration, AlterOperation
+from odradek.config.definition import ConfigSource, ConfigType
+from odradek.config.describe import ConfigEntry
 from odradek.model import ErrorCode, KafkaError
 
 _log = logging.getLogger("odradek.broker")

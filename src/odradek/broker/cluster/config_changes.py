@@ -10,7 +10,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from odradek.config import ConfigType, GroupConfig, TopicConfig, dynamic_definitions
+from odradek.config.definition import ConfigType
+from odradek.config.dynamic import dynamic_definitions
+from odradek.config.group import GroupConfig
+from odradek.config.topic import TopicConfig
 from odradek.metadata import paths
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import ConfigNode

@@ -17,7 +17,7 @@ from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.turns import HEAVY, cooperatively, light
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.metadata.image import BrokerImage, ClusterImage, MetadataDelta
 from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError

@@ -38,7 +38,8 @@ from odradek.broker.groups.machine.records import GroupRecord, GroupRecordCodec
 from odradek.broker.groups.rebalance_journal import RebalanceJournal
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.replica_manager import ReplicaManager
-from odradek.config import BrokerConfig, group_config
+from odradek.config.broker import BrokerConfig
+from odradek.config.group import group_config
 from odradek.model import ConfigurationError, ErrorCode
 from odradek.model.names import OFFSETS_TOPIC
 from odradek.model.texts import one_line

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.handlers.config_resources import AlterResource, alter
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
-from odradek.config import Alteration, AlterOperation
+from odradek.config.altering import Alteration, AlterOperation
 
 if TYPE_CHECKING:
     from kio.schema.alter_configs.v2.request import AlterConfigsRequest as Message

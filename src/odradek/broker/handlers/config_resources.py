@@ -15,26 +15,19 @@ from odradek.broker.cluster.config_changes import ConfigChange
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively
-from odradek.config import (
-    Alteration,
-    BrokerConfig,
+from odradek.config.altering import Alteration, altered, check_alterations
+from odradek.config.broker import BrokerConfig
+from odradek.config.definition import ConfigSource, Value
+from odradek.config.describe import (
     ConfigEntry,
-    ConfigSource,
-    GroupConfig,
-    TopicConfig,
-    Value,
-    altered,
-    check_alterations,
     describe_broker,
     describe_broker_defaults,
     describe_group,
     describe_topic,
-    dynamic_definitions,
-    group_config,
-    topic_config,
-    validate_broker_overrides,
-    validate_topic_overrides,
 )
+from odradek.config.dynamic import dynamic_definitions, validate_broker_overrides
+from odradek.config.group import GroupConfig, group_config
+from odradek.config.topic import TopicConfig, topic_config, validate_topic_overrides
 from odradek.metadata.image import ClusterImage
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, validate_topic_name
 from odradek.security import CLUSTER_NAME, AclOperation, ResourceType

@@ -15,7 +15,8 @@ from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.admission import authorization_error
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import HEAVY, at_once, cooperatively, in_turns
-from odradek.config import BrokerConfig, describe_topic
+from odradek.config.broker import BrokerConfig
+from odradek.config.describe import describe_topic
 from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional

@@ -9,7 +9,7 @@ from odradek.broker.handlers.config_resources import acl_resource, describe
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.turns import cooperatively
-from odradek.config import ConfigEntry
+from odradek.config.describe import ConfigEntry
 from odradek.model import KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation

@@ -7,7 +7,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from odradek.config import LONG_MAX, BrokerConfig, TopicConfig, topic_config
+from odradek.config.broker import BrokerConfig
+from odradek.config.definition import LONG_MAX
+from odradek.config.topic import TopicConfig, topic_config
 from odradek.metadata.image import TopicImage
 from odradek.model import ConfigurationError
 

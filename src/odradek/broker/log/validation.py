@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from odradek.broker.log.batch_contents import RecordLimits, check_records, open_records, store_records
 from odradek.broker.log.continuity import discontinuity
 from odradek.broker.log.log_config import LOG_APPEND_TIME, LogConfig
-from odradek.config import LONG_MAX
+from odradek.config.definition import LONG_MAX
 from odradek.kernels import LIBRARY, address
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches import record_batch

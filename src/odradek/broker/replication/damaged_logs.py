@@ -22,7 +22,7 @@ from odradek.broker.log.log import Log
 from odradek.broker.log.recovery.segment_damage import DamageCheck
 from odradek.broker.log.segments.segment import Segment
 from odradek.broker.replication.partition import Partition
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.metadata.image import ClusterImage, PartitionImage
 from odradek.model import TopicPartition
 from odradek.runtime import Runtime

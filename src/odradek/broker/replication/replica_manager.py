@@ -28,7 +28,7 @@ from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.refused_appends import RefusedAppends
 from odradek.broker.replication.replica_fetcher import ReplicaFetcherManager
 from odradek.broker.turns import TURN_S
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.metadata.image import UNNAMED, ClusterImage, MetadataDelta, PartitionImage, TopicImage
 from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
 from odradek.runtime import Runtime

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from shlex import quote
 from typing import Final
 
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.config.listener_settings import inter_broker_listener, listener_settings
 from odradek.model import ConfigurationError
 from odradek.security import ANONYMOUS, AclAuthorizer, Acls, parse_principal, trimmed, written_as_java_does

@@ -7,7 +7,7 @@ from functools import partial
 from odradek.broker.security.json_web_keys import JsonWebKeys
 from odradek.broker.security.scram_users import ScramUsers
 from odradek.broker.security.session_authentication import NewSaslServer
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.config.listener_settings import ListenerSettings, inter_broker_listener, listener_settings
 from odradek.model import AuthenticationError, ConfigurationError
 from odradek.runtime import Runtime

@@ -26,8 +26,9 @@ from odradek.broker.security.scram_users import ScramUsers
 from odradek.broker.security.session_authentication import SessionAuthentication
 from odradek.broker.serving.dispatch import Dispatcher
 from odradek.broker.serving.request_metrics import RequestMeter
-from odradek.config import BrokerConfig, ListenerAddress, parse_listener
+from odradek.config.broker import BrokerConfig
 from odradek.config.listener_settings import listener_settings
+from odradek.config.listeners import ListenerAddress, parse_listener
 from odradek.metadata.image import ClusterImage
 from odradek.model import AuthenticationError
 from odradek.runtime import Listener, ListenOptions, Runtime

@@ -35,7 +35,7 @@ from odradek.broker.transactions.machine.transaction import (
 )
 from odradek.broker.transactions.machine.transaction_machine import TransactionMachine, TransactionSettings
 from odradek.broker.transactions.transaction_markers import MarkerWriter, TransactionMarkers, WhenAppended
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.model import ErrorCode, KafkaError, OdradekError
 from odradek.model.names import TRANSACTIONS_TOPIC
 from odradek.runtime import Clock

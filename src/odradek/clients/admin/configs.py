@@ -8,7 +8,7 @@ from odradek.clients.admin.topics import answer_error, topic_error
 from odradek.clients.arguments import instances_of
 from odradek.clients.cluster import Cluster
 from odradek.clients.retry import ask_each, retrying
-from odradek.config import Alteration
+from odradek.config.altering import Alteration
 from odradek.config.properties import property_text
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey

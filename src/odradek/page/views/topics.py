@@ -17,7 +17,7 @@ from odradek.clients.admin.descriptions import (
     TopicDescription,
 )
 from odradek.clients.metadata import PartitionMetadata
-from odradek.config import Alteration, AlterOperation
+from odradek.config.altering import Alteration, AlterOperation
 from odradek.model import ConfigurationError, OdradekError, TopicPartition, validate_topic_name
 from odradek.model.names import INTERNAL_TOPICS
 from odradek.page.lists import Listing, listing

@@ -10,8 +10,7 @@ from typing import Final
 
 from odradek.clients import Admin, NewTopic
 from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType, ConfigSource
-from odradek.config import Alteration
-from odradek.config.altering import AlterOperation
+from odradek.config.altering import Alteration, AlterOperation
 from odradek.model import ConfigurationError
 from odradek.pipelines.config.pipelines import MirrorPipeline, Topics
 from odradek.spark.options import Subscribe, SubscribePattern

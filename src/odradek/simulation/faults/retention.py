@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType
-from odradek.config import Alteration, AlterOperation
+from odradek.config.altering import Alteration, AlterOperation
 from odradek.model import OdradekError, TopicPartition
 from odradek.simulation.faults.schedule import Schedule, is_in_tree
 from odradek.simulation.promises import CLIENTS

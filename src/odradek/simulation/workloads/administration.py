@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 from msgspec import Struct
 
 from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType
-from odradek.config import Alteration, AlterOperation
+from odradek.config.altering import Alteration, AlterOperation
 from odradek.metadata import paths
 from odradek.metadata.image import ClusterImage
 from odradek.model import OdradekError, TopicPartition

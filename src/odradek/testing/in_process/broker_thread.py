@@ -14,7 +14,7 @@ import uvloop
 from msgspec.structs import replace
 
 from odradek.broker.lifecycle import Broker
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.metadata.store import Store
 from odradek.runtime import Runtime
 from odradek.runtime.threads import ThreadTicker

@@ -26,7 +26,7 @@ from odradek.broker.lifecycle import Broker
 from odradek.broker.security.context import Session
 from odradek.clients import admin, blocking
 from odradek.clients.arguments import whole_number
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.config.properties import property_texts
 from odradek.metadata.image import ClusterImage, PartitionImage
 from odradek.metadata.new_topic import NewTopic

@@ -12,7 +12,8 @@ from odradek.broker.cluster.registration.broker_session import BrokerSession, pr
 from odradek.broker.cluster.registration.fencing import Fence
 from odradek.broker.cluster.registration.registration import prepare_nothing
 from odradek.broker.replication.partition import ACKS_ALL
-from odradek.config import BrokerConfig, ListenerAddress
+from odradek.config.broker import BrokerConfig
+from odradek.config.listeners import ListenerAddress
 from odradek.metadata import paths
 from odradek.metadata.new_topic import NewTopic
 from odradek.model import KafkaError

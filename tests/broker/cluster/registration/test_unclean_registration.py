@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from odradek.broker.cluster.registration.unclean_registration import wait_until_out_of_isrs
-from odradek.config import parse_listener
+from odradek.config.listeners import parse_listener
 from odradek.metadata import paths
 from odradek.metadata.nodes import BrokerNode, PartitionStateNode, TopicNode
 from odradek.model import TopicPartition, UnavailableError

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from odradek.broker.controller.machine.elections import ElectionContext, elections
 from odradek.broker.controller.machine.placement import Placement
-from odradek.config import BrokerConfig, ListenerAddress
+from odradek.config.broker import BrokerConfig
+from odradek.config.listeners import ListenerAddress
 from odradek.metadata import paths
 from odradek.metadata.cluster_load import ClusterLoad, Replicas
 from odradek.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage

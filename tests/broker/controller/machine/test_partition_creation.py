@@ -12,7 +12,7 @@ from odradek.broker.controller.machine.topic_creation import (
     plan_partitions,
 )
 from odradek.broker.turns import at_once
-from odradek.config import ListenerAddress
+from odradek.config.listeners import ListenerAddress
 from odradek.metadata.cluster_load import ClusterLoad
 from odradek.metadata.image import BrokerImage, PartitionImage, TopicImage
 from odradek.model import ErrorCode, KafkaError

@@ -13,7 +13,8 @@ from odradek.broker.controller.machine.topic_creation import (
 )
 from odradek.broker.controller.machine.topic_deletion import deletion_operations
 from odradek.broker.turns import at_once
-from odradek.config import BrokerConfig, ListenerAddress
+from odradek.config.broker import BrokerConfig
+from odradek.config.listeners import ListenerAddress
 from odradek.metadata import paths
 from odradek.metadata.cluster_load import ClusterLoad
 from odradek.metadata.image import BrokerImage

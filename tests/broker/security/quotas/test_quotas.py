@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from odradek.broker.security.quotas.connection_quotas import LONGEST_DELAY_S, ConnectionQuotas
 from odradek.broker.security.quotas.rates import Rate, TokenBucket
-from odradek.config import BrokerConfig, parse_ip_counts
+from odradek.config.broker import BrokerConfig
+from odradek.config.listeners import parse_ip_counts
 from odradek.model import ConfigurationError, ErrorCode, KafkaError
 from odradek.security.quotas import (
     DEFAULT,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.metadata.cluster_load import ClusterLoad
 from odradek.metadata.image import ClusterImage, MetadataDelta
 from odradek.metadata.reading import BrokenNodes, read_topic_configs

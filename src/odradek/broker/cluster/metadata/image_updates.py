@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from odradek.config import ListenerAddress
+from odradek.config.listeners import ListenerAddress
 from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.model import TopicPartition
 

@@ -29,7 +29,7 @@ from odradek.broker.cluster.registration.dead_brokers import DeadBrokerDetector
 from odradek.broker.cluster.registration.fencing import Fence
 from odradek.broker.cluster.registration.registration import Endpoints, Prepare, prepare_nothing, unregister
 from odradek.broker.security.acl_changes import AclChanges, LogChange, write_acls
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.metadata import paths
 from odradek.metadata.image import NO_CONTROLLER, BrokerImage, ClusterImage
 from odradek.metadata.node_fields import BrokenNodeError

@@ -12,7 +12,7 @@ from typing import Final
 
 from odradek.broker.cluster.registration.fencing import Fence
 from odradek.broker.cluster.registration.registration import Endpoints, Prepare, Registration, in_live_session
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.metadata import paths
 from odradek.metadata.nodes import ClusterIdNode, ClusterSecretNode, encode_topic_id
 from odradek.metadata.store import NodeExists, Store, StoreError, Watch

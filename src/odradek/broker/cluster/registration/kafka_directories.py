@@ -29,7 +29,8 @@ from odradek.broker.log.directories.kraft_metadata import FOLDER, KraftMetadata,
 from odradek.broker.log.directories.log_directories import LogDirectories
 from odradek.broker.log.inspection.file_contents import partition_directories
 from odradek.broker.log.names import parse_folder
-from odradek.config import BrokerConfig, topic_config
+from odradek.config.broker import BrokerConfig
+from odradek.config.topic import topic_config
 from odradek.metadata import paths
 from odradek.metadata.nodes import NO_LEADER, ConfigNode, PartitionStateNode, ProducerIdBlockNode, TopicNode
 from odradek.metadata.store import Create, Operation, SetData, Store

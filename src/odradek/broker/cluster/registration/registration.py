@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from odradek.config import BrokerConfig, ListenerAddress
-from odradek.config.listeners import parse_protocol_map
+from odradek.config.broker import BrokerConfig
+from odradek.config.listeners import ListenerAddress, parse_protocol_map
 from odradek.metadata import paths
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import BrokerNode

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
-from odradek.config import ListenerAddress
+from odradek.config.listeners import ListenerAddress
 from odradek.metadata.image import BrokerImage
 from odradek.model import UnavailableError
 from odradek.protocol.api import BETWEEN_BROKERS, ApiKey

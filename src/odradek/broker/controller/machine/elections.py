@@ -25,7 +25,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from odradek.config import BrokerConfig, topic_config
+from odradek.config.broker import BrokerConfig
+from odradek.config.topic import topic_config
 from odradek.metadata import paths
 from odradek.metadata.image import ClusterImage, PartitionImage, StateChange, TopicImage, new_leadership
 from odradek.metadata.isr_request import ANY_EPOCH

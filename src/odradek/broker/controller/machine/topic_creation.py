@@ -10,7 +10,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from odradek.broker.controller.machine.placement import Placement
-from odradek.config import BrokerConfig, validate_topic_overrides
+from odradek.config.broker import BrokerConfig
+from odradek.config.topic import validate_topic_overrides
 from odradek.metadata import paths
 from odradek.metadata.cluster_load import ClusterLoad, Replicas
 from odradek.metadata.image import UNNAMED, BrokerImage, PartitionImage, TopicImage

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from odradek.broker.log.checkpoints.checkpoint_file import parse_number, split_lines
 from odradek.broker.log.errors import DamagedFileError
-from odradek.config import parse_properties
+from odradek.config.properties import parse_properties
 from odradek.model import ConfigurationError
 from odradek.runtime import Disk
 

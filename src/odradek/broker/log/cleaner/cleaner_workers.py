@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from odradek.broker.log.cleaner.log_cleaner import CleanerSettings, CompactionJob, LogCleaner, Throttle
 from odradek.broker.turns import cooperatively_by_time
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.model import TopicPartition
 from odradek.runtime import Runtime
 

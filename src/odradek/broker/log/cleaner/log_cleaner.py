@@ -22,7 +22,7 @@ from odradek.broker.log.cleaner.record_filter import PlainRecordFilter, RecordFi
 from odradek.broker.log.errors import DamagedFileError, LogStorageError, is_passing
 from odradek.broker.log.log import Log
 from odradek.broker.log.segments.segment_swap import CleanedSegment
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.kernels import LIBRARY, Library
 from odradek.model import StorageError, TopicPartition
 from odradek.protocol.errors import CorruptBatchError

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from odradek.broker.apis import Trait, with_trait
 from odradek.broker.security.quotas.rates import Rate, TokenBucket
-from odradek.config import BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.headers import RequestHeader

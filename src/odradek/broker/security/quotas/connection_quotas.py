@@ -10,7 +10,8 @@ from collections import Counter
 from typing import Final
 
 from odradek.broker.security.quotas.rates import Rate
-from odradek.config import BrokerConfig, parse_ip_counts
+from odradek.config.broker import BrokerConfig
+from odradek.config.listeners import parse_ip_counts
 
 _BURST_S: Final = 1.0
 """The longest burst: after a pause, as many connections are served at once as the rate allows in this time."""

@@ -98,7 +98,13 @@ class AdaptivePartitioner:
         return self._entropy.choice(even)
 
 
-def sticky_bytes(partitioner: AdaptivePartitioner, topic: str, partition: int) -> int:
-    """Return how many more bytes go to `partition`, if it is the sticky one, before another may be chosen."""
+def sticky_bytes(partitioner: AdaptivePartitioner, topic: str, partition: int) -> tuple[int, int]:
+    """Return how many more bytes go to `partition`, if it is the sticky one, before another may be chosen.
+
+    The second number is for as long as no batch is ready.
+    """
     state = partitioner._topics.get(topic)
-    return 0 if state is None or state.partition != partition else partitioner._batch_size - state.produced_bytes
+    if state is None or state.partition != partition:
+        return 0, 0
+    left = partitioner._batch_size - state.produced_bytes
+    return left, left + partitioner._batch_size

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from bench.partitioner_requests import count_requests
 from odradek.clients import Producer
 from odradek.model import KafkaError
 from odradek.partitioners import PARTITIONER_NAMES, ClusterView
+from odradek.partitioners.adaptive import AdaptivePartitioner
 from odradek.protocol.api import ApiKey
 from odradek.testing import Simulation
 
@@ -133,6 +135,48 @@ def test_adaptive_skips_a_broker_that_takes_nothing_for_the_availability_timeout
             assert 1 in placed
             await producer.close(timeout_ms=0)
 
+    simulation.run(main())
+
+
+class Notified(AdaptivePartitioner):
+    """Of another class than `AdaptivePartitioner`, so that the producer notifies it of each record."""
+
+
+def test_the_adaptive_partitioner_is_notified_of_sums_and_chooses_as_if_of_each_record(
+    simulation: Simulation, broker: Any, new_log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notified, on_appended = 0, AdaptivePartitioner.on_appended
+
+    def counted(*arguments: Any, **options: Any) -> None:
+        nonlocal notified
+        notified += 1
+        on_appended(*arguments, **options)
+
+    async def placed(kind: type[AdaptivePartitioner]) -> tuple[list[int], int]:
+        nonlocal notified
+        notified = 0
+        partitioner = kind(entropy=Random(1), batch_size=4000)
+        settings = {"partitioner": partitioner, "batch_size": 4000, "linger_ms": 9000}
+        async with Producer(broker.address, runtime=simulation.runtime("client"), **settings) as producer:
+            futures = []
+            for _ in range(1000):
+                futures.append(await producer.send("t", b"x" * 100))
+                await asyncio.sleep(0.01)  # full batches are sent at once
+            await producer.flush()
+        return [future.result().partition for future in futures], notified
+
+    async def main() -> None:
+        broker.topics["t"] = dict.fromkeys(range(5), broker.node_id)
+        broker.answers[ApiKey.PRODUCE] = new_log()
+        await broker.start()
+        by_record, each = await placed(Notified)
+        by_sum, few = await placed(AdaptivePartitioner)
+        assert by_sum == by_record
+        assert len(set(by_sum)) == 5
+        assert each == 1000
+        assert few < 200, "a few times for each batch"
+
+    monkeypatch.setattr(AdaptivePartitioner, "on_appended", counted)
     simulation.run(main())
 
 

@@ -62,10 +62,13 @@ class RecordPlacer:
                 _log.exception("%s.on_appended failed; it is not notified of loads any more", self._name)
                 self._load_aware, self.is_load_aware = None, False
 
-    def sticky_bytes(self, topic: str, partition: int) -> int:
-        """Return for how many bytes without a key the partitioner would return `partition`; 0 if that is unknown."""
+    def sticky_bytes(self, topic: str, partition: int) -> tuple[int, int]:
+        """Return for how many bytes without a key the partitioner would return `partition`; 0 if that is unknown.
+
+        The second number is for as long as no batch is ready.
+        """
         adaptive = self._partitioner
-        return sticky_bytes(adaptive, topic, partition) if type(adaptive) is AdaptivePartitioner else 0
+        return sticky_bytes(adaptive, topic, partition) if type(adaptive) is AdaptivePartitioner else (0, 0)
 
     def on_batch(self, topic: str, partition: int, batch_bytes: int, metadata: ClusterMetadata) -> None:
         """Notify the partitioner of a whole batch without keys, so that it may choose again for the next batch."""

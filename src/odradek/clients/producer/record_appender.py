@@ -14,14 +14,16 @@ from odradek.protocol.batches.records import Headers
 
 
 class _Sticky(Struct):
-    """The queue that the partitioner has chosen for a topic's next `bytes_left` bytes without keys.
+    """The queue that the partitioner has chosen for a topic's next bytes without keys.
 
-    The partitioner gets the sum, `bytes_appended`, when it may choose again, instead of a call for each record.
+    It may choose again after `bytes_left` if a batch is ready, and after `most_bytes_left` in any case. Then it gets
+    the sum, `bytes_appended`, instead of a call for each record.
     """
 
     queue: PartitionQueue
     metadata: ClusterMetadata
     bytes_left: int
+    most_bytes_left: int
     bytes_appended: float = 0.0
 
 
@@ -67,7 +69,9 @@ class RecordAppender:
                 if grown:
                     accumulator.used_bytes += grown
                     sticky.bytes_appended += grown * batch.ratio
-                    if sticky.bytes_appended >= sticky.bytes_left:
+                    if sticky.bytes_appended >= sticky.bytes_left and (
+                        accumulator.is_full(sticky.queue) or sticky.bytes_appended >= sticky.most_bytes_left
+                    ):
                         self._notify(topic, sticky.queue, sticky.bytes_appended, metadata)
                     return batch
             self._notify(topic, sticky.queue, sticky.bytes_appended, metadata)
@@ -92,8 +96,8 @@ class RecordAppender:
         is_ready = bool(queue.waiting) and self._accumulator.is_full(queue)
         partition = queue.partition.partition
         self._placer.on_appended(topic, partition, round(appended_bytes), metadata, batch_ready=is_ready)
-        bytes_left = self._placer.sticky_bytes(topic, partition)
-        if bytes_left > 0:
-            self._sticky[topic] = _Sticky(queue, metadata, bytes_left)
+        bytes_left, most_bytes_left = self._placer.sticky_bytes(topic, partition)
+        if most_bytes_left > 0:
+            self._sticky[topic] = _Sticky(queue, metadata, bytes_left, most_bytes_left)
         else:
             self._sticky.pop(topic, None)

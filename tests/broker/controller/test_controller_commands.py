@@ -328,6 +328,30 @@ async def test_a_topic_is_deleted_when_all_that_live_have_deleted_their_replicas
     await stop(*brokers)
 
 
+@pytest.mark.parametrize("registers_again", [False, True])
+@played
+async def test_a_broker_that_missed_two_deletions_of_a_name_knows_neither_topic(
+    world, *, registers_again: bool
+) -> None:
+    brokers = await three(world)
+    alone = NewTopic(name="alone", assignment={0: (0,)})
+    await brokers[0].create_topics([alone])
+    await world.until(lambda: agreed(brokers))
+    world.simulation.network.partition(["broker-0"], ["broker-1"])
+    await brokers[0].delete_topics(["alone"])
+    if registers_again:
+        epoch = brokers[1].broker_epoch
+        world.tree.expire(brokers[1].store.session_id)
+        await world.until(lambda: 1 in (known := brokers[0].image.brokers) and known[1].epoch != epoch)
+    await brokers[0].create_topics([alone])
+    await brokers[0].delete_topics(["alone"])
+    await world.pass_time(60)
+    assert "alone" in brokers[1].image.topics
+    world.simulation.network.heal()
+    await world.until(lambda: agreed(brokers))
+    await stop(*brokers)
+
+
 @played
 async def test_a_broker_that_is_dead_does_not_hold_up_a_deletion(world) -> None:
     brokers = await three(world)

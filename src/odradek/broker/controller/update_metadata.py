@@ -3,12 +3,13 @@
 everything      the broker has registered, or the controller is new: send the full state
 brokers         the set of live brokers has changed
 partitions      the changed partitions, by topic
-deleted         the deleted topics, with their last state
+deleted         the deleted topics, by name and id: a name may be deleted twice before a broker answers
 stops           the replicas that the broker has to stop
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Any
+from uuid import UUID
 
 from msgspec import Struct, field
 
@@ -29,7 +30,7 @@ class PendingUpdates(Struct):
     everything: bool = False
     brokers: bool = False
     partitions: dict[str, set[int]] = field(default_factory=dict)
-    deleted: dict[str, TopicImage] = field(default_factory=dict)
+    deleted: set[tuple[str, UUID]] = field(default_factory=set)
     stops: dict[TopicPartition, Stop] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -40,13 +41,13 @@ class PendingUpdates(Struct):
         self.brokers |= newer.brokers
         for name, numbers in newer.partitions.items():
             self.partitions.setdefault(name, set()).update(numbers)
-        self.deleted.update(newer.deleted)
+        self.deleted |= newer.deleted
         self.stops.update(newer.stops)
 
     def take(self) -> "PendingUpdates":
         taken = PendingUpdates(self.everything, self.brokers, self.partitions, self.deleted, self.stops)
         self.everything = self.brokers = False
-        self.partitions, self.deleted, self.stops = {}, {}, {}
+        self.partitions, self.deleted, self.stops = {}, set(), {}
         return taken
 
     def restore(self, taken: "PendingUpdates") -> None:
@@ -59,11 +60,11 @@ class PendingUpdates(Struct):
 def compute_changes(delta: MetadataDelta) -> PendingUpdates:
     """Return the differences between two images, without configurations, which brokers watch in the tree."""
     partitions: dict[str, set[int]] = {}
-    deleted: dict[str, TopicImage] = {}
+    deleted: set[tuple[str, UUID]] = set()
     for name in delta.topics:
         before, after = delta.old.topics.get(name), delta.new.topics.get(name)
         if before is not None and (after is None or after.topic_id != before.topic_id):
-            deleted[name] = before
+            deleted.add((name, before.topic_id))
             before = None
         if after is not None:
             known = {} if before is None else before.partitions
@@ -91,14 +92,14 @@ def update_metadata(
         "is_full": batch.everything,
         "topic_states": [
             *(
-                {"topic_name": name, "topic_id": _id(topic), "is_deleted": True, "partition_states": ()}
-                for name, topic in batch.deleted.items()
+                {"topic_name": name, "topic_id": _id(topic_id), "is_deleted": True, "partition_states": ()}
+                for name, topic_id in sorted(batch.deleted)
                 if name not in image.topics
             ),
             *(
                 {
                     "topic_name": topic.name,
-                    "topic_id": _id(topic),
+                    "topic_id": _id(topic.topic_id),
                     "partition_states": [_partition(number, topic.partitions[number]) for number in sorted(numbers)],
                 }
                 for topic, numbers in _topics(image, batch)
@@ -137,8 +138,8 @@ def _topics(image: ClusterImage, batch: PendingUpdates) -> Iterator[tuple[TopicI
             yield topic, [number for number in numbers if number in topic.partitions]
 
 
-def _id(topic: TopicImage) -> Any:
-    return None if topic.topic_id == UNNAMED else topic.topic_id
+def _id(topic_id: UUID) -> UUID | None:
+    return None if topic_id == UNNAMED else topic_id
 
 
 def _partition(number: int, partition: PartitionImage) -> dict[str, Any]:

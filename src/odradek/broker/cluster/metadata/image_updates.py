@@ -50,7 +50,7 @@ def apply_update_metadata(image: ClusterImage, message: "UpdateMetadataRequest",
         elif known is not None:
             changed[state.topic_name] = None
     if message.is_full:
-        named = {state.topic_name for state in message.topic_states}
+        named = {state.topic_name for state in message.topic_states if not state.is_deleted}
         changed.update(dict.fromkeys(name for name in image.topics if name not in named))
     return image.with_topics(changed) if changed else image
 

@@ -197,13 +197,15 @@ class MetadataDelta(Struct, frozen=True, kw_only=True):
 class StateChange(Struct, frozen=True, kw_only=True):
     """A partition's new state, and the version of the stored state that it replaces.
 
-    `is_unclean` is true if the new leader was not in the ISR.
+    `is_unclean` is true if the new leader was not in the ISR. Brokers in `joining` must be registered when the state
+    is written.
     """
 
     partition: TopicPartition
     state: PartitionStateNode
     version: int
     is_unclean: bool = False
+    joining: tuple[int, ...] = ()
 
     def operation(self) -> SetData:
         """Return the write, which fails if the stored state has another version."""

@@ -29,6 +29,7 @@ from odradek.simulation.virtual.loop import LivelockError
 from odradek.simulation.workloads.catalogue import WORKLOADS, draw_workloads
 from odradek.simulation.world import World, until
 
+_INTERVAL_S: Final = 0.05
 _DAMAGES: Final = frozenset({"damage_files", "flip_bit"})
 """Faults after which brokers keep damaged logs under another name."""
 
@@ -120,7 +121,7 @@ class _Play:
             self.schedule.clients += workload.clients
         watermarks = HighWatermarks(world, self.schedule.topics)
         async with asyncio.TaskGroup() as watching:
-            watcher = watching.create_task(watermarks.watch(), name="high watermarks")
+            watcher = watching.create_task(self._watch(watermarks), name="high watermarks")
             await self.schedule.play()
             await agreed(world, within_s=PATIENCE_S)
             await self.schedule.finish()
@@ -134,6 +135,13 @@ class _Play:
         damaged = any(deed.split()[2] in _DAMAGES for deed in self.schedule.done)
         self._found(tidied, await tidied(world, with_strays=not damaged))
         self._found(bounded, await bounded(world))
+        self.world.tree_changes.raise_findings()
+
+    async def _watch(self, watermarks: HighWatermarks) -> None:
+        while True:
+            self.world.tree_changes.raise_findings()
+            watermarks.look()
+            await asyncio.sleep(_INTERVAL_S)
 
     def _found(self, check: Callable[..., object], findings: list[str]) -> None:
         self.findings += findings

@@ -26,6 +26,7 @@ from odradek.model import TopicPartition
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.runtime import Runtime
+from odradek.simulation.tree_changes import TreeChanges
 from odradek.simulation.virtual.disk import Survival
 from odradek.simulation.virtual.loop import pass_time
 from odradek.simulation.virtual.simulation import Simulation
@@ -70,6 +71,7 @@ class World:
         self.hosts = ["broker"] if brokers == 1 else [f"broker-{number}" for number in range(brokers)]
         self.servers = ",".join(f"{host}:9092" for host in self.hosts)
         self.tree = MemoryTree()
+        self.tree_changes = TreeChanges(self.tree, self.simulation, led=lambda: self.led)
         self.new_store: Callable[[MemoryTree], MemoryStore] = MemoryStore
         """Opens a broker's session with the tree if `tree_s` is 0."""
         self.client_settings: Callable[[str], Mapping[str, Any]] = lambda host: {}

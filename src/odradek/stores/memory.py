@@ -37,6 +37,8 @@ class MemoryTree:
         self._undo: list[tuple[str, Record | None]] = []
         self._last_session = 0
         self._last_transaction = 0
+        self.on_change: Callable[[str, Record | None, Record | None], None] | None = None
+        """Called with each path that a transaction has changed, and the node before and after the transaction."""
         self._records[ROOT] = Record(data=b"", version=0, owner=PERSISTENT, created=0, next_sequence=0)
 
     def find(self, path: str) -> Record | None:
@@ -89,6 +91,9 @@ class MemoryTree:
             if not done:
                 for path, record in reversed(self._undo):
                     self._put(path, record)
+        if self.on_change is not None:
+            for path, before in self._undo:
+                self.on_change(path, before, self._records.get(path))
         self._fire(changes)
         return results
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -11,8 +11,11 @@ import pytest
 from odradek.broker.cluster.metadata.image_updates import EPOCH_DURING_DELETE
 from odradek.broker.controller.machine.reassignment import StopReplicas
 from odradek.broker.controller.machine.topic_creation import NewPartitions
+from odradek.broker.replication.alter_partition_manager import IsrResult
+from odradek.metadata import paths
 from odradek.metadata.isr_request import AlterPartitionItem
 from odradek.metadata.new_topic import NewTopic
+from odradek.metadata.store import Operation, Result
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey
 from odradek.protocol.messages.message_codec import decode_request, encode_request
@@ -423,6 +426,39 @@ async def test_a_stopped_replica_that_gets_a_new_isr_is_stopped_again(world) -> 
     assert 2 not in brokers[2].image.partition(key).replicas
     assert stopped == [(key, True)] * 2
     await stop(*brokers)
+
+
+@played
+async def test_a_broker_that_is_gone_when_the_isr_is_written_does_not_join_it(world) -> None:
+    """M1. It may have found itself in no ISR, and register next, with a log that lacks records."""
+    brokers = await three(world)
+    key, epochs = TopicPartition("t", 0), {each: node.epoch for each, node in brokers[0].image.brokers.items()}
+    partition = brokers[0].image.partition(key)
+    leader, (joining,) = partition.leader, {*partition.replicas} - {partition.leader}
+
+    async def request(members: tuple[int, ...]) -> IsrResult:
+        known = brokers[0].image.partition(key)
+        item = AlterPartitionItem(
+            isr={each: epochs[each] for each in members},
+            leader_epoch=known.leader_epoch,
+            partition_epoch=known.state_version,
+        )
+        return (await brokers[0].alter_partitions(leader, epochs[leader], {key: item}))[key]
+
+    assert (await request((leader,))).isr == (leader,)
+    write = brokers[0].store.multi
+
+    async def late(operations: Sequence[Operation]) -> list[Result]:
+        brokers[0].store.multi = write
+        world.kill(brokers[joining])
+        return await write(operations)
+
+    brokers[0].store.multi = late
+    error = await request((leader, joining))
+    assert isinstance(error, KafkaError)
+    assert error.code is ErrorCode.ineligible_replica
+    assert (await world.value(paths.partition_state(key)))["isr"] == [leader]
+    await stop(*(each for number, each in enumerate(brokers) if number != joining))
 
 
 @played

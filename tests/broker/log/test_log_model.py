@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from odradek.broker.log.inspection.running_log import deviations
 from odradek.broker.log.log import Log
 from odradek.broker.log.log_config import LogConfig
 from odradek.broker.log.producers.producer_state import REMEMBERED_BATCHES
@@ -249,6 +250,7 @@ class LogModel(RuleBasedStateMachine):
         assert self.log.log_end_offset == self.end
         assert self.log.writer.recovery_point <= self.log.writer.synced_offset <= self.log.written_offset
         assert bool(self.log.writer.pending.size) == (self.log.log_end_offset > self.log.written_offset)
+        assert not list(deviations(self.log))
 
     def teardown(self) -> None:
         if hasattr(self, "log"):

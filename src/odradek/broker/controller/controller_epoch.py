@@ -192,21 +192,35 @@ class ControllerEpoch:
         await self._write_steps([change.operation()] for change in decided)
         self._counters.unclean_elections += sum(change.is_unclean for change in decided)
 
-    async def try_change_states(self, changes: Iterable[StateChange]) -> list[TopicPartition]:
-        """Write state changes; skip and return partitions whose states were changed concurrently."""
+    async def try_change_states(self, changes: Iterable[StateChange]) -> dict[TopicPartition, KafkaError]:
+        """Write ISR changes; skip partitions whose states were changed concurrently, or whose joining brokers are gone.
+
+        A broker that is gone may have found itself in no ISR, and register soon with a log that lacks records.
+        Return the errors of the skipped partitions: INVALID_UPDATE_VERSION or INELIGIBLE_REPLICA.
+        """
         left = {paths.partition_state(change.partition): change for change in changes}
-        lost = []
+        errors: dict[TopicPartition, KafkaError] = {}
         while left:
             step = dict(list(left.items())[:STEP_OPERATIONS])
+            joining = {paths.broker(each): None for change in step.values() for each in change.joining}
             try:
-                await self.write([change.operation() for change in step.values()])
+                await self.write(
+                    [*(Check(path=path) for path in joining), *(each.operation() for each in step.values())]
+                )
             except (BadVersion, NoNode) as error:
-                probe("controller: a partition state was changed concurrently")
-                lost.append(left.pop(error.path).partition)
+                if change := left.pop(error.path, None):
+                    probe("controller: a partition state was changed concurrently")
+                    message = "the partition state was changed concurrently"
+                    errors[change.partition] = KafkaError(ErrorCode.invalid_update_version, message)
+                for path, change in step.items():
+                    if error.path in map(paths.broker, change.joining):
+                        probe("controller: a joining broker is gone when the ISR is written")
+                        message = f"brokers {list(change.joining)} are not all registered"
+                        errors[left.pop(path).partition] = KafkaError(ErrorCode.ineligible_replica, message)
             else:
                 for path in step:
                     del left[path]
-        return lost
+        return errors
 
     async def request_deletions(self, names: Iterable[str], *, listed_version: int | None = None) -> None:
         """Create the nodes that request the deletion of topics.

@@ -216,6 +216,4 @@ async def alter_partitions(
             results[key] = WrittenIsr(
                 known.leader, known.leader_epoch, known.isr, known.state_version, known.leader_recovery_state
             )
-    for key in await epoch.try_change_states(changes):
-        results[key] = KafkaError(ErrorCode.invalid_update_version, "the partition state was changed concurrently")
-    return results
+    return {**results, **await epoch.try_change_states(changes)}

@@ -1,6 +1,5 @@
 """Checks of replicas: the high watermark never goes back, and every in-sync replica has the records below it."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,13 +10,10 @@ from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode, TopicNode
 from odradek.model import TopicPartition
 from odradek.protocol.batches.record_batch import iterate_batches
-from odradek.simulation.checks.unclean_elections import UncleanElections
 from odradek.simulation.promises import BrokenPromiseError
 from odradek.simulation.world import World
 
 _MOST_BYTES: Final = 1 << 24
-_INTERVAL_S: Final = 0.05
-_UNCLEAN: Final = "unclean.leader.election.enable"
 
 
 class HighWatermarks:
@@ -29,24 +25,12 @@ class HighWatermarks:
     def __init__(self, world: World, topics: Sequence[str]) -> None:
         self._world = world
         self._topics = frozenset(topics)
-        self._elections = UncleanElections(world)
-        self._elections.watch(
-            TopicPartition(topic, int(number))
-            for topic in topics
-            for number in world.tree.names(paths.partitions(topic))
-        )
         self._seen: dict[Partition, int] = {}
         self._too_small: dict[Partition, int] = {}
         """The partition epochs of those whose ISR was too small at the last look."""
         self._brokers: dict[Broker, None] = {}
         self._too_high: list[str] = []
         """Findings: the high watermark of a leader was above the log end offset of a member of the ISR."""
-
-    async def watch(self) -> None:
-        """Call `look` every `_INTERVAL_S`, until cancelled."""
-        while True:
-            self.look()
-            await asyncio.sleep(_INTERVAL_S)
 
     def look(self) -> None:
         """Raise `BrokenPromiseError` if a leader's high watermark is lower than at the last call, or too high.
@@ -100,14 +84,9 @@ class HighWatermarks:
     def findings(self) -> list[str]:
         """Return the high watermarks below the highest one seen, and the replicas that differ from their leaders.
 
-        Also return unclean elections of topics that do not allow them. To be called when every replica is in sync.
+        To be called when every replica is in sync.
         """
-        unclean = [
-            f"{place} had an unclean election, which its topic does not allow"
-            for place in [each.topic_partition for each in self._led()]
-            if self._elections.last_epoch(place) is not None and not self._allows_unclean(place.topic)
-        ]
-        return unclean + self.lower() + [sentence for each in self._led() for sentence in self._differences(each)]
+        return self.lower() + [sentence for each in self._led() for sentence in self._differences(each)]
 
     def lower(self) -> list[str]:
         """Return the high watermarks below the highest one seen; a new leader's may be until its followers fetch.
@@ -127,11 +106,7 @@ class HighWatermarks:
 
     def _least_epoch(self, place: TopicPartition) -> int:
         """Return the first leader epoch whose committed records no unclean election has removed."""
-        return self._elections.last_epoch(place) or 0
-
-    def _allows_unclean(self, topic: str) -> bool:
-        images = [broker.image for broker in self._world.running.values()]
-        return any(image.topics[topic].config.get(_UNCLEAN) == "true" for image in images)
+        return self._world.tree_changes.unclean_epoch(place) or 0
 
     def _led(self) -> list[Partition]:
         return [each for each in self._world.led if each.topic_partition.topic in self._topics]

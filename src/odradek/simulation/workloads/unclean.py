@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 from odradek.clients.consumer.errors import LogTruncationError
 from odradek.model import TopicPartition
-from odradek.simulation.checks.unclean_elections import UncleanElections
 from odradek.simulation.histories import History, Send
 from odradek.simulation.promises import BrokenPromiseError
 from odradek.simulation.setup import Setup
@@ -26,16 +25,9 @@ class TruncatedConsumer(RecordingConsumer):
     """A consumer that reads on after truncations, as another reading of the history."""
 
     def __init__(
-        self,
-        world: World,
-        history: History,
-        host: str,
-        places: Sequence[TopicPartition],
-        elections: UncleanElections,
-        **settings: Any,
+        self, world: World, history: History, host: str, places: Sequence[TopicPartition], **settings: Any
     ) -> None:
         super().__init__(world, history, host, places, **settings)
-        self._elections = elections
         self._chance = world.simulation.entropy(host)
         self._truncations: dict[TopicPartition, int] = defaultdict(int)
         self._values: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
@@ -65,7 +57,7 @@ class TruncatedConsumer(RecordingConsumer):
         self.next_offset[place] = offset + 1
 
     def _truncate(self, place: TopicPartition) -> None:
-        if self._elections.last_epoch(place) is None:
+        if self._world.tree_changes.unclean_epoch(place) is None:
             raise BrokenPromiseError(f"a reader of {place} is reset without an unclean election")
         self._truncations[place] += 1
         self.next_offset[place] = 0
@@ -79,20 +71,14 @@ class Unclean(Records):
     topic_config: ClassVar[Mapping[str, str]] = {"unclean.leader.election.enable": "true"}
 
     def __init__(self, world: World, setup: Setup) -> None:
-        self._elections = UncleanElections(world)
         super().__init__(world, setup)
         self.history.may_be_lost = self._may_be_lost
 
     def _make_reader(self, host: str) -> RecordingConsumer:
         policy = self.world.simulation.entropy("unclean").choice(("none", "earliest"))
         return TruncatedConsumer(
-            self.world, self.history, host, self._places, self._elections,
-            client_rack=self.setup.rack, auto_offset_reset=policy,
-        )  # fmt: skip
-
-    async def start(self) -> None:
-        self._elections.watch(self._places)
-        await super().start()
+            self.world, self.history, host, self._places, client_rack=self.setup.rack, auto_offset_reset=policy
+        )
 
     def _may_be_lost(self, send: Send) -> bool:
-        return send.sent_at <= self._elections.ended_s(send.partition)
+        return send.sent_at <= self.world.tree_changes.unclean_ended_s(send.partition)

@@ -17,7 +17,7 @@ from odradek.clients.zookeeper_consumer import KafkaStream, RebalanceFailedError
 from odradek.clients.zookeeper_consumer.machine.view import Ownership
 from odradek.metadata import paths
 from odradek.model import TopicPartition
-from odradek.simulation.promises import CLIENTS, PATIENCE_S, BrokenPromiseError
+from odradek.simulation.promises import CLIENTS, PATIENCE_S
 from odradek.simulation.setup import Setup
 from odradek.simulation.virtual.slow_store import SlowStore
 from odradek.simulation.workloads.feeder import PARTITIONS, Feeder
@@ -113,14 +113,12 @@ class ZookeeperGroup(Workload):
         self._claimers = [Claimer(world, f"claimer-{number}", settings, tree_s) for number in range(count)]
         self._feeder = Feeder(world, "claim-feeder", TOPIC)
         self._tasks: list[asyncio.Task[None]] = []
-        self._offsets: dict[TopicPartition, int] = {}
 
     async def start(self) -> None:
         """Start the clients, and return when records have been read."""
         await create_topic(self.world, TOPIC, PARTITIONS)
         await self._feeder.start()
         self._tasks = [self.world.spawn(each.host, each.live()) for each in self._claimers]
-        self._tasks.append(asyncio.create_task(self._watch_offsets(), name="offsets of generation 1"))
         await until(self._has_read, within_s=PATIENCE_S)
 
     async def finish(self) -> list[str]:
@@ -153,16 +151,3 @@ class ZookeeperGroup(Workload):
     def _node(self, path: str) -> str:
         record = self.world.tree.find(path)
         return "" if record is None else record.data.decode()
-
-    async def _watch_offsets(self) -> None:
-        while True:
-            for place in _PLACES:
-                offset = int(self._node(paths.consumer_offset(GROUP, place)) or 0)
-                before = self._offsets.get(place, 0)
-                if offset < before:
-                    raise BrokenPromiseError(f"the offset of {place} in the tree went back from {before} to {offset}")
-                self._offsets[place] = offset
-                claim = self.world.tree.find(paths.consumer_owner(GROUP, place))
-                if claim is not None and claim.version:
-                    raise BrokenPromiseError(f"the claim of {place} was taken from its owner, whose session lives")
-            await asyncio.sleep(0.05)

@@ -83,7 +83,7 @@ def alter_partition(
         controller_epoch=controller_epoch,
         leader_recovery_state=item.leader_recovery_state,
     )
-    return StateChange(partition=key, state=state, version=partition.state_version)
+    return StateChange(partition=key, state=state, version=partition.state_version, joining=tuple(joining))
 
 
 def _check_members(partition: PartitionImage, broker_id: int, isr: tuple[int, ...], recovery_state: int) -> None:

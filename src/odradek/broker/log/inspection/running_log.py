@@ -1,0 +1,116 @@
+"""The comparison of a running log's derived state with its batches: indexes, producers, snapshots and leader epochs.
+
+It uses the checks of `odradek log verify`, with the index entries that the log has in memory.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+from struct import Struct
+from typing import Any
+
+from msgspec.structs import replace
+
+from odradek.broker.log.errors import DamagedFileError
+from odradek.broker.log.inspection.partition_check import TransactionCheck, begin_segment
+from odradek.broker.log.inspection.segment_check import Chain, EpochCheck, FileCheck, OffsetIndexCheck, TimeIndexCheck
+from odradek.broker.log.log import Log
+from odradek.broker.log.names import SNAPSHOT, offset_file, parse_offset_file
+from odradek.broker.log.producers.producer_snapshot import decode_snapshot
+from odradek.broker.log.producers.producer_state import ProducerState
+from odradek.broker.log.segments import offset_index, time_index, transaction_index
+from odradek.broker.log.segments.batch_scan import scan_file
+from odradek.broker.log.segments.index_file import IndexFile
+from odradek.broker.log.segments.segment import Segment
+from odradek.protocol.batches.record_batch import verify_crc
+
+
+def deviations(log: Log) -> Iterator[str]:
+    """Yield what the log knows and its batches do not say, or the other way round. Raises `OSError`.
+
+    Producers are compared unless batches are pending, damaged or compacted.
+    """
+    chain = Chain(next_offset=log.first_base_offset)
+    epochs = EpochCheck(
+        log.directory,
+        0,
+        [(0, *entry) for entry in log.epochs.entries],
+        log_start_offset=log.log_start_offset,
+        is_complete=True,
+    )
+    for segment in log.segments:
+        is_active = segment is log.segments.active
+        snapshot = _snapshot(log, segment.base_offset)
+        if snapshot is not None and chain.producers is not None:
+            yield from _different(chain.producers, snapshot, f"the snapshot at {segment.base_offset}")
+        for check in (*_segment_checks(log, segment, chain, epochs, is_active=is_active), epochs):
+            if check.damage is not None:
+                yield f"{check.path} {check.damage.reason}"
+    yield from (f"{log.directory} has a snapshot at {each}, beyond its end" for each in _snapshots_beyond(log))
+    if chain.producers is not None and log.log_end_offset == log.written_offset:
+        yield from _different(chain.producers, log.producers, f"the log {log.directory}")
+
+
+def _segment_checks(
+    log: Log, segment: Segment, chain: Chain, epochs: EpochCheck, *, is_active: bool
+) -> Iterator[FileCheck]:
+    path, base = segment.log.path, segment.base_offset
+    index = OffsetIndexCheck(f"{path} index", _packed(segment.offset_index.entries, offset_index.ENTRY), base)
+    times = TimeIndexCheck(f"{path} time index", _packed(segment.time_index.entries, time_index.ENTRY), base)
+    begin_segment(chain, base, None if base == 0 else _snapshot_data(log, base))
+    aborted = b"" if segment.aborted is None else _packed(segment.aborted.entries, transaction_index.ENTRY)
+    is_cleaned = not is_active and "compact" in log.config.cleanup_policy
+    transactions = TransactionCheck(f"{path} transaction index", aborted, base, chain, is_cleaned=is_cleaned)
+    size, has_pending = segment.written_size, segment.written_size < segment.size
+    if segment.is_created:
+        with closing(log.pool.disk.open(path, read_only=True)) as file:
+            for position, header, data in scan_file(file, path, size):
+                is_trusted = verify_crc(data, 0, header)
+                index.batch(position, header, is_trusted=is_trusted)
+                times.batch(header, is_trusted=is_trusted)
+                transactions.batch(header, data, is_trusted=is_trusted)
+                if is_trusted:
+                    epochs.batch(header)
+    index.end(size, may_be_ahead=has_pending)
+    times.end(may_be_ahead=has_pending, is_finished=False)
+    transactions.end(is_complete=chain.producers is not None, may_be_ahead=has_pending)
+    return iter((index, times, transactions))
+
+
+def _packed(index: IndexFile[Any], layout: Struct) -> bytes:
+    rows, data = 0, bytearray()
+    while page := index.rows(rows, len(index)):
+        rows += len(page)
+        data += b"".join(layout.pack(*row) for row in page)
+    return bytes(data)
+
+
+def _snapshot_data(log: Log, offset: int) -> bytes | None:
+    path = offset_file(log.directory, offset, SNAPSHOT)
+    return log.pool.disk.read_file(path) if log.pool.disk.exists(path) else None
+
+
+def _snapshot(log: Log, offset: int) -> ProducerState | None:
+    data = _snapshot_data(log, offset)
+    try:
+        return None if data is None else decode_snapshot(data, "")
+    except DamagedFileError:
+        return None  # it is not used
+
+
+def _snapshots_beyond(log: Log) -> list[int]:
+    found = [parse_offset_file(name) for name in log.pool.disk.list(log.directory)]
+    return [each[0] for each in found if each is not None and each[1] == SNAPSHOT and each[0] > log.log_end_offset]
+
+
+def _different(rebuilt: ProducerState, known: ProducerState, where: str) -> Iterator[str]:
+    for producer_id in sorted(rebuilt.entries.keys() | known.entries.keys()):
+        one, other = rebuilt.entries.get(producer_id), known.entries.get(producer_id)
+        if one is None or other is None:
+            yield f"{where} {'has' if one is None else 'lacks'} producer {producer_id}"
+            continue
+        if (one.epoch, one.transaction_start) != (other.epoch, other.transaction_start):
+            yield f"{where} has producer {producer_id} with {other}, and its batches give {one}"
+        # A snapshot has the last batch only, and a loaded log perhaps fewer than it had.
+        for batch, same in zip(reversed(one.batches), reversed(other.batches), strict=False):
+            if replace(batch, timestamp=0) != replace(same, timestamp=0):
+                yield f"{where} has {same} of producer {producer_id}, and its batches give {batch}"

@@ -18,7 +18,7 @@ from odradek.simulation.virtual.clock import VirtualClock
 from odradek.spark.options import Assign, Strategy, Subscribe, parse_read_options
 from odradek.spark.reading.batch_reader import BatchReader
 from odradek.spark.reading.planning import DataLossError
-from odradek.spark.reading.stream_reader import COMMIT_AGAIN_S, StreamReader
+from odradek.spark.reading.stream_reader import COMMIT_AGAIN_S, FIRST_POLLS, StreamReader
 from odradek.spark.schema import source_schema
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -33,8 +33,13 @@ class FakeLookup:
     closed: int = 0
     ids: dict[str, UUID] = field(default_factory=dict)
     committed: list[tuple[str, dict[TopicPartition, int]]] = field(default_factory=list)
+    later: list[tuple[int, int]] = field(default_factory=list)
+    """The log of `A0` after each wait."""
+    waits: int = 0
+    metadata_requests: int = 0
 
     def partitions(self, strategy: Strategy) -> list[TopicPartition]:
+        self.metadata_requests += 1
         if isinstance(strategy, Subscribe):
             return sorted(each for each in self.logs if each.topic in strategy.topics)
         if isinstance(strategy, Assign):
@@ -54,6 +59,11 @@ class FakeLookup:
 
     def brokers(self) -> tuple[str, ...]:
         return ("h:1", "h:2")
+
+    def wait(self) -> None:
+        self.waits += 1
+        if self.later:
+            self.logs[A0] = self.later.pop(0)
 
     def close(self) -> None:
         self.closed += 1
@@ -259,6 +269,31 @@ def test_an_empty_first_batch_stores_the_start() -> None:
     lookup.logs[A0] = (0, 8)
     assert ranges(reader, reader.initialOffset(), end) == []
     assert ranges(reader, end, reader.latestOffset(end, ReadAllAvailable())) == [(A0, 5, 8)]
+
+
+def test_the_first_batch_has_the_records_that_arrive_soon() -> None:
+    lookup = FakeLookup({A0: (0, 5), A1: (0, 1)}, later=[(0, 5), (0, 7), (0, 9)])
+    reader = stream(lookup)
+    initial = reader.initialOffset()
+    assert ranges(reader, initial, reader.latestOffset(initial, ReadAllAvailable())) == [(A0, 5, 7)]
+    idle = FakeLookup({A0: (0, 5)})
+    reader = stream(idle)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert ranges(reader, initial, end) == []
+    assert reader.latestOffset(end, ReadAllAvailable()) is end
+    assert (lookup.waits, idle.waits) == (2, FIRST_POLLS)
+
+
+def test_a_batch_is_planned_with_the_metadata_that_its_end_was_found_with() -> None:
+    lookup = FakeLookup({A0: (0, 5)})
+    reader = stream(lookup, startingOffsets="earliest")
+    initial = reader.initialOffset()
+    assert reader.initialOffset() == initial
+    end = reader.latestOffset(initial, ReadAllAvailable())
+    assert ranges(reader, initial, end) == [(A0, 0, 5)]
+    assert lookup.metadata_requests == 2
+    assert ranges(stream(lookup), initial, end) == [(A0, 0, 5)], "a repeated batch"
+    assert lookup.metadata_requests == 3
 
 
 def test_records_between_the_target_and_the_start_are_not_a_loss() -> None:

@@ -342,10 +342,14 @@ def _per_row(rows_ends: Any, values: Iterable[int]) -> Any:
 
 def _topics(sections: list[_Section], rows_ends: Any, rows: int) -> pa.Array:
     names = list(dict.fromkeys(each.source.topic for each in sections)) or [""]
+    texts = [name.encode() for name in names]
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+    # `pa.array` and `pa.scalar` would import pandas where it is installed, which takes half a second.
+    found = pa.Array.from_buffers(pa.string(), len(names), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))])
     if len(names) == 1:
-        return pa.repeat(pa.scalar(names[0], pa.string()), rows)
+        return pa.repeat(found[0], rows)
     numbers = {name: number for number, name in enumerate(names)}
-    return pa.array(names, pa.string()).take(
+    return found.take(
         _integers(pa.int32(), rows, _per_row(rows_ends, (numbers[each.source.topic] for each in sections)))
     )
 

@@ -1,5 +1,6 @@
 """The driver's requests to a Kafka cluster: existing partitions, their offsets, and offset commits. Blocking."""
 
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
@@ -20,6 +21,9 @@ _NOT_YET: Final = {ErrorCode.none, ErrorCode.unknown_topic_or_partition, ErrorCo
 COMMIT_TIMEOUT_MS: Final = 2_000
 """The longest time that a commit blocks a query; commits only serve people who watch the lag."""
 
+POLL_S: Final = 0.01
+"""The pause between two requests for offsets, as Spark's own `spark.sql.streaming.pollingDelay`."""
+
 
 class Lookup(Protocol):
     """The requests of the driver; tests implement it with a dict."""
@@ -38,6 +42,9 @@ class Lookup(Protocol):
 
     def topic_ids(self) -> dict[str, uuid.UUID]:
         """Return the id of every topic in the last metadata, without topics that have no id."""
+
+    def wait(self) -> None:
+        """Wait `POLL_S` for new records."""
 
     def close(self) -> None: ...
 
@@ -66,6 +73,9 @@ class ClusterLookup:
 
     def topic_ids(self) -> dict[str, uuid.UUID]:
         return self._cluster.topic_ids()
+
+    def wait(self) -> None:
+        time.sleep(POLL_S)
 
     def close(self) -> None:
         self._cluster.close()

@@ -112,7 +112,7 @@ def _null_if_empty(lists: "pa.ListArray") -> "pa.ListArray":
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    is_empty = pc.equal(lists.value_lengths(), 0)
+    is_empty = pc.invert(lists.value_lengths().cast(pa.bool_()))  # a comparison with 0 would import pandas
     return pa.ListArray.from_arrays(lists.offsets, lists.values, type=lists.type, mask=is_empty)
 
 

@@ -3,7 +3,7 @@
 One reader lives on the driver as long as the query. Spark calls:
 
     prepareForTriggerAvailableNow()    at the start of an AvailableNow query, before anything else
-    initialOffset()                    for the first batch, several times, and again after a restart while batch 0 is
+    initialOffset()                    for the first batch, twice, and again after a restart while batch 0 is
                                        not committed: so batch 0's end stores its start (`planning`)
     latestOffset(start, limit)         at every trigger; returning `start` means that nothing is new
     partitions(start, end)             for every batch, also for one that is repeated after a restart
@@ -55,6 +55,9 @@ _log = logging.getLogger("odradek.spark")
 COMMIT_AGAIN_S: Final = 30
 """The pause after a failed commit."""
 
+FIRST_POLLS: Final = 10
+"""How often a query without records asks again before its first batch: an empty batch takes 0.1 s, as ten polls do."""
+
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """The reader of one streaming query."""
@@ -74,18 +77,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._opened: Lookup | None = None
         self._target: Offsets | None = None
         self._reported: Offsets | None = None
+        self._initial: dict[str, Any] | None = None
+        self._planned: tuple[dict[str, Any], list[TopicPartition]] | None = None
+        """The end that `latestOffset` returned last, and the partitions that existed then."""
 
     @brief_errors()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return the offsets where the query begins. Raise `OdradekError`, such as for a missing topic."""
-        partitions = find_partitions(self._lookup, self._options.strategy)
-        offsets = starting_offsets(self._lookup, self._options, partitions)
-        return encode_offset(StreamOffset(offsets=offsets, is_initial=True))
+        if self._initial is None:
+            partitions = find_partitions(self._lookup, self._options.strategy)
+            offsets = starting_offsets(self._lookup, self._options, partitions)
+            self._initial = encode_offset(StreamOffset(offsets=offsets, is_initial=True))
+        return self._initial
 
     @brief_errors()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Limit this run to the records that exist now."""
-        self._target = self._latest()
+        self._target = edge_offsets(self._lookup, Edge.LATEST, self._there())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit of `maxOffsetsPerTrigger`."""
@@ -101,7 +109,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         since = decode_offset(start)
         if not since.is_initial:
             self._commit_progress(since.offsets)
-        latest = self._reported = self._latest()
+        there = self._there()
+        latest = edge_offsets(self._lookup, Edge.LATEST, there)
+        if since.is_initial and self._target is None:
+            latest = self._await_records(since.offsets, latest)
+        self._reported = latest
         since = replace(since, offsets=without_topics(since.offsets, self._recreated(since)))
         if self._target is not None:
             if since.is_initial:
@@ -115,7 +127,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             latest = limit_offsets(begin, latest, limit.max_rows)
         following = advance(since, latest)
         # Spark compares offsets as texts: `start` is returned as it was passed.
-        return start if following is since else self._encode(following)
+        if following is since:
+            return start
+        end = self._encode(following)
+        self._planned = end, there
+        return end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the log end offsets that the last `latestOffset` found, for the query's progress reports."""
@@ -126,7 +142,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """Return a Spark partition per task. Raise `DataLossError` if records are lost and `failOnDataLoss` is on."""
         until = decode_offset(end)
         before = decode_offset(start)
-        there = set(self._lookup.partitions(self._options.strategy))
+        # A topic that was deleted or created again since `latestOffset` ends the batch's tasks.
+        planned, self._planned = self._planned, None
+        there = set(planned[1] if planned is not None and planned[0] == end else self._there())
         recreated, again = self._recreated(before), self._recreated(until)
         # A topic that was created again since the batch was planned is read by the next batch.
         since = without_topics(without_topics(before.offsets, recreated) if until.start is None else until.start, again)
@@ -183,8 +201,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def _encode(self, offset: StreamOffset) -> dict[str, Any]:
         return encode_offset(replace(offset, topic_ids=id_numbers(self._lookup.topic_ids())))
 
-    def _latest(self) -> dict[TopicPartition, int]:
-        return edge_offsets(self._lookup, Edge.LATEST, self._lookup.partitions(self._options.strategy))
+    def _there(self) -> list[TopicPartition]:
+        return self._lookup.partitions(self._options.strategy)
+
+    def _await_records(self, initial: Offsets, latest: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return `latest`, or later log end offsets if records arrive soon."""
+        for _ in range(FIRST_POLLS):
+            if latest != initial or not latest:
+                break
+            self._lookup.wait()
+            latest = edge_offsets(self._lookup, Edge.LATEST, list(latest))
+        return latest
 
     @property
     def _lookup(self) -> Lookup:

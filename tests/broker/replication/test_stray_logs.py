@@ -6,9 +6,10 @@ import logging
 import pytest
 from msgspec.structs import replace
 
+from odradek.broker.replication.stray_logs import Notes, StrayLogs
 from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode
-from odradek.model import TopicPartition
+from odradek.model import TopicPartition, UnavailableError
 from odradek.simulation.world import World, until
 from odradek.stores import MemoryStore
 from tests.world.scenes import in_world
@@ -247,3 +248,44 @@ async def test_a_stray_folder_that_the_tree_does_not_explain_stays(world: World)
     await world.start()
     await asyncio.sleep(200)
     assert disk.exists(name)
+
+
+@in_world()
+async def test_an_empty_log_without_an_id_is_deleted_with_its_topic(world: World) -> None:
+    """A power cut tore the id of a new log, and the topic was deleted before the broker was back."""
+    for topic in ("t", "kept"):
+        await create(world, topic, partitions=1, replicas=1)
+    await world.stop()
+    disk, store = world.simulation.disk(world.hosts[0]), MemoryStore(world.tree)
+    for topic in ("t", "kept"):
+        disk.remove(f"/data/{topic}-0/partition.metadata")
+    path = paths.partition_state(T0)
+    while path != paths.TOPICS:
+        await store.delete(path)
+        path = paths.parent(path)
+    await store.close()
+    await world.start()
+    await asyncio.sleep(200)
+    assert disk.exists("/data/kept-0/partition.metadata")
+    assert not any(name.startswith("t-") for name in disk.list("/data"))
+
+
+@in_world(brokers=3)
+async def test_a_search_that_the_tree_did_not_answer_is_repeated(world: World) -> None:
+    """A session that goes on after a short loss of the connection is no reason for another search."""
+    await begin(world)
+    await delete(world)
+    read_notes, reads = StrayLogs._read_notes, 0
+
+    async def lose_first(stray_logs: StrayLogs) -> Notes:
+        nonlocal reads
+        reads += 1
+        if reads == 1:
+            raise UnavailableError("the connection to the metadata tree is lost")
+        return await read_notes(stray_logs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StrayLogs, "_read_notes", lose_first)
+        await world.start(2)
+        await asyncio.sleep(200)
+    assert folders(world) == []

@@ -12,7 +12,8 @@ is no reason: the directory may come from Kafka, or the tree from an older backu
 | has a request to delete the topic | the controller's UpdateMetadata deletes it |
 | anything else | kept, with a warning |
 
-A log without a topic id is kept, too. Folders are removed after `file.delete.delay.ms`. After a restart, the first rule
+A log without a topic id is kept, too, unless nothing was ever appended to it: a power cut may tear the id of a new log.
+Folders are removed after `file.delete.delay.ms`. After a restart, the first rule
 also applies to `-stray` folders; others, such as damaged logs, are left to the operator, as all are in Kafka.
 """
 
@@ -35,7 +36,7 @@ _log = logging.getLogger("odradek.broker")
 _MOST_NAMED: Final = 10
 """Limit of the logs that a warning names."""
 _PAUSE_S: Final = 30.0
-"""The interval of searches while a replica that was moved away cannot be deleted yet."""
+"""The time to the next search after a failure, and while a replica that was moved away cannot be deleted yet."""
 
 Notes = set[tuple[UUID, int | None]]
 """`(topic id, partition)` of replicas that were moved away while this broker was down; None for a deleted topic."""
@@ -68,16 +69,17 @@ class StrayLogs:
             self._looking.cancel()
 
     async def _look(self) -> None:
-        try:
-            waits = await self._sort_out()
-            while waits:
-                await asyncio.sleep(_PAUSE_S)
-                waits = await self._sort_out()
-        except OdradekError as error:
-            _log.warning("Failed to look for stray logs, retrying after the next start or session: %s", error)
+        while True:
+            try:
+                if not await self._sort_out():
+                    return
+            except OdradekError as error:
+                _log.warning("Failed to look for stray logs, retrying in %.0f s: %s", _PAUSE_S, error)
+            await asyncio.sleep(_PAUSE_S)
 
     async def _sort_out(self) -> bool:
         """Search once, and return whether a replica that was moved away cannot be deleted yet."""
+        await self._delete_unnamed()
         suspects = {key: topic_id for key, topic_id in self._logs.topic_ids.items() if not self._is_own(key, topic_id)}
         notes = await self._read_notes()
         if not suspects and not self._logs.deleted.strays and not notes:
@@ -110,6 +112,24 @@ class StrayLogs:
         self._name(sorted(left))
         await self._remove_notes(notes, {*(found_id for _, found_id in aside.values()), *suspects.values()}, topics)
         return waits
+
+    async def _delete_unnamed(self) -> None:
+        """Delete the logs without a topic id and without records that neither the image nor the tree has."""
+        unnamed = [
+            key for key in self._logs if key not in self._logs.topic_ids and self._image().partition(key) is None
+        ]
+        topics = await read_topics(self._store, sorted({key.topic for key in unnamed}), BrokenNodes())
+        for key in unnamed:
+            log, topic = self._logs.get(key), topics.get(key.topic)
+            is_known = key in self._logs.topic_ids or self._image().partition(key) is not None
+            if (
+                is_known
+                or log is None
+                or log.log_end_offset
+                or (topic is not None and key.partition in topic.partitions)
+            ):
+                continue
+            self._delete(key, "it is empty, has no topic id, and the metadata does not have it", is_stray=False)
 
     async def _remove_notes(
         self, notes: Notes, found: set[UUID | None], topics: Mapping[str, TopicImage | None]

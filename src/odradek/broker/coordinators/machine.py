@@ -68,6 +68,8 @@ class CoordinatorResult(Struct, Generic[RecordT], frozen=True, kw_only=True):
     committed_events: Sequence[object] = ()
     is_atomic: bool = True
     """Whether the records must be in one batch, even if it would be too large."""
+    is_continued: bool = False
+    """Whether `on_image` yields another result of the key after this one."""
     is_only_records: bool = False
     """Whether only the records change state, so that the key needs no `reset` if they cannot be appended."""
 
@@ -99,7 +101,10 @@ class Machine(Protocol[RequestT_contra, RecordT]):
         """Yield a result per key that needs one, after all records are loaded and before the first request."""
 
     def on_image(self, old: ClusterImage, new: ClusterImage, now: Now) -> Iterator[CoordinatorResult[RecordT]]:
-        """Yield one result per key that changes of topics and brokers affect; requests may be handled between them."""
+        """Yield results for each key that changes of topics and brokers affect.
+
+        Requests may be handled between them. All but the last of a key are `is_continued`.
+        """
 
     def reset(self, key: str, now: Now) -> CoordinatorResult[RecordT]:
         """Discard the state of `key` that is not durable, and return a result as after loading.

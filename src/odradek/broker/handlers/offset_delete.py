@@ -6,6 +6,7 @@ the response is sent, the deletion is committed.
 
 from typing import TYPE_CHECKING
 
+from odradek.broker.groups.machine.group_coordinator_machine import MOST_DELETED
 from odradek.broker.groups.machine.messages import DeleteOffsetsRequest
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
@@ -49,8 +50,10 @@ def _wanted(broker: BrokerParts, context: RequestContext, message: "Message") ->
 
 async def _delete(broker: BrokerParts, group_id: str, wanted: dict[TopicPartition, ErrorCode]) -> None:
     """Delete the offsets without an error in `wanted`, and set their errors there. Raises the group's `KafkaError`."""
-    deletable = tuple(partition for partition, error in wanted.items() if error is ErrorCode.none)
-    reply = await broker.groups.submit(group_id, DeleteOffsetsRequest(partitions=deletable))
-    if isinstance(reply, ErrorCode):
-        raise KafkaError(reply)
-    wanted.update(reply)
+    deletable = [partition for partition, error in wanted.items() if error is ErrorCode.none]
+    for start in range(0, len(deletable) or 1, MOST_DELETED):
+        part = tuple(deletable[start : start + MOST_DELETED])
+        reply = await broker.groups.submit(group_id, DeleteOffsetsRequest(partitions=part))
+        if isinstance(reply, ErrorCode):
+            raise KafkaError(reply)
+        wanted.update(reply)

@@ -222,9 +222,87 @@ def test_partitions_without_pending_offsets_cost_the_same_with_many_transactions
         at.take(at.machine.handle("g", DeleteOffsetsRequest(partitions=partitions), object(), NOW))
         assert at.offsets("g") == {}
     else:
-        ages: dict[str, Any] = {"idle_since_ms": 0, "subscribed": (), "now_ms": 2, "retention_ms": 1}
+        ages: dict[str, Any] = {"idle_since_ms": 0, "subscribed": (), "now_ms": 2, "retention_ms": 1, "most": 1000}
         assert at.machine.offsets.expired("g", **ages) == list(partitions)
     assert CountedId.uses == 0
+
+
+@pytest.fixture
+def few_deleted(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(group_coordinator_machine, "MOST_DELETED", 10)
+    return 10
+
+
+def test_a_group_is_deleted_in_parts_and_closed_meanwhile(few_deleted: int) -> None:
+    at, to = Scene(), object()
+    for number in range(35):
+        at.commit("g", number, 1, PRODUCER if number % 7 == 0 else NO_PRODUCER)
+    result = at.machine.handle("g", DeleteGroupRequest(), to, NOW)
+    parts = 0
+    while not result.replies:
+        assert len(result.records) <= few_deleted
+        at.take(result)
+        refused = at.take(at.machine.handle("g", FetchOffsetsRequest(), object(), NOW))
+        assert refused.code is ErrorCode.coordinator_load_in_progress
+        assert at.machine.next_deadline_ms == 0
+        following = at.machine.expire(NOW)
+        assert following is not None
+        result, parts = following, parts + 1
+    assert (parts, result.replies[0].to) == (3, to)
+    assert [(each.count, each.with_group) for each in result.events] == [(35, True)]
+    assert at.take(result) is ErrorCode.none
+    assert (at.machine.groups.by_id, at.offsets("g"), at.machine.next_deadline_ms) == ({}, {}, None)
+
+
+def test_a_deletion_whose_part_is_not_appended_ends(few_deleted: int) -> None:
+    at = Scene()
+    for number in range(2 * few_deleted):
+        at.commit("g", number, 1)
+    at.machine.handle("g", DeleteGroupRequest(), object(), NOW)
+    at.take(at.machine.reset("g", NOW))
+    assert len(at.offsets("g")) == 2 * few_deleted
+    assert at.machine.expire(NOW) is None
+
+
+def test_offsets_expire_in_parts(few_deleted: int) -> None:
+    at, later = Scene(), Now(10**10, 10**10)
+    list(at.machine.on_elected(ClusterImage(), NOW))
+    for number in range(35):
+        at.commit("g", number, 1)
+    sizes = []
+    while (result := at.machine.expire(later)) is not None:
+        sizes.append(len(result.records))
+        at.take(result)
+    assert [each for each in sizes if each] == [few_deleted, few_deleted, few_deleted, 6]  # the last one is the group
+    assert at.machine.groups.by_id == {}
+
+
+def test_a_part_that_cannot_be_deleted_waits_for_the_next_check(few_deleted: int) -> None:
+    at, later = Scene(), Now(10**10, 10**10)
+    for number in range(35):
+        at.commit("g", number, 1)
+    list(at.machine.on_elected(ClusterImage(), NOW))
+    tries = 0
+    while (result := at.machine.expire(later)) is not None:
+        tries += bool(result.records)
+    assert tries == 1
+
+
+def test_offsets_of_a_deleted_topic_are_deleted_in_parts(few_deleted: int) -> None:
+    at = Scene()
+    for number in range(35):
+        at.commit("g", number, 1)
+    at.commit("g", 0, 1, topic="u")
+    sizes = []
+    for result in at.machine.on_image(image(t=1, u=1), image(u=1), NOW):
+        at.take(result)
+        sizes.append((len(result.records), result.is_continued))
+        if result.is_continued:
+            value = {TopicPartition("t", 0): OffsetCommitValue(offset=1, commit_timestamp=0)}
+            refused = at.machine.handle("g", CommitRequest(values=value), object(), NOW)
+            assert at.take(refused) is ErrorCode.coordinator_load_in_progress
+    assert sizes == [(few_deleted, True), (few_deleted, True), (few_deleted, True), (5, False)]
+    assert at.offsets("g") == {0: 1}
 
 
 def test_the_garbage_collector_does_not_go_over_offsets_and_their_groups() -> None:

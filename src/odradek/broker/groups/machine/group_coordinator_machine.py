@@ -4,6 +4,7 @@ It implements `odradek.broker.coordinators.machine.Machine`. A group that has on
 members.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -59,6 +60,8 @@ _NO_GROUP: Final = ""
 
 _READS: Final = (DescribeRequest, ConsumerGroupDescribeRequest, FetchOffsetsRequest, HeartbeatRequest)
 """Requests that never write a record."""
+MOST_DELETED: Final = 2048
+"""Limit of the offsets that one result deletes, in some 10 ms."""
 
 _Result = CoordinatorResult[GroupRecord]
 
@@ -94,8 +97,10 @@ class GroupCoordinatorMachine:
         self._image = ClusterImage()
         self._gone: dict[str, frozenset[str]] = {}
         """By group, the topics of the last image's deletions, until its offsets of them are deleted."""
-        self._expiring: list[str] = []
-        """Groups that the current check for expired offsets has not visited yet."""
+        self._expiring: list[tuple[str, int]] = []
+        """Groups that the current check for expired offsets has to visit, while they have fewer offsets than this."""
+        self._deleting: dict[str, tuple[object, int]] = {}
+        """Groups whose offsets are deleted in parts: the waiting request, and the number that are deleted."""
         self._handlers: Final[dict[type, Callable[[str, Any, object, Now], _Result]]] = {
             **dict.fromkeys((JoinRequest, SyncRequest, HeartbeatRequest, LeaveRequest), self._member_request),
             CommitRequest: self._commit,
@@ -113,7 +118,7 @@ class GroupCoordinatorMachine:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        return 0 if self._expiring else self._deadlines.next_ms
+        return 0 if self._deleting or self._expiring else self._deadlines.next_ms
 
     # -- durable state -------------------------------------------------------------------------------------------------
 
@@ -214,10 +219,15 @@ class GroupCoordinatorMachine:
         )
         self._gone = dict.fromkeys(self.offsets.groups, gone) if gone else {}
         for group_id in tuple(self._gone):
-            partitions = self.offsets.of_topics(group_id, self._gone.pop(group_id))
+            partitions = self.offsets.of_topics(group_id, self._gone[group_id])
+            while len(partitions) > MOST_DELETED:
+                yield self._deletion(group_id, partitions[:MOST_DELETED], with_group=False, is_continued=True)
+                del partitions[:MOST_DELETED]
+            del self._gone[group_id]
             yield self._deletion(group_id, partitions, with_group=False)
 
     def reset(self, key: str, now: Now) -> _Result:
+        self._deleting.pop(key, None)
         self._migration.reset(key)
         self.consumer.forget_trace(key)
         group = self.groups.by_id.get(key)
@@ -230,14 +240,16 @@ class GroupCoordinatorMachine:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def expire(self, now: Now) -> _Result | None:
+        if self._deleting:
+            return self._delete_next(next(iter(self._deleting)))
         due = self._deadlines.pop_due(now.ms)
         if due is None:
-            return self._expire_offsets(self._expiring.pop(), now) if self._expiring else None
+            return self._expire_offsets(*self._expiring.pop(), now) if self._expiring else None
         key, kind, _ = due
         group = self.groups.by_id.get(key)
         if kind == _EXPIRE_OFFSETS:
             self._deadlines.set(due, now.ms + self._offset_settings().check_interval_ms)
-            self._expiring = list(self.groups.by_id)
+            self._expiring = [(group_id, sys.maxsize) for group_id in self.groups.by_id]
         elif isinstance(group, ConsumerGroup) and kind in DEADLINES:
             waiting = self.consumer.take_join(group, now) if kind == ASSIGNMENT else None
             if waiting is not None:
@@ -249,11 +261,12 @@ class GroupCoordinatorMachine:
             return self._decided(group, self._classic.expire(group, due, now))
         return CoordinatorResult(key=key)
 
-    def _expire_offsets(self, group_id: str, now: Now) -> _Result:
+    def _expire_offsets(self, group_id: str, most: int, now: Now) -> _Result:
         """Delete a group's expired offsets, and the group if it then has neither offsets nor members."""
         group = self.groups.by_id.get(group_id)
         condition = None if group is None else group.offset_expiration_condition
-        if group is None or condition is None:
+        count = len(self.offsets.of(group_id))
+        if group is None or condition is None or count >= most:
             return CoordinatorResult(key=group_id)
         idle_since_ms, subscribed = condition
         expired = self.offsets.expired(
@@ -262,8 +275,11 @@ class GroupCoordinatorMachine:
             subscribed=subscribed,
             now_ms=now.wall_ms,
             retention_ms=self._offset_settings().retention_ms,
+            most=MOST_DELETED,
         )
-        nothing_left = len(expired) == len(self.offsets.of(group_id))
+        if len(expired) == MOST_DELETED:
+            self._expiring.append((group_id, count))
+        nothing_left = len(expired) == count
         is_over = group.is_deletable and nothing_left and not self.offsets.has_open_transactions(group_id)
         if not expired and not is_over:
             return CoordinatorResult(key=group_id)
@@ -282,6 +298,8 @@ class GroupCoordinatorMachine:
         return isinstance(request, _READS)
 
     def handle(self, key: str, request: Request, to: object, now: Now) -> _Result:
+        if key in self._deleting:
+            return answer(key, to, KafkaError(ErrorCode.coordinator_load_in_progress, "the group is being deleted"))
         if isinstance(request, JoinRequest | ConsumerGroupHeartbeatRequest) and not self._may_grow(key, request):
             text = "the member does not fit into message.max.bytes, or the groups take all of queued.max.request.bytes"
             return answer(key, to, KafkaError(ErrorCode.group_max_size_reached, text))
@@ -411,7 +429,19 @@ class GroupCoordinatorMachine:
         group = self.groups.by_id.get(key)
         if group is None or not group.is_empty:
             return answer(key, to, ErrorCode.group_id_not_found if group is None else ErrorCode.non_empty_group)
-        return self._deletion(key, self.offsets.partitions(key), with_group=True, to=to)
+        self._deleting[key] = (to, 0)
+        return self._delete_next(key)
+
+    def _delete_next(self, key: str) -> _Result:
+        """Delete offsets of a group in `_deleting`, and the group with the last ones."""
+        to, count = self._deleting.pop(key)
+        partitions = self.offsets.partitions(key, MOST_DELETED)
+        if len(partitions) < MOST_DELETED:
+            return self._deletion(key, partitions, with_group=True, to=to, before=count)
+        self._deleting[key] = (to, count + len(partitions))
+        # If the records cannot be appended, the key is reset, and the request fails.
+        records = [OffsetCommitRecord(key, each, None) for each in partitions]
+        return CoordinatorResult(key=key, records=records, is_atomic=False)
 
     def _delete_offsets(self, key: str, request: DeleteOffsetsRequest, to: object, now: Now) -> _Result:
         """Delete offsets (KIP-496), except those of subscribed topics, or all if a subscription cannot be read."""
@@ -426,8 +456,10 @@ class GroupCoordinatorMachine:
         for partition in request.partitions:
             is_kept = kept_topics is None or partition.topic in kept_topics
             errors[partition] = ErrorCode.group_subscribed_to_topic if is_kept else ErrorCode.none
-        known = frozenset(self.offsets.partitions(key))
-        gone = [each for each, error in errors.items() if error is ErrorCode.none and each in known]
+        known, pending = self.offsets.of(key), self.offsets.pending(key)
+        gone = [
+            each for each, error in errors.items() if error is ErrorCode.none and (each in known or each in pending)
+        ]
         return self._deletion(key, gone, with_group=False, to=to, reply=errors)
 
     def _deletion(
@@ -438,18 +470,24 @@ class GroupCoordinatorMachine:
         with_group: bool,
         to: object = None,
         reply: object = ErrorCode.none,
+        before: int = 0,
+        is_continued: bool = False,
     ) -> _Result:
-        """Return the result that deletes offsets, and the group if `with_group`; `to` is None if no request waits."""
+        """Return the result that deletes offsets, and the group if `with_group`; `to` is None if no request waits.
+
+        `before` is the number of offsets that earlier results deleted.
+        """
         records: list[GroupRecord] = [OffsetCommitRecord(group_id, each, None) for each in partitions]
         if with_group:
             records += self.groups.by_id[group_id].tombstones()
-        deleted = OffsetsDeleted(group_id=group_id, count=len(partitions), with_group=with_group)
+        deleted = OffsetsDeleted(group_id=group_id, count=before + len(partitions), with_group=with_group)
         return CoordinatorResult(
             key=group_id,
             records=records,
             replies=() if to is None else (Reply(to=to, value=reply),),
             events=(deleted,) if records else (),
             is_atomic=False,
+            is_continued=is_continued,
             is_only_records=True,
         )
 

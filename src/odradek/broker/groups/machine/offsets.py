@@ -7,6 +7,7 @@ skip them: keys are plain tuples, values structs without gc, and dicts replace s
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Final
 
@@ -143,9 +144,11 @@ class Offsets:
 
     # -- deletion and expiry -------------------------------------------------------------------------------------------
 
-    def partitions(self, group_id: str) -> list[TopicPartition]:
-        """Return the partitions that have an offset of the group, pending ones included."""
-        return [TopicPartition(*key) for key in dict.fromkeys((*self.of(group_id), *self.pending(group_id)))]
+    def partitions(self, group_id: str, most: int | None = None) -> list[TopicPartition]:
+        """Return the partitions that have an offset of the group, pending ones included; at most `most`, if given."""
+        known = self.of(group_id)
+        pending = (key for key in self.pending(group_id) if key not in known)
+        return [TopicPartition(*key) for key in islice(chain(known, pending), most)]
 
     @property
     def topics(self) -> Collection[str]:
@@ -163,9 +166,16 @@ class Offsets:
         return [partition for partition in self.partitions(group_id) if partition.topic in topics]
 
     def expired(
-        self, group_id: str, *, idle_since_ms: int, subscribed: Collection[str], now_ms: int, retention_ms: int
+        self,
+        group_id: str,
+        *,
+        idle_since_ms: int,
+        subscribed: Collection[str],
+        now_ms: int,
+        retention_ms: int,
+        most: int,
     ) -> list[TopicPartition]:
-        """Return the partitions whose offsets have expired (KIP-211).
+        """Return up to `most` partitions whose offsets have expired (KIP-211).
 
         Retention starts at the commit or, if later, at `idle_since_ms`, when the last member left. Offsets of
         `subscribed` topics and pending ones do not expire. Commits of old clients may have their own expiry time.
@@ -179,6 +189,8 @@ class Offsets:
                 expires_ms = max(value.commit_timestamp, idle_since_ms) + retention_ms
             if now_ms >= expires_ms:
                 expired.append(TopicPartition(*key))
+                if len(expired) == most:
+                    break
         return expired
 
 

@@ -198,6 +198,41 @@ async def test_writers_at_the_same_time_lose_no_acl_and_give_up_after_ten_attemp
     assert failed.value.code == ErrorCode.request_timed_out
 
 
+class Counted(MemoryStore):
+    """A store that counts its transactions."""
+
+    transactions = 0
+
+    async def multi(self, operations):  # type: ignore[no-untyped-def]
+        self.transactions += 1
+        return await super().multi(operations)
+
+
+@pytest.mark.parametrize("most_bytes", [1_000_000, 1000])
+@awaited
+async def test_many_patterns_are_written_in_few_transactions(most_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each of them, every broker goes over all ACLs."""
+    monkeypatch.setattr(acl_changes, "_MOST_BYTES", most_bytes)
+    tree = MemoryTree()
+    store = Counted(tree)
+    for path in paths.PERSISTENT_ROOTS:
+        await store.create(path)
+    store.transactions = 0
+    patterns = [T._replace(name=f"t{number}") for number in range(300)]
+    logged: list[str] = []
+    added = await write_acls(store, {each: frozenset({READ}).union for each in patterns}, logged.append)
+    assert added == {each: {READ} for each in patterns}
+    assert (len(logged), len(await store.children("/kafka-acl/Topic"))) == (300, 300)
+    assert len(await store.children(paths.ACL_CHANGES)) == 300
+    assert store.transactions <= (5 if most_bytes == 1_000_000 else 40)
+    assert await write_acls(store, {each: frozenset({READ}).union for each in patterns}, logged.append) == {
+        each: frozenset() for each in patterns
+    }
+    removed = await write_acls(store, {each: lambda _: frozenset() for each in patterns}, logged.append)
+    assert removed == added
+    assert await store.children("/kafka-acl/Topic") == []
+
+
 @pytest.mark.parametrize(("limit", "room"), [("_MOST_ENTRIES", 2), ("_MOST_BYTES", 200)])
 @awaited
 async def test_a_pattern_has_room_for_some_acls(limit: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,16 @@
 """Changes the ACLs of resources in the metadata tree, on any broker.
 
-A change and its notification are one transaction of the tree. After a concurrent write, a change is computed again.
+Some changes and their notifications are one transaction of the tree. After a concurrent write, they are computed again.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeAlias
 
-from odradek.broker.turns import cooperatively
+from odradek.broker.turns import HEAVY, cooperatively
 from odradek.metadata import paths
 from odradek.metadata.acl_nodes import decode_acls, encode_acls, encode_change
-from odradek.metadata.store import BadVersion, Create, Delete, NodeExists, NoNode, Operation, SetData, Store
+from odradek.metadata.store import BadVersion, Create, Delete, Node, NodeExists, NoNode, Operation, SetData, Store
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import AclBinding, AclEntry, ResourcePattern
 
@@ -18,6 +18,11 @@ AclChanges = Mapping[ResourcePattern, Callable[[frozenset[AclEntry]], frozenset[
 """Functions from the ACLs of a resource pattern to the new ones."""
 LogChange = Callable[[str], None]
 """Logs what was changed, with the principal: `RequestContext.log_change`."""
+_Entries: TypeAlias = frozenset[AclEntry]
+_Change: TypeAlias = tuple[ResourcePattern, Callable[[_Entries], _Entries]]
+_MOST_TOGETHER: Final = 64
+"""Limit of patterns in one transaction, after each of which every broker goes over all ACLs."""
+_BYTES_BY_WEIGHT: Final = 128
 _ATTEMPTS: Final = 10
 """Limit of attempts to write one change despite concurrent writes."""
 _MOST_ENTRIES: Final = 10_000
@@ -32,13 +37,13 @@ async def write_acls(
 ) -> dict[ResourcePattern, frozenset[AclEntry]]:
     """Write the changes, and return the ACLs that were added or removed.
 
-    If it raises, earlier changes are written. `log_change` is called for each ACL as soon as its change is written.
+    If it raises, some of them may be written. `log_change` is called for each ACL as soon as its change is written.
     """
     changed: dict[ResourcePattern, frozenset[AclEntry]] = {}
-    for number, (pattern, change) in enumerate(changes.items(), 1):
-        changed[pattern] = await _write(store, pattern, change, log_change)
-        if not number % _MOST_NOTIFICATIONS or number == len(changes):
-            await _delete_old_notifications(store)
+    pairs = list(changes.items())
+    for start in range(0, len(pairs), _MOST_TOGETHER):
+        changed |= await _write(store, pairs[start : start + _MOST_TOGETHER], log_change)
+        await _delete_old_notifications(store)
     return changed
 
 
@@ -50,39 +55,51 @@ async def _delete_old_notifications(store: Store) -> None:
                 await store.multi([Delete(path=f"{root}/{name}") for name in names[: -_MOST_NOTIFICATIONS // 2]])
 
 
-async def _write(
-    store: Store,
-    pattern: ResourcePattern,
-    change: Callable[[frozenset[AclEntry]], frozenset[AclEntry]],
-    log_change: LogChange,
-) -> frozenset[AclEntry]:
-    path = paths.acl(pattern)
+async def _write(store: Store, changes: Sequence[_Change], log_change: LogChange) -> dict[ResourcePattern, _Entries]:
+    """Write changes in one transaction, or in several if their nodes are too large for one."""
     for _ in range(_ATTEMPTS):
-        node = await store.get(path)
-        before = frozenset(() if node is None else decode_acls(path, node.data))
-        after = change(before)
-        if after == before:
-            return frozenset()
-        _check_size(path, len(after) - len(before), len(after), 0)
-        data = encode_acls(sorted(after))
-        _check_size(path, len(after) - len(before), len(after), len(data))
-        write: Operation
-        if node is None:
-            write = Create(path=path, data=data)
-        elif after:
-            write = SetData(path=path, data=data, version=node.version)
-        else:
-            write = Delete(path=path, version=node.version)
-        notification = Create(path=paths.acl_change(pattern), data=encode_change(pattern), sequence=True)
+        nodes = await store.get_many([paths.acl(pattern) for pattern, _ in changes])
+        operations: list[Operation] = []
+        size, results = 0, dict[ResourcePattern, tuple[_Entries, _Entries]]()
+        async for (pattern, change), node in cooperatively(zip(changes, nodes, strict=True), _weight):
+            path = paths.acl(pattern)
+            before = frozenset(() if node is None else decode_acls(path, node.data))
+            after = change(before)
+            results[pattern] = before, after
+            if after == before:
+                continue
+            _check_size(path, len(after) - len(before), len(after), 0)
+            data = encode_acls(sorted(after))
+            _check_size(path, len(after) - len(before), len(after), len(data))
+            size += len(data)
+            if node is None:
+                operations.append(Create(path=path, data=data))
+            elif after:
+                operations.append(SetData(path=path, data=data, version=node.version))
+            else:
+                operations.append(Delete(path=path, version=node.version))
+            operations.append(Create(path=paths.acl_change(pattern), data=encode_change(pattern), sequence=True))
+        if size > _MOST_BYTES and len(changes) > 1:
+            half = len(changes) // 2
+            first = await _write(store, changes[:half], log_change)
+            return first | await _write(store, changes[half:], log_change)
         try:
-            await store.multi([write, notification])
+            if operations:
+                await store.multi(operations)
         except (BadVersion, NodeExists, NoNode):
             continue
-        for verb, entries in (("added", after - before), ("removed", before - after)):
-            async for entry in cooperatively(sorted(entries)):
-                log_change(f"ACLs: {verb} {AclBinding(pattern=pattern, entry=entry)}")
-        return after ^ before
+        for pattern, (before, after) in results.items():
+            for verb, entries in (("added", after - before), ("removed", before - after)):
+                async for entry in cooperatively(sorted(entries)):
+                    log_change(f"ACLs: {verb} {AclBinding(pattern=pattern, entry=entry)}")
+        return {pattern: before ^ after for pattern, (before, after) in results.items()}
+    path = paths.acl(changes[0][0])
     raise KafkaError(ErrorCode.request_timed_out, f"{path} is changed concurrently again and again")
+
+
+def _weight(each: tuple[_Change, Node | None]) -> int:
+    node = each[1]
+    return HEAVY + (0 if node is None else len(node.data) // _BYTES_BY_WEIGHT)
 
 
 def _check_size(path: str, added: int, entries: int, size: int) -> None:

@@ -101,7 +101,8 @@ STANDARD_DATACLASSES: Final = {
     *(f"clients/{name}/settings.py" for name in ("consumer", "producer", "zookeeper_consumer")),
     "spark/settings.py",
     *(f"protocol/internal_records/{name}.py" for name in ("group_records", "transaction_records")),
-    *(f"protocol/messages/{name}.py" for name in ("controller_messages", "newer_messages")),
+    "protocol/messages/controller_messages.py",
+    *(f"protocol/messages/newer/{name}.py" for name in ("api_versions", "delete_groups", "txn_offset_commit")),
 }
 """Their fields have metadata: a key's definition, or a type of the protocol."""
 

@@ -159,7 +159,7 @@ def requests(topic_id: uuid.UUID) -> dict[ApiKey, dict[str, Any]]:
             "group_instance_id": None,
             "topics": [
                 {
-                    "name": TOPIC,
+                    **named,
                     "partitions": [
                         {
                             **PLACE,

@@ -135,7 +135,9 @@ def folders(directory: Path) -> list[Path]:
 
 def verify(directory: Path) -> list[Mapping[str, Any]]:
     result = CliRunner().invoke(main, ["log", "verify", "--json", "--records", str(directory)])
-    return [row for row in map(json.loads, result.output.splitlines()) if row["type"] == "finding"]
+    rows = map(json.loads, result.output.splitlines())
+    # Kafka's quorum leaves the time index of its own log unfinished.
+    return [row for row in rows if row["type"] == "finding" and "__cluster_metadata-0" not in row["path"]]
 
 
 def test_our_tools_read_what_kafka_wrote(written: Written):

@@ -434,7 +434,6 @@ def test_our_broker_lists_the_same_versions_of_its_requests(pair: BrokerPair, ve
     ours, kafkas = pair.ask(request)
     assert (ours["error_code"], kafkas["error_code"]) == ("none", "none")
     theirs = {entry["api_key"]: entry for entry in kafkas["api_keys"]}
-    theirs[ApiKey.API_VERSIONS]["max_version"] = 5  # of Kafka 4.4
     theirs[ApiKey.INIT_PRODUCER_ID]["max_version"] = 6  # two-phase commits, which Kafka hides (unstable.api.versions)
     told = {entry["api_key"]: entry for entry in ours["api_keys"]}
     assert told == {api_key: theirs.get(api_key) for api_key in told}
@@ -465,4 +464,4 @@ def test_a_version_of_api_versions_to_come_is_answered_in_version_0(pair: Broker
     ours, kafkas = (comparable(decode_response(ApiKey.API_VERSIONS, 0, frame, 4)) for frame in frames)
     assert ours["error_code"] == kafkas["error_code"] == "unsupported_version"
     (mine,) = (entry for entry in ours["api_keys"] if entry["api_key"] == ApiKey.API_VERSIONS)
-    assert {**mine, "max_version": 4} in kafkas["api_keys"], "the last but one: 5 is of Kafka 4.4"
+    assert mine in kafkas["api_keys"]

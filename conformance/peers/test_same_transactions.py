@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
 
@@ -73,7 +74,7 @@ class Producer:
         place = {"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": ""}
         member = {"generation_id": -1, "member_id": "", "group_instance_id": None} if version >= 3 else {}
         message = self._fields | {"group_id": GROUP} | member | fields
-        topics = [{"name": TOPIC, "partitions": [place]}]
+        topics = [{"name": TOPIC, "topic_id": UUID(int=5), "partitions": [place]}]
         return self._ask(ApiKey.TXN_OFFSET_COMMIT, version, **message, topics=topics)
 
     def end(self, version: int = 3, *, committed: bool = True, keeps: bool = True) -> Any:
@@ -348,6 +349,7 @@ def offsets_of_groups(ask: Ask) -> None:
     producer.add_offsets()
     for version in (0, 2, 3, 4, 5):
         producer.commit_offsets(version)
+    producer.commit_offsets(6)
     producer.commit_offsets(3, generation_id=7, member_id="nobody")
     producer.commit_offsets(3, generation_id=-1, member_id="nobody")
     producer.commit_offsets(3, group_id="")

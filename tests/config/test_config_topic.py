@@ -17,6 +17,7 @@ def test_a_topic_s_defaults_are_those_of_a_default_broker() -> None:
 def test_every_synonym_is_a_key_of_the_broker() -> None:
     known = BrokerConfig.definitions().keys()
     alone = {
+        "errors.deadletterqueue.group.enable",
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
         "remote.log.copy.disable",
@@ -53,6 +54,7 @@ def test_endless_retention_is_inherited_as_endless() -> None:
         ({"local.retention.ms": "-3"}, "at least -2"),
         ({"leader.replication.throttled.replicas": "*"}, "reassign partitions without a throttle"),
         ({"follower.replication.throttled.replicas": "0:1"}, "reassign partitions without a throttle"),
+        ({"max.decompressed.message.bytes": "1000"}, "decompressed size"),
         ({"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}, "at most"),
     ],
 )
@@ -64,7 +66,7 @@ def test_a_wrong_topic_configuration_is_one_sentence(overrides, said) -> None:
 def test_every_key_of_a_topic_takes_its_own_default() -> None:
     definitions = TopicConfig.definitions()
     defaults = {name: str(each.format(each.default)) for name, each in definitions.items()}
-    assert len(defaults) == 33, "as many as Kafka 4.3 has"
+    assert len(defaults) == 37, "as many as Kafka 4.4 has"
     assert validate_topic_overrides(BrokerConfig(), defaults) == defaults
     assert topic_config(BrokerConfig(), defaults) == TopicConfig()
 
@@ -74,11 +76,14 @@ def test_every_key_of_a_topic_takes_its_own_default() -> None:
     [
         ("local.retention.ms", "1000"),
         ("local.retention.bytes", "7"),
+        ("errors.deadletterqueue.group.enable", "true"),
+        ("remote.copy.lag.bytes", "7"),
+        ("remote.copy.lag.ms", "1000"),
         ("remote.log.copy.disable", "true"),
         ("remote.log.delete.on.disable", "true"),
     ],
 )
-def test_keys_that_have_no_effect_without_tiered_storage_take_every_value(key: str, text: str) -> None:
+def test_keys_of_absent_features_that_have_no_effect_take_every_value(key: str, text: str) -> None:
     assert validate_topic_overrides(BrokerConfig(), {key: text}) == {key: text}
 
 

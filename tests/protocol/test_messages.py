@@ -110,6 +110,16 @@ def test_one_dict_serves_every_version_and_absent_fields_take_their_defaults():
 
 
 @pytest.mark.parametrize(
+    ("number", "name"), [(134, "group_deletion_failed"), (136, "controller_id_not_registered"), (30_000, None)]
+)
+def test_an_unlisted_error_code_is_unknown_server_error(number: int, name: str | None) -> None:
+    answer = encode_response(ApiKey.HEARTBEAT, 4, {"error_code": number})
+    code = decode_response(ApiKey.HEARTBEAT, 4, answer).error_code
+    assert code is (ErrorCode.unknown_server_error if name is None else ErrorCode[name])
+    assert not code.retriable
+
+
+@pytest.mark.parametrize(
     ("value", "error"),
     [({"port": 2**31}, "format requires"), ({"port": None}, "required argument"), ({}, "port")],
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import Enum, Flag, auto
 from typing import Final, NamedTuple
 
-from odradek.protocol.api import BETWEEN_BROKERS, LAST_API_VERSIONS, ApiKey, schema_versions
+from odradek.protocol.api import BETWEEN_BROKERS, ApiKey, schema_versions
 from odradek.security import AclOperation, ResourceType
 
 _CLUSTER: Final = ResourceType.CLUSTER
@@ -81,9 +81,7 @@ class Api(NamedTuple):
     @property
     def served(self) -> range:
         """The versions that are served."""
-        schemas = schema_versions(self.key)
-        # kio's schemas of ApiVersions end one version earlier.
-        return range(schemas.start, LAST_API_VERSIONS + 1) if self.key is ApiKey.API_VERSIONS else schemas
+        return schema_versions(self.key)
 
     @property
     def advertised(self) -> range:

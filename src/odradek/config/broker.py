@@ -126,6 +126,13 @@ class BrokerConfig(TransactionConfig, ZookeeperKeys):
         "Time before a retry of a controlled shutdown, unless the cluster changes meanwhile.",
         minimum=0,
     )
+    max_decompressed_message_bytes: int = integer(
+        "max.decompressed.message.bytes",
+        2_147_483_639,
+        "The largest decompressed record; the default is no limit.",
+        honoured=(2_147_483_639,),
+        reason="records are not limited by their decompressed size; message.max.bytes limits batches",
+    )
     message_max_bytes: int = integer("message.max.bytes", 1_048_588, "The largest record batch.", minimum=0)
     compression_type: str = text(
         "compression.type",
@@ -182,6 +189,12 @@ class BrokerConfig(TransactionConfig, ZookeeperKeys):
     )
     log_local_retention_ms: int = long(
         "log.local.retention.ms", -2, "No effect without tiered storage, as in Kafka.", minimum=-2
+    )
+    log_remote_copy_lag_bytes: int = long(
+        "log.remote.copy.lag.bytes", -1, "No effect without tiered storage, as in Kafka.", minimum=-1
+    )
+    log_remote_copy_lag_ms: int = long(
+        "log.remote.copy.lag.ms", 0, "No effect without tiered storage, as in Kafka.", minimum=-1
     )
     log_roll_ms: int | None = long("log.roll.ms", None, "A segment's greatest age.", minimum=1, nullable=True)
     log_roll_hours: int = integer("log.roll.hours", 168, "log.roll.ms in hours, if that is unset.", minimum=1)

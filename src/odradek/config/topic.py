@@ -87,6 +87,9 @@ class TopicConfig:
         minimum=0,
         synonyms=_like("log.cleaner.delete.retention.ms"),
     )
+    errors_deadletterqueue_group_enable: bool = boolean(
+        "errors.deadletterqueue.group.enable", False, "No effect without share groups, as in Kafka."
+    )
     file_delete_delay_ms: int = long(
         "file.delete.delay.ms",
         60_000,
@@ -150,6 +153,14 @@ class TopicConfig:
         minimum=1,
         synonyms=_like("log.cleaner.max.compaction.lag.ms"),
     )
+    max_decompressed_message_bytes: int = integer(
+        "max.decompressed.message.bytes",
+        2_147_483_639,
+        "The largest decompressed record; the default is no limit.",
+        honoured=(2_147_483_639,),
+        reason="records are not limited by their decompressed size; max.message.bytes limits batches",
+        synonyms=_like("max.decompressed.message.bytes"),
+    )
     max_message_bytes: int = integer(
         "max.message.bytes", 1_048_588, "The largest record batch.", minimum=0, synonyms=_like("message.max.bytes")
     )
@@ -203,6 +214,20 @@ class TopicConfig:
         honoured=(False,),
         reason=NO_PREALLOCATION,
         synonyms=_like("log.preallocate"),
+    )
+    remote_copy_lag_bytes: int = long(
+        "remote.copy.lag.bytes",
+        -1,
+        "No effect without tiered storage, as in Kafka.",
+        minimum=-1,
+        synonyms=_like("log.remote.copy.lag.bytes"),
+    )
+    remote_copy_lag_ms: int = long(
+        "remote.copy.lag.ms",
+        0,
+        "No effect without tiered storage, as in Kafka.",
+        minimum=-1,
+        synonyms=_like("log.remote.copy.lag.ms"),
     )
     remote_log_copy_disable: bool = boolean(
         "remote.log.copy.disable", False, "No effect without tiered storage, as in Kafka."

@@ -2,7 +2,7 @@
 
 In a file their values are validated, kept and described as in Kafka, without any other effect; a value that would
 change the broker's behaviour is refused. At run time only their defaults are accepted. The table has every key of Kafka
-4.3 that is neither a field of `BrokerConfig` nor in `replaced_keys.REPLACED_KEYS`; conformance/peers compares it with
+4.4 that is neither a field of `BrokerConfig` nor in `replaced_keys.REPLACED_KEYS`; conformance/peers compares it with
 Kafka.
 """
 
@@ -71,6 +71,8 @@ delegation.token.max.lifetime.ms long 604800000 1.. read-only
 delegation.token.secret.key password null any read-only
 delete.records.purgatory.purge.interval.requests int 1 any read-only
 early.start.listeners list null any read-only
+errors.deadletterqueue.auto.create.topics.enable boolean false any cluster-wide
+errors.deadletterqueue.topic.name.prefix string dlq. any cluster-wide
 fetch.purgatory.purge.interval.requests int 1000 any read-only
 follower.fetch.last.tiered.offset.enable boolean false any cluster-wide
 follower.replication.throttled.rate long 9223372036854775807 0.. cluster-wide
@@ -100,6 +102,7 @@ group.share.partition.max.record.locks int 2000 100..10000 read-only
 group.share.record.lock.duration.ms int 30000 1000..3600000 read-only
 group.share.session.timeout.ms int 45000 1.. read-only
 group.streams.assignment.interval.ms int 1000 0.. cluster-wide
+group.streams.assignors list sticky any read-only
 group.streams.heartbeat.interval.ms int 5000 1.. read-only
 group.streams.initial.rebalance.delay.ms int 3000 0.. read-only
 group.streams.max.assignment.interval.ms int 15000 1.. read-only
@@ -111,7 +114,9 @@ group.streams.min.assignment.interval.ms int 0 0.. read-only
 group.streams.min.heartbeat.interval.ms int 5000 1.. read-only
 group.streams.min.session.timeout.ms int 45000 1.. read-only
 group.streams.num.standby.replicas int 0 0.. read-only
+group.streams.rack.aware.assignment.tags list "" any read-only
 group.streams.session.timeout.ms int 45000 1.. read-only
+group.streams.topology.description.plugin.class class null any read-only
 initial.broker.registration.timeout.ms int 60000 any read-only
 kafka.metrics.polling.interval.secs int 10 1.. read-only
 kafka.metrics.reporters list "" any read-only
@@ -191,6 +196,8 @@ sasl.login.refresh.window.jitter double 0.05 any per-broker
 sasl.login.retry.backoff.max.ms long 10000 any read-only
 sasl.login.retry.backoff.ms long 100 any read-only
 sasl.mechanism.controller.protocol string GSSAPI any read-only
+sasl.oauthbearer.allow.unverified.audience boolean false any read-only
+sasl.oauthbearer.allow.unverified.issuer boolean false any read-only
 sasl.oauthbearer.assertion.algorithm string RS256 any read-only
 sasl.oauthbearer.assertion.claim.aud string null any read-only
 sasl.oauthbearer.assertion.claim.exp.seconds int 300 0..86400 read-only

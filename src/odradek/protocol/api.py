@@ -103,6 +103,8 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
+    UNREGISTER_CONTROLLER = 94
 
 
 CONTROLLER_VERSIONS: Final[dict[int, int]] = {
@@ -113,8 +115,12 @@ CONTROLLER_VERSIONS: Final[dict[int, int]] = {
 BETWEEN_BROKERS: Final = frozenset({*CONTROLLER_VERSIONS, ApiKey.ALTER_PARTITION})
 """APIs between the brokers of one cluster, which ApiVersions does not list for clients."""
 
-LAST_API_VERSIONS: Final = 5
-"""The last version of ApiVersions that brokers decode; kio's schemas end at 4."""
+NEWER_VERSIONS: Final[dict[int, int]] = {
+    ApiKey.API_VERSIONS: 5,
+    ApiKey.TXN_OFFSET_COMMIT: 6,
+    ApiKey.DELETE_GROUPS: 3,
+}
+"""API key → the last version, of Kafka 4.4, which is in `messages.newer`; kio's schemas end one version earlier."""
 
 _FIRST_FLEXIBLE: Final[dict[int, int]] = {
     ApiKey.PRODUCE: 9,
@@ -181,7 +187,7 @@ def schema_versions(api_key: int) -> range:
     if name is None:
         return range(0)
     versions = sorted(schema_name_map[name])
-    return range(_FIRST_VERSION.get(api_key, versions[0]), versions[-1] + 1)
+    return range(_FIRST_VERSION.get(api_key, versions[0]), NEWER_VERSIONS.get(api_key, versions[-1]) + 1)
 
 
 def is_flexible(api_key: int, version: int) -> bool:

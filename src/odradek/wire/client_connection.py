@@ -42,6 +42,8 @@ _FIRST_REQUESTS: Final = 3
 _UNSUPPORTED_VERSION: Final = struct.pack(">h", ErrorCode.unsupported_version.value)
 LATE_MS: Final = 1_000
 """A response is late if it takes this much longer than the request lets the broker wait. Also the check interval."""
+_FIRST_API_VERSIONS: Final = 4
+"""The version of the first ApiVersions: brokers before Kafka 4.4 refuse version 5, which adds nothing that is sent."""
 _BUFFER_BYTES: Final = 64 << 10
 _WRITE_HIGH_BYTES: Final = 64 << 10
 """asyncio's default. With more unsent than this the connection is not `writable`."""
@@ -219,11 +221,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.writelines([piece for frame in held for piece in frame])
 
     async def negotiate(self, unlisted: Collection[int] = ()) -> None:
-        """Request the broker's API versions (KIP-35), in our highest version or, if that is refused, the broker's.
+        """Request the broker's API versions (KIP-35), in version 4 or, if that is refused, the broker's.
 
         APIs that are `unlisted` in the response are taken to be served in our versions.
         """
-        version = schema_versions(ApiKey.API_VERSIONS)[-1]
+        version = _FIRST_API_VERSIONS
         message = {"client_software_name": "odradek", "client_software_version": __version__}
         for _ in range(2):
             body = encode_request(ApiKey.API_VERSIONS, version, message)

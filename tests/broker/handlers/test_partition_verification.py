@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
 
@@ -64,10 +65,13 @@ class Client:
             self.sequences[partition] += 1
         return ErrorCode(answer.error_code)
 
-    async def commit_offset(self, offset: int, *, version: int) -> ErrorCode:
+    async def commit_offset(
+        self, offset: int, *, version: int, topic_id: UUID | None = None, generation: int = -1
+    ) -> ErrorCode:
         partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": None}
-        message = {**self._me, "group_id": "g", "topics": [{"name": "t", "partitions": [partition]}]}
-        member = {"generation_id": -1, "member_id": "", "group_instance_id": None, "committed_leader_epoch": -1}
+        named = {"name": "t", "topic_id": topic_id or self.world.broker.image.topics["t"].topic_id}
+        message = {**self._me, "group_id": "g", "topics": [{**named, "partitions": [partition]}]}
+        member = {"generation_id": generation, "member_id": "", "group_instance_id": None, "committed_leader_epoch": -1}
         partition.update(member)
         answer = await self.at.ask(ApiKey.TXN_OFFSET_COMMIT, {**message, **member}, version)
         code: ErrorCode = answer.topics[0].partitions[0].error_code
@@ -163,7 +167,7 @@ async def test_a_transaction_of_version_2_begins_with_sequence_0_where_its_produ
     assert await client.write(0, version=12) is ErrorCode.none
 
 
-@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("version", [3, 4, 5, 6])
 @played
 async def test_offsets_belong_to_the_transaction(world: World, version: int) -> None:
     """KIP-447: before version 5 the client adds the group's partition first."""
@@ -181,9 +185,23 @@ async def test_offsets_belong_to_the_transaction(world: World, version: int) -> 
     key = TopicPartition("t", 0)
     pending = await world.broker.groups.submit("g", FetchOffsetsRequest(partitions=(key,), require_stable=True))
     assert pending.unstable == {key}
-    await client.end(version=5 if version == 5 else 3)
+    await client.end(version=5 if version >= 5 else 3)
     committed = await world.broker.groups.submit("g", FetchOffsetsRequest(partitions=(key,), require_stable=True))
     assert committed.values[key].offset == 5
+
+
+@pytest.mark.parametrize(("version", "missing"), [(5, ErrorCode.illegal_generation), (6, ErrorCode.group_id_not_found)])
+@played
+async def test_offsets_of_a_topic_or_group_that_is_not_there_are_refused(
+    world: World, version: int, missing: ErrorCode
+) -> None:
+    """KIP-1319"""
+    client = await started(world, 1)
+    await client.at.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
+    await world.pass_time(1)
+    assert await client.commit_offset(5, version=version, generation=7) is missing
+    unknown = await client.commit_offset(5, version=version, topic_id=UUID(int=5))
+    assert unknown is (ErrorCode.unknown_topic_id if version >= 6 else ErrorCode.none)
 
 
 class Coordinator:

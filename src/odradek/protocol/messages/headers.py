@@ -12,7 +12,7 @@ import struct
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from odradek.protocol.api import LAST_API_VERSIONS, ApiKey, is_flexible, schema_versions
+from odradek.protocol.api import ApiKey, is_flexible, schema_versions
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.primitives import Meter, encode_tags, malformed, read_tags, skip_tags
 
@@ -40,8 +40,7 @@ class RequestHeader(NamedTuple):
 @lru_cache(maxsize=1024)
 def request_is_flexible(api_key: int, version: int) -> bool:
     """Return whether this version's request header has tagged fields; False for unknown versions."""
-    is_known = version in schema_versions(api_key) or (api_key, version) == (ApiKey.API_VERSIONS, LAST_API_VERSIONS)
-    return is_known and is_flexible(api_key, version)
+    return version in schema_versions(api_key) and is_flexible(api_key, version)
 
 
 def response_is_flexible(api_key: int, version: int) -> bool:

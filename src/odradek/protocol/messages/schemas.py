@@ -4,13 +4,14 @@ It also declares the types of the functions that `encoder` and `decoder` compile
 """
 
 import dataclasses
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from odradek.model import Buffer
-from odradek.protocol.api import CONTROLLER_VERSIONS, LAST_API_VERSIONS, ApiKey
+from odradek.protocol.api import CONTROLLER_VERSIONS, NEWER_VERSIONS, ApiKey
 from odradek.protocol.primitives import Meter
 
 Message = Mapping[str, Any]
@@ -49,10 +50,8 @@ def load_request_schema(api_key: int, version: int) -> Any:
         from odradek.protocol.messages.controller_messages import REQUESTS
 
         return REQUESTS[api_key]
-    if _is_newer(api_key, version):
-        from odradek.protocol.messages.newer_messages import ApiVersionsRequest
-
-        return ApiVersionsRequest
+    if version == NEWER_VERSIONS.get(api_key):
+        return _newer_schemas(api_key).REQUEST
     from kio import index
 
     return index.load_request_schema(api_key, version)
@@ -64,11 +63,13 @@ def load_response_schema(api_key: int, version: int) -> Any:
         from odradek.protocol.messages.controller_messages import RESPONSES
 
         return RESPONSES[api_key]
+    if version == NEWER_VERSIONS.get(api_key):
+        return _newer_schemas(api_key).RESPONSE
     from kio import index
 
-    return index.load_response_schema(api_key, version - 1 if _is_newer(api_key, version) else version)
+    return index.load_response_schema(api_key, version)
 
 
-def _is_newer(api_key: int, version: int) -> bool:
-    """Return whether kio lacks this version."""
-    return api_key == ApiKey.API_VERSIONS and version == LAST_API_VERSIONS
+def _newer_schemas(api_key: int) -> Any:
+    """Return the module with the schemas of a version that kio lacks."""
+    return importlib.import_module(f"odradek.protocol.messages.newer.{ApiKey(api_key).name.lower()}")

@@ -129,6 +129,8 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     """Whether `generation` may be a member epoch of the consumer protocol (OffsetCommit 9 and later)."""
     missing_group_error: ErrorCode = ErrorCode.illegal_generation
     """The error if `generation` is given and the group does not exist."""
+    stale_epoch_error: ErrorCode = ErrorCode.stale_member_epoch
+    """The error for another epoch than the member's."""
     producer: Producer | None = None
     """The producer in whose transaction the offsets are committed."""
 

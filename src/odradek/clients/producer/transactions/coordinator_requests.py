@@ -28,6 +28,7 @@ from odradek.wire.client_connection import ClientConnection
 LAST_PRODUCE_OF_VERSION_1: Final = 11
 """Later versions of Produce add their partitions to the transaction (KIP-890)."""
 _LAST_OFFSET_COMMIT_OF_VERSION_1: Final = 4
+_LAST_OFFSET_COMMIT_WITH_NAMES: Final = 5
 _LAST_ADD_PARTITIONS_OF_CLIENTS: Final = 3
 _TWO_PHASE_COMMIT_FROM: Final = 6
 _COORDINATOR_ERRORS: Final = {
@@ -195,7 +196,7 @@ class CoordinatorRequests:
                 for each in topic.partitions
             )
 
-        at_most = None if machine.uses_version_2 else _LAST_OFFSET_COMMIT_OF_VERSION_1
+        at_most = _LAST_OFFSET_COMMIT_WITH_NAMES if machine.uses_version_2 else _LAST_OFFSET_COMMIT_OF_VERSION_1
         await self._groups[group_id].request(ApiKey.TXN_OFFSET_COMMIT, message, codes, at_most=at_most)
 
     async def end_transaction(self, *, committed: bool) -> None:

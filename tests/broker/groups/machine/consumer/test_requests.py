@@ -197,6 +197,9 @@ def test_commits_are_fenced_by_the_members_epoch() -> None:
     settle(at, [one, two])
     assert commit(at, "one", 2) is ErrorCode.none
     assert commit(at, "one", 1) is ErrorCode.stale_member_epoch
+    for told in (ErrorCode.illegal_generation, ErrorCode.stale_member_epoch):  # TxnOffsetCommit 5 and 6
+        request = CommitRequest(member_id="one", generation=1, values={}, stale_epoch_error=told)
+        assert at.ask(request) is told
     assert commit(at, "nobody", 2) is ErrorCode.unknown_member_id
     assert commit(at, "", -1) is ErrorCode.unknown_member_id, "the group has members"
     one.leave(at)

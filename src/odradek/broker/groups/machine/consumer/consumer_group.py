@@ -293,8 +293,8 @@ class ConsumerGroup:
         if is_transactional and request.generation < 0 and not request.member_id and request.instance_id is None:
             return ErrorCode.none  # such a client does not know its member (KIP-447)
         error = self._validate_member_epoch(request.member_id, request.generation)
-        if is_transactional and error is ErrorCode.stale_member_epoch:
-            return ErrorCode.illegal_generation
+        if error is ErrorCode.stale_member_epoch:
+            return request.stale_epoch_error
         member = self.members.get(request.member_id)
         is_member = request.generation >= 0 and member is not None and not member.is_classic
         if error is ErrorCode.none and is_member and not request.has_member_epoch:

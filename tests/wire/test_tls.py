@@ -1,14 +1,17 @@
 """TLS between a client's connection and a broker's listener, by real sockets and new certificates (X2)."""
 
 import asyncio
+import hmac
 import logging
 import os
+import re
 import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import trustme
@@ -17,6 +20,7 @@ import uvloop
 from odradek.model import AuthenticationError, ConfigurationError, UnavailableError
 from odradek.runtime import pending_connections, system_runtime
 from odradek.runtime.tls import ServerTls, TlsSettings, client_context, server_context
+from odradek.runtime.tls_server import MOST_RECORDS_AT_ONCE, MOST_RECORDS_IN_TURN
 from odradek.runtime.turns import MOST_TURNS
 from odradek.wire.client_authentication import ClientSecurity
 from odradek.wire.client_connection import ClientConnection, open_connection
@@ -43,8 +47,7 @@ class Echo(asyncio.Protocol):
     certificate: "asyncio.Future[dict[str, object]] | None" = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's do not inherit from asyncio's
         if Echo.certificate is not None:
             Echo.certificate.set_result(transport.get_extra_info("peercert"))
 
@@ -215,6 +218,193 @@ def test_few_steps_of_handshakes_are_done_at_once(new_loop: Callable[[], asyncio
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(scene())
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize(("clients", "kind"), [(1, "key updates"), (1, "bytes"), (20, "bytes")])
+def test_few_short_records_are_read_at_once(
+    clients: int, kind: str, new_loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path
+) -> None:
+    """OpenSSL accepts any number of key updates, and each costs 8 µs; a record of one byte costs as much."""
+    iteration, read_bytes = 0, Counter[int]()
+    record_bytes = 27 if kind == "key updates" else 23
+
+    class Counted(ssl.SSLObject):
+        @classmethod
+        def _create(cls, incoming: ssl.MemoryBIO, *others: object, **options: object) -> "Counted":
+            made: Counted = super()._create(incoming, *others, **options)  # type: ignore[misc]
+            made.incoming = incoming  # type: ignore[attr-defined]
+            return made
+
+        def read(self, size: int = 1024, buffer: Any = None) -> Any:
+            before = self.incoming.pending  # type: ignore[attr-defined]
+            try:
+                return super().read(size, buffer)
+            finally:
+                read_bytes[iteration] += before - self.incoming.pending  # type: ignore[attr-defined]
+
+    async def scene() -> None:
+        nonlocal iteration
+        context = server(TlsSettings(**split(pem("127.0.0.1")))).context()
+        context.sslobject_class = Counted
+        listener = await system_runtime().network.listen(Echo, "127.0.0.1", 0, tls=lambda: context)
+        async with asyncio.timeout(60):
+            opened = [await RawClient.connect(listener.port, tmp_path / f"keys{each}") for each in range(clients)]
+            floods = [each.key_updates(8192) if kind == "key updates" else each.small_records(8192) for each in opened]
+            read_bytes.clear()
+            sent = [asyncio.ensure_future(each.send(flood)) for each, flood in zip(opened, floods, strict=True)]
+            while read_bytes.total() < clients * 8192 * record_bytes:
+                iteration += 1
+                await asyncio.sleep(0)
+            await asyncio.gather(*sent)
+        most_records = MOST_TURNS * MOST_RECORDS_IN_TURN + clients * MOST_RECORDS_AT_ONCE
+        assert max(read_bytes.values()) <= (most_records + clients) * record_bytes
+        for each in opened:
+            each.socket.close()
+        listener.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(scene())
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("part_bytes", [1, 2, 3, 4, 5, 7, 4096])
+def test_records_may_arrive_in_any_parts(
+    part_bytes: int, new_loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        context = server(TlsSettings(**split(pem("127.0.0.1")))).context()
+        listener = await system_runtime().network.listen(Echo, "127.0.0.1", 0, tls=lambda: context)
+        async with asyncio.timeout(60):
+            client = await RawClient.connect(listener.port, tmp_path / "keys")
+            data = client.small_records(50) + client.records(b"yz" * 300) + client.small_records(2000)
+            for at in range(0, len(data), part_bytes):
+                await client.send(data[at : at + part_bytes] if at < 200 * part_bytes else data[at:])
+                if at >= 200 * part_bytes:
+                    break
+                await asyncio.sleep(0)
+            assert await client.receive(2650) == b"x" * 50 + b"yz" * 300 + b"x" * 2000
+        client.socket.close()
+        listener.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(scene())
+
+
+class Paused(Echo):
+    """Reads nothing."""
+
+    opened: "list[asyncio.Transport]"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.transport.pause_reading()
+        self.opened.append(self.transport)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_short_records_wait_while_nothing_is_read(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        Paused.opened = []
+        context = server(TlsSettings(**split(pem("127.0.0.1")))).context()
+        listener = await system_runtime().network.listen(Paused, "127.0.0.1", 0, tls=lambda: context)
+        client = await RawClient.connect(listener.port, tmp_path / "keys")
+        flood = client.small_records(5000) * 20  # nothing of it is decrypted
+        sending = asyncio.ensure_future(client.send(flood))
+        async with asyncio.timeout(60):
+            sizes = [-1, 0]
+            while sizes[-1] != sizes[-2] or not sizes[-1]:  # until nothing more is read
+                for _ in range(500):
+                    await asyncio.sleep(0)
+                sizes.append(Paused.opened[0].get_read_buffer_size())  # type: ignore[attr-defined]
+        assert 256 * 1024 <= sizes[-1] <= 512 * 1024
+        sending.cancel()
+        client.socket.close()
+        Paused.opened[0].abort()
+        listener.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(scene())
+
+
+@awaited
+async def test_a_hello_outside_of_records_is_refused() -> None:
+    """OpenSSL would accept it, but then nothing tells where the records begin."""
+    tls = server(TlsSettings(**split(pem("127.0.0.1"))))
+    listener = await system_runtime().network.listen(Echo, "127.0.0.1", 0, tls=tls.context)
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    hello = bytes.fromhex("010303000300000010" + "00c02f") + bytes(16)
+    writer.write((0x8000 | len(hello)).to_bytes(2, "big") + hello)
+    async with asyncio.timeout(5):
+        assert await reader.read() == b""
+    writer.close()
+    listener.close()
+
+
+class RawClient:
+    """A client of TLS 1.3 that gives its records, and encrypts key updates by itself."""
+
+    def __init__(self, keys: Path) -> None:
+        self.keys = keys
+        context = client_context(TlsSettings(trusted=TRUSTED), check_name=False)
+        context.keylog_filename = str(keys)
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing)
+        self.socket = socket.socket()
+        self.socket.setblocking(False)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    @classmethod
+    async def connect(cls, port: int, keys: Path) -> "RawClient":
+        client = cls(keys)
+        await asyncio.get_running_loop().sock_connect(client.socket, ("127.0.0.1", port))
+        await client.run(client.tls.do_handshake)
+        await client.send(client.outgoing.read())
+        return client
+
+    async def run(self, call: Callable[[], Any]) -> Any:
+        while True:
+            try:
+                return call()
+            except ssl.SSLWantReadError:
+                await self.send(self.outgoing.read())
+                self.incoming.write(await asyncio.get_running_loop().sock_recv(self.socket, 65536))
+
+    async def send(self, data: bytes) -> None:
+        await asyncio.get_running_loop().sock_sendall(self.socket, data)
+
+    async def receive(self, size: int) -> bytes:
+        received = b""
+        while len(received) < size:
+            received += await self.run(lambda: self.tls.read(65536))
+        return received
+
+    def records(self, data: bytes) -> bytes:
+        self.tls.write(data)
+        return self.outgoing.read()
+
+    def small_records(self, count: int) -> bytes:
+        return b"".join(self.records(b"x") for _ in range(count))
+
+    def key_updates(self, count: int) -> bytes:
+        """Return messages that announce a new key, each encrypted with the one before (RFC 8446, 7.2 and 7.3)."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        secrets = re.findall(r"CLIENT_TRAFFIC_SECRET_0 \w+ (\w+)", self.keys.read_text())
+        records, header, secret = [], bytes.fromhex("1703030016"), bytes.fromhex(secrets[-1])
+        for _ in range(count):
+            key = AESGCM(_expanded(secret, b"key", 32))
+            records.append(header + key.encrypt(_expanded(secret, b"iv", 12), bytes.fromhex("180000010016"), header))
+            secret = _expanded(secret, b"traffic upd", 48)
+        return b"".join(records)
+
+
+def _expanded(secret: bytes, label: bytes, size: int) -> bytes:
+    label = b"tls13 " + label
+    info = size.to_bytes(2, "big") + bytes([len(label)]) + label + b"\0"
+    return hmac.digest(secret, info + b"\1", "sha384")[:size]
 
 
 def _client_hello() -> bytes:

@@ -21,7 +21,7 @@ from typing import Final
 from odradek.model import PreconditionError, address_text
 from odradek.runtime.pending_connections import PendingConnections
 from odradek.runtime.rate_limited_log import RateLimitedLog
-from odradek.runtime.tls_handshakes import open_tls
+from odradek.runtime.tls_server import open_tls
 
 _MOST_PER_TURN: Final = 64
 """Limit of connections accepted per turn of the event loop."""

@@ -23,6 +23,7 @@ from odradek.model import ConfigurationError
 from odradek.spark.writing import dead_letters
 from odradek.spark.writing.dead_letters import MOST_ROWS, LettersDirectory, split_dead_letters
 from odradek.values.avro import AvroDecoder
+from odradek.values.cursors import Column
 from odradek.values.decoding import Decoder, decode_arrays
 from odradek.values.protobuf import ProtobufDecoder
 
@@ -79,13 +80,13 @@ def rows(decoder: Decoder, *values: bytes | None) -> list[Any]:
 def test_an_avro_record_has_all_its_types():
     decoder = AvroDecoder(schema=json.dumps(AVRO))
     assert rows(decoder, avro(AVRO, ORDER), None) == [ORDER, None]
-    assert decoder.fields.field("at").type == pa.timestamp("us", "UTC")
-    assert decoder.fields.field("price").type == pa.decimal128(10, 2)
+    assert decoder.column.type.field("at").type == pa.timestamp("us", "UTC")
+    assert decoder.column.type.field("price").type == pa.decimal128(10, 2)
 
 
 def test_a_number_beyond_its_type_is_named_with_its_field():
     class Numbers:
-        fields = pa.struct([("name", pa.string()), ("n", pa.int32())])
+        column = Column(pa.struct([("name", pa.string()), ("n", pa.int32())]), lambda cursors: pa.nulls(len(cursors)))
 
         def __call__(self, value: bytes) -> dict[str, Any]:
             return {"name": "x", "n": int(value)}
@@ -170,7 +171,7 @@ def test_any_bytes_are_an_avro_record_or_have_a_reason(value: bytes):
 )
 def test_an_avro_schema_that_spark_cannot_have_is_refused(schema: str, sentence: str):
     with pytest.raises(ConfigurationError, match=sentence):
-        _ = AvroDecoder(schema=schema).fields
+        _ = AvroDecoder(schema=schema).column
 
 
 Kind = descriptor_pb2.FieldDescriptorProto
@@ -279,15 +280,15 @@ def test_any_bytes_are_a_message_or_have_a_reason(value: bytes, framing: str | N
 
 def test_a_message_that_spark_cannot_have_is_refused():
     with pytest.raises(ConfigurationError, match=r"no message shop\.Ordre; there are .*, shop\.Item, shop\.Node"):
-        _ = decoder("shop.Ordre").fields
+        _ = decoder("shop.Ordre").column
     with pytest.raises(ConfigurationError, match=r"message shop\.Node is inside of itself"):
-        _ = decoder("shop.Node").fields
+        _ = decoder("shop.Node").column
     assert decoder("shop.Node")(b"\x0a\x02\x0a\x00") == {"next": {"next": {}}}
     with pytest.raises(ConfigurationError, match="make it by protoc --include_imports"):
-        _ = ProtobufDecoder(descriptors=b"\xff\xff", message="shop.Order").fields
+        _ = ProtobufDecoder(descriptors=b"\xff\xff", message="shop.Order").column
     without_imports = descriptor_pb2.FileDescriptorSet(file=descriptors().file[1:]).SerializeToString()
     with pytest.raises(ConfigurationError, match="make it by protoc --include_imports"):
-        _ = ProtobufDecoder(descriptors=without_imports, message="shop.Order").fields
+        _ = ProtobufDecoder(descriptors=without_imports, message="shop.Order").column
 
 
 # ---- Dead letters ----------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ def decoded(column: Any, decoder: Decoder) -> Any:
 
 
 def spark_fields(decoder: Decoder) -> list[Any]:
-    """Return `decoder.fields` as Spark's `StructField`s. Raise `ConfigurationError` if Spark lacks a field's type."""
+    """Return a decoder's fields as Spark's. Raise `ConfigurationError` if Spark lacks a field's type."""
     from pyspark.sql.pandas.types import from_arrow_type
 
-    return list(from_arrow_type(decoder.fields).fields)
+    return list(from_arrow_type(decoder.column.type).fields)

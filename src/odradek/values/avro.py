@@ -18,31 +18,15 @@ from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from functools import lru_cache
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
 from odradek.model import ConfigurationError, packages_of
-from odradek.values.decoding import without_framing
+from odradek.values.avro_columns import LOGICAL_TYPES, avro_columns
+from odradek.values.cursors import Column, Cursors
+from odradek.values.decoding import skip_framing, without_framing
 
-_PRIMITIVE: Final = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "bytes": pa.binary(),
-    "null": pa.null(),
-}
-_LOGICAL: Final = {
-    "date": pa.date32(),
-    "timestamp-millis": pa.timestamp("us", "UTC"),
-    "timestamp-micros": pa.timestamp("us", "UTC"),
-    "local-timestamp-millis": pa.timestamp("us"),
-    "local-timestamp-micros": pa.timestamp("us"),
-}
-_MOST_DIGITS: Final = 38
-"""Digits of Spark's decimal."""
 _EXACT: Final = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _EPOCH: Final = datetime.datetime(1970, 1, 1)
 _EPOCH_DAY: Final = _EPOCH.toordinal()
@@ -60,10 +44,18 @@ class AvroDecoder(Struct, frozen=True, kw_only=True):
     framing: str | None = None
 
     @property
-    def fields(self) -> pa.StructType:
-        """The fields of the record. Raise `ConfigurationError` for a schema that is invalid or unsupported."""
+    def column(self) -> Column:
+        """The records' column. Raise `ConfigurationError` for a schema that is invalid or that Spark cannot have."""
         _compiled(self.schema)
-        return _fields(self.schema)
+        kind, read_record = avro_columns(self.schema)
+
+        def read(cursors: Cursors) -> pa.Array:
+            skip_framing(cursors, self.framing)
+            found = read_record(cursors)
+            cursors.fail(np.flatnonzero(cursors.at < cursors.end))
+            return found
+
+        return Column(kind, read)
 
     def __call__(self, value: bytes) -> Any:
         """Return one value. Raise `ValueError` if it is not exactly one, `ConfigurationError` for a wrong schema."""
@@ -90,7 +82,7 @@ def _compiled(text: str) -> tuple[Any, Callable[..., Any]]:
         parse_schema(schema)
         parsed = parse_schema(_with_own_logical_types(schema))
         try:
-            _fields(text)
+            avro_columns(text)
             reader = read
         except ConfigurationError:
             reader = _read_py  # a recursive record could overflow the stack of C
@@ -104,15 +96,6 @@ def _compiled(text: str) -> tuple[Any, Callable[..., Any]]:
     return parsed, reader.schemaless_reader
 
 
-@lru_cache(maxsize=16)
-def _fields(text: str) -> pa.StructType:
-    """Return the Arrow type of a schema that fastavro has parsed. Raise `ConfigurationError` if Spark has none."""
-    kind = _ArrowTypes().of(json.loads(text), ())
-    if not isinstance(kind, pa.StructType) or not kind.num_fields:
-        raise ConfigurationError(f"the Avro schema describes {kind}: a stream needs a record with fields")
-    return kind
-
-
 def _with_own_logical_types(schema: Any) -> Any:
     """Return the schema with `_OWN` before the logical types that are read here, and without others."""
     if isinstance(schema, list):
@@ -122,7 +105,7 @@ def _with_own_logical_types(schema: Any) -> Any:
     nested = ("type", "items", "values", "fields")
     made = {key: _with_own_logical_types(value) if key in nested else value for key, value in schema.items()}
     logical = made.pop("logicalType", None)
-    return made | {"logicalType": f"{_OWN}{logical}"} if logical in {*_LOGICAL, "decimal"} else made
+    return made | {"logicalType": f"{_OWN}{logical}"} if logical in LOGICAL_TYPES else made
 
 
 class _Beyond(int):
@@ -180,73 +163,3 @@ _READERS: Final = {
     f"bytes-{_OWN}decimal": _decimal,
     f"fixed-{_OWN}decimal": _decimal,
 }
-
-
-class _ArrowTypes:
-    """Arrow types of the schemas of one file, which refer to each other by name."""
-
-    def __init__(self) -> None:
-        self._named: dict[str, Any] = {}
-
-    def of(self, schema: Any, inside: tuple[str, ...], namespace: str = "") -> pa.DataType:
-        """Return a schema's Arrow type; `inside` are the records around it. Raise `ConfigurationError` without one."""
-        if isinstance(schema, list):
-            return self._union(schema, inside, namespace)
-        if isinstance(schema, str):
-            if schema in _PRIMITIVE:
-                return _PRIMITIVE[schema]
-            full = schema if "." in schema else f"{namespace}.{schema}".lstrip(".")
-            if full in inside:
-                raise ConfigurationError(f"the Avro schema has record {full} inside of itself, which Spark cannot have")
-            return self._named[full]
-        kind = schema["type"]
-        if (logical := _logical_type(schema)) is not None:
-            self._name(schema, namespace, logical)
-            return logical
-        if kind == "array":
-            return pa.list_(self.of(schema["items"], inside, namespace))
-        if kind == "map":
-            return pa.map_(pa.string(), self.of(schema["values"], inside, namespace))
-        if kind in {"enum", "fixed"}:
-            found = pa.string() if kind == "enum" else pa.binary()
-            self._name(schema, namespace, found)
-            return found
-        if kind in {"record", "error"}:
-            return self._record(schema, inside, namespace)
-        return self.of(kind, inside, namespace)
-
-    def _record(self, schema: Mapping[str, Any], inside: tuple[str, ...], namespace: str) -> pa.DataType:
-        full = _full_name(schema, namespace)
-        space = full.rpartition(".")[0]
-        found = pa.struct([(each["name"], self.of(each["type"], (*inside, full), space)) for each in schema["fields"]])
-        self._named[full] = found
-        return found
-
-    def _union(self, schemas: list[Any], inside: tuple[str, ...], namespace: str) -> pa.DataType:
-        others = [each for each in schemas if each != "null"]
-        if len(others) != 1:
-            raise ConfigurationError(
-                f"the Avro schema has a union of {len(others)} types besides null: Spark needs one"
-            )
-        return self.of(others[0], inside, namespace)
-
-    def _name(self, schema: Mapping[str, Any], namespace: str, kind: pa.DataType) -> None:
-        if "name" in schema:
-            self._named[_full_name(schema, namespace)] = kind
-
-
-def _full_name(schema: Mapping[str, Any], namespace: str) -> str:
-    name: str = schema["name"]
-    return name if "." in name else f"{schema.get('namespace', namespace)}.{name}".lstrip(".")
-
-
-def _logical_type(schema: Mapping[str, Any]) -> pa.DataType | None:
-    logical = schema.get("logicalType")
-    if logical != "decimal":
-        return _LOGICAL.get(str(logical))
-    precision, scale = schema.get("precision", 0), schema.get("scale", 0)
-    if not 0 < precision <= _MOST_DIGITS:
-        raise ConfigurationError(
-            f"the Avro schema has a decimal of {precision} digits: Spark has at most {_MOST_DIGITS}"
-        )
-    return pa.decimal128(precision, scale)

@@ -1,4 +1,4 @@
-"""Applies a decoder of single values to Arrow arrays, with a reason for each value that cannot be decoded.
+"""Decodes Arrow arrays of values, a field at a time; odd values one by one, with a reason if they cannot be decoded.
 
     binary → struct(value struct(the fields), reason string)
 
@@ -9,20 +9,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from odradek.model import ConfigurationError
+from odradek.values.cursors import FEWEST, Column, Cursors
 
 _CONFLUENT_BYTES: Final = 5
 """The length of Confluent's framing: a zero byte, and the schema's id in four bytes, which is not looked up."""
 
 
 class Decoder(Protocol):
-    """Decodes single values. Picklable: Spark sends it to its workers."""
+    """Decodes values. Picklable: Spark sends it to its workers."""
 
     @property
-    def fields(self) -> pa.StructType:
-        """The fields of the values. Raise `ConfigurationError` if Spark has no type for one."""
+    def column(self) -> Column:
+        """The values as a column of structs. Raise `ConfigurationError` if Spark has no type for a field.
+
+        It returns for each value that is not odd what `__call__` does.
+        """
 
     def __call__(self, value: bytes) -> Any:
         """Return the fields of one value. Raise `ValueError` with the reason, or `ConfigurationError`."""
@@ -47,14 +52,31 @@ def read_decoder(kind: str, path: str, message: str | None, framing: str | None)
 
 def decode_arrays(arrays: Iterator[pa.Array], decoder: Decoder) -> Iterator[pa.Array]:
     """Yield an array of structs (value, reason) for each array of bytes."""
-    kind = _result_type(decoder.fields)
+    column = decoder.column
+    kind = pa.struct([("value", column.type), ("reason", pa.string())])
     for array in arrays:
-        rows = [_decode(value, decoder) for value in array.to_pylist()]
-        try:
-            yield pa.array(rows, kind)
-        except (pa.ArrowException, OverflowError):
-            # Some number is out of the range of its type.
-            yield pa.concat_arrays([_converted(row, kind) for row in rows])
+        yield _by_rows(array, decoder, kind) if len(array) < FEWEST else _by_columns(array, decoder, column, kind)
+
+
+def _by_columns(array: pa.Array, decoder: Decoder, column: Column, kind: pa.StructType) -> pa.Array:
+    cursors = Cursors.of(array)
+    columns = [column.read(cursors), pa.nulls(len(array), pa.string())]
+    found = pa.StructArray.from_arrays(columns, fields=list(kind))
+    odd = np.flatnonzero(cursors.is_odd)
+    if not odd.size:
+        return found
+    places = np.arange(len(array))
+    places[odd] = len(array) + np.arange(len(odd))
+    return pa.concat_arrays([found, _by_rows(array.take(pa.array(odd)), decoder, kind)]).take(pa.array(places))
+
+
+def _by_rows(array: pa.Array, decoder: Decoder, kind: pa.StructType) -> pa.Array:
+    rows = [_decode(value, decoder) for value in array.to_pylist()]
+    try:
+        return pa.array(rows, kind)
+    except (pa.ArrowException, OverflowError):
+        # Some number is out of the range of its type.
+        return pa.concat_arrays([_converted(row, kind) for row in rows])
 
 
 def without_framing(value: bytes, framing: str | None) -> bytes:
@@ -66,8 +88,11 @@ def without_framing(value: bytes, framing: str | None) -> bytes:
     return value[_CONFLUENT_BYTES:]
 
 
-def _result_type(fields: pa.StructType) -> pa.StructType:
-    return pa.struct([("value", fields), ("reason", pa.string())])
+def skip_framing(cursors: Cursors, framing: str | None) -> None:
+    """Move the cursors behind the prefix of `framing`; values without it are odd."""
+    if framing is not None:
+        cursors.fail(np.flatnonzero(cursors.fixed("u1") != 0))
+        cursors.span(np.full(len(cursors), _CONFLUENT_BYTES - 1))
 
 
 def _decode(value: bytes | None, decoder: Decoder) -> dict[str, Any]:

@@ -15,14 +15,18 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
 from odradek.model import ConfigurationError, packages_of
-from odradek.values.decoding import without_framing
+from odradek.values.cursors import Column, Cursors
+from odradek.values.decoding import skip_framing, without_framing
+from odradek.values.protobuf_columns import TIMESTAMP, message_column
 
 _Reader = Callable[[Any], Any]
-_TIMESTAMP: Final = "google.protobuf.Timestamp"
+_LONGEST_INDEX: Final = 5
+"""Bytes of a number in Confluent's framing."""
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -34,9 +38,17 @@ class ProtobufDecoder(Struct, frozen=True, kw_only=True):
     framing: str | None = None
 
     @property
-    def fields(self) -> pa.StructType:
-        """The message's fields. Raise `ConfigurationError` if the message is missing or Spark lacks a field's type."""
-        return _struct(_compiled(self.descriptors, self.message)[1], ())
+    def column(self) -> Column:
+        """The messages' column. Raise `ConfigurationError` if the message is missing or Spark lacks a field's type."""
+        kind, read_message = message_column(_compiled(self.descriptors, self.message)[1])
+
+        def read(cursors: Cursors) -> pa.Array:
+            skip_framing(cursors, self.framing)
+            if self.framing is not None:
+                _skip_index(cursors)
+            return read_message(cursors)
+
+        return Column(kind, read)
 
     def __call__(self, value: bytes) -> dict[str, Any]:
         """Return the fields of one message. Raise `ValueError` if `value` is not such a message."""
@@ -77,40 +89,6 @@ def _compiled(descriptors: bytes, name: str) -> tuple[Any, Any, _Reader]:
         known = ", ".join(f"{file.package}.{each.name}".lstrip(".") for file in files for each in file.message_type)
         raise ConfigurationError(f"the descriptor file has no message {name}; there are {known or 'none'}") from None
     return message_factory.GetMessageClass(descriptor), descriptor, _reader(descriptor, {})
-
-
-def _struct(descriptor: Any, inside: tuple[str, ...]) -> pa.StructType:
-    name = descriptor.full_name
-    if name in inside:
-        raise ConfigurationError(f"message {name} is inside of itself, which Spark cannot have")
-    if not descriptor.fields:
-        raise ConfigurationError(f"message {name} has no fields, which Spark cannot have")
-    return pa.struct([(field.name, _type(field, (*inside, name))) for field in descriptor.fields])
-
-
-def _type(field: Any, inside: tuple[str, ...]) -> pa.DataType:
-    if _is_map(field):
-        entry = field.message_type.fields_by_name
-        return pa.map_(_single(entry["key"], inside), _single(entry["value"], inside))
-    kind = _single(field, inside)
-    return pa.list_(kind) if field.is_repeated else kind
-
-
-def _single(field: Any, inside: tuple[str, ...]) -> pa.DataType:
-    if field.message_type is not None:
-        is_time = field.message_type.full_name == _TIMESTAMP
-        return pa.timestamp("us", "UTC") if is_time else _struct(field.message_type, inside)
-    return {
-        field.CPPTYPE_BOOL: pa.bool_(),
-        field.CPPTYPE_INT32: pa.int32(),
-        field.CPPTYPE_UINT32: pa.int64(),
-        field.CPPTYPE_INT64: pa.int64(),
-        field.CPPTYPE_UINT64: pa.decimal128(20),
-        field.CPPTYPE_FLOAT: pa.float32(),
-        field.CPPTYPE_DOUBLE: pa.float64(),
-        field.CPPTYPE_ENUM: pa.string(),
-        field.CPPTYPE_STRING: pa.binary() if field.type == field.TYPE_BYTES else pa.string(),
-    }[field.cpp_type]
 
 
 def _is_map(field: Any) -> bool:
@@ -154,7 +132,7 @@ def _single_reader(field: Any, known: dict[str, _Reader]) -> _Reader:
         return lambda number: names.get(number) or str(number)
     if field.message_type is None:
         return lambda value: value
-    if field.message_type.full_name != _TIMESTAMP:
+    if field.message_type.full_name != TIMESTAMP:
         return _reader(field.message_type, known)
 
     def moment(value: Any) -> datetime.datetime:
@@ -174,9 +152,19 @@ def _without_indexes(body: bytes) -> bytes:
     return body[at:]
 
 
+def _skip_index(cursors: Cursors) -> None:
+    """Move the cursors behind Confluent's message indexes; values with more than one are odd."""
+    count = cursors.zigzag()
+    cursors.fail(np.flatnonzero((count < 0) | (count > 1)))
+    indexed = np.flatnonzero(count == 1)
+    part = cursors.among(indexed)
+    part.varint(_LONGEST_INDEX)
+    cursors.at[indexed] = part.at
+
+
 def _varint(body: bytes, at: int) -> tuple[int, int]:
     found = 0
-    for shift in range(0, 35, 7):
+    for shift in range(0, 7 * _LONGEST_INDEX, 7):
         if at >= len(body):
             break
         found |= (body[at] & 0x7F) << shift

@@ -18,7 +18,7 @@ from odradek.values.decoding import Decoder, decode_arrays
 from odradek.values.protobuf import ProtobufDecoder
 
 FRAMED: Final = b"\0\0\0\0\7"
-"""What Confluent's serializers write before an Avro value."""
+"""The prefix that Confluent's serializers write before an Avro value."""
 ALWAYS, NEVER = 1, 1_000_000
 """Fewest values that are read a field at a time."""
 

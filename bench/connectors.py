@@ -1,5 +1,7 @@
 """`odradek bench connectors`: Odradek's Spark source and sink beside `spark-sql-kafka-0-10`, in turns, in one Spark.
 
+Then small jobs of both as fresh processes (`fresh_jobs`).
+
 The JVM connector runs with its defaults and with `kafka.fetch.max.wait.ms=10`, the fair peer: with the defaults, a task
 that has read its range may wait for half a second. The CPU of Spark's processes is measured too, since other programs
 on the machine change it less than the seconds.
@@ -13,13 +15,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from msgspec import Struct
 
-from bench.measure import cpu_seconds_of_tree
+from bench.fresh_jobs import JOBS, fill, fresh_job
+from bench.measure import cpu_seconds_of_tree, print_rows
 from bench.peers.sides import kafka_side, odradek_side
 from bench.peers.spark_connector import connector_jars
 from odradek.spark.session import local_session, stop_session
@@ -51,6 +55,8 @@ class Workloads:
         self._partitions = partitions
         self._sunk = sunk
         self._runs = 0
+        self.parts: dict[str, dict[str, float]] = {}
+        """The median ms of each part of a small trigger in its last round, by side; Spark's names."""
 
     def all(self) -> dict[str, Callable[[str], float]]:
         """Return the workloads by name; each takes a side and returns seconds."""
@@ -103,13 +109,15 @@ class Workloads:
     def _small_trigger(self, side: str) -> float:
         """Return the median seconds of triggers with twenty records per partition."""
         query = self._stream(side, maxOffsetsPerTrigger=str(20 * self._partitions)).start()
-        return _median_trigger(query, _SMALL_TRIGGERS)
+        took = _triggers(query, _SMALL_TRIGGERS)
+        self.parts[side] = {name: statistics.median(each.get(name, 0) for each in took) for name in _PARTS}
+        return self.parts[side]["triggerExecution"] / 1000
 
     def _trigger_of_a_second(self, side: str) -> float:
         """Return the median seconds of triggers, one per second, on a topic that is being written."""
         with self._being_written():
             query = self._stream(side, "live", startingOffsets="latest").trigger(processingTime="1 second").start()
-            return _median_trigger(query, _SECONDS)
+            return statistics.median(each["triggerExecution"] for each in _triggers(query, _SECONDS)) / 1000
 
     def _first_rows(self, side: str) -> float:
         """Return the seconds from the query's start to its first batch with rows, on a topic that is being written."""
@@ -153,6 +161,15 @@ class Workloads:
 
 
 _SUM: Final = {"offset": "sum"}
+_PARTS: Final = (
+    "triggerExecution",
+    "latestOffset",
+    "queryPlanning",
+    "getBatch",
+    "walCommit",
+    "commitOffsets",
+    "addBatch",
+)
 
 
 def _format(side: str) -> str:
@@ -177,12 +194,11 @@ def _wait(query: Any, is_done: Callable[[], bool], *, pause_s: float) -> None:
         time.sleep(pause_s)
 
 
-def _median_trigger(query: Any, count: int) -> float:
-    """Return the median seconds of `count` triggers after the first ones, and stop the query."""
+def _triggers(query: Any, count: int) -> list[dict[str, float]]:
+    """Return the ms of each part of `count` triggers after the first ones, and stop the query."""
     _wait(query, lambda: len(query.recentProgress) >= _WARM_TRIGGERS + count, pause_s=0.2)
     query.stop()
-    took = [json.loads(each.json)["durationMs"]["triggerExecution"] for each in query.recentProgress[_WARM_TRIGGERS:]]
-    return float(statistics.median(took)) / 1000
+    return [json.loads(each.json)["durationMs"] for each in query.recentProgress[_WARM_TRIGGERS:]]
 
 
 def _fill(bootstrap_servers: str, *, records: int, size: int, partitions: int, codec: str) -> None:
@@ -232,8 +248,17 @@ def connectors(
             for name, workload in workloads.all().items():
                 if any(part in name for part in only.split(",")):
                     click.echo(_row(name, _measured(workload, count, spark.sparkContext._gateway.proc.pid)))
+            for connector, parts in workloads.parts.items():
+                figures = ", ".join(f"{name} {ms:.0f}" for name, ms in parts.items())
+                click.echo(f"A small trigger of {connector}, ms: {figures}")
         finally:
             stop_session(spark)
+        fresh = [job for job in JOBS if any(part in f"fresh: {job}" for part in only.split(","))]
+        if fresh:
+            fill(server.bootstrap_servers)
+        for job in fresh:
+            rows = fresh_job(job, server.bootstrap_servers, jars, count, partial(click.echo, err=True))
+            print_rows(f"A fresh process, 10,000 records, {job}", rows, as_json=False)
 
 
 _HEAD: Final = (

@@ -1,6 +1,8 @@
 """Record batches to Arrow columns, against the plain decoder of `protocol.batches.records` (M11)."""
 
 import struct
+import subprocess
+import sys
 from contextlib import suppress
 
 import pyarrow as pa
@@ -62,6 +64,21 @@ def expected_rows(buffer, from_offset=0, up_to_offset=1 << 62):
         for record in decode_records(buffer, position)
         if from_offset <= record.offset < up_to_offset
     ]
+
+
+def test_decoding_does_not_import_pandas():
+    """pyarrow imports it, where it is installed, for a scalar or an array of Python's values: in each Spark worker."""
+    code = (
+        "import sys\nfrom odradek.columns import COLUMNS, PartitionBatches, RecordColumns, iterate_partitions\n"
+        "from odradek.spark.reading.scan import _null_if_empty\n"
+        "read = [PartitionBatches(bytes.fromhex(sys.argv[1]), topic, 0, 0, 1 << 62) for topic in ('a', 'b')]\n"
+        "(batch,) = iterate_partitions(read, RecordColumns(names=COLUMNS, timestamp_unit='us'))\n"
+        "headers = _null_if_empty(batch['headers'])\n"
+        "print(batch['topic'][0], batch['topic'][-1], headers.null_count, 'pandas' in sys.modules)"
+    )
+    buffer = encode_batch([RECORDS[0], (*RECORDS[1][:3], ())], codec=Codec.NONE, base_offset=0)
+    done = subprocess.run([sys.executable, "-c", code, buffer.hex()], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["a", "b", "2", "False"]
 
 
 @given(batches=BATCHES, base_offset=st.integers(0, 2**50))

@@ -1,17 +1,12 @@
-"""Kafka's error codes: those of kio, and the newer ones of Kafka 4.4. The first module of kio that a process imports.
+"""Kafka's error codes: kio's and the newer ones of Kafka 4.4. The first module of kio that a process imports."""
 
-kio imports hypothesis if it is installed, which takes a third of a second and 20 MB. It is hidden during this import.
-"""
-
-import sys
 from typing import Final
 
-sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
-try:
+from odradek.model.hidden_package import hidden_package
+
+# kio imports hypothesis if it is installed, which takes a third of a second and 20 MB.
+with hidden_package("hypothesis"):
     from kio.schema.errors import ErrorCode as ErrorCode
-finally:
-    if sys.modules.get("hypothesis") is None:
-        del sys.modules["hypothesis"]
 
 _NEWER: Final = {
     "group_deletion_failed": 134,

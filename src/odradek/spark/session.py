@@ -9,7 +9,6 @@ import signal
 import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 from odradek.clients.blocking.loop_thread import loop_thread
 from odradek.model import UnavailableError, packages_of
+from odradek.model.hidden_package import hidden_package
 from odradek.spark.connect import stop_connect
 from odradek.spark.local.java import class_archive_options, find_java
 from odradek.spark.local.worker_python import choose_python, cluster_python, start_warm_python, worker_python
@@ -76,9 +76,8 @@ def local_session(
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
-    with warnings.catch_warnings():
-        # At its first import this module warns of a pandas that is installed and not used.
-        warnings.simplefilter("ignore", FutureWarning)
+    # PySpark's first call into the JVM imports this module, which imports pandas only to see whether it is installed.
+    with hidden_package("pandas"):
         import pyspark.testing.utils  # noqa: F401
     check_master_answers(master)
     java = find_java()

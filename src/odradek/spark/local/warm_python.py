@@ -35,8 +35,11 @@ _IMPORTED: Final = (
     "pyspark.sql.worker.write_into_data_source",
     "pyspark.sql.worker.commit_data_source_write",
     "pyspark.sql.streaming.python_streaming_source_runner",
+    "encodings.idna",
     "odradek.spark.worker_daemon",
+    "odradek.clients.producer.arrow",
     "odradek.columns.decode",
+    "odradek.runtime.parent_process",
     "odradek.spark.schema",
     "odradek.spark.source",
     "odradek.spark.reading.batch_reader",
@@ -49,7 +52,14 @@ _IMPORTED: Final = (
 
 `odradek.spark.source.COMMITS` is not one: a process that has imported it commits.
 """
-_REQUESTS: Final = (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.FETCH, ApiKey.PRODUCE)
+_REQUESTS: Final = (
+    ApiKey.API_VERSIONS,
+    ApiKey.METADATA,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.FETCH,
+    ApiKey.PRODUCE,
+    ApiKey.INIT_PRODUCER_ID,
+)
 """Requests of workers, whose codecs are made before the forks."""
 _READ_AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "JE_", "ARROW_", "OPENBLAS_", "MKL_", "ODRADEK_")
 """Prefixes of variables that Python or a library reads once; Spark's own begin with `PYTHON_` and are read later."""

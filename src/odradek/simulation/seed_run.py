@@ -20,6 +20,7 @@ from odradek.model.probes import collecting
 from odradek.simulation.checks.agreement import agreed
 from odradek.simulation.checks.bounds import bounded
 from odradek.simulation.checks.folders import tidied
+from odradek.simulation.checks.rebuilt_logs import RebuiltLogs
 from odradek.simulation.checks.replicas import HighWatermarks
 from odradek.simulation.faults.catalogue import FAULTS, names_for
 from odradek.simulation.faults.schedule import Schedule
@@ -81,6 +82,7 @@ class _Play:
         self._kinds = [WORKLOADS[name] for name in sorted(names, key="security".__ne__)]
         needed = {key: value for kind in self._kinds for key, value in kind.config.items()}
         self._setup = draw_setup(plan.seed, needed | plan.config)
+        self._rebuilt_logs = RebuiltLogs()
         self.world = new_world(
             plan.seed,
             self._setup.config,
@@ -88,6 +90,7 @@ class _Play:
             noticed_at_once=self._setup.noticed_at_once,
             tree_s=self._setup.tree_s,
             racks=True,
+            before_start=self._rebuilt_logs.watch,
         )
         self.world.simulation.network.cut_share = 0.05
         self._spread_brokers()
@@ -135,13 +138,18 @@ class _Play:
         damaged = any(deed.split()[2] in _DAMAGES for deed in self.schedule.done)
         self._found(tidied, await tidied(world, with_strays=not damaged))
         self._found(bounded, await bounded(world))
-        self.world.tree_changes.raise_findings()
+        self._raise_findings()
 
     async def _watch(self, watermarks: HighWatermarks) -> None:
         while True:
-            self.world.tree_changes.raise_findings()
+            self._raise_findings()
             watermarks.look()
             await asyncio.sleep(_INTERVAL_S)
+
+    def _raise_findings(self) -> None:
+        """Raise the first finding in what has changed since the start."""
+        self.world.tree_changes.raise_findings()
+        self._rebuilt_logs.raise_findings()
 
     def _found(self, check: Callable[..., object], findings: list[str]) -> None:
         self.findings += findings

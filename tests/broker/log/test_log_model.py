@@ -146,6 +146,7 @@ class LogModel(RuleBasedStateMachine):
         if offset < self.start:
             return
         self.log.truncate_to(offset)
+        assert all(each.start_offset < offset for each in self.log.epochs.entries), "an epoch without a record is left"
         self.forget_from(offset)
         self.written = min(self.written, offset)
         self.epoch += 1

@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from odradek.broker.log.inspection.running_log import deviations
 from odradek.broker.log.inspection.verification import Verification
 from odradek.broker.log.log import Log
 from odradek.broker.log.log_config import LogConfig
@@ -207,6 +208,7 @@ class TransactionModel(RuleBasedStateMachine):
         if not hasattr(self, "log") or self.pending:
             return
         self.outcome().check(self.log)
+        assert not list(deviations(self.log))
         end = 0
         for data in self.batches.values():
             for _, header in iterate_batches(data):

@@ -151,6 +151,8 @@ class LogManager:
         self._progress: LoadingProgress | None = None
         self._wants_stop = False
         self._is_open = False
+        self.on_rebuilt: Callable[[Log], None] | None = None
+        """Called with each log that is opened or truncated, whose state is not that of appends."""
         self.were_closed = False
         """Whether all directories had a clean shutdown and no log has lost records; set by `load`."""
 
@@ -230,6 +232,7 @@ class LogManager:
         opened.log.producers.committed(min(opened.found.high_watermark, opened.log.written_offset))
         if opened.topic_id is not None:
             self._topic_ids[partition] = opened.topic_id
+        self._note_rebuilt(opened.log)
 
     def _add(self, partition: TopicPartition, log: Log) -> None:
         self._logs[partition] = log
@@ -387,6 +390,7 @@ class LogManager:
             # A later truncation compares with these values, not with the files.
             self._lower_checkpoints(log, kept, offset)
         log.truncate_to(offset)
+        self._note_rebuilt(log)
 
     def truncate_fully_and_start_at(self, partition: TopicPartition, offset: int, now_ms: int) -> None:
         """Remove all records of a log and begin at `offset`, after writing checkpoints."""
@@ -395,6 +399,11 @@ class LogManager:
         self.cleaner.truncate_checkpoint(partition, start)
         self._lower_checkpoints(log, start, offset)
         log.truncate_fully_and_start_at(offset, now_ms)
+        self._note_rebuilt(log)
+
+    def _note_rebuilt(self, log: Log) -> None:
+        if self.on_rebuilt is not None:
+            self.on_rebuilt(log)
 
     def _lower_checkpoints(self, log: Log, recovery_point: int, offset: int) -> None:
         log.lower_offsets(recovery_point, offset)

@@ -3,7 +3,7 @@
 It uses the checks of `odradek log verify`, with the index entries that the log has in memory.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from struct import Struct
 from typing import Any
@@ -18,16 +18,17 @@ from odradek.broker.log.names import SNAPSHOT, offset_file, parse_offset_file
 from odradek.broker.log.producers.producer_snapshot import decode_snapshot
 from odradek.broker.log.producers.producer_state import ProducerState
 from odradek.broker.log.segments import offset_index, time_index, transaction_index
-from odradek.broker.log.segments.batch_scan import scan_file
+from odradek.broker.log.segments.batch_scan import FoundBatch, scan_file
 from odradek.broker.log.segments.index_file import IndexFile
 from odradek.broker.log.segments.segment import Segment
 from odradek.protocol.batches.record_batch import verify_crc
 
 
 def deviations(log: Log) -> Iterator[str]:
-    """Yield what the log knows and its batches do not say, or the other way round. Raises `OSError`.
+    """Yield each difference between a log's state and a rebuild from its batches.
 
-    Producers are compared unless batches are pending, damaged or compacted.
+    Producers are compared unless batches are pending or damaged, or compaction has removed some. Raises `OSError`, and
+    `DamagedFileError` for a segment that is no sequence of batches.
     """
     chain = Chain(next_offset=log.first_base_offset)
     epochs = EpochCheck(
@@ -37,12 +38,15 @@ def deviations(log: Log) -> Iterator[str]:
         log_start_offset=log.log_start_offset,
         is_complete=True,
     )
-    for segment in log.segments:
-        is_active = segment is log.segments.active
+    is_cleaned = False
+    for segment, end in zip(log.segments, (*log.segments.bases[1:], log.written_offset), strict=True):
         snapshot = _snapshot(log, segment.base_offset)
         if snapshot is not None and chain.producers is not None:
             yield from _different(chain.producers, snapshot, f"the snapshot at {segment.base_offset}")
-        for check in (*_segment_checks(log, segment, chain, epochs, is_active=is_active), epochs):
+        batches = _batches(log, segment)
+        # Of a transaction without records, the index of the segment with its marker may know nothing.
+        is_cleaned = is_cleaned or not _is_whole(batches, segment.base_offset, end)
+        for check in (*_segment_checks(log, segment, batches, chain, epochs, is_cleaned=is_cleaned), epochs):
             if check.damage is not None:
                 yield f"{check.path} {check.damage.reason}"
     yield from (f"{log.directory} has a snapshot at {each}, beyond its end" for each in _snapshots_beyond(log))
@@ -51,29 +55,44 @@ def deviations(log: Log) -> Iterator[str]:
 
 
 def _segment_checks(
-    log: Log, segment: Segment, chain: Chain, epochs: EpochCheck, *, is_active: bool
+    log: Log, segment: Segment, batches: Sequence[FoundBatch], chain: Chain, epochs: EpochCheck, *, is_cleaned: bool
 ) -> Iterator[FileCheck]:
     path, base = segment.log.path, segment.base_offset
     index = OffsetIndexCheck(f"{path} index", _packed(segment.offset_index.entries, offset_index.ENTRY), base)
     times = TimeIndexCheck(f"{path} time index", _packed(segment.time_index.entries, time_index.ENTRY), base)
     begin_segment(chain, base, None if base == 0 else _snapshot_data(log, base))
     aborted = b"" if segment.aborted is None else _packed(segment.aborted.entries, transaction_index.ENTRY)
-    is_cleaned = not is_active and "compact" in log.config.cleanup_policy
     transactions = TransactionCheck(f"{path} transaction index", aborted, base, chain, is_cleaned=is_cleaned)
+    for position, header, data in batches:
+        is_trusted = verify_crc(data, 0, header)
+        index.batch(position, header, is_trusted=is_trusted)
+        times.batch(header, is_trusted=is_trusted)
+        transactions.batch(header, data, is_trusted=is_trusted)
+        if is_trusted:
+            epochs.batch(header)
     size, has_pending = segment.written_size, segment.written_size < segment.size
-    if segment.is_created:
-        with closing(log.pool.disk.open(path, read_only=True)) as file:
-            for position, header, data in scan_file(file, path, size):
-                is_trusted = verify_crc(data, 0, header)
-                index.batch(position, header, is_trusted=is_trusted)
-                times.batch(header, is_trusted=is_trusted)
-                transactions.batch(header, data, is_trusted=is_trusted)
-                if is_trusted:
-                    epochs.batch(header)
     index.end(size, may_be_ahead=has_pending)
     times.end(may_be_ahead=has_pending, is_finished=False)
     transactions.end(is_complete=chain.producers is not None, may_be_ahead=has_pending)
     return iter((index, times, transactions))
+
+
+def _batches(log: Log, segment: Segment) -> list[FoundBatch]:
+    if not segment.is_created:
+        return []
+    path = segment.log.path
+    with closing(log.pool.disk.open(path, read_only=True)) as file:
+        found = scan_file(file, path, segment.written_size)
+        return [FoundBatch(position, header, memoryview(bytes(data))) for position, header, data in found]
+
+
+def _is_whole(batches: Sequence[FoundBatch], due: int, end: int) -> bool:
+    """Return whether the batches have every record from the offset `due` to `end`."""
+    for _, header, _ in batches:
+        if header.base_offset != due or header.record_count != header.last_offset_delta + 1:
+            return False
+        due = header.next_offset
+    return due == end
 
 
 def _packed(index: IndexFile[Any], layout: Struct) -> bytes:

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from odradek.broker.cluster.config_changes import ConfigChange, write_changes
+from odradek.broker.controller import jobs
+from odradek.broker.controller.machine.elections import ElectionType, elect_on_demand
 from odradek.broker.controller.machine.topic_creation import NewPartitions
+from odradek.broker.turns import HEAVY, TURN
 from odradek.config.broker import BrokerConfig
 from odradek.metadata import paths
 from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.nodes import ConfigNode
-from odradek.model import ErrorCode, KafkaError
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.stores import MemoryStore
 from tests.world.scenes import played
 
@@ -147,6 +150,56 @@ async def test_of_two_changes_at_the_same_moment_none_is_lost(world) -> None:
     store.times = 100
     [error] = await write_changes(store, [ConfigChange(broker_id=0, change=setting(log_roll_ms="2"))])
     assert error.code is ErrorCode.request_timed_out
+
+
+@played
+async def test_many_changes_are_computed_in_turns_if_the_tree_answers_at_once(world) -> None:
+    computed, most = 0, 0
+
+    class AtOnce(MemoryStore):
+        async def get(self, path):  # type: ignore[no-untyped-def]
+            return None
+
+    def change(_: Mapping[str, str]) -> Mapping[str, str]:
+        nonlocal computed, most
+        if not computed:
+            asyncio.get_running_loop().call_soon(begin)
+        computed += 1
+        most = max(most, computed)
+        return {}
+
+    def begin() -> None:
+        nonlocal computed
+        computed = 0
+
+    changes = [ConfigChange(user=f"u{number}", change=change) for number in range(200)]
+    assert await write_changes(AtOnce(world.tree), changes) == [None] * 200
+    assert most <= TURN // HEAVY
+
+
+@played
+async def test_many_elections_are_decided_in_turns(world, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await world.started()
+    decided, most = 0, 0
+
+    def elect(image, keys, *others):  # type: ignore[no-untyped-def]
+        nonlocal decided, most
+        if not decided:
+            asyncio.get_running_loop().call_soon(begin)
+        decided += len(keys)
+        most = max(most, decided)
+        return elect_on_demand(image, keys, *others)
+
+    def begin() -> None:
+        nonlocal decided
+        decided = 0
+
+    monkeypatch.setattr(jobs, "elect_on_demand", elect)
+    wanted = [TopicPartition("unknown", number) for number in range(5000)]
+    answers = await broker.do(lambda epoch: jobs.elect_leaders(epoch, wanted, ElectionType.PREFERRED))
+    assert {error.code for error in answers.values()} == {ErrorCode.unknown_topic_or_partition}
+    assert (len(answers), most <= TURN) == (5000, True)
+    await broker.stop()
 
 
 @played

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from odradek.broker.turns import cooperatively
 from odradek.config.definition import ConfigType
 from odradek.config.dynamic import dynamic_definitions
 from odradek.config.group import GroupConfig
@@ -54,7 +55,7 @@ class ConfigChange(Struct, frozen=True, kw_only=True):
 async def write_changes(store: Store, changes: Sequence[ConfigChange]) -> list[KafkaError | None]:
     """Write the changes, and return each one's error or None. If the store raises, earlier changes stay written."""
     results: list[KafkaError | None] = []
-    for change in changes:
+    async for change in cooperatively(changes):
         try:
             await _write(store, change)
             results.append(None)

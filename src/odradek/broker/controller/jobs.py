@@ -1,6 +1,7 @@
 """The controller's jobs: requests that the metadata loop handles in turn. Each topic is written atomically."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from typing import Final
 from uuid import UUID
 
 from odradek.broker.cluster.metadata.cluster_view import ClusterView
@@ -34,6 +35,9 @@ from odradek.metadata.reading import BrokenNodes, read_registrations
 from odradek.metadata.store import BadVersion, NoNode
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.runtime import Entropy, new_id
+
+_ELECTION: Final = 2
+"""The weight of a partition that is decided on."""
 
 
 async def create_topics(
@@ -152,7 +156,12 @@ async def elect_leaders(
 
     Raises `KafkaError` REQUEST_TIMED_OUT after a concurrent change of the tree.
     """
-    decided = elect_on_demand(epoch.view.image, wanted, election_type, epoch.election_context())
+    image, context = epoch.view.image, epoch.election_context()
+    decided: dict[TopicPartition, StateChange | KafkaError] = {}
+    if wanted is None:
+        decided = elect_on_demand(image, None, election_type, context)
+    async for key in cooperatively(wanted or (), lambda _: _ELECTION):
+        decided |= elect_on_demand(image, [key], election_type, context)
     try:
         await epoch.change_states(each for each in decided.values() if isinstance(each, StateChange))
     except (BadVersion, NoNode):

@@ -266,6 +266,9 @@ def requests(topic_id: uuid.UUID) -> dict[ApiKey, dict[str, Any]]:
             "timeout": 1000,
             "topics": [{"name": TOPIC, "partition_indexes": [0]}],
         },
+        ApiKey.DESCRIBE_QUORUM: {
+            "topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+        },
         ApiKey.DELETE_GROUPS: {"groups_names": ["nobody"]},
         ApiKey.OFFSET_DELETE: {"group_id": "nobody", "topics": [{"name": TOPIC, "partitions": [PLACE]}]},
         ApiKey.OFFSET_FOR_LEADER_EPOCH: {

@@ -253,6 +253,9 @@ REQUESTS: Final[dict[ApiKey, Answers]] = {
         {"include_cluster_authorized_operations": True, "endpoint_type": 1, "include_fenced_brokers": False}
     ),
     ApiKey.DESCRIBE_PRODUCERS: of_partitions(),
+    ApiKey.DESCRIBE_QUORUM: always(
+        {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}
+    ),
     ApiKey.UNREGISTER_BROKER: always({"broker_id": 0}, {"broker_id": 77}),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: of_group(
         member_id="m", member_epoch=0, instance_id=None, rack_id=None, rebalance_timeout=10_000,

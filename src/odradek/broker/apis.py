@@ -253,8 +253,30 @@ _ROWS: Final = (
         traits=Trait.ENDS_WITH_CONNECTION,
     ),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, items=(_DESCRIBE_TOPIC,), traits=Trait.ENDS_WITH_CONNECTION),
+    Api(ApiKey.DESCRIBE_QUORUM, request=(_DESCRIBE_CLUSTER,), traits=Trait.ENDS_WITH_CONNECTION),
 )
 APIS: Final[Mapping[int, Api]] = {each.key: each for each in _ROWS}
+SWITCHED_OFF: Final[Mapping[int, Api]] = {
+    key: Api(key)
+    for key in (
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
+        ApiKey.STREAMS_GROUP_DESCRIBE,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+    )
+}
+"""APIs that Kafka lists also while their feature is off, as it is here; `handlers.switched_off` refuses requests."""
 
 
 def with_trait(trait: Trait) -> frozenset[ApiKey]:

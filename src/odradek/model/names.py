@@ -8,6 +8,8 @@ from odradek.model.errors import ConfigurationError, ErrorCode, KafkaError, Prec
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
+"""The topic of Kafka's quorum, which no broker here has and no client may create."""
 JOURNAL_TOPIC: Final = "__rebalances"
 """The topic of the rebalance journal; Kafka has no such topic."""
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, JOURNAL_TOPIC})

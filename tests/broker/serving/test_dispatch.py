@@ -2,15 +2,19 @@
 
 import asyncio
 import contextlib
+import random
 import struct
 from typing import Any
 
 import pytest
 
-from odradek.broker.apis import APIS
+from conformance.fuzz.schema_samples import sample
+from odradek.broker.apis import APIS, SWITCHED_OFF
 from odradek.model import ErrorCode
-from odradek.protocol.api import BETWEEN_BROKERS, ApiKey
+from odradek.protocol.api import BETWEEN_BROKERS, ApiKey, schema_versions
 from odradek.protocol.messages.message_codec import decode_response
+from odradek.protocol.messages.schemas import load_request_schema
+from odradek.simulation.wire_client import create_topic_message
 from odradek.simulation.world import Play, World
 from tests.world.scenes import in_world, played
 
@@ -28,7 +32,7 @@ async def test_api_versions_lists_the_served_requests(world: World, version: int
     assert told[ApiKey.FETCH] == (4, 18)
     assert told[ApiKey.METADATA] == (0, 13)
     assert told[ApiKey.INIT_PRODUCER_ID] == (0, 6)
-    assert set(told) == set(APIS) - BETWEEN_BROKERS
+    assert set(told) == set(APIS) - BETWEEN_BROKERS | set(SWITCHED_OFF)
     assert ApiKey.ALTER_PARTITION not in told
 
 
@@ -45,6 +49,58 @@ async def test_api_versions_names_the_features_of_the_cluster(world: World, vers
     )
     assert finalized == {"metadata.version": (30, 30), "group.version": (1, 1), "transaction.version": (2, 2)}
     assert answer.finalized_features_epoch == 30
+
+
+@pytest.mark.parametrize("api", sorted(map(ApiKey, SWITCHED_OFF)), ids=lambda api: api.name)
+@played
+async def test_an_api_whose_feature_is_off_is_answered_in_the_body(world: World, api: ApiKey) -> None:
+    await world.start()
+    client = await world.client()
+    for version in schema_versions(api):
+        message, _ = sample(load_request_schema(api, version), random.Random(3))
+        answer = await client.ask(api, message, version)
+        groups = getattr(answer, "groups", [answer])
+        wanted = "delegation_token_request_not_allowed" if "TOKEN" in api.name else "unsupported_version"
+        assert {each.error_code.name for each in groups} <= {wanted}
+
+
+@played
+async def test_a_large_request_of_a_feature_that_is_off_closes_its_connection(world: World) -> None:
+    await world.start()
+    client = await world.client()
+    message = {"group_ids": ["g" * 30_000] * 10, "include_authorized_operations": False}
+    client.send(ApiKey.SHARE_GROUP_DESCRIBE, message, 1)
+    assert await client.receive() is None
+
+
+@played
+async def test_the_topic_of_a_quorum_cannot_be_created(world: World) -> None:
+    await world.start()
+    client = await world.client()
+    answer = await client.ask(ApiKey.CREATE_TOPICS, create_topic_message("__cluster_metadata"))
+    assert answer.topics[0].error_code is ErrorCode.invalid_request
+    assert answer.topics[0].error_message == "Creation of internal topic __cluster_metadata is prohibited."
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@in_world(brokers=2, started=False)
+async def test_the_quorum_is_the_controller_and_the_brokers(world: World, version: int) -> None:
+    """KIP-595: a tool that looks crashes unless every voter is among the nodes."""
+    await world.start(0)
+    await world.start(1)
+    await world.pass_time(1)
+    client = await world.client()
+    topics = [
+        {"topic_name": name, "partitions": [{"partition_index": number}]}
+        for name, number in (("__cluster_metadata", 0), ("__cluster_metadata", 1), ("t", 0))
+    ]
+    answer = await client.ask(ApiKey.DESCRIBE_QUORUM, {"topics": topics}, version)
+    quorum, *others = (topic.partitions[0] for topic in answer.topics)
+    assert quorum.leader_id == world.broker.image.controller_id
+    assert [each.replica_id for each in quorum.current_voters] == [0, 1]
+    assert {each.error_code for each in others} == {ErrorCode.unknown_topic_or_partition}
+    if version == 2:
+        assert [each.node_id for each in answer.nodes] == [0, 1]
 
 
 @played
@@ -130,7 +186,7 @@ async def test_a_malformed_request_costs_its_connection_alone(world: World, payl
 @pytest.mark.parametrize(
     ("api", "version", "reason"),
     [
-        (ApiKey.DESCRIBE_QUORUM, 0, "DESCRIBE_QUORUM version 0: this broker does not serve this API"),
+        (ApiKey.ENVELOPE, 0, "ENVELOPE version 0: this broker does not serve this API"),
         (500, 7, "API 500 version 7: this broker does not serve this API"),
         (ApiKey.METADATA, 99, "METADATA version 99: this broker serves versions 0 to 13 of this API"),
         (ApiKey.PRODUCE, 2, "PRODUCE version 2: this broker serves versions 3 to 13 of this API"),
@@ -161,7 +217,7 @@ def test_lines_for_apis_that_are_not_served_are_limited(play: Play, caplog: pyte
         caplog.clear()
         for _ in range(50):
             client = await world.client()
-            client.send_bytes(struct.pack(">hhih", ApiKey.DESCRIBE_QUORUM, 0, 1, -1) + b"\x00")
+            client.send_bytes(struct.pack(">hhih", ApiKey.ENVELOPE, 0, 1, -1) + b"\x00")
             assert await client.receive() is None
         assert len(caplog.records) == 1
         await asyncio.sleep(60)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from odradek.broker.apis import APIS
+from odradek.broker.apis import APIS, SWITCHED_OFF
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.serving.responses import frame as response_frame
@@ -24,7 +24,9 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _LONGEST_NAME: Final = 100
 """Limit of the characters that a connection keeps of the software name, and of its version, for log lines."""
 _VERSIONS: Final = tuple(
-    (int(key), api.advertised.start, api.advertised.stop - 1) for key, api in APIS.items() if api.advertised
+    (int(key), api.advertised.start, api.advertised.stop - 1)
+    for key, api in {**APIS, **SWITCHED_OFF}.items()
+    if api.advertised
 )
 _FLEXIBLE_FROM: Final = 3
 _LEVELS_FROM_0: Final = 4

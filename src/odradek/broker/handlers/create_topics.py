@@ -19,6 +19,7 @@ from odradek.config.broker import BrokerConfig
 from odradek.config.describe import describe_topic
 from odradek.metadata.new_topic import NewTopic
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.names import CLUSTER_METADATA_TOPIC
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
@@ -92,6 +93,8 @@ def _without_config(result: dict[str, object]) -> dict[str, object]:
 
 
 def _new_topic(topic: "CreatableTopic") -> NewTopic:
+    if topic.name == CLUSTER_METADATA_TOPIC:
+        raise KafkaError(ErrorCode.invalid_request, f"Creation of internal topic {topic.name} is prohibited.")
     assignment: dict[int, tuple[int, ...]] = {
         each.partition_index: tuple(each.broker_ids) for each in topic.assignments
     }

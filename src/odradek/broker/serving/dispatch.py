@@ -17,7 +17,7 @@ from types import GeneratorType
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from odradek.broker.apis import APIS, AUTHENTICATION, PIPELINED, Api, Trait
+from odradek.broker.apis import APIS, AUTHENTICATION, PIPELINED, SWITCHED_OFF, Api, Trait
 from odradek.broker.counters import BrokerCounters
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.security.admission import Admission, authorization_error
@@ -242,6 +242,10 @@ class Dispatcher:
             handler = module.handle if is_raw else _MessageHandler(self, api, header.api_version, module.handle)
             self._handlers[header.api_key, header.api_version] = handler
             return handler
+        if header.api_key in SWITCHED_OFF and header.api_version in SWITCHED_OFF[header.api_key].served:
+            off: Handler = importlib.import_module(f"{HANDLERS}.switched_off").handle
+            self._handlers[header.api_key, header.api_version] = off
+            return off
         if api is not None and api.key == ApiKey.API_VERSIONS:
             newer: Handler = _import_handler(api).handle_unsupported_version
             return newer

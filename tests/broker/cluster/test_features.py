@@ -62,8 +62,10 @@ async def test_every_broker_shows_a_new_level_and_a_higher_epoch(world: World) -
         (NAME, 3, UPGRADE, "The brokers only support versions 0-2."),
         (NAME, -1, UNSAFE_DOWNGRADE, "The brokers only support versions 0-2."),
         (NAME, 2, 0, "The controller does not support the given upgrade type."),
-        ("metadata.version", 29, SAFE_DOWNGRADE, "This release has level 30, which cannot be changed."),
-        ("share.version", 1, UPGRADE, "The brokers support group.version, metadata.version, transaction.version."),
+        ("metadata.version", 29, SAFE_DOWNGRADE, "The brokers only support versions 30-30."),
+        ("group.version", 0, SAFE_DOWNGRADE, "This release has level 1, which cannot be changed."),
+        ("share.version", 1, UPGRADE, "The brokers only support versions 0-0."),
+        ("no.such.version", 1, UPGRADE, "The brokers support eligible.leader.replicas.version, kraft.version, "),
     ],
 )
 @played

@@ -45,7 +45,15 @@ async def test_api_versions_names_the_features_of_the_cluster(world: World, vers
     supported = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
     finalized = {each.name: (each.min_version_level, each.max_version_level) for each in answer.finalized_features}
     assert supported == {"metadata.version": (30, 30)} | (
-        {"group.version": (0, 1), "transaction.version": (0, 2)} if version == 4 else {}
+        {
+            **dict.fromkeys(
+                ("eligible.leader.replicas.version", "kraft.version", "share.version", "streams.version"), (0, 0)
+            ),
+            "group.version": (0, 1),
+            "transaction.version": (0, 2),
+        }
+        if version == 4
+        else {}
     )
     assert finalized == {"metadata.version": (30, 30), "group.version": (1, 1), "transaction.version": (2, 2)}
     assert answer.finalized_features_epoch == 30

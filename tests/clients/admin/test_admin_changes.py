@@ -106,6 +106,9 @@ async def test_the_versions_of_a_broker_are_described(admin: Admin, world: World
     for found in (await admin.describe_broker_versions(), await admin.describe_broker_versions(0)):
         assert found.api_versions[ApiKey.FETCH] == (4, 18)
         assert found.supported_features == {
+            **dict.fromkeys(
+                ("eligible.leader.replicas.version", "kraft.version", "share.version", "streams.version"), (0, 0)
+            ),
             "group.version": (0, 1),
             "metadata.version": (30, 30),
             "transaction.version": (0, 2),

@@ -42,13 +42,17 @@ class Feature(NamedTuple):
 
 
 FEATURES: Final = (
+    *(
+        Feature(name=f"{each}.version", lowest=0, highest=0, finalized=0)
+        for each in ("eligible.leader.replicas", "kraft", "share", "streams")
+    ),
     Feature(name="group.version", lowest=0, highest=1, finalized=1),
     Feature(name="metadata.version", lowest=30, highest=30, finalized=30),
     Feature(name=TRANSACTION_VERSION, lowest=0, highest=2, finalized=2),
 )
-"""The features that ApiVersions names (KIP-584): groups of the consumer protocol, 4.3-IV0, whose APIs are served, and
-transactions, whose finalized level is in the tree. The other finalized levels are the software's."""
-_METADATA_VERSION: Final = FEATURES[1].finalized
+"""The features that ApiVersions names (KIP-584): four that are off, groups of the consumer protocol, 4.3-IV0, whose
+APIs are served, and transactions, whose finalized level is in the tree. The other levels are the software's."""
+_METADATA_VERSION: Final = FEATURES[-2].finalized
 
 
 def handle(broker: BrokerParts, context: RequestContext, frame: memoryview) -> Reply:

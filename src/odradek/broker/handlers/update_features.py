@@ -64,10 +64,10 @@ def _level(update: "FeatureUpdateKey", finalized: Mapping[str, int]) -> int:
     feature = _SUPPORTED.get(name)
     if feature is None:
         raise _invalid(name, level, f"The brokers support {', '.join(_SUPPORTED)}.")
-    if name != TRANSACTION_VERSION and level != feature.finalized:
-        raise _invalid(name, level, f"This release has level {feature.finalized}, which cannot be changed.")
     if not feature.lowest <= level <= feature.highest:
         raise _invalid(name, level, f"The brokers only support versions {feature.lowest}-{feature.highest}.")
+    if name != TRANSACTION_VERSION and level != feature.finalized:
+        raise _invalid(name, level, f"This release has level {feature.finalized}, which cannot be changed.")
     kind = optional(update, "upgrade_type", None)
     if kind is None:
         kind = _Upgrade.SAFE_DOWNGRADE if optional(update, "allow_downgrade", False) else _Upgrade.UPGRADE

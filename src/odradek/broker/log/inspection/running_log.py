@@ -38,7 +38,7 @@ def deviations(log: Log) -> Iterator[str]:
         log_start_offset=log.log_start_offset,
         is_complete=True,
     )
-    is_cleaned = False
+    checks, is_cleaned = list[FileCheck](), False
     for segment, end in zip(log.segments, (*log.segments.bases[1:], log.written_offset), strict=True):
         snapshot = _snapshot(log, segment.base_offset)
         if snapshot is not None and chain.producers is not None:
@@ -46,9 +46,8 @@ def deviations(log: Log) -> Iterator[str]:
         batches = _batches(log, segment)
         # Of a transaction without records, the index of the segment with its marker may know nothing.
         is_cleaned = is_cleaned or not _is_whole(batches, segment.base_offset, end)
-        for check in (*_segment_checks(log, segment, batches, chain, epochs, is_cleaned=is_cleaned), epochs):
-            if check.damage is not None:
-                yield f"{check.path} {check.damage.reason}"
+        checks += _segment_checks(log, segment, batches, chain, epochs, is_cleaned=is_cleaned)
+    yield from (f"{each.path} {each.damage.reason}" for each in (*checks, epochs) if each.damage is not None)
     yield from (f"{log.directory} has a snapshot at {each}, beyond its end" for each in _snapshots_beyond(log))
     if chain.producers is not None and log.log_end_offset == log.written_offset:
         yield from _different(chain.producers, log.producers, f"the log {log.directory}")

@@ -16,6 +16,7 @@ from typing import Final
 
 from odradek.broker.replication.partition import Partition
 from odradek.metadata import paths
+from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import (
     NO_LEADER,
     RECOVERING,
@@ -65,13 +66,16 @@ class TreeChanges:
     def _look(self, path: str, before: Record | None, after: Record | None) -> None:
         if after is None or (before is not None and after.data == before.data):
             return
-        if path.startswith(paths.TOPICS):
-            if place := paths.partition_of_state(path):
-                self.findings += self._of_state(place, path, before, after)
-            elif before is not None and paths.parent(path) == paths.TOPICS:
-                self.findings += self._of_topic(path, before, after)
-        elif before is not None and not _is_risen(path, before.data, after.data):
-            self.findings.append(f"{path} had {before.data.decode()}, and has {after.data.decode()}")
+        try:
+            if path.startswith(paths.TOPICS):
+                if place := paths.partition_of_state(path):
+                    self.findings += self._of_state(place, path, before, after)
+                elif before is not None and paths.parent(path) == paths.TOPICS:
+                    self.findings += self._of_topic(path, before, after)
+            elif before is not None and not _is_risen(path, before.data, after.data):
+                self.findings.append(f"{path} had {before.data.decode()}, and has {after.data.decode()}")
+        except BrokenNodeError as error:
+            self.findings.append(str(error))
 
     def _of_state(self, place: TopicPartition, path: str, before: Record | None, after: Record) -> Iterator[str]:
         state = PartitionStateNode.decode(path, after.data)

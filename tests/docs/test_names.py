@@ -44,6 +44,9 @@ ELSEWHERE: Final = {
     "enable.sparse.connections": "librdkafka",
     "socket.timeout.ms": "librdkafka",
     "metadata.version": "a feature",
+    **dict.fromkeys(
+        ("eligible.leader.replicas.version", "kraft.version", "share.version", "streams.version"), "a feature"
+    ),
     "transaction.version": "a feature",
     "odradek.version": "an entry of a broker's configuration",
     "odradek.errors.timestamp": "a header",

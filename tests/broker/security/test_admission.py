@@ -188,7 +188,7 @@ async def ask(client: WireClient, api: ApiKey, version: int, request: dict[str, 
 
 
 def test_every_handler_has_a_row_and_every_row_permissions() -> None:
-    shared = {"config_resources", "delayed_produce", "produce_rejections", "produce_fast_path"}
+    shared = {"config_resources", "delayed_produce", "produce_rejections", "produce_fast_path", "switched_off"}
     assert {each.name for each in pkgutil.iter_modules(handlers.__path__)} - shared == {
         api.module for api in APIS.values()
     }

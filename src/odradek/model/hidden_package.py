@@ -1,16 +1,28 @@
 """Keeps another package's import from importing a large one that it could do without."""
 
 import sys
+from _thread import get_ident  # `threading` would be imported by every room
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from typing import Any
+
+
+class _Hider(MetaPathFinder):
+    def __init__(self, name: str) -> None:
+        self._name, self._thread = name, get_ident()
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        if fullname == self._name and get_ident() == self._thread:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
 
 
 @contextmanager
 def hidden_package(name: str) -> Iterator[None]:
-    """Let imports of package `name` fail in this block as if it were not installed, unless it is imported already."""
-    sys.modules.setdefault(name, None)  # type: ignore[arg-type]
+    """Let this thread's imports of package `name` fail in this block, unless it is imported already."""
+    hider = _Hider(name)
+    sys.meta_path.insert(0, hider)
     try:
         yield
     finally:
-        if sys.modules.get(name) is None:
-            sys.modules.pop(name, None)
+        sys.meta_path.remove(hider)

@@ -101,7 +101,7 @@ def test_all_files_name_the_same_versions_of_python():
 
 
 @pytest.mark.parametrize(
-    "path", sorted((ROOT / "tests/simulation/mistakes").glob("*.patch")), ids=lambda path: path.stem
+    "path", sorted((ROOT / "tests/simulation/mistakes").rglob("*.patch")), ids=lambda path: path.stem
 )
 def test_a_small_mistake_of_the_simulator_applies_to_the_source(path: Path):
     assert path.read_text().splitlines()[1].startswith("workload: ")

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.columns import COLUMNS, DEFAULT_COLUMNS, HEADERS_TYPE, RecordColumns, decode_batches, iterate_columns
+from odradek.kernels import LIBRARY
 from odradek.model import KafkaError
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import (
@@ -66,6 +67,7 @@ def expected_rows(buffer, from_offset=0, up_to_offset=1 << 62):
     ]
 
 
+@pytest.mark.skipif(LIBRARY is None, reason="without the library arrays are made of Python's values")
 def test_decoding_does_not_import_pandas():
     """pyarrow imports it, where it is installed, for a scalar or an array of Python's values: in each Spark worker."""
     code = (

@@ -208,7 +208,7 @@ class Counted(MemoryStore):
         return await super().multi(operations)
 
 
-@pytest.mark.parametrize("most_bytes", [1_000_000, 1000])
+@pytest.mark.parametrize("most_bytes", [1_000_000, 10_000])
 @awaited
 async def test_many_patterns_are_written_in_few_transactions(most_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """After each of them, every broker goes over all ACLs."""

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
+from odradek.model import ConfigurationError
 from odradek.values import avro_columns, decoding, protobuf_columns
 from odradek.values.avro import AvroDecoder
 from odradek.values.decoding import Decoder, decode_arrays
@@ -86,6 +87,44 @@ def batches(one: SearchStrategy[bytes]) -> SearchStrategy[list[bytes | None]]:
     return st.lists(one | one | one.flatmap(damaged) | st.binary(max_size=12) | st.none(), min_size=1, max_size=12)
 
 
+@pytest.mark.parametrize(
+    "items",
+    [
+        "null",
+        {"type": "fixed", "name": "F", "size": 0},
+        {"type": "record", "name": "R", "fields": [{"name": "n", "type": "null"}]},
+    ],
+)
+def test_an_avro_array_of_items_without_bytes_is_refused(items: Any) -> None:
+    """A value of ten bytes could claim any number of them."""
+    schema = {"type": "record", "name": "A", "fields": [{"name": "a", "type": {"type": "array", "items": items}}]}
+    with pytest.raises(ConfigurationError, match="the items of an array take no bytes"):
+        AvroDecoder(schema=json.dumps(schema))(b"\xff\xff\xff\xff\x7f")
+
+
+def test_an_avro_enum_without_symbols_is_refused() -> None:
+    schema = {
+        "type": "record",
+        "name": "A",
+        "fields": [{"name": "a", "type": {"type": "enum", "name": "E", "symbols": []}}],
+    }
+    with pytest.raises(ConfigurationError, match="an enum has no symbols"):
+        AvroDecoder(schema=json.dumps(schema))(b"\0")
+
+
+@pytest.mark.parametrize("label", [1, 3])
+def test_a_protobuf_group_is_not_read_as_a_message_with_a_length(label: int) -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="file", syntax="proto2")
+    message = file.message_type.add(name="M")
+    group = message.nested_type.add(name="G")
+    group.field.add(name="a", number=1, type=Kind.TYPE_INT32, label=1)
+    message.field.add(name="g", number=1, type=Kind.TYPE_GROUP, label=label, type_name="M.G")
+    descriptors = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    decoder = ProtobufDecoder(descriptors=descriptors, message="M")
+    values = [b"\x0a\x02\x08\x05", b"\x0b\x08\x05\x0c", b""]
+    assert decoded(decoder, values, 1) == decoded(decoder, values, NEVER)
+
+
 # ---- Avro ------------------------------------------------------------------------------------------------------------
 
 LOGICAL: Final = ("date", "timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros")
@@ -110,7 +149,7 @@ def avro_types(draw: DrawFn, names: Iterator[int], depth: int = 3) -> Any:
     if kind == "fixed":
         return {"type": "fixed", "name": f"F{next(names)}", "size": draw(st.integers(1, 9))}
     if kind == "array":
-        return {"type": "array", "items": draw(avro_types(names, depth - 1))}
+        return {"type": "array", "items": draw(avro_types(names, depth - 1).filter(has_bytes))}
     if kind == "map":
         return {"type": "map", "values": draw(avro_types(names, depth - 1))}
     if kind == "record":
@@ -119,6 +158,11 @@ def avro_types(draw: DrawFn, names: Iterator[int], depth: int = 3) -> Any:
         one = draw(avro_types(names, depth - 1).filter(lambda found: found != "null" and not isinstance(found, list)))
         return draw(st.sampled_from([["null", one], [one, "null"], [one]]))
     return kind
+
+
+def has_bytes(schema: Any) -> bool:
+    is_record = isinstance(schema, dict) and schema["type"] == "record"
+    return any(has_bytes(field["type"]) for field in schema["fields"]) if is_record else schema != "null"
 
 
 @st.composite
@@ -291,7 +335,14 @@ def fields(draw: DrawFn, kind: int, find: Callable[[str], Any], type_name: str) 
         content = draw(messages_in_bytes(find(type_name), find))
     else:
         content = draw(text())
-    return 2, varint(len(content)) + content
+    return 2, padded(draw, len(content)) + content
+
+
+def padded(draw: DrawFn, number: int) -> bytes:
+    """Return a varint that rarely has more bytes than it needs, also more than a reader accepts."""
+    found = varint(number)
+    more = draw(st.sampled_from([0] * 12 + [1, 3, 4, 5, 8]))
+    return found[:-1] + bytes([found[-1] | 0x80]) + b"\x80" * (more - 1) + b"\0" if more else found
 
 
 @st.composite
@@ -303,8 +354,8 @@ def messages_in_bytes(draw: DrawFn, message: Any, find: Callable[[str], Any]) ->
             wire, content = draw(fields(field.type, find, field.type_name))
             if field.type in NUMBERS and draw(st.integers(0, 4)) == 0:
                 both = content + draw(fields(field.type, find, ""))[1]
-                wire, content = 2, varint(len(both)) + both
-            found += varint(field.number << 3 | wire) + content
+                wire, content = 2, padded(draw, len(both)) + both
+            found += padded(draw, field.number << 3 | wire) + content
     if draw(st.integers(0, 3)) == 0:
         number = draw(st.integers(1, 7) | st.integers(0, 2**29))
         wire, content = draw(fields(draw(st.sampled_from([*NUMBERS, Kind.TYPE_STRING])), find, ""))
@@ -319,9 +370,10 @@ def test_protobuf_values_are_those_that_protobuf_reads(data: st.DataObject, fewe
     moment.field.add(name="seconds", number=1, type=Kind.TYPE_INT64, label=1)
     moment.field.add(name="nanos", number=2, type=Kind.TYPE_INT32, label=1)
     enum = descriptor_pb2.FileDescriptorProto(name="enum", package="e", syntax=syntax)
-    for name, number in (("ZERO", 0), ("ONE", 1), ("BELOW", -2)):
-        enum.enum_type.add(name="Enum") if not enum.enum_type else None
-        enum.enum_type[0].value.add(name=name, number=number)
+    of = enum.enum_type.add(name="Enum")
+    of.options.allow_alias = True
+    for name, number in (("ZERO", 0), ("ONE", 1), ("BELOW", -2), ("UNO", 1)):
+        of.value.add(name=name, number=number)
     file = descriptor_pb2.FileDescriptorProto(name="file", syntax=syntax, dependency=["times", "enum"])
     message = data.draw(messages(file, "M"))
     known = {each.name: each for each in file.message_type}
@@ -329,7 +381,7 @@ def test_protobuf_values_are_those_that_protobuf_reads(data: st.DataObject, fewe
     one = messages_in_bytes(message, known.__getitem__)
     framing = data.draw(st.sampled_from([None, "confluent"]))
     if framing is not None:
-        indexes = st.sampled_from([b"\0", b"\2\0", b"\2\4", b"\4\0\2", b"\1", b"\2\x80"])
+        indexes = st.sampled_from([b"\0", b"\2\0", b"\2\4", b"\4\0\2", b"\1", b"\2\x80", b"\x80" * 5 + b"\0"])
         one = st.tuples(st.just(FRAMED), indexes, one).map(b"".join)
     values = data.draw(batches(one))
     descriptors = descriptor_pb2.FileDescriptorSet(file=[times, enum, file]).SerializeToString()

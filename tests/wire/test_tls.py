@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -20,7 +21,7 @@ import uvloop
 from odradek.model import AuthenticationError, ConfigurationError, UnavailableError
 from odradek.runtime import pending_connections, system_runtime
 from odradek.runtime.tls import ServerTls, TlsSettings, client_context, server_context
-from odradek.runtime.tls_server import MOST_RECORDS_AT_ONCE, MOST_RECORDS_IN_TURN
+from odradek.runtime.tls_server import MOST_RECORDS_AT_ONCE, MOST_RECORDS_IN_TURN, _RecordReader
 from odradek.runtime.turns import MOST_TURNS
 from odradek.wire.client_authentication import ClientSecurity
 from odradek.wire.client_connection import ClientConnection, open_connection
@@ -327,6 +328,53 @@ def test_short_records_wait_while_nothing_is_read(
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(scene())
+
+
+class Collector:
+    """A TLS without encryption: a buffer, and the bytes that were passed on."""
+
+    def __init__(self) -> None:
+        self.space, self.read = bytearray(1 << 16), b""
+        self.eof_received = self.pause_writing = self.resume_writing = None
+        self.transport = SimpleNamespace(set_read_buffer_limits=lambda *_: None)
+
+    def get_buffer(self, _: int) -> memoryview:
+        return memoryview(self.space)
+
+    def buffer_updated(self, count: int) -> None:
+        self.read += self.space[:count]
+
+    def connection_made(self, _: object) -> None: ...
+
+    def _get_app_transport(self) -> SimpleNamespace:
+        return self.transport
+
+
+@awaited
+async def test_bytes_that_arrive_while_records_wait_for_their_turn_come_after_them() -> None:
+    """The TLS may resume reading, which it had paused, before all records of an earlier read were passed on."""
+    tls, over = Collector(), asyncio.get_running_loop().create_future()
+    over.set_result(None)
+    reader = _RecordReader(tls, over)
+    reading: list[str] = []
+    reader.connection_made(
+        cast("Any", SimpleNamespace(
+            pause_reading=lambda: reading.append("paused"),
+            resume_reading=lambda: reading.append("resumed"),
+            is_closing=lambda: False,
+        ))
+    )  # fmt: skip
+    sent = b""
+    for count, each in ((1, 30), (4 * MOST_RECORDS_IN_TURN, 3), (5, 200), (700, 1)):
+        data = b"".join(bytes((23, 3, 3, 0, each)) + bytes([number % 251] * each) for number in range(count))
+        sent += data
+        reader.get_buffer(-1)[: len(data)] = data
+        reader.buffer_updated(len(data))
+        await asyncio.sleep(0)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert tls.read == sent
+    assert reading[-1] == "resumed"
 
 
 @awaited

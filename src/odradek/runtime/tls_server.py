@@ -67,6 +67,10 @@ class _RecordReader(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         space = self._space
+        if self._waiting:  # the TLS resumed reading, which it had paused, too
+            self._transport.pause_reading()
+            self._waiting = memoryview(bytes(self._waiting) + bytes(space[:nbytes]))
+            return
         if self._is_open:
             if not self._next and nbytes == _HEADER_BYTES + (space[3] << 8 | space[4]):  # one record, as most often
                 self._pass_on(nbytes)

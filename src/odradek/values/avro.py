@@ -47,15 +47,15 @@ class AvroDecoder(Struct, frozen=True, kw_only=True):
     def column(self) -> Column:
         """The records' column. Raise `ConfigurationError` for a schema that is invalid or that Spark cannot have."""
         _compiled(self.schema)
-        kind, read_record = avro_columns(self.schema)
+        record = avro_columns(self.schema)
 
         def read(cursors: Cursors) -> pa.Array:
             skip_framing(cursors, self.framing)
-            found = read_record(cursors)
+            found = record.read(cursors)
             cursors.fail(np.flatnonzero(cursors.at < cursors.end))
             return found
 
-        return Column(kind, read)
+        return Column(record.type, read)
 
     def __call__(self, value: bytes) -> Any:
         """Return one value. Raise `ValueError` if it is not exactly one, `ConfigurationError` for a wrong schema."""

@@ -15,7 +15,11 @@ _MOST_DIGITS: Final = 38
 
 
 def avro_columns(text: str) -> Column:
-    """Return the column of a schema that fastavro has parsed. Raise `ConfigurationError` if Spark has no such type."""
+    """Return the column of a schema that fastavro has parsed. Raise `ConfigurationError` if Spark has no such type.
+
+    Raise `ValueError` for an array of items without bytes, of which a value of ten bytes may claim any number, and for
+    an enum without symbols.
+    """
     found = _Columns().of(json.loads(text), ())
     if not isinstance(found.type, pa.StructType) or not found.type.num_fields:
         raise ConfigurationError(f"the Avro schema describes {found.type}: a stream needs a record with fields")
@@ -57,7 +61,7 @@ _PRIMITIVE: Final = {
     "double": _numbers(pa.float64(), lambda cursors: cursors.fixed("<f8")),
     "string": Column(pa.string(), lambda cursors: cursors.text(*_span(cursors))),
     "bytes": Column(pa.binary(), lambda cursors: cursors.binary(*_span(cursors))),
-    "null": Column(pa.null(), lambda cursors: pa.nulls(len(cursors))),
+    "null": Column(pa.null(), lambda cursors: pa.nulls(len(cursors)), takes_no_bytes=True),
 }
 _LOGICAL: Final = {
     "date": ("int", _numbers(pa.date32(), _int)),
@@ -112,7 +116,8 @@ class _Columns:
                 return pa.array([{}] * len(cursors), kind)
             return pa.StructArray.from_arrays([column.read(cursors) for column in columns], fields=list(kind))
 
-        return self._name(schema, namespace, Column(kind, read))
+        is_empty = all(column.takes_no_bytes for column in columns)
+        return self._name(schema, namespace, Column(kind, read, takes_no_bytes=is_empty))
 
     def _union(self, schemas: list[Any], inside: tuple[str, ...], namespace: str) -> Column:
         others = [each for each in schemas if each != "null"]
@@ -169,6 +174,8 @@ def _repeated(item: Column, *, is_map: bool) -> Column:
         order = np.argsort(owner, kind="stable")
         return grouped(cursors, pa.concat_arrays(pieces).take(pa.array(order)), owner[order], kind)
 
+    if item.takes_no_bytes and not is_map:
+        raise ValueError("the items of an array take no bytes")
     item_kind = pa.struct([("key", pa.string()), ("value", item.type)]) if is_map else item.type
     kind = pa.map_(pa.string(), item.type) if is_map else pa.list_(item.type)
     return Column(kind, read)
@@ -182,7 +189,7 @@ def _items_of_blocks(cursors: Cursors) -> Numbers:
     part.zigzag()
     cursors.at[sized] = part.at
     count = np.abs(count)
-    # Each item has a byte, except for nulls and empty records: such arrays are odd.
+    # Each item has a byte.
     too_many = np.flatnonzero((count > cursors.end - cursors.at) | (count < 0))
     cursors.fail(too_many)
     count[too_many] = 0
@@ -190,6 +197,9 @@ def _items_of_blocks(cursors: Cursors) -> Numbers:
 
 
 def _enum(symbols: pa.Array) -> Column:
+    if not symbols:
+        raise ValueError("an enum has no symbols")
+
     def read(cursors: Cursors) -> pa.Array:
         index = cursors.zigzag()
         wrong = np.flatnonzero((index < 0) | (index >= len(symbols)))
@@ -201,7 +211,11 @@ def _enum(symbols: pa.Array) -> Column:
 
 
 def _fixed(size: int) -> Column:
-    return Column(pa.binary(), lambda cursors: cursors.binary(*cursors.span(np.full(len(cursors), size))))
+    return Column(
+        pa.binary(),
+        lambda cursors: cursors.binary(*cursors.span(np.full(len(cursors), size))),
+        takes_no_bytes=size <= 0,
+    )
 
 
 def _full_name(schema: Mapping[str, Any], namespace: str) -> str:

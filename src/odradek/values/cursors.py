@@ -25,6 +25,7 @@ class Column(NamedTuple):
 
     type: pa.DataType
     read: Callable[["Cursors"], pa.Array]
+    takes_no_bytes: bool = False
 
 
 class Cursors:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from odradek.model import ConfigurationError, packages_of
-from odradek.values.cursors import Column, Cursors
+from odradek.values.cursors import Column, Cursors, signed
 from odradek.values.decoding import skip_framing, without_framing
 from odradek.values.protobuf_columns import TIMESTAMP, message_column
 
@@ -40,15 +40,15 @@ class ProtobufDecoder(Struct, frozen=True, kw_only=True):
     @property
     def column(self) -> Column:
         """The messages' column. Raise `ConfigurationError` if the message is missing or Spark lacks a field's type."""
-        kind, read_message = message_column(_compiled(self.descriptors, self.message)[1])
+        message = message_column(_compiled(self.descriptors, self.message)[1])
 
         def read(cursors: Cursors) -> pa.Array:
             skip_framing(cursors, self.framing)
             if self.framing is not None:
                 _skip_index(cursors)
-            return read_message(cursors)
+            return message.read(cursors)
 
-        return Column(kind, read)
+        return Column(message.type, read)
 
     def __call__(self, value: bytes) -> dict[str, Any]:
         """Return the fields of one message. Raise `ValueError` if `value` is not such a message."""
@@ -154,7 +154,7 @@ def _without_indexes(body: bytes) -> bytes:
 
 def _skip_index(cursors: Cursors) -> None:
     """Move the cursors behind Confluent's message indexes; values with more than one are odd."""
-    count = cursors.zigzag()
+    count = signed(cursors.varint(_LONGEST_INDEX))
     cursors.fail(np.flatnonzero((count < 0) | (count > 1)))
     indexed = np.flatnonzero(count == 1)
     part = cursors.among(indexed)

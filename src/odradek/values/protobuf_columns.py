@@ -18,11 +18,12 @@ _FIRST_SECOND, _LAST_SECOND = -62_135_596_797, 253_402_300_796
 """Between them, a timestamp is one of Python's datetime, whatever its nanoseconds are."""
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 """Wire types."""
+_LONGEST_LENGTH: Final = 5
 _RawReaders = Mapping[int, Callable[[Cursors], Numbers]]
 _RAW: Final[_RawReaders] = {
     _VARINT: Cursors.varint,
     _FIXED64: lambda cursors: cursors.fixed("<u8"),
-    _LENGTH: lambda cursors: np.stack(cursors.span(cursors.varint()), axis=1),
+    _LENGTH: lambda cursors: np.stack(cursors.span(cursors.varint(_LONGEST_LENGTH)), axis=1),
     _FIXED32: lambda cursors: cursors.fixed("<u4").astype(np.uint64),
 }
 _MOST_TAG, _LONGEST_TAG = 2**32 - 1, 5
@@ -135,7 +136,8 @@ def _joined(found: _Found, value: _Value) -> tuple[Numbers, Numbers]:
 def _field(field: Any, inside: tuple[str, ...], *, has_default: bool) -> _Field:
     """Return how a field is read; with `has_default`, it is never null, as in the entry of a map."""
     value = _value(field, inside)
-    tags: tuple[int, ...] = (field.number << 3 | value.wire,)
+    # A message with a group is odd: its wire type is another.
+    tags: tuple[int, ...] = () if field.type == field.TYPE_GROUP else (field.number << 3 | value.wire,)
     kind = value.type
 
     def read_repeated(cursors: Cursors, owner: Numbers, raw: Numbers) -> pa.Array:
@@ -203,7 +205,7 @@ def _message_value(descriptor: Any, inside: tuple[str, ...]) -> _Value:
 
     def read_timestamp(cursors: Cursors, raw: Numbers) -> pa.Array:
         found = read(cursors, raw)
-        seconds, nanos = (found.field(name).to_numpy() for name in ("seconds", "nanos"))
+        seconds, nanos = (found.field(name).fill_null(0).to_numpy() for name in ("seconds", "nanos"))
         cursors.fail(np.flatnonzero((seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND)))
         return pa.array(seconds * 1_000_000 + nanos // 1000).view(pa.timestamp("us", "UTC"))
 
@@ -213,9 +215,9 @@ def _message_value(descriptor: Any, inside: tuple[str, ...]) -> _Value:
 
 
 def _enum_value(enum: Any) -> _Value:
-    named = sorted(enum.values_by_number.items())
-    numbers = np.array([number for number, _ in named])
-    names = pa.array([value.name for _, value in named])
+    named = {number: value.name for number, value in enum.values_by_number.items()}  # the last of aliases
+    numbers = np.array(sorted(named))
+    names = pa.array([named[number] for number in numbers.tolist()])
 
     def read(cursors: Cursors, raw: Numbers) -> pa.Array:
         found = raw.astype(np.uint32).view(np.int32)

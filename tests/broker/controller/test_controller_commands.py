@@ -15,7 +15,7 @@ from odradek.broker.replication.alter_partition_manager import IsrResult
 from odradek.metadata import paths
 from odradek.metadata.isr_request import AlterPartitionItem
 from odradek.metadata.new_topic import NewTopic
-from odradek.metadata.store import Operation, Result
+from odradek.metadata.store import Node, NoNode, Operation, Result
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey
 from odradek.protocol.messages.message_codec import decode_request, encode_request
@@ -428,9 +428,10 @@ async def test_a_stopped_replica_that_gets_a_new_isr_is_stopped_again(world) -> 
     await stop(*brokers)
 
 
+@pytest.mark.parametrize("registers_again", [False, True])
 @played
-async def test_a_broker_that_is_gone_when_the_isr_is_written_does_not_join_it(world) -> None:
-    """M1. It may have found itself in no ISR, and register next, with a log that lacks records."""
+async def test_a_broker_that_is_gone_when_the_isr_is_written_does_not_join_it(world, *, registers_again: bool) -> None:
+    """M1. It may have found itself in no ISR, and register with a log that lacks records."""
     brokers = await three(world)
     key, epochs = TopicPartition("t", 0), {each: node.epoch for each, node in brokers[0].image.brokers.items()}
     partition = brokers[0].image.partition(key)
@@ -446,19 +447,50 @@ async def test_a_broker_that_is_gone_when_the_isr_is_written_does_not_join_it(wo
         return (await brokers[0].alter_partitions(leader, epochs[leader], {key: item}))[key]
 
     assert (await request((leader,))).isr == (leader,)
-    write = brokers[0].store.multi
+    write, read = brokers[0].store.multi, brokers[0].store.get_many
 
-    async def late(operations: Sequence[Operation]) -> list[Result]:
+    async def write_late(operations: Sequence[Operation]) -> list[Result]:
         brokers[0].store.multi = write
         world.kill(brokers[joining])
         return await write(operations)
 
-    brokers[0].store.multi = late
+    async def read_late(wanted: Iterable[str]) -> list[Node | None]:
+        brokers[0].store.get_many = read
+        world.tree.expire(brokers[joining].store.session_id)
+        await world.until(lambda: brokers[joining].broker_epoch > epochs[joining])
+        return await read(wanted)
+
+    if registers_again:
+        brokers[0].store.get_many = read_late
+    else:
+        brokers[0].store.multi = write_late
     error = await request((leader, joining))
     assert isinstance(error, KafkaError)
     assert error.code is ErrorCode.ineligible_replica
     assert (await world.value(paths.partition_state(key)))["isr"] == [leader]
-    await stop(*(each for number, each in enumerate(brokers) if number != joining))
+    await stop(*(each for number, each in enumerate(brokers) if registers_again or number != joining))
+
+
+@played
+async def test_a_write_of_an_isr_that_fails_for_another_node_is_not_repeated_for_ever(world) -> None:
+    brokers = await three(world)
+    key, known = TopicPartition("t", 0), brokers[0].image.brokers
+    partition = brokers[0].image.partition(key)
+    item = AlterPartitionItem(
+        isr={partition.leader: known[partition.leader].epoch},
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.state_version,
+    )
+    write = brokers[0].store.multi
+
+    async def lose(_: Sequence[Operation]) -> list[Result]:
+        raise NoNode(paths.CONTROLLER_EPOCH)
+
+    brokers[0].store.multi = lose
+    with pytest.raises(KafkaError, match="/controller_epoch is gone or was changed"):
+        await brokers[0].alter_partitions(partition.leader, known[partition.leader].epoch, {key: item})
+    brokers[0].store.multi = write
+    await stop(*brokers)
 
 
 @played

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, cast
 
 import pytest
 
 from odradek.broker.coordinators.coordinator_context import CoordinatorContext, CoordinatorState, SharedTurn
-from odradek.broker.coordinators.machine import Producer
+from odradek.broker.coordinators.machine import CoordinatorResult, Producer
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.record_batch import assign_offset
@@ -23,6 +23,7 @@ from tests.broker.coordinators.counter_machine import (
     Get,
     MemoryLog,
     Request,
+    Total,
     TotalCodec,
 )
 from tests.world.scenes import played_by
@@ -255,6 +256,26 @@ def test_the_results_of_an_image_are_taken_in_turns(end: str, monkeypatch: pytes
         at.partition.commit()
         assert await (code_of(added) if end == "lost" else added) == (ErrorCode.not_coordinator if end == "lost" else 2)
 
+    play(scene)
+
+
+def test_the_parts_of_one_key_s_deletion_are_taken_in_turns_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    spend, taken = SharedTurn.spend, list[int]()
+    monkeypatch.setattr(SharedTurn, "spend", lambda turn, _: spend(turn, 1))
+
+    def parts(*_: object) -> Iterator[CoordinatorResult[Total]]:
+        for part in range(5):
+            taken.append(part)
+            yield CoordinatorResult(key="a", is_continued=part < 4)
+
+    async def scene(at: Scene) -> None:
+        await at.start()
+        at.context.on_image(ClusterImage(topics={"a": None}))  # type: ignore[dict-item]
+        assert taken == [0]
+        await asyncio.sleep(0.1)
+        assert taken == [0, 1, 2, 3, 4]
+
+    monkeypatch.setattr(Counters, "on_image", parts)
     play(scene)
 
 

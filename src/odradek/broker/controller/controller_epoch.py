@@ -202,25 +202,42 @@ class ControllerEpoch:
         errors: dict[TopicPartition, KafkaError] = {}
         while left:
             step = dict(list(left.items())[:STEP_OPERATIONS])
-            joining = {paths.broker(each): None for change in step.values() for each in change.joining}
-            try:
-                await self.write(
-                    [*(Check(path=path) for path in joining), *(each.operation() for each in step.values())]
-                )
-            except (BadVersion, NoNode) as error:
-                if change := left.pop(error.path, None):
+            joining = sorted({each for change in step.values() for each in change.joining})
+            lost = await self._gone(joining)
+            if not lost:
+                checks = [Check(path=paths.broker(each)) for each in joining]
+                try:
+                    await self.write([*checks, *(each.operation() for each in step.values())])
+                except (BadVersion, NoNode) as error:
+                    lost = {error.path}
+                else:
+                    for path in step:
+                        del left[path]
+                    continue
+            for path, change in step.items():
+                if path in lost:
                     probe("controller: a partition state was changed concurrently")
                     message = "the partition state was changed concurrently"
                     errors[change.partition] = KafkaError(ErrorCode.invalid_update_version, message)
-                for path, change in step.items():
-                    if error.path in map(paths.broker, change.joining):
-                        probe("controller: a joining broker is gone when the ISR is written")
-                        message = f"brokers {list(change.joining)} are not all registered"
-                        errors[left.pop(path).partition] = KafkaError(ErrorCode.ineligible_replica, message)
-            else:
-                for path in step:
-                    del left[path]
+                elif not lost.isdisjoint(map(paths.broker, change.joining)):
+                    probe("controller: a joining broker is gone when the ISR is written")
+                    message = f"brokers {list(change.joining)} are not all registered, or have registered again"
+                    errors[change.partition] = KafkaError(ErrorCode.ineligible_replica, message)
+                else:
+                    continue
+                del left[path]
+            if len(step) == len(left.keys() & step.keys()):
+                raise KafkaError(ErrorCode.unknown_server_error, f"{', '.join(sorted(lost))} is gone or was changed")
         return errors
+
+    async def _gone(self, brokers: Sequence[int]) -> set[str]:
+        """Return the nodes of those brokers that are not in the registration that the image has."""
+        known, nodes = self.view.image.brokers, await self._store.get_many([paths.broker(each) for each in brokers])
+        return {
+            paths.broker(each)
+            for each, node in zip(brokers, nodes, strict=True)
+            if node is None or each not in known or node.created != known[each].epoch
+        }
 
     async def request_deletions(self, names: Iterable[str], *, listed_version: int | None = None) -> None:
         """Create the nodes that request the deletion of topics.

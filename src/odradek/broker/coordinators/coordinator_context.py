@@ -314,9 +314,8 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
                 self._image_before = None if self._new_image is self._image() else self._new_image
             elif result.key not in self._image_ends:
                 yield result
-                if result.is_continued:
-                    continue
-                self._image_ends[result.key] = self.partition.log.log_end_offset
+                if not result.is_continued:
+                    self._image_ends[result.key] = self.partition.log.log_end_offset
             self._shared_turn.spend(self._clock.monotonic() - began_s)
 
     def marker_appended(self, producer_id: int, end_offset: int, *, committed: bool) -> None:

@@ -1,6 +1,8 @@
 """DeleteGroups: delete empty groups and their offsets (KIP-229). The groups' coordinator serves it.
 
 When the response is sent, the deletion is committed. Version 3 has a text for errors that the code does not explain.
+If the coordinator fails meanwhile, a large group may have lost some of its offsets: the request gets an error, and can
+be repeated.
 """
 
 from typing import TYPE_CHECKING

@@ -120,7 +120,9 @@ class StrayLogs:
         ]
         topics = await read_topics(self._store, sorted({key.topic for key in unnamed}), BrokenNodes())
         for key in unnamed:
-            log, topic = self._logs.get(key), topics.get(key.topic)
+            if key.topic not in topics:
+                continue  # its node is broken
+            log, topic = self._logs.get(key), topics[key.topic]
             is_known = key in self._logs.topic_ids or self._image().partition(key) is not None
             if (
                 is_known

@@ -23,6 +23,8 @@ _Change: TypeAlias = tuple[ResourcePattern, Callable[[_Entries], _Entries]]
 _MOST_TOGETHER: Final = 64
 """Limit of patterns in one transaction, after each of which every broker goes over all ACLs."""
 _BYTES_BY_WEIGHT: Final = 128
+_OPERATION_BYTES: Final = 512
+"""More than ZooKeeper needs for a change and its notification, without the ACLs and the name."""
 _ATTEMPTS: Final = 10
 """Limit of attempts to write one change despite concurrent writes."""
 _MOST_ENTRIES: Final = 10_000
@@ -71,7 +73,7 @@ async def _write(store: Store, changes: Sequence[_Change], log_change: LogChange
             _check_size(path, len(after) - len(before), len(after), 0)
             data = encode_acls(sorted(after))
             _check_size(path, len(after) - len(before), len(after), len(data))
-            size += len(data)
+            size += len(data) + 2 * len(path.encode()) + _OPERATION_BYTES
             if node is None:
                 operations.append(Create(path=path, data=data))
             elif after:

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from odradek.model import OdradekError, TopicPartition
+from odradek.model import KafkaError, OdradekError, TopicPartition
 from odradek.runtime import Clock, SystemClock
 from odradek.spark.brief_errors import brief_errors
 from odradek.spark.options import Edge, ReadOptions
@@ -142,14 +142,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """Return a Spark partition per task. Raise `DataLossError` if records are lost and `failOnDataLoss` is on."""
         until = decode_offset(end)
         before = decode_offset(start)
-        # A topic that was deleted or created again since `latestOffset` ends the batch's tasks.
         planned, self._planned = self._planned, None
-        there = set(planned[1] if planned is not None and planned[0] == end else self._there())
+        there = planned[1] if planned is not None and planned[0] == end else self._there()
         recreated, again = self._recreated(before), self._recreated(until)
         # A topic that was created again since the batch was planned is read by the next batch.
         since = without_topics(without_topics(before.offsets, recreated) if until.start is None else until.start, again)
         ends = without_topics(until.offsets, again)
-        earliest = edge_offsets(self._lookup, Edge.EARLIEST, [each for each in ends if each in there])
+        try:
+            earliest = edge_offsets(self._lookup, Edge.EARLIEST, sorted(ends.keys() & there))
+        except KafkaError:  # a topic may have been deleted since `latestOffset`
+            earliest = edge_offsets(self._lookup, Edge.EARLIEST, sorted(ends.keys() & self._there()))
         plan = plan_micro_batch(since, ends, earliest)
         plan = replace(plan, losses=recreation_losses(recreated | again) + plan.losses)
         return scan_partitions(plan, self._options, self._columns, self._lookup)

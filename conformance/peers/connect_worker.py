@@ -1,6 +1,7 @@
 """A worker of Kafka Connect in distributed mode, as a process with its REST API on a free port."""
 
 import json
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from bench.peers.kafka_peer import kafka_home
 from odradek.testing.servers.ports import free_ports
 from odradek.testing.servers.server_process import ServerProcess
 
+_MOVED: Final = Path(__file__).parent / "java" / "AppInfoParser.java"
 _MAIN: Final = "org.apache.kafka.connect.cli.ConnectDistributed"
 _STRING: Final = "org.apache.kafka.connect.storage.StringConverter"
 _START_S: Final = 120.0
@@ -77,7 +79,11 @@ class ConnectWorker(ServerProcess):
             return None
 
     def _command(self) -> Sequence[str]:
-        return kafka_home().command(_MAIN, str(self._properties))
+        kafka, classes = kafka_home(), self._properties.parent / "classes"
+        compiler = [str(kafka.java), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
+        subprocess.run([*compiler, "-d", str(classes), str(_MOVED)], check=True)
+        command = kafka.command(_MAIN, str(self._properties))
+        return [f"{part}:{classes}" if part == f"{kafka.jars}/*" else part for part in command]
 
     def _is_ready(self) -> bool:
         return self.get("/connectors") is not None

@@ -202,7 +202,9 @@ def test_kafka_decodes_every_record_as_we_do(topic: str, tmp_path: Path):
     content = list(records(types))
     file = write_log(tmp_path, topic, content)
     ours = our_lines([file], "--records")[file]
-    assert ours == kafkas_lines([file], flag)[file]
+    # Kafka 4.4 puts a state that it does not know, as the one here, in quotes.
+    kafkas = [re.sub(r'("transactionStatus":)"(\d+)"', r"\1\2", line) for line in kafkas_lines([file], flag)[file]]
+    assert ours == kafkas
     assert sum(" key: {" in line for line in ours) == len(content)
     assert len(content) >= 3 * len(list(types))
 

@@ -365,7 +365,7 @@ async def test_administrative_requests_are_served_in_every_version(world: World)
         ApiKey.ALTER_CONFIGS: (0, 2),
         ApiKey.DESCRIBE_LOG_DIRS: (1, 5),
         ApiKey.CREATE_PARTITIONS: (0, 3),
-        ApiKey.DELETE_GROUPS: (0, 2),
+        ApiKey.DELETE_GROUPS: (0, 3),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
         ApiKey.OFFSET_DELETE: (0, 0),
         ApiKey.DESCRIBE_PRODUCERS: (0, 0),

@@ -82,7 +82,11 @@ class MemoryPressure:
             self._timer = asyncio.get_running_loop().call_later(CHECK_INTERVAL_S, self._check)
 
     def answered(self, size: int) -> None:
-        """Add `size` bytes of responses, unsent or about to be sent, to the estimate; small ones need not be added."""
+        """Add `size` bytes of responses, unsent or about to be sent, to the estimate.
+
+        A reader that keeps to `response_room` has to add every response. If one that fits into the last of the room
+        were not added, the responses would not be counted anew, and all that follow would be as small.
+        """
         self._estimate_bytes += size
 
     def response_room(self) -> int:

@@ -10,7 +10,7 @@ from odradek.broker.replication.partition import Partition
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.simulation.world import World
-from tests.world.scenes import played
+from tests.world.scenes import in_world, played
 
 
 @pytest.mark.parametrize("version", range(4, 19))
@@ -369,3 +369,18 @@ async def test_answers_that_are_large_come_out_as_they_went_in_while_another_cli
     answer = await slow.fetch_response()
     found = {each.partition: world.values(each.records) for topic in answer.topics for each in topic.partitions}
     assert found == {partition: [value] for partition, value in enumerate(values)}
+
+
+@in_world({"queued.max.request.bytes": "2097152", "socket.request.max.bytes": "1048576"})
+async def test_small_batches_fill_answers_also_when_as_much_was_read_as_may_be_unread(world: World) -> None:
+    client = await world.client()
+    await client.create_topic("t")
+    for _ in range(20):
+        await client.produce("t", world.batch(b"x" * 16_000))
+    wholes = []
+    for _ in range(15):  # the limit is ten times what an answer has, and half of a batch
+        await world.pass_time(1)
+        client.send_fetch([("t", 0, 0)], partition_max_bytes=209_000)
+        (topic,) = (await client.fetch_response()).topics
+        wholes.append(len(world.values(topic.partitions[0].records)))
+    assert sorted(wholes)[:2] == [1, 13], "only the last answer within the limit is small"

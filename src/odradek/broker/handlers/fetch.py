@@ -52,8 +52,6 @@ _NO_TOPIC_ID: Final = UUID(int=0)
 _ENOUGH_BYTES: Final = 4 * 1024 * 1024
 """Limit of the records in a response, whatever the client allows: it bounds the memory of slow readers, and larger
 responses are slower (measured)."""
-_WORTH_COUNTING_BYTES: Final = 16 * 1024
-"""Responses of this size and more are counted for `MemoryPressure`; a connection has few smaller ones unread."""
 _MOVED: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 
 
@@ -374,8 +372,7 @@ class _Fetch(PendingReply):
             left -= size
             is_final = is_final or result.diverging_epoch is not None or (total > 0 and not size and has_more)
             results.append((target, result))
-        if total >= _WORTH_COUNTING_BYTES:
-            pressure.answered(total)
+        pressure.answered(total)
         return results, total, is_final or (left <= 0 < room)
 
     def _preferred(self, partition: Partition | Follower, target: FetchTarget) -> FetchedPartition | None:

@@ -308,6 +308,8 @@ _CHANGES: Final = [
             ("inter.broker.protocol.version", "3.0"),
             ("log.dir", "x"),
             ("leader.replication.throttled.rate", "x"),
+            ("leader.replication.throttled.rate", "-1"),
+            ("follower.replication.throttled.rate", "0"),
         )
     ),
     *(
@@ -325,17 +327,15 @@ _CHANGES: Final = [
             ("local.retention.bytes", "7"),
             ("leader.replication.throttled.replicas", ""),
             ("leader.replication.throttled.replicas", "x"),
+            ("leader.replication.throttled.replicas", "*"),
+            ("follower.replication.throttled.replicas", "0:1,*"),
+            ("follower.replication.throttled.replicas", "0:1, 1:0"),
         )
     ),
     one(
         "segments that take their whole size at once",
         change(("preallocate", SET, "true"), validate_only=True),
         differs="Odradek's segments grow as they are written",
-    ),
-    one(
-        "replicas that are throttled",
-        change(("leader.replication.throttled.replicas", SET, "*"), validate_only=True),
-        differs="Odradek does not throttle replication",
     ),
     one("a broker's value", change(("log.retention.ms", SET, "-1"), kind=BROKER, name="0", validate_only=True)),
     one("every broker's value", change(("log.retention.ms", SET, "-1"), kind=BROKER, name="", validate_only=True)),

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from odradek.cli import main
-from odradek.testing import Cluster
+from odradek.testing import Cluster, eventually
 
 ONE = '{"topic":"t","partition":0,"replicas":[1]}'
 
@@ -21,12 +21,12 @@ class Commands:
     def __init__(self, servers: str) -> None:
         self.servers = servers
 
-    def run(self, *arguments: str, fails: int = 0, stdin: str | None = None) -> Result:
+    def run(self, *arguments: str, fails: int | None = 0, stdin: str | None = None) -> Result:
         result = CliRunner().invoke(main, [*arguments, "--bootstrap-server", self.servers], input=stdin)
-        assert result.exit_code == fails, (result.output, result.exception)
+        assert fails is None or result.exit_code == fails, (result.output, result.exception)
         return result
 
-    def objects(self, *arguments: str, fails: int = 0, stdin: str | None = None) -> Sequence[Any]:
+    def objects(self, *arguments: str, fails: int | None = 0, stdin: str | None = None) -> Sequence[Any]:
         return [
             json.loads(line) for line in self.run(*arguments, "--json", fails=fails, stdin=stdin).stdout.splitlines()
         ]
@@ -78,6 +78,45 @@ def test_elections_of_partitions_in_kafka_s_file(three, tmp_path: Path):
         {"topic": "gone", "partition": 7, "error": "UNKNOWN_TOPIC_OR_PARTITION"},
         {"topic": topic, "partition": 0, "error": "ELECTION_NOT_NEEDED"},
     ]
+
+
+def throttled(three: Commands, topic: str) -> dict[str, str]:
+    """Return what of a topic and of broker 1 is throttled."""
+    found = {}
+    for arguments in (["--topic", topic], ["--broker", "1"]):
+        entries = three.objects("configs", "describe", *arguments)
+        found |= {each["name"]: each["value"] for each in entries if ".throttled." in each["name"]}
+    return found
+
+
+def test_a_throttle_is_removed_at_the_end_and_by_verify_if_the_command_has_died(three):
+    topic = three.topic("--partitions", "2", "--replication-factor", "1")
+    [before] = {each["leader"] for each in three.objects("partitions", "describe", f"{topic}:0")}
+    after = (before + 1) % 3
+    move = ("partitions", "reassign", "--topic", f"{topic}:0", "--replicas")
+    said = three.run(*move, str(after), "--throttle", "1000000").stderr
+    assert "--verify removes the throttle when all is done" in said
+    assert throttled(three, topic) == {
+        "leader.replication.throttled.replicas": f"0:{before}",
+        "follower.replication.throttled.replicas": f"0:{after}",
+        **(
+            {}
+            if 1 not in (before, after)
+            else dict.fromkeys(("leader.replication.throttled.rate", "follower.replication.throttled.rate"), "1000000")
+        ),
+    }
+    verify = (*move, str(after), "--verify")
+    eventually(lambda: three.objects(*verify, fails=None)[0]["state"] == "done")
+    assert throttled(three, topic) == {}
+    said = three.run(*move, str(before), "--throttle", "1000000", "--wait").stderr
+    assert f"removed the throttle of topic {topic}, broker {min(before, after)}, broker {max(before, after)}" in said
+    assert throttled(three, topic) == {}
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "fast", "1.5"])
+def test_a_throttle_is_a_positive_number(three, value):
+    said = three.run("partitions", "reassign", "--topic", "t:0", "--replicas", "1", "--throttle", value, fails=2).stderr
+    assert "Invalid value for '--throttle'" in said
 
 
 def test_a_generated_plan_is_executed_and_the_previous_assignment_is_printed(three):
@@ -133,6 +172,7 @@ def test_an_invalid_file_is_reported_in_one_sentence(three, tmp_path: Path, plan
         (("--all",), "--all goes with --cancel"),
         (("--list", "--wait"), "--wait has no meaning with --list"),
         (("--verify",), "no partitions named"),
+        (("--verify", "--topic", "t:0", "--replicas", "1", "--throttle", "9"), "--throttle has no meaning"),
         (("--cancel", "--topic", "t", "--replicas", "1"), "--replicas has no meaning with --cancel"),
     ],
 )

@@ -6,7 +6,13 @@ from odradek.config.broker import BrokerConfig
 from odradek.config.definition import ConfigSource
 from odradek.config.describe import describe_topic
 from odradek.config.load import load
-from odradek.config.topic import TopicConfig, topic_config, validate_topic_overrides
+from odradek.config.topic import (
+    ALL_PARTITIONS,
+    TopicConfig,
+    throttled_partitions,
+    topic_config,
+    validate_topic_overrides,
+)
 from odradek.model import ConfigurationError
 
 
@@ -52,8 +58,10 @@ def test_endless_retention_is_inherited_as_endless() -> None:
         ({"preallocate": "maybe"}, "true or false"),
         ({"remote.storage.enable": "true"}, "there is no tiered storage; leave it unset"),
         ({"local.retention.ms": "-3"}, "at least -2"),
-        ({"leader.replication.throttled.replicas": "*"}, "reassign partitions without a throttle"),
-        ({"follower.replication.throttled.replicas": "0:1"}, "reassign partitions without a throttle"),
+        ({"leader.replication.throttled.replicas": "x"}, r"literal '\*' or a list of replicas"),
+        ({"leader.replication.throttled.replicas": "0:1,*"}, "list of replicas"),
+        ({"follower.replication.throttled.replicas": "0:-1"}, r"\[partitionId\]:\[brokerId\]"),
+        ({"follower.replication.throttled.replicas": f"0:{'9' * 5_000}"}, "list of replicas"),
         ({"max.decompressed.message.bytes": "1000"}, "decompressed size"),
         ({"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}, "at most"),
     ],
@@ -61,6 +69,16 @@ def test_endless_retention_is_inherited_as_endless() -> None:
 def test_a_wrong_topic_configuration_is_one_sentence(overrides, said) -> None:
     with pytest.raises(ConfigurationError, match=said):
         validate_topic_overrides(BrokerConfig(), overrides)
+
+
+@pytest.mark.parametrize(
+    ("text", "partitions"),
+    [("", set()), ("*", {ALL_PARTITIONS}), ("0:1", set()), ("0:1, 3:2,07:02,3:2", {3, 7})],
+)
+def test_a_topic_names_the_throttled_replicas_of_each_broker(text: str, partitions: set[int]) -> None:
+    """Broker 2's."""
+    config = topic_config(BrokerConfig(), {"leader.replication.throttled.replicas": text})
+    assert throttled_partitions(config.leader_replication_throttled_replicas, 2) == partitions
 
 
 def test_every_key_of_a_topic_takes_its_own_default() -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.replication.replica_fetcher import ReplicaFetcherManager
     from odradek.broker.replication.replica_manager import ReplicaManager
     from odradek.broker.security.quotas.client_quotas import ClientQuotas
+    from odradek.broker.security.quotas.replication_quotas import ReplicationQuotas
     from odradek.broker.security.request_proofs import RequestProofs
     from odradek.broker.serving.dispatch import Dispatcher
     from odradek.broker.serving.fetch_sessions import FetchSessions
@@ -66,6 +67,7 @@ class BrokerParts(Protocol):
     purgatory: "Purgatory"
     quotas: "ClientQuotas"
     rebalance_journal: "RebalanceJournal"
+    replication_quotas: "ReplicationQuotas"
     response_cache: "ResponseCache"
     runtime: "Runtime"
     server: "Server"

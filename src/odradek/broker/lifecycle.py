@@ -52,6 +52,7 @@ from odradek.broker.security.admission import Admission
 from odradek.broker.security.authorization import create_authorizer, warn_of_old_names, warn_of_old_quotas
 from odradek.broker.security.listener_security import inter_broker_security
 from odradek.broker.security.quotas.client_quotas import ClientQuotas
+from odradek.broker.security.quotas.replication_quotas import replication_quotas
 from odradek.broker.security.request_proofs import RequestProofs
 from odradek.broker.security.scram_users import ScramUsers
 from odradek.broker.serving.dispatch import Dispatcher
@@ -126,6 +127,7 @@ class Broker:
         )
         self.authorizer, self.verification = create_authorizer(config), self._make_verification()
         self.quotas = ClientQuotas(config, runtime.clock, with_throttle_time)
+        self.replication_quotas = replication_quotas(runtime.clock, lambda: self.config)
         self.admission = admission or Admission(self.authorizer or ALLOW_ALL, verifier=self.verification)
         self.proofs = RequestProofs(lambda: self.image, inter_broker_listener(config))
         self.dispatcher = Dispatcher(
@@ -247,7 +249,9 @@ class Broker:
             metadata, runtime.clock, self.controller_requests, check_fence=self.fence.check
         )
         self.fetchers = ReplicaFetcherManager(
-            FetcherContext(metadata, runtime.clock, self.broker_connections, self.counters)
+            FetcherContext(
+                metadata, runtime.clock, self.broker_connections, self.counters, self.replication_quotas.follower
+            )
         )
         self.partitions = ReplicaManager(
             config,

@@ -46,6 +46,7 @@ ID: Final = click.IntRange(0, 2**31 - 1)
 """A broker's id, or the number of a partition."""
 COUNT: Final = click.IntRange(1, 2**31 - 1)
 OFFSET: Final = click.IntRange(0, 2**63 - 1)
+BYTES: Final = click.IntRange(1, 2**63 - 1)
 ADDRESS: Final = Checked("host:port", parse_host_port)
 ADDRESSES: Final = Checked("host:port[,…]", lambda text: bootstrap_addresses([text]))
 TOPIC_NAME: Final = Checked("name", validate_topic_name)

@@ -177,6 +177,39 @@ class BrokerConfig(TransactionConfig, ZookeeperKeys):
     replica_fetch_backoff_ms: int = integer(
         "replica.fetch.backoff.ms", 1_000, "How long a follower waits after an error, at most.", minimum=0
     )
+    leader_replication_throttled_rate: int = long(
+        "leader.replication.throttled.rate",
+        LONG_MAX,
+        "The limit of bytes per second that a leader sends of partitions with leader.replication.throttled.replicas.",
+        minimum=0,
+    )
+    follower_replication_throttled_rate: int = long(
+        "follower.replication.throttled.rate",
+        LONG_MAX,
+        "The limit of bytes per second that followers fetch of those with follower.replication.throttled.replicas.",
+        minimum=0,
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = long(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        LONG_MAX,
+        "The limit of bytes per second that are copied from one data directory to another.",
+        minimum=0,
+    )
+    replication_quota_window_num: int = integer(
+        "replication.quota.window.num", 11, "Samples over which replication's rates are measured.", minimum=1
+    )
+    replication_quota_window_size_seconds: int = integer(
+        "replication.quota.window.size.seconds", 1, "The length of a sample of such a rate.", minimum=1
+    )
+    alter_log_dirs_replication_quota_window_num: int = integer(
+        "alter.log.dirs.replication.quota.window.num",
+        11,
+        "Samples over which the rate of copies between directories is measured.",
+        minimum=1,
+    )
+    alter_log_dirs_replication_quota_window_size_seconds: int = integer(
+        "alter.log.dirs.replication.quota.window.size.seconds", 1, "The length of a sample of that rate.", minimum=1
+    )
 
     # The log
     log_dirs: tuple[str, ...] = names("log.dirs", ("odradek-data",), "Directories of the partitions.")

@@ -25,7 +25,9 @@ DYNAMIC: Final = frozenset(
         "compression.lz4.level",
         "compression.type",
         "compression.zstd.level",
+        "follower.replication.throttled.rate",
         "group.consumer.assignment.interval.ms",
+        "leader.replication.throttled.rate",
         "log.cleaner.backoff.ms",
         "log.cleaner.dedupe.buffer.size",
         "log.cleaner.delete.retention.ms",
@@ -64,6 +66,7 @@ DYNAMIC: Final = frozenset(
         "min.insync.replicas",
         "num.replica.fetchers",
         "producer.id.expiration.ms",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
         "transaction.partition.verification.enable",
         "unclean.leader.election.enable",
     }

@@ -1,5 +1,6 @@
 """A topic's keys, each with the broker's keys that it falls back to (its synonyms)."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -26,7 +27,11 @@ from odradek.config.definition import (
 )
 from odradek.model import ConfigurationError
 
-_NO_THROTTLE: Final = "replication is not throttled; reassign partitions without a throttle"
+ALL_PARTITIONS: Final = -1
+"""Stands for every partition of a topic in `throttled_partitions`."""
+_FOLLOWERS_THROTTLED: Final = "follower.replication.throttled.replicas"
+_LEADERS_THROTTLED: Final = "leader.replication.throttled.replicas"
+_REPLICA: Final = re.compile(r"[0-9]{1,10}:[0-9]{1,10}")
 _HOURS: Final = 3_600_000
 _MINUTES: Final = 60_000
 
@@ -119,18 +124,14 @@ class TopicConfig:
         synonyms=_like("log.index.interval.bytes"),
     )
     follower_replication_throttled_replicas: tuple[str, ...] = names(
-        "follower.replication.throttled.replicas",
+        _FOLLOWERS_THROTTLED,
         (),
-        "Replicas whose fetching is throttled; none can be here.",
-        honoured=((),),
-        reason=_NO_THROTTLE,
+        "Replicas that fetch at a throttled rate, as PARTITION:BROKER,…; * is all.",
     )
     leader_replication_throttled_replicas: tuple[str, ...] = names(
-        "leader.replication.throttled.replicas",
+        _LEADERS_THROTTLED,
         (),
-        "Replicas that are sent to followers at a throttled rate; none can be here.",
-        honoured=((),),
-        reason=_NO_THROTTLE,
+        "Replicas that send to followers at a throttled rate, as PARTITION:BROKER,…; * is all.",
     )
     local_retention_bytes: int = long(
         "local.retention.bytes",
@@ -292,6 +293,14 @@ class TopicConfig:
             definition.check(getattr(self, definition.attribute))
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise ConfigurationError("min.compaction.lag.ms is at most max.compaction.lag.ms")
+        for name in (_FOLLOWERS_THROTTLED, _LEADERS_THROTTLED):
+            replicas = self.get(name)
+            assert isinstance(replicas, tuple)
+            if replicas != ("*",) and not all(map(_REPLICA.fullmatch, replicas)):
+                raise ConfigurationError(
+                    f"{name} must be the literal '*' or a list of replicas in the following format: "
+                    "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+                )
 
     @classmethod
     def definitions(cls) -> Mapping[str, Definition]:
@@ -302,6 +311,14 @@ class TopicConfig:
         """Return the value of a key by Kafka's name. Raises `KeyError` for an unknown key."""
         value: Value = getattr(self, definitions(type(self))[name].attribute)
         return value
+
+
+def throttled_partitions(replicas: tuple[str, ...], broker_id: int) -> frozenset[int]:
+    """Return the partitions that a topic's throttled replicas name for this broker (KIP-73)."""
+    pairs = (tuple(map(int, each.split(":"))) for each in replicas if each != "*")
+    return frozenset(
+        {ALL_PARTITIONS} if "*" in replicas else {number for number, broker in pairs if broker == broker_id}
+    )
 
 
 def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:

@@ -43,8 +43,6 @@ IGNORED_KEYS: Final[Mapping[str, str]] = MappingProxyType(
 
 _TABLE: Final = """
 alter.config.policy.class.name class null any read-only
-alter.log.dirs.replication.quota.window.num int 11 1.. read-only
-alter.log.dirs.replication.quota.window.size.seconds int 1 1.. read-only
 background.threads int 10 1.. cluster-wide
 broker.heartbeat.interval.ms int 2000 any read-only
 broker.session.timeout.ms int 9000 any read-only
@@ -75,7 +73,6 @@ errors.deadletterqueue.auto.create.topics.enable boolean false any cluster-wide
 errors.deadletterqueue.topic.name.prefix string dlq. any cluster-wide
 fetch.purgatory.purge.interval.requests int 1000 any read-only
 follower.fetch.last.tiered.offset.enable boolean false any cluster-wide
-follower.replication.throttled.rate long 9223372036854775807 0.. cluster-wide
 group.coordinator.append.linger.ms int -1 -1.. read-only
 group.coordinator.background.threads int 2 1.. read-only
 group.coordinator.cached.buffer.max.bytes int 1048588 1.. cluster-wide
@@ -120,7 +117,6 @@ group.streams.topology.description.plugin.class class null any read-only
 initial.broker.registration.timeout.ms int 60000 any read-only
 kafka.metrics.polling.interval.secs int 10 1.. read-only
 kafka.metrics.reporters list "" any read-only
-leader.replication.throttled.rate long 9223372036854775807 0.. cluster-wide
 log.dir.failure.timeout.ms long 30000 1.. read-only
 log.flush.start.offset.checkpoint.interval.ms int 60000 0.. read-only
 max.request.partition.size.limit int 2000 1.. read-only
@@ -171,12 +167,9 @@ remote.log.storage.manager.class.name string null any read-only
 remote.log.storage.manager.class.path string null any read-only
 remote.log.storage.manager.impl.prefix string rsm.config. any read-only
 remote.log.storage.system.enable boolean false any read-only
-replica.alter.log.dirs.io.max.bytes.per.second long 9223372036854775807 0.. cluster-wide
 replica.high.watermark.checkpoint.interval.ms long 5000 any read-only
 replica.socket.receive.buffer.bytes int 65536 any read-only
 replica.socket.timeout.ms int 30000 any read-only
-replication.quota.window.num int 11 1.. read-only
-replication.quota.window.size.seconds int 1 1.. read-only
 request.timeout.ms int 30000 any read-only
 sasl.client.callback.handler.class class null any read-only
 sasl.kerberos.kinit.cmd string /usr/bin/kinit any per-broker
@@ -251,7 +244,6 @@ transaction.state.log.load.buffer.size int 5242880 1.. read-only
 
 _NO_TIERED_STORAGE: Final = "there is no tiered storage; leave it unset"
 _NO_PLUGINS: Final = "classes for the JVM cannot be loaded; leave it unset"
-_NO_THROTTLE: Final = "replication is not throttled; reassign partitions without a throttle"
 _REFUSED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "alter.config.policy.class.name": _NO_PLUGINS,
@@ -261,13 +253,10 @@ _REFUSED: Final[Mapping[str, str]] = MappingProxyType(
         "create.topic.policy.class.name": _NO_PLUGINS,
         "delegation.token.secret.key": "there are no delegation tokens; leave it unset",
         "early.start.listeners": "all listeners open together; leave it unset",
-        "follower.replication.throttled.rate": _NO_THROTTLE,
         "kafka.metrics.reporters": _NO_PLUGINS,
-        "leader.replication.throttled.rate": _NO_THROTTLE,
         "metric.reporters": _NO_PLUGINS,
         "principal.builder.class": _NO_PLUGINS,
         "remote.log.storage.system.enable": _NO_TIERED_STORAGE,
-        "replica.alter.log.dirs.io.max.bytes.per.second": _NO_THROTTLE,
         "sasl.login.class": _NO_PLUGINS,
         "security.providers": _NO_PLUGINS,
         "ssl.cipher.suites": "the suites are those of OpenSSL's configuration; leave it unset",

@@ -249,7 +249,7 @@ async def test_follower_fetchers_change_while_the_broker_runs(world: World) -> N
         (resource(BROKER, "0", ("num.io.threads", "900")), ErrorCode.invalid_request),
         (resource(BROKER, "0", ("plugin.password", "xyzzy")), ErrorCode.invalid_request),
         (resource(BROKER, "0", ("sasl.enabled.mechanisms", APPEND, "PLAIN")), ErrorCode.invalid_request),
-        (resource(BROKER, "0", ("leader.replication.throttled.rate", "1000")), ErrorCode.invalid_request),
+        (resource(BROKER, "0", ("leader.replication.throttled.rate", "-1")), ErrorCode.invalid_request),
         (resource(BROKER, "0", ("listener.name.x.max.connections", "5")), ErrorCode.invalid_request),
         (resource(BROKER_LOGGER, "1", ("root", "DEBUG")), ErrorCode.invalid_request),
         (resource(BROKER_LOGGER, "", ("root", "DEBUG")), ErrorCode.invalid_request),

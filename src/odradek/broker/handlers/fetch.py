@@ -13,6 +13,7 @@ Versions: 4 isolation level, 5 log start offset, 7 sessions (KIP-227), 9 leader 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
@@ -29,6 +30,7 @@ from odradek.broker.serving.fetch_sessions import MOST_PARTITIONS, FetchContext,
 from odradek.broker.serving.responses import counted_refusal, gathered_frame
 from odradek.broker.turns import LARGE_BYTES, TURN, Steps, at_once, in_turns
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.probes import probe
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, encode_fetch_response
 from odradek.protocol.messages.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
@@ -193,6 +195,8 @@ class _Fetch(PendingReply):
         if broker.preferred_read_replicas is not None and not params.is_from_follower and self._may_read_followers:
             self._client = ClientMetadata(request.rack_id, context.client_id, context.client_host, context.listener)
         self._missing_bytes = 0
+        self._throttled_s: dict[PartitionKey, float] = {}
+        """For how long the partitions that were left out are throttled."""
         self._is_overtaken = self._is_abandoned = False
         self._is_over: asyncio.Event | None = None
         """Set when a fetch that is read in turns ceases to wait; None for a fetch that is read at once."""
@@ -250,8 +254,11 @@ class _Fetch(PendingReply):
         if missing <= 0 or is_final or wait_ms <= 0 or not self._fetched.targets:
             return results
         self._missing_bytes = missing
+        throttled_s = self._throttled_s
+        if throttled_s:
+            wait_ms = min(wait_ms, ceil(min(throttled_s.values()) * 1000))
         try:
-            partitions = [self._partition(key) for key in self._fetched.targets]
+            partitions = [self._partition(key) for key in self._fetched.targets if key not in throttled_s]
         except KafkaError:  # between turns, this broker has ceased to have one of them
             return results
         for partition in partitions:
@@ -348,6 +355,7 @@ class _Fetch(PendingReply):
         room = self._most_bytes if self._params.is_from_follower else pressure.response_room()
         left, total, is_final = min(self._most_bytes, room), 0, False
         results = []
+        self._throttled_s.clear()
         counts = self._params.counts_as_follower and not again
         may_skip = self._fetched.incremental and (again or counts)
         now_ms = int(self._broker.runtime.clock.monotonic() * 1000) if counts else None
@@ -360,7 +368,7 @@ class _Fetch(PendingReply):
                 target.is_changed = False
                 result, has_more = self._preferred(partition, target), False
                 if result is None:
-                    result, has_more = self._reader.read(partition, target, left, at_least_one=at_least_one)
+                    result, has_more = self._read_partition(partition, target, left, at_least_one=at_least_one)
                 else:
                     is_final = True
             except KafkaError as error:
@@ -374,6 +382,22 @@ class _Fetch(PendingReply):
             results.append((target, result))
         pressure.answered(total)
         return results, total, is_final or (left <= 0 < room)
+
+    def _read_partition(
+        self, partition: Partition | Follower, target: FetchTarget, left: int, *, at_least_one: bool
+    ) -> tuple[FetchedPartition, bool]:
+        """Read one partition: no records for a follower out of sync while a throttle is exceeded (KIP-73)."""
+        quota, replica = self._broker.replication_quotas.leader, self._params.replica_id
+        throttled = partition.log.config.leader_throttled
+        if replica < 0 or not quota.is_throttled(throttled, target.key.partition):
+            return self._reader.read(partition, target, left, at_least_one=at_least_one)
+        if isinstance(partition, Partition) and replica not in partition.isr and (wait_s := quota.throttle_time_s()):
+            probe("replication: a leader throttles a follower")
+            self._throttled_s[target.key] = wait_s
+            return self._reader.read(partition, target, 0, at_least_one=False)[0], False
+        result, has_more = self._reader.read(partition, target, left, at_least_one=at_least_one)
+        quota.record(len(result.records or b""))
+        return result, has_more
 
     def _preferred(self, partition: Partition | Follower, target: FetchTarget) -> FetchedPartition | None:
         """Return a result that redirects this consumer to a follower, None if it should read here."""

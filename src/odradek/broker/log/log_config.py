@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from odradek.config.broker import BrokerConfig
 from odradek.config.definition import LONG_MAX
-from odradek.config.topic import TopicConfig, topic_config
+from odradek.config.topic import TopicConfig, throttled_partitions, topic_config
 from odradek.metadata.image import TopicImage
 from odradek.model import ConfigurationError
 
@@ -19,9 +19,10 @@ LOG_APPEND_TIME: Final = "LogAppendTime"
 class LogConfig(Struct, frozen=True, kw_only=True):
     """Kafka's topic keys with `_` for `.`, and Kafka's defaults. Sizes in bytes, times in ms; -1 means no limit.
 
-    `flush_group` is `log.flush.mode=group`: each write is synced before it can be read. `discard_writes`, for
-    benchmarks, drops records. `validate_all` is `log.validate.records=all`; `validate_max_bytes` limits a decompressed
-    batch.
+    `leader_throttled` and `follower_throttled` are the topic's partitions that this broker sends and fetches at a
+    throttled rate; `ALL_PARTITIONS` among them stands for all. `flush_group` is `log.flush.mode=group`: each write is
+    synced before it can be read. `discard_writes`, for benchmarks, drops records. `validate_all` is
+    `log.validate.records=all`; `validate_max_bytes` limits a decompressed batch.
     """
 
     segment_bytes: int = 1_073_741_824
@@ -53,6 +54,8 @@ class LogConfig(Struct, frozen=True, kw_only=True):
     validate_all: bool = True
     validate_max_bytes: int = 104_857_600
     discard_writes: bool = False
+    leader_throttled: frozenset[int] = frozenset()
+    follower_throttled: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, broker: BrokerConfig, topic: TopicConfig) -> "LogConfig":
@@ -86,6 +89,8 @@ class LogConfig(Struct, frozen=True, kw_only=True):
             validate_all=broker.log_validate_records == "all",
             validate_max_bytes=broker.log_validate_max_bytes,
             discard_writes=broker.bench_discard_writes,
+            leader_throttled=throttled_partitions(topic.leader_replication_throttled_replicas, broker.broker_id),
+            follower_throttled=throttled_partitions(topic.follower_replication_throttled_replicas, broker.broker_id),
         )
 
 

@@ -51,6 +51,7 @@ class Follower:
         "_unwritten",
         "_write_scheduler",
         "is_over",
+        "isr",
         "leader",
         "leader_epoch",
         "log",
@@ -75,6 +76,7 @@ class Follower:
         self.log = log
         self.leader = image.leader
         self.leader_epoch = image.leader_epoch
+        self.isr = image.isr
         self.is_over = False
         self._logs = logs
         self._write_scheduler = write_scheduler
@@ -99,7 +101,7 @@ class Follower:
     def update(self, image: PartitionImage) -> None:
         """Apply the controller's new state of the partition, which this broker still follows."""
         is_fenced = image.leader_epoch != self.leader_epoch
-        self.leader, self.leader_epoch = image.leader, image.leader_epoch
+        self.leader, self.leader_epoch, self.isr = image.leader, image.leader_epoch, image.isr
         if is_fenced:
             self._interrupt_readers()
 

@@ -23,6 +23,7 @@ from odradek.broker.log.errors import LogStorageError
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.follower import Follower, PartitionFetchState
 from odradek.broker.replication.machine.divergence import Divergence
+from odradek.broker.security.quotas.replication_quotas import ReplicationQuotaManager
 from odradek.metadata.image import BrokerImage
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.model.probes import probe
@@ -75,6 +76,7 @@ class FetcherContext(NamedTuple):
     clock: Clock
     connections: LeaderConnections
     counters: BrokerCounters
+    quota: ReplicationQuotaManager
 
 
 class ReplicaFetcherManager:
@@ -127,7 +129,7 @@ class ReplicaFetcher:
 
     def __init__(self, context: FetcherContext, leader: int, fetcher_id: int) -> None:
         self.followers: dict[TopicPartition, Follower] = {}
-        self._metadata, self._clock, self._connections, self._counters = context
+        self._metadata, self._clock, self._connections, self._counters, self._quota = context
         self._leader = leader
         self._purpose = f"fetcher-{fetcher_id}"
         self._session = FetchSessionHandler[PartitionFetchState]()
@@ -202,6 +204,7 @@ class ReplicaFetcher:
 
     def _wanted(self) -> dict[TopicPartition, PartitionFetchState]:
         now, retries = self._clock.monotonic(), self._retries
+        self._delay_throttled(now)
         for key, (at, waited_s) in retries.items():
             if at <= now:
                 retries[key] = _NOW, waited_s
@@ -210,6 +213,19 @@ class ReplicaFetcher:
             for key, follower in self.followers.items()
             if key not in retries or retries[key][0] == _NOW
         }
+
+    def _delay_throttled(self, now: float) -> None:
+        """Delay the throttled partitions whose replica here is out of sync, if the rate is above the limit (KIP-73)."""
+        throttle_s = min(self._quota.throttle_time_s(), self._metadata.config.replica_fetch_backoff_ms / 1000)
+        if throttle_s > 0:
+            for key, follower in self.followers.items():
+                if self._is_throttled(follower) and self._metadata.broker_id not in follower.isr:
+                    at, waited_s = self._retries.get(key, (_NOW, 0.0))
+                    self._retries[key] = max(at, now + throttle_s), waited_s
+
+    def _is_throttled(self, follower: Follower) -> bool:
+        throttled = follower.log.config.follower_throttled
+        return self._quota.is_throttled(throttled, follower.topic_partition.partition)
 
     def _next_retry_s(self) -> float | None:
         """Return the seconds until the first delayed partition is fetched again; None if none is delayed."""
@@ -362,6 +378,8 @@ class ReplicaFetcher:
                 follower.truncate(Divergence(epoch=epoch, end_offset=end_offset), now_ms)
             else:
                 self._counters.replication_bytes_in += len(answer.records or b"")
+                if self._is_throttled(follower):
+                    self._quota.record(len(answer.records or b""))
                 writing = follower.append_fetched(answer, now_ms)
                 if writing is None:
                     self._retries.pop(key, None)

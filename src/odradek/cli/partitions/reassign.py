@@ -8,7 +8,7 @@ import click
 from msgspec import Struct
 
 from odradek.broker.controller.machine.reassignment_proposals import generate_assignment
-from odradek.cli.checks import ID
+from odradek.cli.checks import BYTES, ID
 from odradek.cli.common import cluster_options, print_json, print_table, progress, say, table_options, with_admin
 from odradek.cli.partition_lists import (
     TOPICS,
@@ -23,6 +23,7 @@ from odradek.cli.partition_lists import (
     replicas_of,
     topic_and_partitions,
 )
+from odradek.cli.partitions.throttle import remove_throttle, set_throttle
 from odradek.clients import Admin
 from odradek.clients.admin.reassignments import PartitionReassignment
 from odradek.clients.admin.results import RefusedPartitionsError
@@ -42,6 +43,7 @@ class _Options(Struct, frozen=True, kw_only=True):
     is_all: bool
     wait: bool
     any_factor: bool
+    throttle: int | None
     as_json: bool
     file: AssignmentFile | None
 
@@ -65,6 +67,9 @@ class _Options(Struct, frozen=True, kw_only=True):
     type=broker_list,
     metavar="ID,ID…",
     help="The new replicas, the preferred leader first, such as 1,2,3.",
+)
+@click.option(
+    "--throttle", type=BYTES, metavar="BYTES", help="Copy at most so many bytes per second from and to each broker."
 )
 @click.option("--wait", is_flag=True, help="Wait until the new replicas are in sync and the old ones gone.")
 @click.option("--disallow-replication-factor-change", is_flag=True, help="Refuse to change the number of replicas.")
@@ -90,6 +95,7 @@ def reassign(
     topics: Sequence[str],
     numbers: Sequence[int],
     replicas: tuple[int, ...] | None,
+    throttle: int | None,
     wait: bool,
     disallow_replication_factor_change: bool,
     is_all: bool,
@@ -103,10 +109,10 @@ def reassign(
     """Move partitions to other replicas, without interrupting clients.
 
     The new replicas copy the records before the old ones are removed. The current replicas are printed to stderr as
-    JSON, from which --file can restore them.
+    JSON, from which --file can restore them. A throttle is removed by --wait, or by --verify when all is done.
     """
     modes = [mode for mode, wanted in zip(_MODES, (generate, list_, verify, cancel), strict=True) if wanted]
-    _check(modes, file, topics, numbers, replicas, brokers, is_all=is_all, wait=wait)
+    _check(modes, file, topics, numbers, replicas, brokers, throttle, is_all=is_all, wait=wait)
     options = _Options(
         topics=topics,
         numbers=numbers,
@@ -115,6 +121,7 @@ def reassign(
         is_all=is_all,
         wait=wait,
         any_factor=not disallow_replication_factor_change,
+        throttle=throttle,
         as_json=as_json,
         file=None if file is None else read_assignment(file),
     )
@@ -133,6 +140,7 @@ def _check(
     numbers: Sequence[int],
     replicas: tuple[int, ...] | None,
     brokers: tuple[int, ...] | None,
+    throttle: int | None,
     *,
     is_all: bool,
     wait: bool,
@@ -152,6 +160,8 @@ def _check(
         problem = "--broker-list goes with --generate; --replicas says where a partition shall be"
     elif is_all and (mode != "cancel" or topics or file):
         problem = "--all goes with --cancel, and stands alone"
+    elif throttle is not None and mode is not None:
+        problem = f"--throttle has no meaning with --{mode}"
     elif wait and mode not in (None, "cancel"):
         problem = f"--wait has no meaning with --{mode}"
     elif mode == "generate" and (not topics or numbers or file):
@@ -169,15 +179,26 @@ async def _execute(client: Admin, options: _Options) -> bool:
     before = await replicas_of(client, targets)
     click.echo(assignment_json(before), err=True)
     errors: Mapping[TopicPartition, KafkaError] = {}
+    if options.throttle is not None:
+        await set_throttle(client, before, targets, options.throttle)
     try:
         await client.alter_partition_reassignments(targets, allow_replication_factor_change=options.any_factor)
     except RefusedPartitionsError as error:
         errors = error.errors
     _print_begun({key: (before[key], target) for key, target in targets.items() if key not in errors}, options)
     _print_errors(errors)
-    if options.wait:
-        await _wait(client, targets.keys() - errors.keys(), options)
+    begun = targets.keys() - errors.keys()
+    if options.wait or not begun:
+        await _wait(client, begun, options)
+        await _remove_throttle(client, targets)
+    elif options.throttle is not None:
+        say("odradek: --verify removes the throttle when all is done", is_remark=True)
     return not errors
+
+
+async def _remove_throttle(client: Admin, keys: Iterable[TopicPartition]) -> None:
+    if removed := await remove_throttle(client, keys):
+        say(f"odradek: removed the throttle of {', '.join(removed)}", is_remark=True)
 
 
 async def _generate(client: Admin, options: _Options) -> bool:
@@ -240,7 +261,10 @@ async def _verify(client: Admin, options: _Options) -> bool:
     else:
         rows = [(*key, ids(now[key]), ids(targets[key]), state) for key, state in states.items()]
         print_table(("TOPIC", "PARTITION", "REPLICAS", "TARGET", "STATE"), rows)
-    return all(state == "done" for state in states.values())
+    is_done = all(state == "done" for state in states.values())
+    if is_done:
+        await _remove_throttle(client, targets)
+    return is_done
 
 
 async def _cancel(client: Admin, options: _Options) -> bool:
@@ -262,6 +286,7 @@ async def _cancel(client: Admin, options: _Options) -> bool:
     _print_errors(errors)
     if options.wait:
         await _wait(client, back, options)
+    await _remove_throttle(client, moving)
     return not errors
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker.security.quotas.connection_quotas import LONGEST_DELAY_S, ConnectionQuotas
-from odradek.broker.security.quotas.rates import Rate, TokenBucket
+from odradek.broker.security.quotas.rates import Rate, SimpleRate, TokenBucket
 from odradek.config.broker import BrokerConfig
 from odradek.config.listeners import parse_ip_counts
 from odradek.model import ConfigurationError, ErrorCode, KafkaError
@@ -218,3 +218,16 @@ def test_overrides_that_cannot_be_read_are_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"max\.connections\.per\.ip\.overrides"):
         BrokerConfig.parse({"max.connections.per.ip.overrides": text})
     assert parse_ip_counts("") == {}
+
+
+def test_a_rate_of_replication_has_no_burst_after_a_pause() -> None:
+    """Kafka's `SimpleRate`: the window begins with the first sample, and is never shorter than one."""
+    rate = SimpleRate(11, 1.0)
+    rate.record(50, 100.0)
+    assert rate.per_second(100.0) == 50
+    assert rate.throttle_time_s(10, 100.0) == 4.0
+    assert rate.throttle_time_s(10, 104.9) == pytest.approx(0.1)
+    assert rate.throttle_time_s(10, 105.0) == 0.0
+    rate.record(60, 105.0)
+    assert rate.per_second(110.0) == 11
+    assert rate.per_second(111.0) == 10, "the first sample has expired"

@@ -60,6 +60,15 @@ class Rate:
             self._total = 0.0
 
 
+class SimpleRate(Rate):
+    """A `Rate` over the time since its first sample, Kafka's `SimpleRate`: no burst is allowed after a pause."""
+
+    __slots__ = ()
+
+    def _window_s(self, now_s: float) -> float:
+        return max(now_s - self._values[0][0], self.sample_s)
+
+
 class TokenBucket:
     """Tokens that are filled up at the limit's rate to as many as the whole window allows, Kafka's `TokenBucket`."""
 

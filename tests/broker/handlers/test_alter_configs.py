@@ -2,10 +2,13 @@
 
 import asyncio
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from odradek.broker.handlers import list_config_resources
+from odradek.broker.turns import TURN, at_once, one_turn
 from odradek.config.definition import ConfigSource
 from odradek.metadata.nodes import ConfigNode
 from odradek.model import ErrorCode, TopicPartition
@@ -358,3 +361,13 @@ async def test_a_key_that_is_read_at_the_start_only_is_read_only(world: World) -
     assert entries["broker.id"].read_only
     assert entries["log.retention.hours"].read_only
     assert not entries["max.connections"].read_only
+
+
+def test_many_resources_are_listed_in_turns() -> None:
+    broker: Any = SimpleNamespace(image=SimpleNamespace(topics=range(TURN), brokers={}, group_configs={}))
+    context: Any = SimpleNamespace(api_version=1)
+    message: Any = SimpleNamespace(resource_types=())
+    steps = list_config_resources.handle(broker, context, message)
+    assert one_turn(steps) is None
+    answer: Any = at_once(steps)
+    assert len(answer["config_resources"]) == TURN

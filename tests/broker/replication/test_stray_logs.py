@@ -1,6 +1,7 @@
 """Logs of topics that were deleted, or of replicas that were moved, while their broker was down."""
 
 import asyncio
+import errno
 import logging
 
 import pytest
@@ -106,6 +107,20 @@ async def test_a_replica_moved_away_while_its_broker_was_down_is_deleted(world: 
     assert folders(world, topic="u") == ["u-0"]
     await until(lambda: folders(world) == [], within_s=1000)
     assert await world.read("t", 1) == {0: [b"1"]}
+    assert await notes(world) == []
+
+
+@in_world(brokers=3)
+async def test_a_moved_replica_that_could_not_be_deleted_is_deleted_after_the_next_start(world: World) -> None:
+    await begin(world)
+    await move_away(world)
+    world.simulation.disk(world.hosts[2]).fail_next("rename", errno.EBUSY, path_end="/t-0")
+    await world.start(2)
+    await asyncio.sleep(200)
+    assert folders(world) == ["t-0"]
+    await world.stop(2)
+    await world.start(2)
+    await until(lambda: folders(world) == [], within_s=1000)
     assert await notes(world) == []
 
 

@@ -17,7 +17,6 @@ from odradek.broker.cluster.metadata.controller_election import Election
 from odradek.broker.controller import jobs
 from odradek.broker.controller.controller_channel_manager import ControllerChannelManager
 from odradek.broker.controller.controller_epoch import ControllerContext, ControllerEpoch
-from odradek.broker.controller.machine.elections import ControlledShutdownPlan, shut_down
 from odradek.broker.controller.machine.topic_creation import NewPartitions, TopicCreation
 from odradek.broker.controller.machine.topic_deletion import TopicDeletion
 from odradek.broker.controller.tasks import (
@@ -196,14 +195,6 @@ class Controller:
         From now on the broker is elected only where no other can lead. Raises `KafkaError` if it is not registered with
         `broker_epoch` (-1: any), this broker is not the controller, or the tree cannot be reached.
         """
-        view = self.view
-
-        async def work(epoch: ControllerEpoch) -> ControlledShutdownPlan:
-            plan = shut_down(view.image, broker_id, broker_epoch, epoch.election_context())
-            epoch.context.add_shutting_down(view.image.brokers[broker_id])
-            await epoch.change_states(plan.changes)
-            return plan
-
-        plan = await self.do(work)
+        plan = await self.do(lambda epoch: jobs.shut_down_broker(epoch, broker_id, broker_epoch))
         self.epoch.channels.stop_following(broker_id, plan.stop)
         return plan.remaining

@@ -7,7 +7,7 @@ from uuid import UUID
 from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.controller.controller_epoch import ControllerEpoch
 from odradek.broker.controller.machine.alter_partition import alter_partition, check_broker_epoch
-from odradek.broker.controller.machine.elections import ElectionType, elect_on_demand
+from odradek.broker.controller.machine.elections import ControlledShutdownPlan, ElectionType, elect_on_demand, shut_down
 from odradek.broker.controller.machine.reassignment import (
     ReassignPartitionsRequest,
     plan_reassignments,
@@ -167,6 +167,18 @@ async def elect_leaders(
     except (BadVersion, NoNode):
         raise _concurrent_change() from None
     return {key: each if isinstance(each, KafkaError) else None for key, each in decided.items()}
+
+
+async def shut_down_broker(epoch: ControllerEpoch, broker_id: int, broker_epoch: int) -> ControlledShutdownPlan:
+    """Move leaderships off a broker that shuts down, and return the plan."""
+    image = epoch.view.image
+    plan = shut_down(image, broker_id, broker_epoch, epoch.election_context())
+    epoch.context.add_shutting_down(image.brokers[broker_id])
+    try:
+        await epoch.change_states(plan.changes)
+    except (BadVersion, NoNode):
+        raise _concurrent_change() from None
+    return plan
 
 
 async def _remove_overridden_entries(epoch: ControllerEpoch, keys: Collection[TopicPartition]) -> None:

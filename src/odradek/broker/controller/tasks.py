@@ -267,18 +267,25 @@ class ReassignmentTask(ControllerTask):
         return bool(plan.steps) or gone is not None
 
     async def _advance(self) -> None:
-        """Take the next step of each topic. A step that removes replicas waits until brokers have deleted them."""
+        """Take the next step of each topic. Partitions wait until brokers have deleted the replicas that leave them."""
         view, epoch = self.view, self.epoch
         live = view.image.brokers.keys() - epoch.context.shutting_down
+        late: set[str] = set()
+
+        def is_stopped(stop: StopReplicas) -> bool:
+            if epoch.channels.ensure_stopped([stop]):
+                return True
+            late.add(stop.partition.topic)
+            return False
+
         for name in sorted(self._unchecked):
             topic = view.image.topics.get(name)
-            step = None if topic is None else advance(topic, live, epoch.number)
-            if step is not None and not epoch.channels.ensure_stopped(step.stop):
-                continue
+            step = None if topic is None else advance(topic, live, epoch.number, is_stopped=is_stopped)
             if topic is not None and step is not None:
                 notes = await epoch.missed_deletions(topic, step.stop)
                 await epoch.write([*step.operations, *notes])
-            self._unchecked.discard(name)
+            if name not in late:
+                self._unchecked.discard(name)
 
 
 _FIRST_S: Final = 5

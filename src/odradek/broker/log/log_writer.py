@@ -215,13 +215,12 @@ class LogWriter:
         error, is_current = job.error, self._flush is job
         if error is not None:
             job.give_back_epochs()
+            self.unsynced_paths.update(job.names)
         if is_current:
             self._flush = None
             if error is None:
                 self.synced_offset = max(self.synced_offset, job.synced_offset)
                 self.recovery_point = max(self.recovery_point, job.recovery_point)
-            else:
-                self.unsynced_paths.update(job.names)
         if error is None or not (is_current or job.failed_sync):
             return
         if is_passing(error) and not job.failed_sync:
@@ -231,7 +230,7 @@ class LogWriter:
 
     def begin_close(self) -> FlushJob | None:
         """Write everything; return the job that syncs, None if nothing has changed since a clean shutdown."""
-        log, end = self._log, self._log.log_end_offset
+        log = self._log
         assert self._write is None, "closing waits for the writer thread"
         self.check_may_append(log.last_append_ms)
         is_untouched = self._closed_at == log.log_end_offset and not self.unsynced_paths and not log.epochs.is_dirty
@@ -345,7 +344,7 @@ class LogWriter:
         """Return the error to raise; the log is LOST after a shortage with `may_go_on`, otherwise STOPPED."""
         if is_out_of_descriptors(error):
             self._log.pool.give_back()
-        if may_go_on and is_passing(error):
+        if may_go_on and is_passing(error) and self.state is not State.STOPPED:
             self._handle(Event.SHORTAGE)
             return LogStorageError(message, is_passing=True)
         is_first, self.failure = self.failure is None, message

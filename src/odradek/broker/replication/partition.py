@@ -324,12 +324,14 @@ class Partition:
         return not self._is_over and self.replication.pending is change
 
     def handle_isr_change(self, change: IsrChange, *, isr: Sequence[int], partition_epoch: int) -> None:
-        """Apply the ISR that the controller has written."""
-        if self.replication.accepted(change, isr=isr, partition_epoch=partition_epoch):
+        """Apply the ISR that the controller has written, while this broker leads."""
+        if not self._is_over and self.replication.accepted(change, isr=isr, partition_epoch=partition_epoch):
             self._isr_changed()
 
     def handle_isr_rejection(self, change: IsrChange, *, patience_ms: int = PATIENCE_MS) -> None:
-        """Drop a change that the controller refused for good."""
+        """Drop a change that the controller refused; its follower is proposed again after `patience_ms`."""
+        if not self.is_pending_isr(change):
+            return
         self.replication.refused(change, until_ms=self._alter_partition_manager.now_ms() + patience_ms)
         self._advance()
 

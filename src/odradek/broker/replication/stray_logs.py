@@ -89,7 +89,7 @@ class StrayLogs:
         names |= {key.topic for key, topic_id in self._logs.topic_ids.items() if (topic_id, key.partition) in notes}
         topics = await read_topics(self._store, sorted(names - deletions), BrokenNodes())
         aside = dict(self._logs.deleted.strays)
-        left, waits = [], False
+        left, waits, failed = [], False, set()
         for key, topic_id in suspects.items():
             if self._logs.topic_id(key) != topic_id or self._is_own(key, topic_id):
                 continue  # a command deleted it meanwhile
@@ -98,7 +98,8 @@ class StrayLogs:
                 self._removing.add(topic_id)
                 self._delete(key, "its topic was deleted while this broker was away", is_stray=True)
             elif is_moved and self._is_dispensable(key, topic_id, topics):
-                self._delete(key, "it was moved to other brokers while this broker was away", is_stray=False)
+                if not self._delete(key, "it was moved to other brokers while this broker was away", is_stray=False):
+                    failed.add((topic_id, key.partition))
             elif not is_moved and self._is_another(topic_id, topics.get(key.topic)):
                 self._rename_to_stray(key)
             elif key.topic not in deletions:
@@ -110,7 +111,9 @@ class StrayLogs:
                 self._logs.deleted.remove_stray(folder, self._clock.now_ms())
         self._logs.deleted.sync()
         self._name(sorted(left))
-        await self._remove_notes(notes, {*(found_id for _, found_id in aside.values()), *suspects.values()}, topics)
+        await self._remove_notes(
+            notes - failed, {*(found_id for _, found_id in aside.values()), *suspects.values()}, topics
+        )
         return waits
 
     async def _delete_unnamed(self) -> None:
@@ -198,12 +201,15 @@ class StrayLogs:
     def _is_another(topic_id: UUID, topic: TopicImage | None) -> bool:
         return topic is not None and topic.topic_id not in (UNNAMED, topic_id)
 
-    def _delete(self, key: TopicPartition, reason: str, *, is_stray: bool) -> None:
+    def _delete(self, key: TopicPartition, reason: str, *, is_stray: bool) -> bool:
+        """Delete a log; return False if that failed, so that only the next start finds it."""
         _log.warning("Deleting the log of %s: %s", key, reason)
         try:
             self._logs.delete(key, self._clock.now_ms(), is_stray=is_stray)
         except StorageError as error:
             _log.error("Failed to delete the log of %s: %s", key, error)
+            return False
+        return True
 
     def _rename_to_stray(self, key: TopicPartition) -> None:
         try:

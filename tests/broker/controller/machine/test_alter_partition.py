@@ -104,7 +104,7 @@ def test_a_replica_that_is_to_go_does_not_come_back_once_the_others_are_there():
     with pytest.raises(KafkaError) as raised:
         ask(moved, isr=(1, 3, 2), partition_epoch=10, **epochs)
     assert raised.value.code is ErrorCode.ineligible_replica
-    assert advance(moved.topics["t"], {1, 2, 3}, CONTROLLER_EPOCH).stop[0].brokers == (2,)
+    assert advance(moved.topics["t"], {1, 2, 3}, CONTROLLER_EPOCH, is_stopped=bool).stop[0].brokers == (2,)
 
 
 def test_requests_of_earlier_registrations_are_refused():

@@ -33,8 +33,8 @@ def begun(cluster: ClusterImage, target) -> ClusterImage:
     return cluster
 
 
-def next_step(cluster: ClusterImage):
-    return advance(cluster.topics["t"], cluster.brokers.keys(), CONTROLLER_EPOCH)
+def next_step(cluster: ClusterImage, is_stopped=bool):
+    return advance(cluster.topics["t"], cluster.brokers.keys(), CONTROLLER_EPOCH, is_stopped=is_stopped)
 
 
 def stopped(step):
@@ -206,6 +206,33 @@ def test_another_target_takes_back_what_was_begun():
     cluster = written(cluster, next_step(cluster).operations)
     cluster = written(cluster, next_step(cluster).operations)
     assert (replicas_of(cluster), state_of(cluster)) == (((4, 5), (), ()), (4, (4, 5)))
+
+
+def test_a_reassignment_goes_on_after_replicas_of_a_former_target_are_removed():
+    """The new replica is in sync, but shuts down."""
+    cluster = begun(begun(image({1, 2, 4, 5}, topic(partition(1, 2))), (5,)), (4,))
+    cluster = with_live(with_isr(cluster, (1, 2, 4)), {1, 2})
+    withdraw = next_step(cluster)
+    assert stopped(withdraw) == [(KEY, (5,), 8)]
+    assert replicas_of(written(cluster, withdraw.operations)) == ((4, 1, 2), (4,), (1, 2))
+
+
+def test_partitions_do_not_wait_for_a_broker_that_keeps_a_replica_of_another():
+    others = [TopicPartition("t", number) for number in (1, 2)]
+    cluster = image({1, 2, 3}, topic(partition(1), partition(2), partition(2)))
+    for step in plan_reassignments(
+        cluster, dict.fromkeys((KEY, *others), (3,)), controller_epoch=CONTROLLER_EPOCH
+    ).steps:
+        cluster = written(cluster, step.operations)
+    for number, isr in enumerate([(1, 3), (2, 3), (2, 3)]):
+        cluster = with_isr(cluster, isr, number)
+    cluster = written(cluster, next_step(cluster).operations)
+    cluster = with_isr(cluster, (3,), 0)
+    finish = next_step(cluster, lambda stop: 1 not in stop.brokers)
+    assert [each.partition for each in finish.stop] == others
+    cluster = written(cluster, finish.operations)
+    assert reassignments(cluster).keys() == {KEY}
+    assert next_step(cluster, lambda stop: 1 not in stop.brokers) is None
 
 
 def test_progress_is_listed_for_reassignments_in_progress():

@@ -105,7 +105,7 @@ class ReassignedPartition:
     def step(self, *, dies: bool = False) -> bool:
         """Take the controller's next step; it may die between a request and a write."""
         before = self.now
-        step = advance(self.cluster.topics["t"], self.live, CONTROLLER_EPOCH)
+        step = advance(self.cluster.topics["t"], self.live, CONTROLLER_EPOCH, is_stopped=bool)
         if step is None:
             return False
         for told in step.stop:
@@ -169,7 +169,7 @@ def test_the_events_reach_every_phase():
             now = reassigned.now
             withdrawn = set(now.adding_replicas) & set(now.removing_replicas)
             seen.add("withdrawn" if withdrawn else "adding" if now.adding_replicas else "idle")
-            step = advance(replace(reassigned.cluster.topics["t"]), reassigned.live, CONTROLLER_EPOCH)
+            step = advance(replace(reassigned.cluster.topics["t"]), reassigned.live, CONTROLLER_EPOCH, is_stopped=bool)
             if step is not None:
                 seen.add("finish" if step.stop else "move")
             if withdrawn and set(now.isr) <= withdrawn:

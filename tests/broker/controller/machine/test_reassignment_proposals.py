@@ -133,7 +133,9 @@ def test_an_entry_stays_until_its_partition_is_reassigned():
     assert requests().completed(cluster) == []
     cluster = with_isr(cluster, (1, 2, 3))
     for _ in range(2):
-        cluster = written(cluster, advance(cluster.topics["t"], {1, 2, 3}, CONTROLLER_EPOCH).operations)
+        cluster = written(
+            cluster, advance(cluster.topics["t"], {1, 2, 3}, CONTROLLER_EPOCH, is_stopped=bool).operations
+        )
     assert requests().completed(cluster) == [KEY]
 
 

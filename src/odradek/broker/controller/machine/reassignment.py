@@ -18,7 +18,7 @@ transaction, which checks the versions of the nodes it was computed from and rai
 accept only newer ones. Replicas are stopped *before* `finish` is written: afterwards the tree does not name them.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -83,7 +83,7 @@ class StopReplicas(Struct, frozen=True, kw_only=True):
 
 
 class ReassignmentStep(Struct, frozen=True, kw_only=True):
-    """One transaction of a reassignment. Before it is written, the live brokers in `stop` delete their replicas."""
+    """One transaction of a reassignment. The live brokers in `stop` have deleted their replicas."""
 
     topic: str
     operations: tuple[Operation, ...]
@@ -201,14 +201,17 @@ def _begin(topic: TopicImage, begun: Mapping[int, Assignment], controller_epoch:
 # ---- wait, move, finish ---------------------------------------------------------------------------------------------
 
 
-def advance(topic: TopicImage, live: Collection[int], controller_epoch: int) -> ReassignmentStep | None:
+def advance(
+    topic: TopicImage, live: Collection[int], controller_epoch: int, *, is_stopped: Callable[[StopReplicas], bool]
+) -> ReassignmentStep | None:
     """Return the next step of the topic's reassignments, or `None` if there is none now.
 
-    Call it after elections: it does not replace dead leaders of partitions that have to wait.
+    Replicas are removed once `is_stopped` says that their brokers have deleted them; other partitions do not wait for
+    that. Call it after elections: it does not replace dead leaders of partitions that have to wait.
     """
     finished: dict[int, Assignment] = {}
     operations: list[Operation] = []
-    stop: list[StopReplicas] = []
+    stopped: list[StopReplicas] = []
     for number, partition in topic.partitions.items():
         assignment = assignment_of(partition)
         leaving = _leaving(assignment, partition, live) if assignment.in_progress else None
@@ -217,11 +220,15 @@ def advance(topic: TopicImage, live: Collection[int], controller_epoch: int) -> 
         key = TopicPartition(topic.name, number)
         change = _move(key, partition, assignment, leaving, live, controller_epoch)
         if change is None:
+            stop = StopReplicas(partition=key, brokers=leaving, leader_epoch=partition.leader_epoch)
+            if leaving and not is_stopped(stop):
+                continue
             change = _renewed(topic, number, controller_epoch)
             after = assignment.without(leaving)
-            is_reassigned = set(after.replicas) <= set(partition.isr)
+            is_reassigned = not after.removing and set(after.replicas) <= set(partition.isr)
             finished[number] = Assignment(replicas=after.replicas) if is_reassigned else after
-            stop.append(StopReplicas(partition=key, brokers=leaving, leader_epoch=partition.leader_epoch))
+            if leaving:
+                stopped.append(stop)
         operations.append(change.operation())
         if len(operations) == STEP_PARTITIONS:
             break
@@ -229,8 +236,7 @@ def advance(topic: TopicImage, live: Collection[int], controller_epoch: int) -> 
         return None
     if finished:
         operations.insert(0, _topic_operation(topic, finished, version=topic.version))
-    stopped = tuple(each for each in stop if each.brokers)
-    return ReassignmentStep(topic=topic.name, operations=tuple(operations), stop=stopped)
+    return ReassignmentStep(topic=topic.name, operations=tuple(operations), stop=tuple(stopped))
 
 
 def _leaving(assignment: Assignment, partition: PartitionImage, live: Collection[int]) -> Replicas | None:

@@ -139,13 +139,11 @@ class TransactionMachine:
             self._due = [key for key, each in self.transactions.items() if _has_timed_out(each, now)]
         elif now.ms >= self._next_removal_ms:
             self._next_removal_ms = now.ms + settings.removal_interval_ms
-            self._due = [key for key, each in self.transactions.items() if self._has_expired(each, now)]
+            oldest_ms = now.wall_ms - settings.id_expiration_ms
+            self._due = [key for key, each in self.transactions.items() if _has_expired(each, oldest_ms)]
         else:
             return None
         return CoordinatorResult(key="")
-
-    def _has_expired(self, metadata: TransactionMetadata, now: Now) -> bool:
-        return metadata.state.is_idle and metadata.updated_ms <= now.wall_ms - self._settings().id_expiration_ms
 
     def _expire_id(self, key: str, now: Now) -> _Result:
         metadata = self.transactions.get(key)
@@ -155,7 +153,7 @@ class TransactionMachine:
                 transactional_id=key, producer=metadata.producer, timeout_ms=metadata.timeout_ms
             )
             return self._fence(metadata, (), (event,), now)
-        if metadata is not None and self._has_expired(metadata, now):
+        if metadata is not None and _has_expired(metadata, now.wall_ms - self._settings().id_expiration_ms):
             probe("transactions: a transactional id expires")
             transition("transaction", metadata.state.name, TransactionState.DEAD.name)
             return CoordinatorResult(key=key, records=(TransactionRecord(key, None),))
@@ -276,9 +274,9 @@ class TransactionMachine:
 
     def _add_partitions(self, key: str, request: AddPartitionsRequest, to: object, now: Now) -> _Result:
         known = self._known(key)
+        _check_producer(known, request.producer)
         if known.state.is_prepared:
             _refuse_concurrent(known)
-        _check_producer(known, request.producer)
         if known.is_kept:
             text = f"{key!r} has kept a prepared transaction, which can only be committed or aborted"
             raise KafkaError(ErrorCode.invalid_txn_state, text)
@@ -386,6 +384,10 @@ def _markers(ended: TransactionMetadata) -> SendMarkers:
 def _has_timed_out(metadata: TransactionMetadata, now: Now) -> bool:
     is_open = metadata.state is TransactionState.ONGOING and metadata.has_timeout
     return is_open and metadata.start_ms + metadata.timeout_ms < now.wall_ms
+
+
+def _has_expired(metadata: TransactionMetadata, oldest_ms: int) -> bool:
+    return metadata.state.is_idle and metadata.updated_ms <= oldest_ms
 
 
 def _is_repeated_end(known: TransactionMetadata, producer: Producer) -> bool:

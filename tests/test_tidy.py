@@ -102,7 +102,10 @@ STANDARD_DATACLASSES: Final = {
     "spark/settings.py",
     *(f"protocol/internal_records/{name}.py" for name in ("group_records", "transaction_records")),
     "protocol/messages/controller_messages.py",
-    *(f"protocol/messages/newer/{name}.py" for name in ("api_versions", "delete_groups", "txn_offset_commit")),
+    *(
+        f"protocol/messages/newer/{name}.py"
+        for name in ("api_versions", "delete_groups", "txn_offset_commit", "unregister_controller")
+    ),
 }
 """Their fields have metadata: a key's definition, or a type of the protocol."""
 

@@ -319,6 +319,7 @@ def requests(topic_id: uuid.UUID) -> dict[ApiKey, dict[str, Any]]:
             "validate_only": True,
         },
         ApiKey.UNREGISTER_BROKER: {"broker_id": 99},
+        ApiKey.UNREGISTER_CONTROLLER: {"controller_id": 99},
         ApiKey.UPDATE_FEATURES: {
             "feature_updates": [
                 {

@@ -257,6 +257,7 @@ REQUESTS: Final[dict[ApiKey, Answers]] = {
         {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}
     ),
     ApiKey.UNREGISTER_BROKER: always({"broker_id": 0}, {"broker_id": 77}),
+    ApiKey.UNREGISTER_CONTROLLER: always({"controller_id": 77}),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: of_group(
         member_id="m", member_epoch=0, instance_id=None, rack_id=None, rebalance_timeout=10_000,
         subscribed_topic_names=[THERE], subscribed_topic_regex=None, server_assignor=None, topic_partitions=[],

@@ -73,7 +73,7 @@ def row(name: str, *commands: str, differs: str = "", reason: str = "") -> Row:
     return Row(name, commands, differs, reason)
 
 
-LACKING: Final = "InitProducerId|ReplicaLogDirs|ShareGroupState|Streams|Telemetry|UnregisterController"
+LACKING: Final = "InitProducerId|ReplicaLogDirs|ShareGroupState|Streams|Telemetry"
 """Parts of the names of APIs that Odradek lacks, or has in other versions."""
 ROWS: Final = (
     row(

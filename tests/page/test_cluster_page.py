@@ -43,9 +43,9 @@ async def test_the_brokers_are_shown_with_their_leaders_replicas_and_disks(kafka
 
 
 async def test_a_level_of_metadata_version_is_named_by_its_release_as_far_as_it_is_known() -> None:
-    levels = [1, 7, 8, 25, 29, 31, 99]
+    levels = [1, 7, 8, 25, 29, 33, 34, 99]
     texts = [Versions(brokers={}, features={"metadata.version": level}).feature_texts[0] for level in levels]
-    names = ["(Kafka 3.0)", "(Kafka 3.3)", "(Kafka 3.4)", "(Kafka 4.0)", "(Kafka 4.2)", "", ""]
+    names = ["(Kafka 3.0)", "(Kafka 3.3)", "(Kafka 3.4)", "(Kafka 4.0)", "(Kafka 4.2)", "(Kafka 4.4)", "", ""]
     assert texts == [f"metadata.version {level} {name}".strip() for level, name in zip(levels, names, strict=True)]
     assert Versions(brokers={}, features={"group.version": 1}).feature_texts == ["group.version 1"]
 

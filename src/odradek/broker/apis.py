@@ -238,6 +238,7 @@ _ROWS: Final = (
     Api(ApiKey.DESCRIBE_CLUSTER, items=(_DESCRIBE_CLUSTER,), traits=Trait.ENDS_WITH_CONNECTION),
     Api(ApiKey.DESCRIBE_PRODUCERS, items=(_READ_TOPIC,), traits=Trait.ENDS_WITH_CONNECTION),
     Api(ApiKey.UNREGISTER_BROKER, request=(_ALTER_CLUSTER,)),
+    Api(ApiKey.UNREGISTER_CONTROLLER, request=(_ALTER_CLUSTER,)),
     Api(ApiKey.UPDATE_FEATURES, request=(_ALTER_CLUSTER,)),
     Api(
         ApiKey.DESCRIBE_TRANSACTIONS,
@@ -277,6 +278,7 @@ SWITCHED_OFF: Final[Mapping[int, Api]] = {
     )
 }
 """APIs that Kafka lists also while their feature is off, as it is here; `handlers.switched_off` refuses requests."""
+LISTED: Final[Mapping[int, Api]] = {**APIS, **SWITCHED_OFF}
 
 
 def with_trait(trait: Trait) -> frozenset[ApiKey]:

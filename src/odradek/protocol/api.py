@@ -119,6 +119,7 @@ NEWER_VERSIONS: Final[dict[int, int]] = {
     ApiKey.API_VERSIONS: 5,
     ApiKey.TXN_OFFSET_COMMIT: 6,
     ApiKey.DELETE_GROUPS: 3,
+    ApiKey.UNREGISTER_CONTROLLER: 0,
 }
 """API key → the last version, of Kafka 4.4, which is in `messages.newer`; kio's schemas end one version earlier."""
 
@@ -184,10 +185,10 @@ def schema_versions(api_key: int) -> range:
     if (only := CONTROLLER_VERSIONS.get(api_key)) is not None:
         return range(only, only + 1)
     name = api_key_map.get(api_key)
-    if name is None:
-        return range(0)
-    versions = sorted(schema_name_map[name])
-    return range(_FIRST_VERSION.get(api_key, versions[0]), NEWER_VERSIONS.get(api_key, versions[-1]) + 1)
+    versions = [] if name is None else sorted(schema_name_map[name])
+    if (newest := NEWER_VERSIONS.get(api_key)) is not None:
+        versions.append(newest)
+    return range(_FIRST_VERSION.get(api_key, versions[0]), versions[-1] + 1) if versions else range(0)
 
 
 def is_flexible(api_key: int, version: int) -> bool:

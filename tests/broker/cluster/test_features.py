@@ -39,33 +39,33 @@ async def test_every_broker_shows_a_new_level_and_a_higher_epoch(world: World) -
     await world.start(0)
     await world.start(1)
     clients = [await world.client(broker=each) for each in (0, 1)]
-    assert [await finalized(each) for each in clients] == [(2, 30), (2, 30)]
+    assert [await finalized(each) for each in clients] == [(2, 33), (2, 33)]
     assert await world.store(0).get(paths.FEATURE) is None
     answer = await update(clients[1], 1, SAFE_DOWNGRADE, version=1)
     assert (answer.error_code, [each.feature for each in answer.results]) == (ErrorCode.none, [NAME])
-    assert await finalized(clients[1]) == (1, 31)
+    assert await finalized(clients[1]) == (1, 34)
     await until(lambda: world.broker.image.features.transaction_version == 1)
-    assert await finalized(clients[0]) == (1, 31)
+    assert await finalized(clients[0]) == (1, 34)
     node = await world.store(0).get(paths.FEATURE)
     assert node is not None
     assert json.loads(node.data) == {"version": 2, "status": 1, "features": {NAME: {"max_version_level": 1}}}
     assert (await update(clients[0], 0, UNSAFE_DOWNGRADE)).error_code == ErrorCode.none
-    assert await finalized(clients[0]) == (0, 32)
+    assert await finalized(clients[0]) == (0, 35)
     assert (await update(clients[0], 2)).error_code == ErrorCode.none
-    assert await finalized(clients[0]) == (2, 33)
+    assert await finalized(clients[0]) == (2, 36)
 
 
 @pytest.mark.parametrize(
     ("name", "level", "kind", "error"),
     [
         (NAME, 1, UPGRADE, "Can't downgrade the version of this feature without setting the upgrade type"),
-        (NAME, 3, UPGRADE, "The brokers only support versions 0-2."),
-        (NAME, -1, UNSAFE_DOWNGRADE, "The brokers only support versions 0-2."),
+        (NAME, 3, UPGRADE, "Local controller 0 only supports versions 0-2"),
+        (NAME, -1, UNSAFE_DOWNGRADE, "A feature version cannot be less than 0."),
         (NAME, 2, 0, "The controller does not support the given upgrade type."),
-        ("metadata.version", 29, SAFE_DOWNGRADE, "The brokers only support versions 30-30."),
+        ("metadata.version", 29, SAFE_DOWNGRADE, "Unsupported metadata.version downgrade from 33 to 29. Refusing"),
         ("group.version", 0, SAFE_DOWNGRADE, "This release has level 1, which cannot be changed."),
-        ("share.version", 1, UPGRADE, "The brokers only support versions 0-0."),
-        ("no.such.version", 1, UPGRADE, "The brokers support eligible.leader.replicas.version, kraft.version, "),
+        ("share.version", 1, UPGRADE, "Local controller 0 does not support this feature."),
+        ("no.such.version", 1, UPGRADE, "Local controller 0 does not support this feature."),
     ],
 )
 @played
@@ -77,7 +77,7 @@ async def test_an_update_that_is_not_possible_is_refused(
     answer = await update(client, level, kind, name=name)
     assert answer.error_code == ErrorCode.invalid_update_version
     assert error in answer.error_message
-    assert await finalized(client) == (2, 30)
+    assert await finalized(client) == (2, 33)
 
 
 @played
@@ -104,9 +104,9 @@ async def test_a_node_of_kafkas_decides_the_levels(world: World, data: bytes, le
     client = await world.client()
     await world.store(0).create(paths.FEATURE, data.replace(b"%s", NAME.encode()))
     await until(lambda: world.broker.image.features.transaction_version == level)
-    assert await finalized(client) == (level, 31)
+    assert await finalized(client) == (level, 34)
     await world.store(0).set(paths.FEATURE, b"{")
     answer = await update(client, 2)
     assert answer.error_code == ErrorCode.feature_update_failed
     assert "/feature is broken: not JSON" in answer.error_message
-    assert await finalized(client) == (level, 31)
+    assert await finalized(client) == (level, 34)

@@ -354,6 +354,15 @@ async def test_a_page_shows_the_leader_and_the_replicas_of_a_partition(world: Wo
     assert (partition.eligible_leader_replicas, partition.last_known_elr) == ((), ())
 
 
+@played
+async def test_the_controller_has_no_registration_of_its_own(world: World) -> None:
+    broker = await world.start()
+    client = await world.client()
+    answer = await client.ask(ApiKey.UNREGISTER_CONTROLLER, {"controller_id": broker.broker_id}, 0)
+    text = "Controller ID 0 is not currently registered."
+    assert (answer.error_code, answer.error_message) == (ErrorCode["controller_id_not_registered"], text)
+
+
 # ---- all of them ----------------------------------------------------------------------------------------------------
 
 
@@ -370,6 +379,7 @@ async def test_administrative_requests_are_served_in_every_version(world: World)
         ApiKey.OFFSET_DELETE: (0, 0),
         ApiKey.DESCRIBE_PRODUCERS: (0, 0),
         ApiKey.UNREGISTER_BROKER: (0, 0),
+        ApiKey.UNREGISTER_CONTROLLER: (0, 0),
         ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
     }

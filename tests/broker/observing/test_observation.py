@@ -273,6 +273,15 @@ async def test_unknown_requests_are_counted_under_one_name(world: World) -> None
 
 
 @played
+async def test_requests_of_features_that_are_off_are_counted_by_name(world: World) -> None:
+    broker = await measured(world)
+    client = await world.client()
+    message = {"group_ids": ["g"], "include_authorized_operations": False}
+    await client.ask(ApiKey.SHARE_GROUP_DESCRIBE, message, 1)
+    assert Numbers(broker).families[catalog.REQUESTS] == {("ShareGroupDescribe", "1"): 1}
+
+
+@played
 async def test_without_a_monitor_no_request_is_measured(world: World) -> None:
     broker = await world.start()
     client = await world.client()

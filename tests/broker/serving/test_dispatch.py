@@ -44,7 +44,7 @@ async def test_api_versions_names_the_features_of_the_cluster(world: World, vers
     answer = await (await world.client()).ask(ApiKey.API_VERSIONS, SOFTWARE, version)
     supported = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
     finalized = {each.name: (each.min_version_level, each.max_version_level) for each in answer.finalized_features}
-    assert supported == {"metadata.version": (30, 30)} | (
+    assert supported == {"metadata.version": (7, 33)} | (
         {
             **dict.fromkeys(
                 ("eligible.leader.replicas.version", "kraft.version", "share.version", "streams.version"), (0, 0)
@@ -55,8 +55,8 @@ async def test_api_versions_names_the_features_of_the_cluster(world: World, vers
         if version == 4
         else {}
     )
-    assert finalized == {"metadata.version": (30, 30), "group.version": (1, 1), "transaction.version": (2, 2)}
-    assert answer.finalized_features_epoch == 30
+    assert finalized == {"metadata.version": (33, 33), "group.version": (1, 1), "transaction.version": (2, 2)}
+    assert answer.finalized_features_epoch == 33
 
 
 @pytest.mark.parametrize("api", sorted(map(ApiKey, SWITCHED_OFF)), ids=lambda api: api.name)

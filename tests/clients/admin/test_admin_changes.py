@@ -110,10 +110,10 @@ async def test_the_versions_of_a_broker_are_described(admin: Admin, world: World
                 ("eligible.leader.replicas.version", "kraft.version", "share.version", "streams.version"), (0, 0)
             ),
             "group.version": (0, 1),
-            "metadata.version": (30, 30),
+            "metadata.version": (7, 33),
             "transaction.version": (0, 2),
         }
-        assert (found.finalized_features["group.version"], found.finalized_features_epoch) == ((1, 1), 30)
+        assert (found.finalized_features["group.version"], found.finalized_features_epoch) == ((1, 1), 33)
 
 
 def test_a_group_that_a_response_omits_is_an_error_of_that_group(simulation: Simulation, broker: Any) -> None:

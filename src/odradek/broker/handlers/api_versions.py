@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from odradek.broker.apis import APIS, SWITCHED_OFF
+from odradek.broker.apis import LISTED
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.broker.serving.responses import frame as response_frame
@@ -24,9 +24,7 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _LONGEST_NAME: Final = 100
 """Limit of the characters that a connection keeps of the software name, and of its version, for log lines."""
 _VERSIONS: Final = tuple(
-    (int(key), api.advertised.start, api.advertised.stop - 1)
-    for key, api in {**APIS, **SWITCHED_OFF}.items()
-    if api.advertised
+    (int(key), api.advertised.start, api.advertised.stop - 1) for key, api in LISTED.items() if api.advertised
 )
 _FLEXIBLE_FROM: Final = 3
 _LEVELS_FROM_0: Final = 4
@@ -47,10 +45,10 @@ FEATURES: Final = (
         for each in ("eligible.leader.replicas", "kraft", "share", "streams")
     ),
     Feature(name="group.version", lowest=0, highest=1, finalized=1),
-    Feature(name="metadata.version", lowest=30, highest=30, finalized=30),
+    Feature(name="metadata.version", lowest=7, highest=33, finalized=33),
     Feature(name=TRANSACTION_VERSION, lowest=0, highest=2, finalized=2),
 )
-"""The features that ApiVersions names (KIP-584): four that are off, groups of the consumer protocol, 4.3-IV0, whose
+"""The features that ApiVersions names (KIP-584): four that are off, groups of the consumer protocol, 4.4-IV2, whose
 APIs are served, and transactions, whose finalized level is in the tree. The other levels are the software's."""
 _METADATA_VERSION: Final = FEATURES[-2].finalized
 

@@ -35,10 +35,13 @@ def handle(broker: BrokerParts, context: RequestContext, frame: memoryview) -> R
         raise KafkaError(ErrorCode.unsupported_version, "the feature of this API is off")
     meter = Meter(broker.config.most_request_entries)
     request = decode_request(key, header.api_version, bytes(frame[header.body_offset :]), meter=meter)
-    code = ErrorCode.unsupported_version
-    if key in _TOKENS:
-        is_anonymous = context.session.authentication is None
-        code = ErrorCode.delegation_token_auth_disabled
-        if is_anonymous:
-            code = ErrorCode.delegation_token_request_not_allowed
-    return counted_refusal(broker.counters, header, request, KafkaError(code, _TEXTS.get(key)))
+    error = KafkaError(_error_code(key, context), _TEXTS.get(key))
+    return counted_refusal(broker.counters, header, request, error)
+
+
+def _error_code(key: ApiKey, context: RequestContext) -> ErrorCode:
+    if key not in _TOKENS:
+        return ErrorCode.unsupported_version
+    if context.session.authentication is None:
+        return ErrorCode.delegation_token_request_not_allowed
+    return ErrorCode.delegation_token_auth_disabled

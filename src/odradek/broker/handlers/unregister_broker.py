@@ -19,5 +19,5 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
     try:
         await broker.metadata_loop.unregister_broker(message.broker_id)
     except KafkaError as error:
-        return {"error_code": error.code, "error_message": str(error)}
+        return {"error_code": error.code, "error_message": error.message}
     return {"error_code": ErrorCode.none, "error_message": None}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.handlers.api_versions import FEATURES
+from odradek.broker.handlers.api_versions import FEATURES, Feature
 from odradek.broker.interfaces import BrokerParts
 from odradek.broker.security.context import RequestContext
 from odradek.metadata.feature_node import TRANSACTION_VERSION
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 _RESULTS_UNTIL: Final = 1
 _SUPPORTED: Final = {each.name: each for each in FEATURES}
+_OFF: Final = Feature(name="", lowest=0, highest=0, finalized=0)
+_UNSUPPORTED: Final = "does not support this feature."
+
+_METADATA_VERSION: Final = "metadata.version"
+_UNSAFE: Final = "Unsafe metadata downgrade is not supported in this version."
+_LOSSY: Final = "Refusing to perform the requested downgrade because it might delete metadata information."
 
 
 class _Upgrade(IntEnum):
@@ -33,12 +39,13 @@ class _Upgrade(IntEnum):
 
 async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return the error of the first update that is refused; INVALID_UPDATE_VERSION for a level out of range."""
+    controller_id = broker.image.controller_id
     is_dry = optional(message, "validate_only", False)
 
     def change(before: Mapping[str, int]) -> Mapping[str, int]:
         after = dict(before)
         for update in message.feature_updates:
-            level = _level(update, before)
+            level = _level(update, before, controller_id)
             if update.feature == TRANSACTION_VERSION:
                 after[TRANSACTION_VERSION] = level
         return before if is_dry else after
@@ -58,22 +65,22 @@ def _answer(context: RequestContext, message: "Message", error: ErrorCode, text:
     return {"error_code": error, "error_message": text, "results": results}
 
 
-def _level(update: "FeatureUpdateKey", finalized: Mapping[str, int]) -> int:
-    """Return the new level of a feature. Raises `KafkaError` if the update is not allowed."""
+def _level(update: "FeatureUpdateKey", finalized: Mapping[str, int], controller_id: int) -> int:
+    """Return the new level of a feature. Raises `KafkaError`, in Kafka's words, if the update is not allowed."""
     name, level = update.feature, update.max_version_level
-    feature = _SUPPORTED.get(name)
-    if feature is None:
-        raise _invalid(name, level, f"The brokers support {', '.join(_SUPPORTED)}.")
-    if not feature.lowest <= level <= feature.highest:
-        raise _invalid(name, level, f"The brokers only support versions {feature.lowest}-{feature.highest}.")
-    if name != TRANSACTION_VERSION and level != feature.finalized:
-        raise _invalid(name, level, f"This release has level {feature.finalized}, which cannot be changed.")
     kind = optional(update, "upgrade_type", None)
     if kind is None:
         kind = _Upgrade.SAFE_DOWNGRADE if optional(update, "allow_downgrade", False) else _Upgrade.UPGRADE
-    current = finalized.get(name, 0) if name == TRANSACTION_VERSION else feature.finalized
     if kind not in set(_Upgrade):
         raise _invalid(name, level, "The controller does not support the given upgrade type.")
+    if level < 0:
+        raise _invalid(name, level, "A feature version cannot be less than 0.")
+    feature = _SUPPORTED.get(name, _OFF)
+    if not feature.lowest <= level <= feature.highest:
+        lowest, highest = feature.lowest, feature.highest
+        versions = f"only supports versions {highest if lowest == highest else f'{lowest}-{highest}'}"
+        raise _invalid(name, level, f"Local controller {controller_id} {versions if highest else _UNSUPPORTED}")
+    current = finalized.get(name, 0) if name == TRANSACTION_VERSION else feature.finalized
     if level < current and kind == _Upgrade.UPGRADE:
         raise _invalid(
             name,
@@ -83,6 +90,12 @@ def _level(update: "FeatureUpdateKey", finalized: Mapping[str, int]) -> int:
         )
     if level > current and kind != _Upgrade.UPGRADE:
         raise _invalid(name, level, "Can't downgrade to a newer version.")
+    if name == _METADATA_VERSION and level < current:
+        problem = _UNSAFE if kind == _Upgrade.UNSAFE_DOWNGRADE else _LOSSY
+        text = f"Unsupported metadata.version downgrade from {current} to {level}. {problem}"
+        raise KafkaError(ErrorCode.invalid_update_version, text)
+    if name != TRANSACTION_VERSION and level != current:
+        raise _invalid(name, level, f"This release has level {current}, which cannot be changed.")
     return int(level)
 
 

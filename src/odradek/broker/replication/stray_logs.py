@@ -118,23 +118,17 @@ class StrayLogs:
 
     async def _delete_unnamed(self) -> None:
         """Delete the logs without a topic id and without records that neither the image nor the tree has."""
-        unnamed = [
-            key for key in self._logs if key not in self._logs.topic_ids and self._image().partition(key) is None
-        ]
-        topics = await read_topics(self._store, sorted({key.topic for key in unnamed}), BrokenNodes())
-        for key in unnamed:
-            if key.topic not in topics:
-                continue  # its node is broken
-            log, topic = self._logs.get(key), topics[key.topic]
-            is_known = key in self._logs.topic_ids or self._image().partition(key) is not None
-            if (
-                is_known
-                or log is None
-                or log.log_end_offset
-                or (topic is not None and key.partition in topic.partitions)
-            ):
-                continue
-            self._delete(key, "it is empty, has no topic id, and the metadata does not have it", is_stray=False)
+        names = {key.topic for key in self._unnamed()}
+        topics = await read_topics(self._store, sorted(names), BrokenNodes())  # without those whose node is broken
+        for key in self._unnamed():  # a command may have changed them meanwhile
+            topic = topics.get(key.topic)
+            if key.topic in topics and (topic is None or key.partition not in topic.partitions):
+                self._delete(key, "it is empty, has no topic id, and the metadata does not have it", is_stray=False)
+
+    def _unnamed(self) -> list[TopicPartition]:
+        image, logs = self._image(), self._logs
+        keys = (key for key in logs if key not in logs.topic_ids and image.partition(key) is None)
+        return [key for key in keys if (log := logs.get(key)) is not None and not log.log_end_offset]
 
     async def _remove_notes(
         self, notes: Notes, found: set[UUID | None], topics: Mapping[str, TopicImage | None]

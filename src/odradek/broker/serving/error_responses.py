@@ -20,7 +20,7 @@ from kio.serial._introspect import (
     is_optional,
 )
 
-from odradek.broker.apis import APIS, SWITCHED_OFF, ErrorPlace
+from odradek.broker.apis import APIS, LISTED, ErrorPlace
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.encoder import FIXED
@@ -65,10 +65,8 @@ _BLANK: Final[dict[str, Any]] = {
 
 def error_response(api_key: ApiKey, version: int, request: Any, error: ErrorCode, sentence: str) -> dict[str, Any]:
     """Return the response to a decoded `request` with `error`, and `sentence` in its `error_message` field, if any."""
-    response_type, place = (
-        load_response_schema(api_key, version),
-        (APIS.get(api_key) or SWITCHED_OFF[api_key]).error_place,
-    )
+    response_type = load_response_schema(api_key, version)
+    place = LISTED[api_key].error_place
     response = _Response(error, sentence, is_complete=place is ErrorPlace.EVERYWHERE)
     if place is ErrorPlace.NO_ENTRIES:
         return response.struct(response_type, None, named=False) | _nulls(response_type)

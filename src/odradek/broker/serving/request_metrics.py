@@ -8,7 +8,7 @@ import struct
 from functools import partial
 from typing import Final
 
-from odradek.broker.apis import APIS
+from odradek.broker.apis import LISTED
 from odradek.broker.counters import RequestCounters
 from odradek.protocol.api import ApiKey
 from odradek.runtime import Clock
@@ -75,7 +75,7 @@ class RequestMeter:
     def _named(self, head: int) -> RequestCounters:
         """Return the counters of an API and version, as its first request arrives; unknown ones share `UNKNOWN`."""
         key, version = head >> 16, head & 0xFFFF
-        api = APIS.get(key)
+        api = LISTED.get(key)
         if api is None or (version not in api.advertised and version not in api.served):
             return self.counters.setdefault(UNKNOWN, RequestCounters())
         name = api_name(key)

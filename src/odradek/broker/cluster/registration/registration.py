@@ -70,7 +70,7 @@ async def unregister(store: Store, broker_id: int) -> None:
             message = f"broker {broker_id} is alive, and would register again: stop it, then unregister it"
             raise KafkaError(ErrorCode.invalid_request, message)
         if known is None:
-            raise KafkaError(ErrorCode.broker_id_not_registered, f"broker {broker_id} is not registered")
+            raise KafkaError(ErrorCode.broker_id_not_registered, f"Broker ID {broker_id} is not currently registered")
         names = await store.children(paths.DELETED_REPLICAS)
         found = zip(names, map(paths.parse_deleted_replica, names), strict=True)
         notes = [

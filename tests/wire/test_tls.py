@@ -2,11 +2,13 @@
 
 import asyncio
 import hmac
+import itertools
 import logging
 import os
 import re
 import socket
 import ssl
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -17,6 +19,8 @@ from typing import Any, cast
 import pytest
 import trustme
 import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
 
 from odradek.model import AuthenticationError, ConfigurationError, UnavailableError
 from odradek.runtime import pending_connections, system_runtime
@@ -335,6 +339,7 @@ class Collector:
 
     def __init__(self) -> None:
         self.space, self.read = bytearray(1 << 16), b""
+        self.counts: list[int] = []
         self.eof_received = self.pause_writing = self.resume_writing = None
         self.transport = SimpleNamespace(set_read_buffer_limits=lambda *_: None)
 
@@ -343,6 +348,7 @@ class Collector:
 
     def buffer_updated(self, count: int) -> None:
         self.read += self.space[:count]
+        self.counts.append(count)
 
     def connection_made(self, _: object) -> None: ...
 
@@ -375,6 +381,40 @@ async def test_bytes_that_arrive_while_records_wait_for_their_turn_come_after_th
         await asyncio.sleep(0)
     assert tls.read == sent
     assert reading[-1] == "resumed"
+
+
+RUNS = st.lists(st.tuples(st.integers(1, 1200), st.integers(0, 12) | st.sampled_from([255, 256, 700])), max_size=4)
+
+
+@given(runs=RUNS, cuts=st.lists(st.integers(1, 9) | st.integers(1, 9000), min_size=1), pauses=st.integers(0, 3))
+def test_records_that_are_cut_anywhere_are_passed_on_in_order_and_few_at_once(
+    runs: list[tuple[int, int]], cuts: list[int], pauses: int
+) -> None:
+    records = [bytes((23, 3, 3, *size.to_bytes(2, "big"), *bytes(size))) for count, size in runs for _ in range(count)]
+    sent = b"".join(records)[: 1 << 16]
+
+    async def scene() -> Collector:
+        tls, over = Collector(), asyncio.get_running_loop().create_future()
+        over.set_result(None)
+        reader = _RecordReader(tls, over)
+        nothing = SimpleNamespace(pause_reading=bool, resume_reading=bool, is_closing=bool)
+        reader.connection_made(cast("Any", nothing))
+        ends = itertools.accumulate(itertools.islice(itertools.cycle(cuts), 500), initial=0)
+        for begin, end in itertools.pairwise(ends):
+            if part := sent[begin:end]:
+                reader.get_buffer(-1)[: len(part)] = part
+                reader.buffer_updated(len(part))
+                for _ in range(pauses):
+                    await asyncio.sleep(0)
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert tls.read == sent[:end]
+        return tls
+
+    tls = asyncio.run(scene())
+    begins = [0, *itertools.accumulate(map(len, records))]
+    calls = [bisect_left(begins, end) for end in itertools.accumulate(tls.counts, initial=0)]
+    assert all(after - before <= MOST_RECORDS_IN_TURN for before, after in itertools.pairwise(calls))
 
 
 @awaited

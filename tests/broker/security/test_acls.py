@@ -7,8 +7,10 @@ from typing import Any, Final
 import pytest
 
 from odradek.broker.apis import APIS
+from odradek.broker.security.authorization import create_authorizer
 from odradek.clients import Admin
 from odradek.clients.admin.acls import RefusedAclsError
+from odradek.config.broker import BrokerConfig
 from odradek.metadata import paths
 from odradek.metadata.store import ANY_VERSION
 from odradek.model import ConfigurationError, ErrorCode, KafkaError
@@ -354,6 +356,15 @@ def test_a_broker_with_invalid_keys_does_not_start(seed: int, keys: dict[str, st
             await world.start(0)
 
     World(seed, keys).run(scene)
+
+
+def test_only_spaces_around_the_name_of_a_super_user_are_ignored() -> None:
+    """Another blank makes the name of another user."""
+    keys = {"authorizer.class.name": AUTHORIZER["authorizer.class.name"], "super.users": " User:a ;User:b\u00a0"}
+    authorizer = create_authorizer(BrokerConfig.parse(keys))
+    assert authorizer is not None
+    assert {each.name for each in authorizer.super_users} >= {"a", "b\u00a0"}
+    assert "b" not in {each.name for each in authorizer.super_users}
 
 
 @played_by(play, authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer")

@@ -210,8 +210,10 @@ ROWS: Final = (
         "features upgrade --feature transaction.version=2 --dry-run",
         "features upgrade --feature transaction.version=2",
         "features upgrade --feature transaction.version=9",
-        differs=r".*transaction.version=9.*|.*for feature transaction.version.*",
-        reason="the error names the controller's supported levels in other words",
+        "features upgrade --feature no.such=1",
+        "features upgrade --metadata 4.4-IV2",
+        "features downgrade --metadata 4.0-IV3",
+        "features downgrade --metadata 4.0-IV3 --unsafe",
     ),
     row(
         "versions of APIs",

@@ -106,10 +106,10 @@ SASL: Final = {"security_protocol": "SASL_PLAINTEXT"}
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"security_protocol": "TLS"}, "one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ({"security_protocol": "TLS"}, "one of: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ({"sasl_username": "alice"}, "has no effect while security.protocol is PLAINTEXT"),
         (SASL, "set sasl.mechanism to one of PLAIN, SCRAM-SHA-256"),
-        ({**SASL, "sasl_mechanism": "GSSAPI"}, "one of PLAIN, SCRAM-SHA-256"),
+        ({**SASL, "sasl_mechanism": "GSSAPI"}, "one of: PLAIN, SCRAM-SHA-256"),
         ({**SASL, "sasl_mechanism": "PLAIN"}, "needs a user name and a password: .*the username is missing"),
         ({**SASL, "sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "a"}, "the password is missing"),
         (

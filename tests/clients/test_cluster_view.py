@@ -292,8 +292,8 @@ def test_settings_may_be_values_or_strings() -> None:
         ({"bootstrap_server": "a:1"}, "did you mean bootstrap_servers"),
         ({"request_timeout_ms": 0}, "at least 1"),
         ({"request_timeout_ms": True}, "can't be True"),
-        ({"request_timeout_ms": "soon"}, "whole number"),
-        ({"security_protocol": "TLS"}, "security.protocol is one of PLAINTEXT"),
+        ({"request_timeout_ms": "soon"}, "Not a number of type INT"),
+        ({"security_protocol": "TLS"}, "security.protocol: String must be one of: PLAINTEXT"),
         ({"bootstrap_servers": "a"}, "HOST:PORT"),
     ],
 )

@@ -51,7 +51,7 @@ def test_endless_retention_is_inherited_as_endless() -> None:
     [
         ({"retention.mss": "1"}, "did you mean retention.ms"),
         ({"retention.ms": "-2"}, "at least -1"),
-        ({"retention.ms": None}, "null"),
+        ({"retention.ms": None}, "Null value"),
         ({"min.insync.replicas": "0"}, "at least 1"),
         ({"compression.type": "rar"}, "one of"),
         ({"preallocate": "true"}, "preallocate cannot be true here: segments grow as they are written"),
@@ -63,7 +63,7 @@ def test_endless_retention_is_inherited_as_endless() -> None:
         ({"follower.replication.throttled.replicas": "0:-1"}, r"\[partitionId\]:\[brokerId\]"),
         ({"follower.replication.throttled.replicas": f"0:{'9' * 5_000}"}, "list of replicas"),
         ({"max.decompressed.message.bytes": "1000"}, "decompressed size"),
-        ({"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}, "at most"),
+        ({"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}, "conflict topic config setting"),
     ],
 )
 def test_a_wrong_topic_configuration_is_one_sentence(overrides, said) -> None:

@@ -38,12 +38,12 @@ def check_alterations(alterations: Iterable[Alteration]) -> None:
     seen: set[str] = set()
     for each in alterations:
         if each.name in seen:
-            raise KafkaError(ErrorCode.invalid_request, f"the request has the key {each.name} twice")
+            raise KafkaError(ErrorCode.invalid_request, "Error due to duplicate config keys")
         seen.add(each.name)
         if each.operation not in set(AlterOperation):
             raise KafkaError(ErrorCode.invalid_request, f"unknown operation {each.operation} for the key {each.name}")
         if each.value is None and each.operation != AlterOperation.DELETE:
-            raise KafkaError(ErrorCode.invalid_request, f"the value of {each.name} must not be null")
+            raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {each.name}")
 
 
 def altered(
@@ -70,7 +70,8 @@ def altered(
                 definition = known.get(each.name)
                 if definition is None or definition.type is not ConfigType.LIST:
                     raise KafkaError(
-                        ErrorCode.invalid_config, f"{each.name} is not a list, so nothing can be added or removed"
+                        ErrorCode.invalid_config,
+                        f"Can't {AlterOperation(each.operation).name} to key {each.name} because its type is not LIST.",
                     )
                 before = result.get(each.name)
                 items = _items(definition.format(inherited(each.name)) if before is None else before)
@@ -81,7 +82,10 @@ def altered(
                     items = [item for item in items if item not in gone]
                 result[each.name] = ",".join(items)
         if len(result.get(each.name, "")) > LONGEST_VALUE:
-            raise KafkaError(ErrorCode.invalid_config, f"a value of {each.name} has at most {LONGEST_VALUE} characters")
+            raise KafkaError(
+                ErrorCode.invalid_config,
+                "The configuration value cannot be added because it exceeds the maximum value size of 32767 bytes.",
+            )
     return result
 
 

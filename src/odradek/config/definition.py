@@ -52,6 +52,9 @@ _ANY_CASE: Final = (
 )  # fmt: skip
 """The ends of keys whose texts Kafka compares without case."""
 
+_LONGEST_SHOWN: Final = 40
+"""Limit of the characters of an invalid value in an error."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
@@ -105,8 +108,7 @@ class Definition:
             given = value if isinstance(value, tuple) else (value,)
             wrong = [choice for choice in given if choice not in self.choices]
             if wrong:
-                known = ", ".join(self.choices)
-                raise ConfigurationError(f"{self.name} is one of {known}, not {self.format(value)!r}")
+                raise self._invalid(self.format(value), f"String must be one of: {', '.join(self.choices)}")
         if isinstance(value, int | float) and not isinstance(value, bool):
             self._check_range(value)
 
@@ -122,9 +124,9 @@ class Definition:
 
     def _check_range(self, value: float) -> None:
         if self.minimum is not None and value < self.minimum:
-            raise ConfigurationError(f"{self.name} is at least {self.minimum:,}, not {value:,}")
+            raise self._invalid(value, f"Value must be at least {self.minimum}")
         if self.maximum is not None and value > self.maximum:
-            raise ConfigurationError(f"{self.name} is at most {self.maximum:,}, not {value:,}")
+            raise self._invalid(value, f"Value must be no more than {self.maximum}")
         if value in self.excluded:
             raise ConfigurationError(f"{self.name} cannot be {value:,}")
 
@@ -144,27 +146,33 @@ class Definition:
 
     def _read_boolean(self, text: str) -> bool:
         if text.lower() not in {"true", "false"}:
-            raise ConfigurationError(f"{self.name} is true or false, not {text!r}")
+            raise self._invalid(text, "Expected value to be either true or false")
         return text.lower() == "true"
 
     def _read_double(self, text: str) -> float:
         try:
             value = float(text)
         except ValueError:
-            raise ConfigurationError(f"{self.name} is a number, not {text!r}") from None
+            value = math.nan
         if not math.isfinite(value):
-            raise ConfigurationError(f"{self.name} is a finite number, not {text!r}")
+            raise self._invalid(text, "Not a number of type DOUBLE")
         return value
 
     def _read_whole(self, text: str, largest: int) -> int:
         # int() alone also accepts 1_000, digits of other scripts, and texts of any length.
         digits = text[1:] if text[:1] in {"+", "-"} else text
         if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
-            raise ConfigurationError(f"{self.name} is a whole number, not {text[:40]!r}")
+            raise self._invalid(text, f"Not a number of type {self.type.name}")
         value = int(text)
         if not -largest - 1 <= value <= largest:
-            raise ConfigurationError(f"{self.name} is a whole number of at most {largest:,}, not {value:,}")
+            raise self._invalid(text, f"Not a number of type {self.type.name}")
         return value
+
+    def _invalid(self, value: object, reason: str) -> ConfigurationError:
+        """Return the error in Kafka's words."""
+        return ConfigurationError(
+            f"Invalid value {str(value)[:_LONGEST_SHOWN]} for configuration {self.name}: {reason}"
+        )
 
 
 _definitions: Final[dict[type, Mapping[str, Definition]]] = {}
@@ -180,21 +188,26 @@ def definitions(cls: type) -> Mapping[str, Definition]:
     return known
 
 
-def parse_all(known: Mapping[str, Definition], properties: Mapping[str, str]) -> dict[str, Value]:
-    """Return values by attribute name. Raises `ConfigurationError` for an unknown key or a value outside its limits."""
+def parse_all(known: Mapping[str, Definition], properties: Mapping[str, str], kind: str = "") -> dict[str, Value]:
+    """Return values by attribute name. Raises `ConfigurationError` for an unknown key or a value outside its limits.
+
+    `kind` is what Kafka's error calls the key: that of a `topic` or `group`.
+    """
     values: dict[str, Value] = {}
     for name, text in properties.items():
         definition = known.get(name)
         if definition is None:
-            raise unknown_key(name, known)
+            raise unknown_key(name, known, kind)
         values[definition.attribute] = definition.parse(text)
     return values
 
 
-def unknown_key(name: str, known: Iterable[str]) -> ConfigurationError:
+def unknown_key(name: str, known: Iterable[str], kind: str = "") -> ConfigurationError:
     """Return the error for an unknown key, which names similar keys."""
     close = similar_names(name, known, count=3, cutoff=0.7)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    if kind:
+        return ConfigurationError(f"Unknown {kind} config name: {name[:250]}{hint}")
     return ConfigurationError(f"there is no configuration key {name[:250]!r}{hint}")
 
 

@@ -50,7 +50,7 @@ def group_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> GroupCon
     """
     known = definitions(GroupConfig)
     inherited = {each.attribute: broker.get(each.synonyms[0][0]) for each in known.values()}
-    config = GroupConfig(**inherited | parse_all(known, overrides))  # type: ignore[arg-type]
+    config = GroupConfig(**inherited | parse_all(known, overrides, "group"))  # type: ignore[arg-type]
     for name in overrides:
         kind = name.removeprefix("consumer.")
         shortest, longest = (f"group.consumer.{limit}.{kind}" for limit in ("min", "max"))

@@ -292,7 +292,10 @@ class TopicConfig:
         for definition in definitions(type(self)).values():
             definition.check(getattr(self, definition.attribute))
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
-            raise ConfigurationError("min.compaction.lag.ms is at most max.compaction.lag.ms")
+            raise ConfigurationError(
+                f"conflict topic config setting min.compaction.lag.ms ({self.min_compaction_lag_ms}) > "
+                f"max.compaction.lag.ms ({self.max_compaction_lag_ms})"
+            )
         for name in (_FOLLOWERS_THROTTLED, _LEADERS_THROTTLED):
             replicas = self.get(name)
             assert isinstance(replicas, tuple)
@@ -328,7 +331,7 @@ def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicCon
     """
     known = definitions(TopicConfig)
     values = {definition.attribute: _inherited(broker, definition) for definition in known.values()}
-    values.update(parse_all(known, overrides))
+    values.update(parse_all(known, overrides, "topic"))
     return TopicConfig(**values)  # type: ignore[arg-type]
 
 
@@ -337,7 +340,7 @@ def validate_topic_overrides(broker: BrokerConfig, overrides: Mapping[str, str |
     present = {name: value for name, value in overrides.items() if value is not None}
     if len(present) != len(overrides):
         missing = sorted(overrides.keys() - present.keys())
-        raise ConfigurationError(f"the value must not be null for the topic configuration {', '.join(missing)}")
+        raise ConfigurationError(f"Null value not supported for topic configs: {','.join(missing)}")
     topic_config(broker, present)
     return present
 

@@ -16,6 +16,7 @@ INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, JOURNAL_T
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """The only client id that may produce to internal topics, as in Kafka."""
 MAX_TOPIC_NAME_LENGTH: Final = 249
+_INVALID: Final = "Topic name is invalid: "
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -57,13 +58,17 @@ def validate_topic_name(name: str) -> str:
     if not isinstance(name, str):
         raise InvalidTopicError(f"a topic's name is a string, not {name!r}")
     if not name:
-        raise InvalidTopicError("a topic's name can't be empty")
+        raise InvalidTopicError(f"{_INVALID}the empty string is not allowed")
     if name in {".", ".."}:
-        raise InvalidTopicError(f"a topic's name can't be {name!r}")
+        raise InvalidTopicError(f"{_INVALID}{name!r} is not allowed")
     if len(name) > MAX_TOPIC_NAME_LENGTH:
-        raise InvalidTopicError(f"a topic's name has at most {MAX_TOPIC_NAME_LENGTH} characters, this one {len(name)}")
+        raise InvalidTopicError(
+            f"{_INVALID}the length of {name[:300]!r} is longer than the max allowed length {MAX_TOPIC_NAME_LENGTH}"
+        )
     if not _LEGAL.fullmatch(name):
-        raise InvalidTopicError(f"a topic's name has only ASCII letters, digits, '.', '_' and '-': {name!r} has others")
+        raise InvalidTopicError(
+            f"{_INVALID}{name!r} contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+        )
     return name
 
 

@@ -95,39 +95,45 @@ def check_entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
     for kind, name in parts:
         field = kind.replace("-", "_")
         if kind not in ("user", "client-id", "ip"):
-            raise _invalid(f"quotas are of user, client-id and ip, not of {kind!r}")
+            raise _invalid(f"Unhandled client quota entity type: {kind}")
         if field in names:
-            raise _invalid(f"{kind} is given twice")
+            raise _invalid(f"Invalid client quota entity, duplicate entity entry {kind}")
         if name == "":
-            raise _invalid(f"the name of a {kind} must not be empty")
+            raise _invalid(f"Empty {kind} not supported")
         names[field] = DEFAULT if name is None else name
-    if not names or ("ip" in names and len(names) > 1):
-        raise _invalid("a quota is of a user, a client-id, both, or an ip alone")
+    if not names:
+        raise _invalid("Invalid empty client quota entity")
+    if "ip" in names and len(names) > 1:
+        raise _invalid(
+            "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"  # as in Kafka
+        )
     if names.get("ip"):
         try:
             names["ip"] = str(ipaddress.ip_address(names["ip"]))
         except ValueError:
-            raise _invalid(f"{names['ip']!r} is not an IP address") from None
+            raise _invalid(f"{names['ip']} is not a valid IP or resolvable host.") from None
     return QuotaEntity(**names)
 
 
 def check_key(entity: QuotaEntity, key: str) -> None:
     """Raise `KafkaError` INVALID_REQUEST if entities of this kind have no such quota."""
     if key not in entity.keys:
-        raise _invalid(f"{entity} has no quota {key!r}; its quotas are {', '.join(entity.keys)}")
+        raise _invalid(f"Invalid configuration key {key}; quotas of {entity} are {', '.join(entity.keys)}")
 
 
 def quota_text(key: str, value: float) -> str:
     """Return the text of a quota for the tree. Raise `KafkaError` INVALID_REQUEST for an invalid value."""
-    if not (math.isfinite(value) and value > 0):
-        raise _invalid(f"{key} must be a number greater than 0, not {value}")
+    if not math.isfinite(value):
+        raise _invalid(f"Quota {key} must be a finite number")
+    if value <= 0:
+        raise _invalid(f"Quota {key} must be greater than 0")
     largest = _LARGEST_INTEGER.get(key)
     if largest is None:
         return str(value)
     if value > largest:
-        raise _invalid(f"{key} is at most {largest}, not {value}")
+        raise _invalid(f"Proposed value for {key} is too large for {'an INT' if largest < 2**32 else 'a LONG'}.")
     if abs(round(value) - value) > _ROUNDING or not round(value):
-        raise _invalid(f"{key} must be a whole number, not {value}")
+        raise _invalid(f"{key} cannot be a fractional value.")
     return str(min(round(value), largest))
 
 

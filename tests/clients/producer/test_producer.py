@@ -469,9 +469,9 @@ def test_a_sticky_partitioner_fills_a_batch_before_it_moves_on(play: Any, new_lo
         ({"enable_idempotence": True, "acks": 1}, "enable_idempotence needs acks=all"),
         ({"enable_idempotence": True, "max_in_flight_requests_per_connection": 6}, "at most 5"),
         ({"delivery_timeout_ms": 10, "linger_ms": 5}, "delivery_timeout_ms is at least"),
-        ({"compression_type": "lzma"}, "compression.type is one of none, gzip"),
+        ({"compression_type": "lzma"}, "compression.type: String must be one of: none, gzip"),
         ({"linger_mss": 5}, "did you mean linger_ms"),
-        ({"acks": 2}, "acks is one of"),
+        ({"acks": 2}, "configuration acks: String must be one of"),
         ({"bootstrap_servers": "nowhere"}, "HOST:PORT"),
     ],
 )

@@ -25,7 +25,7 @@ from tests.world.scenes import played
         ({"t": 0}, "1 to 10,000 threads, not 0"),
         ({"t": 10_001}, "1 to 10,000 threads, not 10001"),
         ({5: 1}, "a topic's name is a string, not 5"),
-        ({"t/x": 1}, "'t/x' has others"),
+        ({"t/x": 1}, "'t/x' contains one or more"),
         ({}, "needs a topic"),
         (["t"], r"such as {'flights': 2}, not \['t'\]"),
         ("t", "such as {'flights': 2}, not 't'"),

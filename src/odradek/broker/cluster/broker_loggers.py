@@ -48,16 +48,20 @@ def alter_loggers(alterations: Iterable[Alteration], *, validate_only: bool) -> 
     levels: dict[str, int] = {}
     for each in alterations:
         if each.operation not in {AlterOperation.SET, AlterOperation.DELETE}:
-            raise KafkaError(ErrorCode.invalid_request, "the level of a logger can be set or deleted, no more")
-        if each.name not in loggers:
+            name = AlterOperation(each.operation).name
             raise KafkaError(
-                ErrorCode.invalid_config, f"there is no logger {each.name[:250]!r}; describe them to see all"
+                ErrorCode.invalid_request, f"{name} operation is not allowed for the BROKER_LOGGER resource"
             )
+        if each.name not in loggers:
+            raise KafkaError(ErrorCode.invalid_config, f"Logger {each.name[:250]} does not exist!")
         if each.operation == AlterOperation.SET and each.value not in _LEVELS:
-            known = ", ".join(_LEVELS)
-            raise KafkaError(ErrorCode.invalid_config, f"the level of a logger is one of {known}, not {each.value!r}")
+            known = ", ".join(sorted(_LEVELS))
+            problem = f"it is not a supported log level. Valid log levels are {known}"
+            raise KafkaError(
+                ErrorCode.invalid_config, f"Cannot set the log level of {each.name} to {each.value} as {problem}"
+            )
         if each.operation == AlterOperation.DELETE and each.name == _ROOT:
-            raise KafkaError(ErrorCode.invalid_request, "the level of the root logger cannot be removed; set it")
+            raise KafkaError(ErrorCode.invalid_request, "Removing the log level of the root logger is not allowed")
         levels[each.name] = _LEVELS[each.value or ""] if each.operation == AlterOperation.SET else logging.NOTSET
     for name, level in () if validate_only else levels.items():
         loggers[name].setLevel(level)

@@ -91,7 +91,9 @@ async def _write(store: Store, change: ConfigChange) -> None:
             continue
         except NoNode as error:
             if change.topic is not None and error.path == paths.topic(change.topic):
-                raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {change.topic}") from None
+                raise KafkaError(
+                    ErrorCode.unknown_topic_or_partition, f"The topic '{change.topic}' does not exist."
+                ) from None
             continue
         known = {**dynamic_definitions(), **TopicConfig.definitions(), **GroupConfig.definitions()}
         open_names = {name for name in after if name in known and known[name].type is not ConfigType.PASSWORD}

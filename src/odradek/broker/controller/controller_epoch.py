@@ -147,7 +147,7 @@ class ControllerEpoch:
         try:
             await self.write(plan.operations(config_exists=config is not None))
         except NodeExists:
-            raise KafkaError(ErrorCode.topic_already_exists, f"the topic {plan.name} exists") from None
+            raise KafkaError(ErrorCode.topic_already_exists, f"Topic '{plan.name}' already exists.") from None
         self._topic_log.log(
             "created", logging.INFO, "Created topic %s with %d partitions, replication factor %d, configuration %s",
             plan.name, len(plan.replicas), len(next(iter(plan.replicas.values()))), dict(plan.config),

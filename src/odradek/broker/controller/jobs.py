@@ -116,11 +116,11 @@ def _find(view: ClusterView, name_or_id: str | UUID) -> TopicDeletion:
     topic = image.topics.get(name_or_id) if isinstance(name_or_id, str) else image.topic_by_id(name_or_id)
     error: KafkaError | None = None
     if not view.config.delete_topic_enable:
-        error = KafkaError(ErrorCode.topic_deletion_disabled, "delete.topic.enable is false")
+        error = KafkaError(ErrorCode.topic_deletion_disabled)
     elif topic is None and name is not None:
-        error = KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
+        error = KafkaError(ErrorCode.unknown_topic_or_partition)
     elif topic is None:
-        error = KafkaError(ErrorCode.unknown_topic_id, f"there is no topic with the id {name_or_id}")
+        error = KafkaError(ErrorCode.unknown_topic_id)
     if topic is None:
         return TopicDeletion(name=name, topic_id=topic_id, error=error)
     return TopicDeletion(name=topic.name, topic_id=topic.topic_id, error=error)

@@ -48,7 +48,7 @@ def _response(message: "Message", results: Sequence[KafkaError | None]) -> dict[
         "entries": [
             {
                 "error_code": ErrorCode.none if error is None else error.code,
-                "error_message": None if error is None else str(error),
+                "error_message": None if error is None else error.message,
                 "entity": [{"entity_type": each.entity_type, "entity_name": each.entity_name} for each in entry.entity],
             }
             for entry, error in zip(message.entries, results, strict=True)

@@ -39,7 +39,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
             lambda epoch: jobs.alter_reassignments(epoch, wanted, allow_replication_factor_change=any_factor)
         )
     except KafkaError as error:
-        return answer | {"error_code": error.code, "error_message": str(error), "responses": []}
+        return answer | {"error_code": error.code, "error_message": error.message, "responses": []}
     errors |= {
         key: KafkaError(ErrorCode.invalid_request, f"the request names {key.topic}-{key.partition} twice")
         for key in twice
@@ -51,7 +51,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
             {
                 "partition_index": key.partition,
                 "error_code": ErrorCode.none if refused is None else refused.code,
-                "error_message": None if refused is None else str(refused),
+                "error_message": None if refused is None else refused.message,
             }
         )
     responses = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]

@@ -92,9 +92,9 @@ async def alter(
     async for place, resource in cooperatively(enumerate(resources)):
         try:
             if named[resource.type, resource.name] > 1:
-                raise KafkaError(ErrorCode.invalid_request, "a resource may come only once in a request")
+                raise KafkaError(ErrorCode.invalid_request, "Each resource must appear at most once.")
             if resource.replaces and resource.type == ConfigResourceType.BROKER_LOGGER:
-                raise KafkaError(ErrorCode.invalid_request, "IncrementalAlterConfigs alters the levels of loggers")
+                raise KafkaError(ErrorCode.invalid_request, f"Unknown resource type {int(resource.type)}")
             context.check(AclOperation.ALTER_CONFIGS, *acl_resource(resource.type, resource.name))
             check_alterations(resource.alterations)
             if resource.type == ConfigResourceType.BROKER_LOGGER:
@@ -117,7 +117,7 @@ async def alter(
     return [
         {
             "error_code": ErrorCode.none if error is None else error.code,
-            "error_message": None if error is None else str(error),
+            "error_message": None if error is None else error.message,
             "resource_type": resource.type,
             "resource_name": resource.name,
         }
@@ -203,14 +203,14 @@ async def _set_now(broker: BrokerParts, change: ConfigChange) -> Mapping[str, st
 
 def _group_id(name: str) -> str:
     if not name:
-        raise KafkaError(ErrorCode.invalid_request, "groups have no default configuration; name a group")
+        raise KafkaError(ErrorCode.invalid_request, "Default group resources are not allowed.")
     return name
 
 
 def _check_topic(image: ClusterImage, name: str) -> None:
     """Raise `KafkaError` for an invalid or unknown topic."""
     if validate_topic_name(name) not in image.topics:
-        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
 
 
 async def _topic_config(broker: BrokerParts, name: str) -> Mapping[str, str]:
@@ -222,11 +222,12 @@ async def _topic_config(broker: BrokerParts, name: str) -> Mapping[str, str]:
 def _broker_id(config: BrokerConfig, resource_type: int, name: str) -> int | None:
     """Return this broker's id; `None` for the default (empty name). Raise `KafkaError` for another broker or type."""
     if resource_type not in {ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER}:
-        known = ConfigResourceType._value2member_map_.get(resource_type)
-        what = f"type {resource_type}" if known is None else known.name
-        raise KafkaError(ErrorCode.invalid_request, f"{what} resources have no configuration here")
+        raise KafkaError(ErrorCode.invalid_request, f"Unknown resource type {int(resource_type)}")
     if name == "" and resource_type == ConfigResourceType.BROKER:
         return None
     if name != str(config.broker_id):
-        raise KafkaError(ErrorCode.invalid_request, f"this is broker {config.broker_id}; ask broker {name!r} itself")
+        text = f"Unexpected broker id, expected {config.broker_id}, but received {name}"
+        if not name.isdecimal():
+            text = f"Node id must be an integer, but it is: {name}"
+        raise KafkaError(ErrorCode.invalid_request, text)
     return config.broker_id

@@ -37,7 +37,7 @@ def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> 
     if denied:
         return _failed(KafkaError(ErrorCode.topic_authorization_failed, f"no permission to describe {min(denied)}"))
     if not message.group_id:
-        return _failed(KafkaError(ErrorCode.invalid_request, "GroupId is empty"))
+        return _failed(KafkaError(ErrorCode.invalid_request, "GroupId can't be empty."))
     request = _request(broker.runtime.entropy, context, message)
     return WhenDone(broker.groups.submit(message.group_id, request), _message)
 
@@ -89,7 +89,7 @@ def _partitions(assignment: Assignment) -> list[dict[str, object]]:
 def _failed(error: KafkaError) -> dict[str, object]:
     return {
         "error_code": error.code,
-        "error_message": str(error),
+        "error_message": error.message,
         "member_id": None,
         "member_epoch": 0,
         "heartbeat_interval": 0,

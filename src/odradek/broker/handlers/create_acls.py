@@ -38,7 +38,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
         "results": [
             {
                 "error_code": ErrorCode.none if each is None else each.code,
-                "error_message": None if each is None else str(each),
+                "error_message": None if each is None else each.message,
             }
             async for each in cooperatively(results, light)
         ]

@@ -39,7 +39,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
                 wanted.append(new)
             except KafkaError as error:
                 throttled[topic.name] = error.with_traceback(None)
-    twice = KafkaError(ErrorCode.invalid_request, "a topic may come only once in a request")
+    twice = KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
     results: dict[str, KafkaError | None] = dict.fromkeys(named, twice)
     results |= dict.fromkeys(denied, authorization_error(ResourceType.TOPIC))
     try:
@@ -56,7 +56,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
             {
                 "name": name,
                 "error_code": ErrorCode.none if error is None else error.code,
-                "error_message": None if error is None else str(error),
+                "error_message": None if error is None else error.message,
             }
             async for name, error in cooperatively(results.items(), light)
         ]

@@ -48,7 +48,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
     async for topic in cooperatively(message.topics, _weight):
         try:
             if named[topic.name] > 1:
-                raise KafkaError(ErrorCode.invalid_request, f"the request names the topic {topic.name} twice")
+                raise KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
             if topic.name in denied:
                 raise authorization_error(ResourceType.TOPIC)
             new = _new_topic(topic)
@@ -99,7 +99,10 @@ def _new_topic(topic: "CreatableTopic") -> NewTopic:
         each.partition_index: tuple(each.broker_ids) for each in topic.assignments
     }
     if len(assignment) != len(topic.assignments):
-        raise KafkaError(ErrorCode.invalid_replica_assignment, "a partition is assigned twice")
+        twice = Counter(each.partition_index for each in topic.assignments).most_common(1)[0][0]
+        raise KafkaError(
+            ErrorCode.invalid_replica_assignment, f"Found multiple manual partition assignments for partition {twice}"
+        )
     config = {each.name: each.value for each in topic.configs}
     if len(config) != len(topic.configs):
         raise KafkaError(ErrorCode.invalid_config, "a configuration key is given twice")
@@ -130,7 +133,7 @@ def _result(
             "name": creation.name,
             "topic_id": None,
             "error_code": error.code,
-            "error_message": str(error),
+            "error_message": error.message,
             "configs": [],
         }
     plan = creation.plan

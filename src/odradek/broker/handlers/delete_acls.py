@@ -83,7 +83,7 @@ def _results(
     results: list[dict[str, object]] = []
     matching: list[list[dict[str, object]]] = [[] for _ in filters]
     for each, acls in zip(filters, matching, strict=True):
-        error = {"error_code": each.code, "error_message": str(each)} if isinstance(each, KafkaError) else success
+        error = {"error_code": each.code, "error_message": each.message} if isinstance(each, KafkaError) else success
         results.append({**error, "matching_acls": acls})
         yield 1
     for pattern, entries in removed.items():

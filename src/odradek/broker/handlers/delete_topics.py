@@ -37,7 +37,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
     taken: dict[int, int] = {}
     async for place, (name, topic_id) in cooperatively(enumerate(requested), lambda _: 4):
         if named[name, topic_id] > 1 or (name is None) == (topic_id is None):
-            errors[place] = KafkaError(ErrorCode.invalid_request, "a topic is named once, by its name or by its id")
+            errors[place] = KafkaError(ErrorCode.invalid_request, _refused(name, topic_id))
         elif (error := _refusal(broker.image, context, name, topic_id)) is not None:
             errors[place] = error.with_traceback(None)
         else:
@@ -62,6 +62,15 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
     results |= {place: (*requested[place], error) for place, error in errors.items()}
     places = range(len(requested))
     return {"responses": [_response(*results[place]) async for place in cooperatively(places, light)]}
+
+
+def _refused(name: str | None, topic_id: UUID | None) -> str:
+    """Return Kafka's text for a topic that a request names twice, in two ways, or not at all."""
+    if name is None and topic_id is None:
+        return "Neither topic name nor id were specified."
+    if name is not None and topic_id is not None:
+        return "You may not specify both topic name and topic id."
+    return "Duplicate topic id." if name is None else "Duplicate topic name."
 
 
 def _refusal(
@@ -89,5 +98,5 @@ def _response(name: str | None, topic_id: UUID | None, error: KafkaError | None)
         "name": name,
         "topic_id": topic_id,
         "error_code": ErrorCode.none if error is None else error.code,
-        "error_message": None if error is None else str(error),
+        "error_message": None if error is None else error.message,
     }

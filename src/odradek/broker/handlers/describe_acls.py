@@ -22,5 +22,5 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
             if wanted.matches_pattern(pattern) and (found := list(filter(wanted.matches_entry, entries))):
                 resources.append({**pattern_fields(pattern), "acls": list(map(entry_fields, found))})
     except KafkaError as error:
-        return {"error_code": error.code, "error_message": str(error), "resources": []}
+        return {"error_code": error.code, "error_message": error.message, "resources": []}
     return {"error_code": ErrorCode.none, "error_message": None, "resources": resources}

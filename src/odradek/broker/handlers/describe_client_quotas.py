@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 _TYPES: Final = ("user", "client-id", "ip")
+_COMBINED: Final = (
+    "Invalid entity filter component combination. IP filter component should not be used with user or clientId filter "
+    "component."
+)
 
 
 async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
@@ -26,7 +30,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
     try:
         wanted = _filter(message.components)
     except KafkaError as error:
-        return {"error_code": error.code, "error_message": str(error), "entries": None}
+        return {"error_code": error.code, "error_message": error.message, "entries": None}
     entries = []
     async for entity, config in cooperatively(broker.image.quota_configs.items()):
         parts = entity.parts
@@ -47,16 +51,19 @@ def _filter(components: Iterable[Any]) -> dict[str, str | None]:
     for each in components:
         kind = each.entity_type
         if kind not in _TYPES:
-            raise _invalid(f"quotas are of {', '.join(_TYPES)}, not of {kind!r}")
+            raise _invalid(f"Unsupported entity type {kind}" if kind else "Invalid empty entity type.")
         if kind in wanted:
-            raise _invalid(f"{kind} is given twice")
+            raise _invalid(f"Entity type {kind} cannot appear more than once in the filter.")
         if each.match_type not in (_EXACT, _DEFAULT, _SPECIFIED):
-            raise _invalid(f"{each.match_type} is no match type")
-        if (each.match_type == _EXACT) != bool(each.match):
-            raise _invalid("an exact match needs a name, and no other match has one")
+            raise _invalid(f"Unknown match type {each.match_type}")
+        if each.match_type == _EXACT and not each.match:
+            raise _invalid("Request specified MATCH_TYPE_EXACT, but set match string to null.")
+        if each.match_type != _EXACT and each.match:
+            name = "DEFAULT" if each.match_type == _DEFAULT else "SPECIFIED"
+            raise _invalid(f"Request specified MATCH_TYPE_{name}, but also specified a match string.")
         wanted[kind] = {_EXACT: each.match, _DEFAULT: DEFAULT}.get(each.match_type)
     if "ip" in wanted and len(wanted) > 1:
-        raise _invalid("an ip is not combined with a user or a client-id")
+        raise _invalid(_COMBINED)
     return wanted
 
 

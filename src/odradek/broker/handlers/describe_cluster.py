@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
 
+_NO_CONTROLLERS: Final = (
+    "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+)
+
 
 async def handle(broker: BrokerParts, context: RequestContext, message: "Message") -> dict[str, object]:
     """Return the brokers; MISMATCHED_ENDPOINT_TYPE for controllers, which have no listeners of their own."""
@@ -25,7 +29,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
         known = endpoint_type == _CONTROLLERS
         return {
             "error_code": ErrorCode.mismatched_endpoint_type if known else ErrorCode.unsupported_endpoint_type,
-            "error_message": "this is a broker; it describes brokers only",
+            "error_message": _NO_CONTROLLERS if known else f"Unsupported endpoint type {endpoint_type}",
             "cluster_id": "",
             "brokers": [],
         }
@@ -35,7 +39,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
         try:
             brokers = await broker.metadata_loop.registered_brokers()
         except KafkaError as error:
-            return {"error_code": error.code, "error_message": str(error), "cluster_id": "", "brokers": []}
+            return {"error_code": error.code, "error_message": error.message, "cluster_id": "", "brokers": []}
     endpoints = [(each, each.endpoint(context.listener)) for _, each in sorted(brokers.items())]
     return {
         "cluster_id": image.cluster_id,

@@ -35,7 +35,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
             context.check(AclOperation.DESCRIBE_CONFIGS, kind, name)
             entries = await describe(broker, resource.resource_type, resource.resource_name)
         except KafkaError as error:
-            result |= {"error_code": error.code, "error_message": str(error)}
+            result |= {"error_code": error.code, "error_message": error.message}
         else:
             # A null list and an empty one both mean all keys, as in Kafka.
             wanted = set(resource.configuration_keys or ())

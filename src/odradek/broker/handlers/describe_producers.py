@@ -43,7 +43,7 @@ def _describe(partitions: ReplicaManager, topic: str, number: int, *, is_denied:
         return {
             "partition_index": number,
             "error_code": error.code,
-            "error_message": str(error),
+            "error_message": error.message,
             "active_producers": [],
         }
     active = []

@@ -42,7 +42,7 @@ async def _elect(
     broker: BrokerParts, wanted: list[TopicPartition] | None, election_type: int, timeout: timedelta
 ) -> Results:
     if election_type not in ElectionType._value2member_map_:
-        raise KafkaError(ErrorCode.invalid_request, f"there are no elections of type {election_type}")
+        raise KafkaError(ErrorCode.invalid_request, f"Unknown election type {election_type}")
     controller, loop = broker.controller, asyncio.get_running_loop()
     held: asyncio.Future[Results] = loop.create_future()
 
@@ -69,7 +69,7 @@ def _answer(results: Results, error_code: ErrorCode = ErrorCode.none) -> Steps[d
             {
                 "partition_id": key.partition,
                 "error_code": ErrorCode.none if error is None else error.code,
-                "error_message": None if error is None else str(error),
+                "error_message": None if error is None else error.message,
             }
         )
         yield 1

@@ -47,7 +47,7 @@ async def _find(broker: BrokerParts, context: RequestContext, key: str, key_type
         return {
             "key": key,
             "error_code": error.code,
-            "error_message": str(error),
+            "error_message": error.message,
             "node_id": -1,
             "host": "",
             "port": -1,
@@ -68,4 +68,4 @@ async def _coordinator(broker: BrokerParts, context: RequestContext, key: str, k
     if key_type == _TRANSACTION:
         context.check(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
         return await broker.transactions.runtime.find_coordinator(key)
-    raise KafkaError(ErrorCode.invalid_request, f"there are no coordinators of type {key_type}")
+    raise KafkaError(ErrorCode.invalid_request)

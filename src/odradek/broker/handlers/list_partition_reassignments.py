@@ -31,7 +31,7 @@ async def handle(broker: BrokerParts, context: RequestContext, message: "Message
 
         found = await controller.do(find)
     except KafkaError as error:
-        return {"error_code": error.code, "error_message": str(error), "topics": []}
+        return {"error_code": error.code, "error_message": error.message, "topics": []}
     topics: dict[str, list[dict[str, object]]] = {}
     async for key, assignment in cooperatively(found.items(), light):
         topics.setdefault(key.topic, []).append(

@@ -49,7 +49,8 @@ class RecordLimits(Struct, frozen=True, kw_only=True):
         return array("q", (self.needs_keys, before_ms, after_ms, MAX_RECORDS))
 
 
-NO_KEY: Final = "a compacted topic's record needs a key"
+NO_KEY: Final = "Compacted topic cannot accept message without key"
+_OUT_OF_RANGE: Final = "Timestamp %d of message with offset %d is out of range. The timestamp should be within [%d, %d]"
 """The error text for a record without a key."""
 
 
@@ -129,7 +130,7 @@ def check_records(
                 bad_count += 1
                 has_bad_time = True
                 if len(bad) < MAX_RECORD_ERRORS:
-                    bad.append((index, f"timestamp {timestamp} is not within {earliest} to {latest}"))
+                    bad.append((index, _OUT_OF_RANGE % (timestamp, index, earliest, latest)))
             elif timestamp > largest:
                 largest = timestamp
             if offset_delta != index:
@@ -140,7 +141,10 @@ def check_records(
         raise InvalidRecordsError(ErrorCode.invalid_record, message, [RecordError(index, str(error))]) from error
     if bad:
         code = ErrorCode.invalid_timestamp if has_bad_time else ErrorCode.invalid_record
-        message = f"{bad_count} of the batch's {index} records are invalid; record {bad[0][0]}: {bad[0][1]}"
+        message = (
+            f"One or more records have been rejected due to {bad_count} record errors in total, and only showing the "
+            f"first: record {bad[0][0]}: {bad[0][1]}"
+        )
         raise InvalidRecordsError(code, message, [RecordError(*each) for each in bad])
     return Contents(largest, is_in_sequence)
 

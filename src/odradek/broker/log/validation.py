@@ -45,6 +45,9 @@ _AFTER_MAX_MS: Final = 3_600_000
 _RECENT_MS: Final = 600_000
 """Older timestamps cause a check of the records; twice librdkafka's delivery timeout, so retries cause none."""
 
+_TOO_LARGE: Final = "The request included a message larger than the max message size the server will accept"
+"""The text that Kafka's clients print, as its brokers send none."""
+
 
 class AppendInfo(NamedTuple):
     """Where a batch was appended, perhaps pending; `log_append_time` is in ms, -1 with CreateTime.
@@ -242,7 +245,7 @@ def check_size(size: int, config: LogConfig) -> None:
     if size > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.message_too_large,
-            f"the batch has {size} bytes; max.message.bytes is {config.max_message_bytes}",
+            f"{_TOO_LARGE}: the batch has {size} bytes, and max.message.bytes is {config.max_message_bytes}",
         )
     if size > config.segment_bytes:
         raise KafkaError(

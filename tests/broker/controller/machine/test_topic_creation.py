@@ -1,6 +1,7 @@
 """Whether a topic that somebody wants can be had, and what is written then."""
 
 import json
+import re
 from uuid import UUID
 
 import pytest
@@ -44,7 +45,7 @@ def plan(wanted: NewTopic, *, existing=(), brokers=BROKERS, away=(), config=None
 def test_partitions_beyond_the_limit_of_a_request_are_not_placed() -> None:
     room, load = PartitionLimit(), ClusterLoad()
     room.take(MAX_PARTITIONS - 1)
-    with pytest.raises(KafkaError, match="at most 10,000") as failed:
+    with pytest.raises(KafkaError, match="Excessively large") as failed:
         plan(NewTopic(name="t", num_partitions=2, replication_factor=1), load=load, room=room)
     assert failed.value.code is ErrorCode.policy_violation
     assert not load.replicas
@@ -53,52 +54,57 @@ def test_partitions_beyond_the_limit_of_a_request_are_not_placed() -> None:
 @pytest.mark.parametrize(
     ("wanted", "existing", "code", "said"),
     [
-        (NewTopic(name=""), (), ErrorCode.invalid_topic_exception, "empty"),
-        (NewTopic(name="a/b"), (), ErrorCode.invalid_topic_exception, "only ASCII"),
-        (NewTopic(name=".."), (), ErrorCode.invalid_topic_exception, "can't be"),
+        (NewTopic(name=""), (), ErrorCode.invalid_topic_exception, "the empty string is not allowed"),
+        (NewTopic(name="a/b"), (), ErrorCode.invalid_topic_exception, "other than ASCII"),
+        (NewTopic(name=".."), (), ErrorCode.invalid_topic_exception, "is not allowed"),
         (NewTopic(name="x" * 250), (), ErrorCode.invalid_topic_exception, "249"),
-        (NewTopic(name="a"), ("a",), ErrorCode.topic_already_exists, "exists"),
-        (NewTopic(name="a.b"), ("c", "a_b"), ErrorCode.invalid_topic_exception, "collides with a_b"),
-        (NewTopic(name="a_b"), ("a.b", "a_b"), ErrorCode.topic_already_exists, "exists"),
-        (NewTopic(name="a", num_partitions=0), (), ErrorCode.invalid_partitions, "at least 1"),
-        (NewTopic(name="a", num_partitions=-2), (), ErrorCode.invalid_partitions, "at least 1"),
-        (NewTopic(name="a", num_partitions=MAX_PARTITIONS + 1), (), ErrorCode.policy_violation, "10,000"),
-        (NewTopic(name="a", replication_factor=0), (), ErrorCode.invalid_replication_factor, "at least 1"),
+        (NewTopic(name="a"), ("a",), ErrorCode.topic_already_exists, "already exists."),
+        (NewTopic(name="a.b"), ("c", "a_b"), ErrorCode.invalid_topic_exception, "collides with existing topic: a_b"),
+        (NewTopic(name="a_b"), ("a.b", "a_b"), ErrorCode.topic_already_exists, "already exists."),
+        (NewTopic(name="a", num_partitions=0), (), ErrorCode.invalid_partitions, "non-positive value"),
+        (NewTopic(name="a", num_partitions=-2), (), ErrorCode.invalid_partitions, "non-positive value"),
+        (NewTopic(name="a", num_partitions=MAX_PARTITIONS + 1), (), ErrorCode.policy_violation, "Excessively large"),
+        (NewTopic(name="a", replication_factor=0), (), ErrorCode.invalid_replication_factor, "larger than 0"),
         (
             NewTopic(name="a", replication_factor=4),
             (),
             ErrorCode.invalid_replication_factor,
-            "the 3 registered ones",
+            "only 3 broker(s) are registered",
         ),
-        (NewTopic(name="a", assignment={0: (1,)}, num_partitions=1), (), ErrorCode.invalid_request, "must be -1"),
-        (NewTopic(name="a", assignment={1: (1,)}), (), ErrorCode.invalid_replica_assignment, "from 0 without a gap"),
-        (NewTopic(name="a", assignment={0: ()}), (), ErrorCode.invalid_replica_assignment, "no replicas"),
-        (NewTopic(name="a", assignment={0: (1, 1)}), (), ErrorCode.invalid_replica_assignment, "twice"),
+        (NewTopic(name="a", assignment={0: (1,)}, num_partitions=1), (), ErrorCode.invalid_request, "numPartitions"),
+        (NewTopic(name="a", assignment={1: (1,)}), (), ErrorCode.invalid_replica_assignment, "consecutive 0-based"),
+        (NewTopic(name="a", assignment={0: ()}), (), ErrorCode.invalid_replica_assignment, "an empty replica list"),
+        (NewTopic(name="a", assignment={0: (1, 1)}), (), ErrorCode.invalid_replica_assignment, "more than once"),
         (
             NewTopic(name="a", assignment={0: (1, 2), 1: (1,)}),
             (),
             ErrorCode.invalid_replica_assignment,
-            "another number",
+            "1 replica(s), but this is not consistent with previous partitions, which have 2 replica(s)",
         ),
         (
             NewTopic(name="a", assignment={0: (1, 9)}),
             (),
             ErrorCode.invalid_replica_assignment,
-            r"not registered: \[9\]",
+            "broker 9, but no such broker is registered",
         ),
         (
             NewTopic(name="a", assignment=dict.fromkeys(range(MAX_PARTITIONS + 1), (1,))),
             (),
             ErrorCode.policy_violation,
-            "10,000",
+            "Excessively large",
         ),
-        (NewTopic(name="a", config={"retention": "1"}), (), ErrorCode.invalid_config, "no configuration key"),
-        (NewTopic(name="a", config={"retention.ms": "soon"}), (), ErrorCode.invalid_config, "whole number"),
-        (NewTopic(name="a", config={"retention.ms": None}), (), ErrorCode.invalid_config, "null"),
+        (
+            NewTopic(name="a", config={"retention": "1"}),
+            (),
+            ErrorCode.invalid_config,
+            "Unknown topic config name: retention",
+        ),
+        (NewTopic(name="a", config={"retention.ms": "soon"}), (), ErrorCode.invalid_config, "Not a number"),
+        (NewTopic(name="a", config={"retention.ms": None}), (), ErrorCode.invalid_config, "Null value"),
     ],
 )
 def test_invalid_topics_are_refused_with_kafka_s_code(wanted, existing, code, said) -> None:
-    with pytest.raises(KafkaError, match=said) as error:
+    with pytest.raises(KafkaError, match=re.escape(said)) as error:
         plan(wanted, existing=existing)
     assert error.value.code is code
 
@@ -148,7 +154,7 @@ def test_a_topic_that_the_live_brokers_have_room_for_is_placed_on_no_broker_that
 
 def test_a_hand_made_assignment_may_name_brokers_that_are_away_but_not_only_those() -> None:
     assert plan(NewTopic(name="a", assignment={0: (2, 1)}), away={2}).replicas == {0: (2, 1)}
-    with pytest.raises(KafkaError, match=r"only brokers that can't lead now: \[2, 3\]") as raised:
+    with pytest.raises(KafkaError, match="assignment for partition 1 are fenced or in") as raised:
         plan(NewTopic(name="a", assignment={0: (1, 2), 1: (2, 3)}), away={2, 3})
     assert raised.value.code is ErrorCode.invalid_replica_assignment
 

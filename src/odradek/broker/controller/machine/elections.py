@@ -266,19 +266,23 @@ def _all_partitions(image: ClusterImage) -> Iterator[TopicPartition]:
     return (TopicPartition(name, number) for name, topic in image.topics.items() for number in topic.partitions)
 
 
+_NOT_NEEDED: Final = "Leader election not needed for topic partition."
+
+
 def _existing(image: ClusterImage, key: TopicPartition) -> PartitionImage:
     if key.topic in image.deleting:
         raise KafkaError(ErrorCode.invalid_topic_exception, f"the topic {key.topic} is being deleted")
     partition = image.partition(key)
     if partition is None:
-        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no partition {key.topic}-{key.partition}")
+        what = f"partition as {key}" if key.topic in image.topics else f"topic as {key.topic}"
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"No such {what}")
     return partition
 
 
 def _preferred(partition: PartitionImage, live: Collection[int]) -> tuple[int, tuple[int, ...]]:
     preferred = next(iter(partition.replicas), None)
     if preferred is not None and partition.leader == preferred:
-        raise KafkaError(ErrorCode.election_not_needed, f"the preferred leader {preferred} leads")
+        raise KafkaError(ErrorCode.election_not_needed, _NOT_NEEDED)
     if preferred not in live or preferred not in partition.isr or not partition.is_readable:
         message = f"the preferred leader {preferred} is not alive, or not in the ISR {list(partition.isr)}"
         raise KafkaError(ErrorCode.preferred_leader_not_available, message)
@@ -289,7 +293,7 @@ def _unclean(
     partition: PartitionImage, live: Collection[int], registered: Collection[int]
 ) -> tuple[int, tuple[int, ...]]:
     if partition.has_leader and partition.leader in registered:
-        raise KafkaError(ErrorCode.election_not_needed, f"broker {partition.leader} leads")
+        raise KafkaError(ErrorCode.election_not_needed, _NOT_NEEDED)
     decided = elect(partition, live, unclean=True) if partition.is_readable else None
     if decided is None or decided[0] not in live:
         message = f"none of the replicas {list(partition.replicas)} is alive"

@@ -150,7 +150,8 @@ def plan_reassignments(
 def _assignment_in(image: ClusterImage, key: TopicPartition) -> Assignment:
     partition = image.partition(key)
     if partition is None:
-        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no partition {key.topic}-{key.partition}")
+        what = f"partition {key.topic}:{key.partition}" if key.topic in image.topics else f"a topic named {key.topic}"
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"Unable to find {what}.")
     return assignment_of(partition)
 
 
@@ -164,19 +165,20 @@ def _checked(
     where = f"{key.topic}-{key.partition}"
     if target is None:
         if not before.in_progress:
-            raise KafkaError(ErrorCode.no_reassignment_in_progress, f"{where} is not being reassigned")
+            raise KafkaError(ErrorCode.no_reassignment_in_progress)
         return before.towards(before.origin)
     problem = None
     if not target:
-        problem = f"{where} would have no replicas"
+        problem = "The manual partition assignment includes an empty replica list."
     elif len(set(target)) != len(target):
-        problem = f"{where} would have a broker twice: {list(target)}"
+        twice = next(broker for broker in target if target.count(broker) > 1)
+        problem = f"The manual partition assignment includes the broker {twice} more than once."
     elif absent := [broker for broker in target if broker not in live and broker not in before.origin]:
         problem = f"brokers that {where} would have in addition are not alive: {absent}"
     if problem is not None:
         raise KafkaError(ErrorCode.invalid_replica_assignment, problem)
     if not any_factor and len(target) != len(before.target):
-        message = f"{where} would have {len(target)} replicas, not {len(before.target)}"
+        message = f"The replication factor is changed from {len(before.target)} to {len(target)}"
         raise KafkaError(ErrorCode.invalid_replication_factor, message)
     return before.towards(target)
 

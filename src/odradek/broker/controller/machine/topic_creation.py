@@ -24,6 +24,8 @@ from odradek.model.probes import transition
 
 MAX_PARTITIONS = 10_000
 """Limit of partitions created by one request, as in Kafka."""
+_MANUAL = "The manual partition assignment includes"
+_TOO_MANY = "Excessively large number of partitions per request."
 
 
 class PartitionLimit:
@@ -35,8 +37,7 @@ class PartitionLimit:
     def take(self, partitions: int) -> None:
         """Count new partitions. Raises `KafkaError` POLICY_VIOLATION if the request would create too many."""
         if partitions > self._left:
-            message = f"a request creates at most {MAX_PARTITIONS:,} partitions"
-            raise KafkaError(ErrorCode.policy_violation, message)
+            raise KafkaError(ErrorCode.policy_violation, _TOO_MANY)
         self._left -= partitions
 
 
@@ -73,15 +74,12 @@ class TopicCollisionError(KafkaError):
     def __init__(self, name: str, others: Collection[str]) -> None:
         self.name = name
         self.others = others
-        super().__init__(ErrorCode.invalid_topic_exception, self._text(", ".join(sorted(others))))
+        text = f"Topic '{name}' collides with existing topic: {', '.join(sorted(others))}"
+        super().__init__(ErrorCode.invalid_topic_exception, text)
 
     def without_names(self) -> KafkaError:
         """Return the error for a principal that may not describe all of the topics."""
-        return KafkaError(self.code, self._text("an existing topic"))
-
-    def _text(self, others: str) -> str:
-        problem = "names of metrics have '_' for '.', so both would have the same"
-        return f"the topic {self.name} collides with {others}: {problem}"
+        return KafkaError(self.code, f"Topic '{self.name}' collides with existing topic")
 
 
 class ExistingTopicNames:
@@ -105,7 +103,7 @@ class ExistingTopicNames:
         """Raise `KafkaError` if the name is invalid, taken, or collides with another."""
         validate_topic_name(name)
         if name in self._names:
-            raise KafkaError(ErrorCode.topic_already_exists, f"the topic {name} exists")
+            raise KafkaError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
         if collisions := self._flat.get(name.replace(".", "_")):
             raise TopicCollisionError(name, collisions)
 
@@ -129,8 +127,9 @@ def plan_topic(
     existing.check(wanted.name)
     if wanted.assignment:
         if (wanted.num_partitions, wanted.replication_factor) != (DEFAULT, DEFAULT):
-            message = "the request has an assignment of replicas; its numbers of partitions and replicas must be -1"
-            raise KafkaError(ErrorCode.invalid_request, message)
+            message = "A manual partition assignment was specified, but %s was not set to -1."
+            name = "numPartitions" if wanted.replication_factor == DEFAULT else "replication factor"
+            raise KafkaError(ErrorCode.invalid_request, message % name)
         replicas: Mapping[int, Replicas] = _check_assignment(wanted.assignment, brokers, away)
         overrides = _check_config(wanted, config)
         room.take(len(replicas))
@@ -156,14 +155,14 @@ def _place(placement: Placement, numbers: Iterable[int]) -> Generator[int, None,
 def _check_numbers(wanted: NewTopic, brokers: Mapping[int, BrokerImage], config: BrokerConfig) -> tuple[int, int]:
     partitions = config.num_partitions if wanted.num_partitions == DEFAULT else wanted.num_partitions
     if partitions < 1:
-        raise KafkaError(ErrorCode.invalid_partitions, f"a topic needs at least 1 partition, not {partitions}")
+        message = "Number of partitions was set to an invalid non-positive value."
+        raise KafkaError(ErrorCode.invalid_partitions, message)
     if partitions > MAX_PARTITIONS:
-        message = f"a topic is created with at most {MAX_PARTITIONS:,} partitions, not {partitions:,}"
-        raise KafkaError(ErrorCode.policy_violation, message)
+        raise KafkaError(ErrorCode.policy_violation, _TOO_MANY)
     default = wanted.replication_factor == DEFAULT
     replication_factor = config.default_replication_factor if default else wanted.replication_factor
     if replication_factor < 1:
-        message = f"the replication factor is at least 1, not {replication_factor}"
+        message = "Replication factor must be larger than 0, or -1 to use the default value."
         raise KafkaError(ErrorCode.invalid_replication_factor, message)
     check_replication_factor(replication_factor, brokers)
     return partitions, replication_factor
@@ -173,7 +172,8 @@ def check_replication_factor(replication_factor: int, brokers: Collection[int]) 
     """Raise `KafkaError` INVALID_REPLICATION_FACTOR if there are fewer registered `brokers`, alive or not."""
     if replication_factor > len(brokers):
         message = (
-            f"the replication factor {replication_factor} needs more brokers than the {len(brokers)} registered ones"
+            f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
+            f"{replication_factor} cannot be reached because only {len(brokers)} broker(s) are registered."
         )
         raise KafkaError(ErrorCode.invalid_replication_factor, message)
 
@@ -182,10 +182,9 @@ def _check_assignment(
     assignment: Mapping[int, Replicas], brokers: Collection[int], away: Collection[int]
 ) -> Mapping[int, Replicas]:
     if len(assignment) > MAX_PARTITIONS:
-        message = f"a topic is created with at most {MAX_PARTITIONS:,} partitions, not {len(assignment):,}"
-        raise KafkaError(ErrorCode.policy_violation, message)
+        raise KafkaError(ErrorCode.policy_violation, _TOO_MANY)
     if sorted(assignment) != list(range(len(assignment))):
-        raise _bad_assignment("the assigned partitions are not numbered from 0 without a gap")
+        raise _bad_assignment("partitions should be a consecutive 0-based integer sequence")
     for partition, replicas in assignment.items():
         check_replicas(partition, replicas, len(assignment[0]), brokers, away)
     return {partition: tuple(assignment[partition]) for partition in sorted(assignment)}
@@ -199,16 +198,24 @@ def check_replicas(
     Valid are `replication_factor` distinct registered `brokers`, not all of them `away`.
     """
     if not replicas:
-        raise _bad_assignment(f"partition {partition} has no replicas")
-    if len(set(replicas)) != len(replicas):
-        raise _bad_assignment(f"partition {partition} names a broker twice: {list(replicas)}")
+        raise _bad_assignment(f"{_MANUAL} an empty replica list.")
+    seen: set[int] = set()
+    for broker in replicas:
+        if broker in seen:
+            raise _bad_assignment(f"{_MANUAL} the broker {broker} more than once.")
+        if broker not in brokers:
+            raise _bad_assignment(f"{_MANUAL} broker {broker}, but no such broker is registered.")
+        seen.add(broker)
     if len(replicas) != replication_factor:
-        raise _bad_assignment(f"partition {partition} has another number of replicas than partition 0")
-    unknown = [broker for broker in replicas if broker not in brokers]
-    if unknown:
-        raise _bad_assignment(f"partition {partition} names brokers that are not registered: {unknown}")
+        raise _bad_assignment(
+            f"{_MANUAL} a partition with {len(replicas)} replica(s), but this is not consistent with previous "
+            f"partitions, which have {replication_factor} replica(s)."
+        )
     if all(broker in away for broker in replicas):
-        raise _bad_assignment(f"partition {partition} names only brokers that can't lead now: {list(replicas)}")
+        raise _bad_assignment(
+            f"All brokers specified in the manual partition assignment for partition {partition} are fenced or in "
+            "controlled shutdown."
+        )
 
 
 def _bad_assignment(message: str) -> KafkaError:
@@ -249,7 +256,7 @@ def plan_partitions(
     `brokers` are all registered brokers, and `away` those of them that cannot lead now.
     """
     if topic is None:
-        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {wanted.topic}")
+        raise KafkaError(ErrorCode.unknown_topic_or_partition)
     if topic.name in _FIXED:
         reason = "coordinators are found by a hash modulo this number"
         message = f"the number of partitions of {topic.name} can't change: {reason}"
@@ -257,17 +264,21 @@ def plan_partitions(
     first_new = max(topic.partitions, default=-1) + 1
     added = wanted.count - first_new
     if added <= 0:
-        problem = f", which can't become {wanted.count}: that would be fewer" if added else " already"
-        message = f"the topic {topic.name} has {first_new} partitions{problem}"
+        message = f"Topic already has {first_new} partition(s)."
+        if added:
+            count = f"currently has {first_new} partition(s); {wanted.count} would not be an increase."
+            message = f"The topic {topic.name} {count}"
         raise KafkaError(ErrorCode.invalid_partitions, message)
     if added > MAX_PARTITIONS:
-        message = f"a request adds at most {MAX_PARTITIONS:,} partitions to a topic, not {added:,}"
-        raise KafkaError(ErrorCode.policy_violation, message)
+        raise KafkaError(ErrorCode.policy_violation, _TOO_MANY)
     existing = [replicas for number in sorted(topic.partitions) if (replicas := _final_replicas(topic, number))]
     replication_factor = len(existing[0]) if existing else 1
     if wanted.assignment is not None:
         if len(wanted.assignment) != added:
-            message = f"{added} partitions are added, but replicas are assigned to {len(wanted.assignment)}"
+            given = len(wanted.assignment)
+            message = (
+                f"Attempted to add {added} additional partition(s), but only {given} assignment(s) were specified."
+            )
             raise KafkaError(ErrorCode.invalid_replica_assignment, message)
         assignment = {first_new + place: tuple(replicas) for place, replicas in enumerate(wanted.assignment)}
         for number, replicas in assignment.items():

@@ -149,7 +149,7 @@ class ConsumerGroups:
             validate(request, settings)
             if group is None:
                 if request.member_epoch != JOINING_EPOCH:
-                    raise KafkaError(ErrorCode.group_id_not_found, f"group {key} not found")
+                    raise KafkaError(ErrorCode.group_id_not_found, f"Group {key} not found.")
                 group = ConsumerGroup(key)
             if request.member_epoch < JOINING_EPOCH:
                 return self._leave(group, request, to, image, now)

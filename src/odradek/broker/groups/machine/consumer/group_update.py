@@ -108,8 +108,8 @@ def replace_static(
     if needs_release and not holder.has_left_temporarily:
         raise KafkaError(
             ErrorCode.unreleased_instance_id,
-            f"instance id {holder.subscription.instance_id} belongs to member {holder.member_id} of group "
-            f"{group.group_id}, which has not left",
+            f"Static member {member_id} with instance id {holder.subscription.instance_id} cannot join the group "
+            f"because the instance id is owned by {holder.member_id} member.",
         )
     member = replace(holder, member_id=member_id, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
     records = [*tombstones(group, holder.member_id), member_record(group, member)]
@@ -132,8 +132,8 @@ def check_epoch(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequ
     word = "greater" if received > member.epoch else "smaller"
     raise KafkaError(
         ErrorCode.fenced_member_epoch,
-        f"member {member.member_id} has epoch {received}, {word} than the coordinator's {member.epoch}; "
-        "it must give up its partitions and rejoin",
+        f"The consumer group member has a {word} member epoch ({received}) than the one known by the group coordinator "
+        f"({member.epoch}). The member must abandon all its partitions and rejoin.",
     )
 
 
@@ -142,14 +142,15 @@ def _is_subset(owned: Assignment, assigned: Assignment) -> bool:
 
 
 def unknown_member(group: ConsumerGroup, member_id: str) -> KafkaError:
-    return KafkaError(ErrorCode.unknown_member_id, f"member {member_id} is not a member of group {group.group_id}")
+    return KafkaError(ErrorCode.unknown_member_id, f"Member {member_id} is not a member of group {group.group_id}.")
 
 
 def fenced_instance(holder: ConsumerGroupMember, member_id: str) -> KafkaError:
     """Return the error for the static member `member_id`, whose instance id `holder` has now."""
     return KafkaError(
         ErrorCode.fenced_instance_id,
-        f"member {member_id} was replaced by {holder.member_id} with instance id {holder.subscription.instance_id}",
+        f"Static member {member_id} with instance id {holder.subscription.instance_id} was fenced by member "
+        f"{holder.member_id}.",
     )
 
 

@@ -25,6 +25,8 @@ from odradek.model import ErrorCode, KafkaError
 MOST_NAMES: Final = 250_000
 """Limit of the names of topics in a group's different subscriptions: an assignment over so many takes 0.15 s."""
 
+_NO_TOPICS: Final = "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+
 
 def validate(request: ConsumerGroupHeartbeatRequest, settings: ConsumerGroupSettings) -> None:
     """Check a request's fields, as Kafka does.
@@ -32,25 +34,26 @@ def validate(request: ConsumerGroupHeartbeatRequest, settings: ConsumerGroupSett
     Raises `KafkaError` INVALID_REQUEST, UNSUPPORTED_ASSIGNOR or INVALID_REGULAR_EXPRESSION.
     """
     if not request.member_id:
-        raise _invalid("MemberId is empty; a member makes its own id, a UUID")
+        raise _invalid("MemberId can't be empty.")
     for name, value in (("InstanceId", request.instance_id), ("RackId", request.rack_id)):
         if value is not None and not value.strip():
-            raise _invalid(f"{name} is empty; leave it out (null) instead")
+            raise _invalid(f"{name} can't be empty.")
     if request.member_epoch < LEAVING_STATIC_EPOCH:
-        raise _invalid(f"MemberEpoch {request.member_epoch} is less than -2")
+        raise _invalid("MemberEpoch is invalid.")
     if request.member_epoch == LEAVING_STATIC_EPOCH and request.instance_id is None:
-        raise _invalid("MemberEpoch -2 is for static members; InstanceId is missing")
+        raise _invalid("InstanceId can't be null.")
     if request.member_epoch == JOINING_EPOCH:
         if request.rebalance_timeout_ms == -1:
-            raise _invalid("RebalanceTimeoutMs is missing in the first request")
+            raise _invalid("RebalanceTimeoutMs must be provided in first request.")
         if request.owned is None or request.owned:
-            raise _invalid("TopicPartitions must be empty when a member joins")
+            raise _invalid("TopicPartitions must be empty when (re-)joining.")
         if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-            raise _invalid("SubscribedTopicNames and SubscribedTopicRegex are both missing in the first request")
+            raise _invalid(_NO_TOPICS)
     if request.server_assignor is not None and request.server_assignor not in settings.assignors:
         raise KafkaError(
             ErrorCode.unsupported_assignor,
-            f"ServerAssignor {request.server_assignor} is not known; this broker has {', '.join(settings.assignors)}",
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: "
+            f"{', '.join(settings.assignors)}.",
         )
     if request.subscribed_topic_regex:
         compile_regex(request.subscribed_topic_regex)

@@ -42,7 +42,7 @@ def compile_regex(pattern: str, field: str = "SubscribedTopicRegex") -> Any:
         reason = error.args[0] if error.args else error
         text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise KafkaError(
-            ErrorCode.invalid_regular_expression, f"{field} {pattern!r} is not valid for RE2: {text}"
+            ErrorCode.invalid_regular_expression, f"{field} `{pattern}` is not a valid regular expression: {text}."
         ) from error
 
 

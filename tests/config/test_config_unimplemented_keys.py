@@ -81,7 +81,7 @@ def test_a_value_without_effect_is_warned_of(caplog) -> None:
         ({"log.retention.mss": "1"}, "no configuration key 'log.retention.mss'; did you mean log.retention.ms"),
         ({"listener.name.x.max.connections": "5"}, "cannot be changed while the broker runs"),
         ({"leader.replication.throttled.rate": "-1"}, "at least 0"),
-        ({"follower.replication.throttled.rate": "fast"}, "whole number"),
+        ({"follower.replication.throttled.rate": "fast"}, "Not a number of type LONG"),
         ({"replication.quota.window.num": "9"}, "cannot be changed while the broker runs"),
     ],
 )

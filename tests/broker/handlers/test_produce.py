@@ -281,7 +281,7 @@ async def test_bad_records_are_named_and_the_other_partitions_are_left_alone(wor
     if version >= 8:
         assert [each.batch_index for each in bad.record_errors] == [0, 1]
         assert all("key" in each.message for each in bad.record_errors)
-        assert "2 of the batch's 2 records" in bad.error_message
+        assert "due to 2 record errors in total" in bad.error_message
 
 
 @played

@@ -11,7 +11,7 @@ import pytest
 from odradek.broker.serving.purgatory import Purgatory
 from odradek.broker.serving.server import Server
 from odradek.model import TopicPartition
-from odradek.model.probes import ProbeCounts, collecting, probe, transition
+from odradek.model.probes import ProbeCounts, collecting, perturb, perturbing, probe, transition
 from odradek.simulation import coverage
 from odradek.simulation.checks import bounds
 from odradek.simulation.histories import History, Kind, anomalies, longest_pause, verdict
@@ -277,7 +277,9 @@ def test_a_planted_leak_is_found(kind: type, method: str, what: str, monkeypatch
 
     monkeypatch.setattr(kind, method, leak)
     monkeypatch.setattr(bounds, "PATIENCE_S", 1.0)
-    plan = SeedPlan(seed=1, workloads=("records",), faults=("reject",), count=4, virtual_s=10.0)
+    plan = SeedPlan(
+        seed=1, workloads=("records",), faults=("reject",), count=4, virtual_s=10.0, config={"brokers": "3"}
+    )
     findings = run_seed(plan).findings
     assert any(what in each for each in findings), findings
 
@@ -299,12 +301,22 @@ def test_a_probe_counts_only_while_its_collection_is_open():
     assert (outer.transitions, inner.transitions) == ({}, {"test: A -> B": 1})
 
 
+def test_a_place_is_perturbed_only_in_a_seed_and_then_counted():
+    with collecting() as counts:
+        assert not perturb("test: a place")
+        with perturbing(lambda name: name == "test: a place"):
+            assert perturb("test: a place")
+            assert not perturb("test: another place")
+    assert counts.probes == {"test: a place": 1}
+
+
 def test_every_probe_has_a_name_of_its_own_that_begins_with_its_room():
     sources = [path for path in SOURCE.rglob("*.py") if path.name not in {"probes.py", "coverage.py"}]
-    calls = sum(len(re.findall(r"\bprobe\(", path.read_text())) for path in sources)
+    calls = sum(len(re.findall(r"\b(?:probe|perturb)\(", path.read_text())) for path in sources)
     names = coverage.probes()
     assert len(names) == calls >= 40
-    rooms = "log recovery, log, replication, controller, coordinator, groups, transactions, producer, consumer"
+    rooms = "log recovery, log, replication, controller, coordinator, groups, transactions, producer, consumer, wire, "
+    rooms += "produce, fetch"
     assert {name.partition(": ")[0] for name in names} == set(rooms.split(", "))
 
 

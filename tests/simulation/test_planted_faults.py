@@ -343,7 +343,7 @@ FOUND_BY: Final[Mapping[Plant, SeedPlan]] = {
     ),
     the_leader_epoch_cache_is_not_truncated: records(0),
     the_latest_epoch_outlives_its_records: records(0),
-    a_fetch_session_forgets_a_partition: records(0),
+    a_fetch_session_forgets_a_partition: records(0, brokers="3", partitions="3"),
     producer_ids_are_given_twice: records(0),
     recovery_keeps_torn_batches: SeedPlan(seed=3, workloads=("records",), faults=("cut_power",)),
     a_restart_loses_the_log_start_offset: records(0, "deletions"),

@@ -209,7 +209,7 @@ PLANS: Final[Mapping[Plant, SeedPlan]] = {
     restarts_ignore_the_checkpoint: SeedPlan(seed=1, workloads=("group-reader",), faults=("blink",)),
     batches_are_committed_before_they_are_read: SeedPlan(seed=1, workloads=("group-reader",), faults=("blink",)),
     a_partition_that_comes_back_is_read_from_where_the_query_was: SeedPlan(
-        seed=1, workloads=("group-reader",), faults=("blink",)
+        seed=1, workloads=("group-reader",), faults=("blink",), config={"brokers": "3"}
     ),
     queries_with_a_target_do_not_wait_for_other_members: SeedPlan(
         seed=1, workloads=("group-reader",), faults=("blink",)

@@ -1,7 +1,7 @@
 """Lists of the rare branches and transitions in the source, and of those that no seed has reached.
 
-Rare branches are marked with `odradek.model.probes.probe`; `probes` reads their names from the source files.
-Transitions come from the tables of the state machines.
+Rare branches are marked with `probe` and `perturb` of `odradek.model.probes`; `probes` reads their names from the
+source files. Transitions come from the tables of the state machines.
 """
 
 import re
@@ -17,7 +17,7 @@ from odradek.clients.consumer.membership import classic_membership_manager
 from odradek.clients.producer.transactions import machine as producers
 from odradek.model.probes import ProbeCounts
 
-_MARK: Final = re.compile(r'\bprobe\(\s*"([^"]+)"')
+_MARK: Final = re.compile(r'\b(?:probe|perturb)\(\s*"([^"]+)"')
 _TABLES: Final[Mapping[str, Any]] = {
     "classic group": classic_groups.TRANSITIONS,
     "classic member": classic_membership_manager.TRANSITIONS,

@@ -6,6 +6,7 @@ from typing import Any, Final
 from odradek.clients.setting_types import ClientConfig
 
 BROKERS: Final = 3
+"""The fewest brokers of a cluster, and the replicas of most topics."""
 PATIENCE_S: Final = 300.0
 """Virtual seconds after which a cluster without faults, or a client of it, counts as stuck."""
 CLIENTS: Final[ClientConfig] = {"request_timeout_ms": 4_000, "metadata_max_age_ms": 10_000}

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from random import Random
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, convert
+from msgspec.structs import asdict
 
 MOST_CONNECTIONS: Final = 80
 """Limit of a broker's connections, far more than the clients of a seed need."""
@@ -35,10 +36,15 @@ _DRAWN: Final[Mapping[str, tuple[str, ...]]] = {
     "replica.selector.class": ("leader", "rack-aware"),
 }
 """Broker configuration that a seed draws."""
+_DRAWN_ALONE: Final[Mapping[str, tuple[str, ...]]] = {
+    "offsets.topic.segment.bytes": ("104857600", "104857600", "4096"),  # small ones are compacted
+    "log.cleaner.backoff.ms": ("15000", "2000"),
+}
+"""Broker configuration that a seed draws, each key with random numbers of its own: a new one changes no other draw."""
 
 
 class Setup(Struct, frozen=True, kw_only=True):
-    """One cluster. `tree_s` is the mean latency to the tree.
+    """One cluster of 3 to 5 brokers. `tree_s` is the mean latency to the tree.
 
     With `noticed_at_once`, the session of a killed broker ends immediately. `distance_s` is added to the latency
     between the broker `distant` and the others, so that high watermarks lag. Topics have `replicas` replicas, and take
@@ -52,6 +58,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     noticed_at_once: bool
     partitions: int
     transaction_version: int
+    brokers: int
     replicas: int
     distant: int
     distance_s: float
@@ -68,17 +75,20 @@ class Setup(Struct, frozen=True, kw_only=True):
 
 
 def draw_setup(seed: int, config: Mapping[str, str]) -> Setup:
-    """Return the cluster of a seed; `config` overrides what it draws."""
+    """Return the cluster of a seed; `config` overrides what it draws: broker configuration, and fields of `Setup`."""
     chance = Random(f"{seed}/setup")
     drawn = {key: chance.choice(values) for key, values in _DRAWN.items()}
-    return Setup(
-        config={**CONFIG, **drawn, **config},
+    drawn |= {key: Random(f"{seed}/{key}").choice(values) for key, values in _DRAWN_ALONE.items()}
+    pinned = {key: value for key, value in config.items() if key in Setup.__struct_fields__}
+    setup = Setup(
+        config={**CONFIG, **drawn, **{key: value for key, value in config.items() if key not in pinned}},
         tree_s=chance.choice((0.0, 0.0, 0.005, 0.03)),
         noticed_at_once=chance.random() < 0.5,
         partitions=chance.choice((1, 2, 2, 3)),
         # Two-phase commit needs version 2.
         transaction_version=2 if "transaction.two.phase.commit.enable" in config else chance.choice((1, 2, 2)),
         replicas=chance.choice((3, 3, 2)),
+        brokers=Random(f"{seed}/brokers").choice((3, 3, 3, 3, 3, 3, 4, 5)),
         distant=chance.randrange(3),
         distance_s=chance.choice((0.0, 0.0, 0.005, 0.02, 0.05)),
         burst=chance.choice((1, 1, 12)),
@@ -87,3 +97,4 @@ def draw_setup(seed: int, config: Mapping[str, str]) -> Setup:
         rack=f"rack-{chance.randrange(3)}",
         message_bytes=chance.choice((1_048_588, 1_048_588, 1_200)),
     )
+    return convert(asdict(setup) | pinned, Setup, strict=False)

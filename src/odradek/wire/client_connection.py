@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from odradek import __version__
 from odradek.model import AuthenticationError, Buffer, ErrorCode, KafkaError, UnavailableError, address_text
+from odradek.model.probes import probe
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.protocol.messages.headers import decode_response_header, encode_request_header
 from odradek.protocol.messages.message_codec import decode_response, encode_request, optional
@@ -368,6 +369,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _overdue(self, correlation_id: int, waited_ms: int, limit_ms: int) -> None:
         pending = self._pending[correlation_id]
         if waited_ms >= limit_ms:
+            probe("wire: a request has no response in time")
             self.close(f"it did not answer {pending.api_key.name} within {limit_ms} ms")
             return
         more_ms = min(LATE_MS, limit_ms - waited_ms)

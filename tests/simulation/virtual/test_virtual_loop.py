@@ -154,7 +154,7 @@ def test_a_loop_that_never_lets_time_pass_is_an_error():
         while True:
             await asyncio.sleep(0)
 
-    with pytest.raises(LivelockError, match="no time passes"):
+    with pytest.raises(LivelockError, match=r"no time passes, most of .*main"):
         run(main())
 
 

@@ -38,7 +38,7 @@ from odradek.broker.replication.partition import ACKS_ALL, Partition
 from odradek.broker.turns import TURN_S, cooperatively_by_time
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, OdradekError
-from odradek.model.probes import probe
+from odradek.model.probes import perturb, probe
 from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import Clock
 from odradek.runtime.rate_limited_log import RateLimitedLog
@@ -415,8 +415,11 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         """Append and apply records as one batch, or as several if that is too large and the result is not atomic."""
         if not records:
             return
+        may_split = len(records) > 1 and not result.is_atomic
         batch, now_ms = self._encode(result.producer, records), self._clock.now_ms()
         try:
+            if may_split and perturb("coordinator: a batch is refused as too large"):
+                raise KafkaError(ErrorCode.record_list_too_large)
             info = self.partition.append_records(
                 memoryview(batch),
                 acks=ACKS_ALL,
@@ -425,7 +428,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
                 needs_verification=result.needs_verification,
             )
         except KafkaError as error:
-            if result.is_atomic or error.code not in TOO_LARGE or len(records) == 1:
+            if error.code not in TOO_LARGE or not may_split:
                 raise
             probe("coordinator: records are split into smaller batches")
             self._append(result, records[: len(records) // 2])

@@ -10,6 +10,7 @@ from odradek.broker.log.validation import AppendInfo
 from odradek.broker.replication.partition import ACKS_ALL, Partition
 from odradek.broker.serving.purgatory import Purgatory
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.probes import probe
 from odradek.protocol.messages.produce import PartitionResponse
 from odradek.wire.reply import PendingReply
 
@@ -70,6 +71,7 @@ class DelayedProduce(PendingReply, ABC):
 
     def expire(self) -> None:
         """Complete, with REQUEST_TIMED_OUT for the partitions that are not acknowledged."""
+        probe("produce: the in-sync replicas do not have the records in time")
         for place, partition in self._awaited.items():
             self._fail(place, partition, _TIMED_OUT)
         self.respond()

@@ -17,6 +17,7 @@ from odradek.metadata.image import ClusterImage
 from odradek.metadata.isr_request import AlterPartitionItem
 from odradek.metadata.nodes import RECOVERED
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, first_names
+from odradek.model.probes import perturb
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.schemas import Message
 from odradek.runtime import Clock
@@ -219,6 +220,8 @@ class AlterPartitionManager:
         try:
             results = await self._requests.send({key: change for key, (_, change) in pending.items()})
             self._check_fence()  # a smaller ISR may commit records, which are then acknowledged
+            if perturb("replication: the response to an ISR change is lost"):
+                results = {}
         except OdradekError as error:
             _log.info("Failed to update the ISR of %d partitions, retrying: %s", len(pending), error)
             results = {}

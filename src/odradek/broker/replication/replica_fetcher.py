@@ -26,7 +26,7 @@ from odradek.broker.replication.machine.divergence import Divergence
 from odradek.broker.security.quotas.replication_quotas import ReplicationQuotaManager
 from odradek.metadata.image import BrokerImage
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
-from odradek.model.probes import probe
+from odradek.model.probes import LATE_S, perturb, probe
 from odradek.protocol.api import ApiKey
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.messages.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchResponse, decode_fetch_response
@@ -290,6 +290,8 @@ class ReplicaFetcher:
 
     async def _receive(self, wanted: dict[TopicPartition, PartitionFetchState], response: FetchResponse) -> None:
         """Handle a response partition by partition, or raise its error; return when all records are written."""
+        if perturb("replication: a fetch response is handled late"):
+            await asyncio.sleep(LATE_S)
         answers = self._session.handle_response(response, wanted)
         self._has_got_records = any(each.records for each in answers.values())
         unwritten: dict[asyncio.Future[KafkaError | None], Follower] = {}

@@ -22,6 +22,7 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.probes import perturb
 from odradek.protocol.messages.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, next_epoch
 
 MOST_PARTITIONS: Final = 8192
@@ -168,6 +169,8 @@ class FetchSessions:
         now: float,
         most: int,
     ) -> FetchContext:
+        if perturb("fetch: a session is evicted"):
+            self.forget(session_id)
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(ErrorCode.fetch_session_id_not_found)

@@ -21,6 +21,7 @@ from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.transactions.add_partitions_to_txn_manager import AddPartitionsToTxnManager, Errors
 from odradek.model import Buffer, ErrorCode, KafkaError, TopicPartition
 from odradek.model.names import INTERNAL_TOPICS
+from odradek.model.probes import LATE_S, perturb
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.record_batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
 from odradek.protocol.messages.produce import (
@@ -148,6 +149,8 @@ class PartitionVerification:
                 verification.error = KafkaError(
                     error, f"{key} was not added to the transaction of {transactional_id!r}"
                 )
+        if perturb("transactions: a verified batch is appended late"):
+            await asyncio.sleep(LATE_S)
 
     async def _add_or_verify(
         self,

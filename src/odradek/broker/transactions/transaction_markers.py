@@ -29,6 +29,7 @@ from odradek.broker.transactions.machine.messages import SendMarkers
 from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.model.names import numbers_by_topic
+from odradek.model.probes import perturb
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
 from odradek.runtime import Clock
@@ -274,6 +275,8 @@ class TransactionMarkers:
         results: Results = {}
         try:
             results = await self._write(broker_id, [_marker(ending, some) for ending, some in current])
+            if perturb("transactions: the response to markers is lost"):
+                results = {}
         except (KafkaError, UnavailableError) as error:
             self._error_log.log(str(broker_id), logging.INFO, "Markers for broker %d: %s", broker_id, error)
         except Exception:  # the markers are still due

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from odradek.cli.checks import key_and_value
 from odradek.cli.common import json_option, print_json
@@ -21,6 +22,7 @@ from odradek.runtime import Clock, SystemClock
 from odradek.simulation.coverage import unreached
 from odradek.simulation.faults.catalogue import FAULTS
 from odradek.simulation.seed_run import SeedPlan, SeedResult, run_seed
+from odradek.simulation.setup import draw_setup
 from odradek.simulation.shrinking import shrunk
 from odradek.simulation.workloads.catalogue import WORKLOADS, draw_workloads
 
@@ -57,6 +59,15 @@ def _range(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     return int(match[1]), int(match[2])
 
 
+def _pinned(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+    pinned = dict(map(key_and_value, value))
+    try:
+        draw_setup(0, pinned)
+    except msgspec.ValidationError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+    return pinned
+
+
 @click.command()
 @click.option("--seed", type=click.IntRange(0), metavar="N", help="Play one seed; with --minutes, start with it.")
 @click.option("--seeds", callback=_range, metavar="A..B", help="Play the seeds from A to B.")
@@ -68,6 +79,10 @@ def _range(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     "--workload", "workloads", type=_Names(sorted(WORKLOADS)), default=(), help="Play these instead of drawn ones."
 )
 @click.option("--faults", type=_Names(list(FAULTS)), default=(), help="Draw only from these faults.")
+@click.option(
+    "-o", "pinned", callback=_pinned, multiple=True, metavar="KEY=VALUE",
+    help="Pin what a seed draws: a key of broker configuration, or replicas, partitions, tree_s, …; may be repeated.",
+)  # fmt: skip
 @click.option(
     "--replay", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Play a sim-SEED.json again."
 )
@@ -93,6 +108,7 @@ def command(
     settings: tuple[str, ...],
     workloads: tuple[str, ...],
     faults: tuple[str, ...],
+    pinned: dict[str, str],
     replay: Path | None,
     output: Path | None,
     mistakes: Path | None,
@@ -105,14 +121,14 @@ def command(
     finds something.
     """
     if mistakes is not None:
-        if seed is not None or minutes or workloads or faults or replay or output or coverage or master:
+        if seed is not None or minutes or workloads or faults or pinned or replay or output or coverage or master:
             raise click.UsageError("--mistakes takes --seeds, --workers and --json, and no other option.")
         sys.exit(not play_mistakes(mistakes, seeds or SEEDS, workers=workers, as_json=as_json))
     if sum(each is not None for each in (seed, seeds, replay)) > 1 or (seed, seeds, replay, minutes) == (None,) * 4:
         raise click.UsageError(
             "Give one of --seed, --seeds, --replay and --mistakes, or --minutes, alone or with --seed or --seeds."
         )
-    if replay is not None and (minutes or workloads or faults or coverage or workers > 1 or master or output):
+    if replay is not None and (minutes or workloads or faults or pinned or coverage or workers > 1 or master or output):
         raise click.UsageError("--replay plays what its file says: it takes --json and no other option.")
     options = _spark_options(master, workers, settings)
     silence()
@@ -123,7 +139,7 @@ def command(
     clock = SystemClock()
     began = told = clock.monotonic()
     ends_at = None if minutes is None else began + 60 * minutes
-    plan = SeedPlan(seed=first, workloads=workloads, faults=faults)
+    plan = SeedPlan(seed=first, workloads=workloads, faults=faults, config=pinned)
     with ExitStack() as stack:
         table = stack.enter_context(_table(output, plan, clock))
         totals = table.read(first, last) if table is not None else Totals()
@@ -193,7 +209,7 @@ def _report(result: SeedResult, output: Path, *, is_shrunk: bool) -> None:
     if is_shrunk:
         fewest = shrunk(result)
         click.echo(f"{len(fewest.deeds)} of {len(result.deeds)} faults are enough")
-        result = fewest
+        result = run_seed(replace(fewest.plan, shows_messages=True))
     print_failure(result)
     replay, picture = write_failure(result, output)
     click.echo(f"\nsee {picture}; play it again: odradek sim --replay {replay}")

@@ -20,9 +20,10 @@ _TOP: Final = 30.0
 
 
 def print_failure(result: SeedResult) -> None:
-    """Print findings, faults, the last events and the traceback."""
+    """Print findings, faults, the last messages and events, and the traceback."""
     _print("findings", result.findings)
     print_faults(result)
+    _print("last messages", result.messages)
     _print("last events", result.trace[-_TAIL:])
     _print("error", result.error.splitlines())
 

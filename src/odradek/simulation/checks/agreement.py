@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from odradek.broker.lifecycle import Broker
+from odradek.broker.log.log_config import TopicLogConfigs
 from odradek.metadata.image import NO_CONTROLLER, ClusterImage
 from odradek.metadata.tree_watchers import ControllerTreeWatcher
 from odradek.model import TopicPartition
@@ -57,11 +58,15 @@ def _disagreements_of(broker: Broker, wanted: ClusterImage) -> Iterator[str]:
     for name, topic in topics.items():
         if any(me in each.replicas for each in topic.partitions.values()) and image.topics[name].config != topic.config:
             yield f"knows the configuration {image.topics[name].config} of {name}, and not {topic.config}"
+        config = TopicLogConfigs().of(name, topic, broker.config)
         for number, state in topic.partitions.items():
             mine = image.topics[name].partitions.get(number)
             if mine is None or (mine.state_version, mine.replicas) != (state.state_version, state.replicas):
                 yield f"knows the state {mine} of {name}-{number}, and not {state}"
-            led = broker.partitions.get(TopicPartition(name, number))
+            place = TopicPartition(name, number)
+            if (log := broker.logs.get(place)) is not None and log.config != config:
+                yield f"uses the configuration {log.config} for {place}, and not {config}"
+            led = broker.partitions.get(place)
             if (None if led is None else led.leader_epoch) != (state.leader_epoch if state.leader == me else None):
                 yield f"differs in whether it leads {name}-{number}, or in which epoch, from {state}"
             elif led is not None and set(led.isr) != set(state.isr):

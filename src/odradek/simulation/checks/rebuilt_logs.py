@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from odradek.broker.lifecycle import Broker
 from odradek.broker.log.errors import DamagedFileError
-from odradek.broker.log.inspection.running_log import deviations
+from odradek.broker.log.inspection.running_log import Scans, deviations
 from odradek.broker.log.log import Log
 from odradek.simulation.promises import BrokenPromiseError
 
@@ -14,6 +14,7 @@ class RebuiltLogs:
 
     def __init__(self) -> None:
         self.findings: list[str] = []
+        self._scans = Scans()
 
     def watch(self, broker: Broker) -> None:
         """Check the logs of a broker, which has not started, from now on."""
@@ -27,4 +28,4 @@ class RebuiltLogs:
 
     def _look(self, number: int, log: Log) -> None:
         with suppress(OSError, DamagedFileError):  # the disk fails, or a fault has damaged the file
-            self.findings += [f"broker {number}: {each}" for each in deviations(log)]
+            self.findings += [f"broker {number}: {each}" for each in deviations(log, self._scans)]

@@ -1,6 +1,7 @@
 """Checks of replicas: the high watermark never goes back, and every in-sync replica has the records below it."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from odradek.broker.lifecycle import Broker
@@ -10,8 +11,9 @@ from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode, TopicNode
 from odradek.model import TopicPartition
 from odradek.protocol.batches.record_batch import iterate_batches
-from odradek.simulation.promises import BrokenPromiseError
-from odradek.simulation.world import World
+from odradek.simulation.promises import PATIENCE_S, BrokenPromiseError
+from odradek.simulation.world import World, until
+from odradek.stores.semantics import Record
 
 _MOST_BYTES: Final = 1 << 24
 
@@ -29,20 +31,25 @@ class HighWatermarks:
         self._too_small: dict[Partition, int] = {}
         """The partition epochs of those whose ISR was too small at the last look."""
         self._brokers: dict[Broker, None] = {}
+        self._committed: dict[tuple[TopicPartition, int], int] = {}
+        """The highest high watermark of all leaders, by the leader epoch of the last unclean election."""
+        self._isrs: dict[TopicPartition, tuple[Record, tuple[int, ...]]] = {}
+        """The ISR of each partition's state node."""
         self._too_high: list[str] = []
-        """Findings: the high watermark of a leader was above the log end offset of a member of the ISR."""
+        """Findings: a member of the ISR, which may be the next leader, lacks committed records."""
 
     def look(self) -> None:
         """Raise `BrokenPromiseError` if a leader's high watermark is lower than at the last call, or too high.
 
-        It is too high if a member of the ISR, which may be the next leader, lacks records below it.
+        It is too high if a member of the ISR, which may be the next leader, lacks records below it, or below the high
+        watermark of an earlier leader.
         """
         for broker in self._world.running.values():
             if broker not in self._brokers:
                 self._brokers[broker] = None
                 broker.partitions.on_leadership(self._note_leader)
         for partition in self._led():
-            self._note_leader(partition.topic_partition, partition)
+            self._check_isr(partition.topic_partition, partition)
             if self._too_high:
                 raise BrokenPromiseError(self._too_high[0])
             before, now = self._seen.get(partition, 0), partition.high_watermark
@@ -61,24 +68,37 @@ class HighWatermarks:
                 self._too_small[partition] = partition.replication.partition_epoch
 
     def _note_leader(self, place: TopicPartition, leader: Partition | None) -> None:
-        """Note a finding if a member of the ISR in the tree lacks records below this leader's high watermark."""
+        """Note what all leaders have committed, and check the ISR."""
+        if leader is None or place.topic not in self._topics:
+            return
+        epoch = self._least_epoch(place)
+        known = [each for each in self._world.leaders if each.topic_partition == place and each.leader_epoch >= epoch]
+        self._committed[place, epoch] = max((each.high_watermark for each in known), default=0)
+        self._check_isr(place, leader)
+
+    def _check_isr(self, place: TopicPartition, leader: Partition) -> None:
+        """Note a finding if a member of the ISR in the tree lacks committed records."""
         world, path = self._world, paths.partition_state(place)
-        record = world.tree.find(path)
-        if leader is None or record is None or place.topic not in self._topics:
+        record, epoch = world.tree.find(path), self._least_epoch(place)
+        if record is None or leader.leader_epoch < epoch:
             return
-        if leader.leader_epoch < self._least_epoch(place):
-            return
-        for number in PartitionStateNode.decode(path, record.data).isr:
+        known = self._isrs.get(place)
+        if known is None or known[0] is not record:
+            known = self._isrs[place] = record, PartitionStateNode.decode(path, record.data).isr
+        committed = max(self._committed.get((place, epoch), 0), leader.high_watermark)
+        self._committed[place, epoch] = committed
+        for number in known[1]:
             broker = world.running.get(number)
             log = None if broker is None else broker.logs.get(place)
             # A broker that restarts after a crash leaves the ISR, if it lost records, before it registers.
             registration = world.tree.find(paths.broker(number))
             if log is None or registration is None or registration.owner != world.store(number).session_id:
                 continue
-            if log.written_offset < leader.high_watermark:
+            if log.written_offset < committed:
                 self._too_high.append(
-                    f"broker {number} is in the ISR of {place} with the log end offset {log.written_offset}, and the "
-                    f"leader {leader.replication.broker_id} has the high watermark {leader.high_watermark}"
+                    f"broker {number} is in the ISR of {place} with the log end offset {log.written_offset}, and "
+                    f"{committed} was committed; the leader {leader.replication.broker_id} has the high watermark "
+                    f"{leader.high_watermark}"
                 )
 
     def findings(self) -> list[str]:
@@ -104,6 +124,24 @@ class HighWatermarks:
             if each.high_watermark < (before := highest.get(each.topic_partition, 0))
         ]
 
+    async def starts(self, *, but: str) -> list[str]:
+        """Let virtual time pass until all replicas begin at their leader's offset; return those that never do.
+
+        Of the topic `but`, each replica deletes old segments by itself.
+        """
+        with suppress(TimeoutError):
+            await until(lambda: not self._other_starts(but), within_s=PATIENCE_S, each_s=0.5)
+        return self._other_starts(but)
+
+    def _other_starts(self, but: str) -> list[str]:
+        return [
+            f"broker {number} has {leader.topic_partition} from {log.log_start_offset}, and its leader from {start}"
+            for leader in self._led()
+            for start in (leader.log.log_start_offset,)
+            for number, log in self._logs(leader).items()
+            if log is not None and log.log_start_offset != start and leader.topic_partition.topic != but
+        ]
+
     def _least_epoch(self, place: TopicPartition) -> int:
         """Return the first leader epoch whose committed records no unclean election has removed."""
         return self._world.tree_changes.unclean_epoch(place) or 0
@@ -115,9 +153,7 @@ class HighWatermarks:
         place, end = leader.topic_partition, leader.high_watermark
         if "compact" in leader.log.config.cleanup_policy:
             return []  # each replica is compacted by itself
-        # Brokers learn later than the tree that a reassignment is complete; the removed replica has deleted its log.
-        replicas = {leader.replication.broker_id, *leader.replication.remotes} & self._assigned(place)
-        logs = {number: broker.logs.get(place) for number, broker in self._world.running.items() if number in replicas}
+        logs = self._logs(leader)
         # Each replica deletes old segments by itself.
         start = max([leader.log.log_start_offset, *(log.log_start_offset for log in logs.values() if log is not None)])
         expected = _batches(leader.log, start, end)
@@ -126,6 +162,13 @@ class HighWatermarks:
             for number, log in logs.items()
             if log is None or _batches(log, start, end) != expected
         ]
+
+    def _logs(self, leader: Partition) -> dict[int, Log | None]:
+        """Return the logs of a partition's replicas."""
+        place = leader.topic_partition
+        # Brokers learn later than the tree that a reassignment is complete; the removed replica has deleted its log.
+        replicas = {leader.replication.broker_id, *leader.replication.remotes} & self._assigned(place)
+        return {number: broker.logs.get(place) for number, broker in self._world.running.items() if number in replicas}
 
     def _assigned(self, place: TopicPartition) -> frozenset[int]:
         """Return the replicas of a partition by the tree; none of a topic that it lacks."""

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.simulation.faults.schedule import Schedule, assignments, is_in_tree, partition_states
-from odradek.simulation.promises import BROKERS, CLIENTS, PATIENCE_S, BrokenPromiseError
+from odradek.simulation.promises import CLIENTS, PATIENCE_S, BrokenPromiseError
 from odradek.simulation.world import until
 
 
@@ -21,7 +21,7 @@ async def create(schedule: Schedule, one: int, other: int) -> None:
     async def create_topic() -> None:
         try:
             async with world.admin(name, **CLIENTS) as admin:
-                await admin.create_topic(name, partitions=2, replication_factor=BROKERS)
+                await admin.create_topic(name, partitions=2, replication_factor=len(world.hosts))
         except UnavailableError:
             pass
         except KafkaError as error:
@@ -34,7 +34,9 @@ async def create(schedule: Schedule, one: int, other: int) -> None:
         await creation
         if is_in_tree(world, name):
             await until(
-                lambda: all(each is not None and len(each.isr) == BROKERS for each in partition_states(world, name)),
+                lambda: all(
+                    each is not None and len(each.isr) == len(world.hosts) for each in partition_states(world, name)
+                ),
                 within_s=PATIENCE_S,
             )
 
@@ -45,7 +47,7 @@ async def rolling_restart(schedule: Schedule, one: int, other: int) -> None:
     """End all faults, then stop and start each broker, one after the other, as an upgrade does."""
     await schedule.end_faults()
     await schedule.until_whole()
-    for number in (one, other, 3 - one - other):
+    for number in schedule.all_brokers(one, other):
         await schedule.world.stop(number)
         await asyncio.sleep(schedule.chance.choice((0.0, 3.0)))
         await schedule.world.start(number)

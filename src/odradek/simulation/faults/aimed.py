@@ -5,11 +5,11 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from odradek.broker.replication.partition import Partition
+from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.model.probes import listening
 from odradek.simulation.faults.processes import cut_power, kill, stop
-from odradek.simulation.faults.schedule import Schedule
+from odradek.simulation.faults.schedule import Schedule, is_in_tree, partition_states
 from odradek.simulation.faults.tree import blink, depose, disconnect_tree, expire
-from odradek.simulation.promises import BROKERS
 from odradek.simulation.virtual.clock import HOST
 from odradek.simulation.virtual.loop import pass_time
 from odradek.simulation.world import World, until
@@ -89,7 +89,7 @@ async def kill_at_isr_change(schedule: Schedule, one: int, other: int) -> None:
         network.heal()
         network.slow_down(world.hosts[leader], world.hosts[follower], chance.choice((0.2, 1.0)))
     else:
-        for number in range(BROKERS):
+        for number in range(len(world.hosts)):
             network.slow_down(world.hosts[number], world.hosts[leader], chance.choice((0.02, 0.2)))
     if await _find(schedule, leader, lambda partition: partition.replication.pending is not None) is not None:
         await asyncio.sleep(chance.choice((0.0, 0.05, 0.4)) * chance.random())
@@ -117,18 +117,21 @@ async def restart_in_flight(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def kill_in_sync(schedule: Schedule, one: int, other: int) -> None:
-    """Cut a follower off until it has left the ISR, kill or stop all its members, and let the follower return."""
+    """Cut a follower off until it has left the ISR, end all its members, and let the follower return.
+
+    The members are killed or stopped; with group flush they may lose power, all at once.
+    """
     del other
     world, chance = schedule.world, schedule.chance
     found = await _find(schedule, one, lambda partition: len(partition.isr) > 1)
-    if found is None or len(world.running) < BROKERS:
+    if found is None or len(world.running) < len(world.hosts):
         return
     follower = chance.choice([each for each in found.isr if each != found.replication.broker_id])
     _cut_off(schedule, follower)
     with suppress(TimeoutError):
         await until(lambda: follower not in found.isr, within_s=_LONGEST_WAIT_S)
     await asyncio.sleep(chance.random())
-    end = chance.choice((kill, kill, stop))
+    end = chance.choice((kill, kill, stop, cut_power if schedule.flushes_by_group else kill))
     for number in found.isr:
         if number in world.running and number != follower:
             await end(schedule, number, number)
@@ -137,16 +140,73 @@ async def kill_in_sync(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def restart_all(schedule: Schedule, one: int, other: int) -> None:
-    """Kill all brokers of a whole cluster, one shortly after the other, and start them again."""
+    """End all brokers of a whole cluster, one shortly after the other, and start them again.
+
+    They are killed; with group flush, which keeps what was acknowledged, they may lose power.
+    """
     world, chance = schedule.world, schedule.chance
     await schedule.end_faults()
     await schedule.until_whole()
     await asyncio.sleep(chance.random())
-    for number in (one, other, 3 - one - other):
-        await kill(schedule, number, number)
+    end = chance.choice((kill, cut_power)) if schedule.flushes_by_group else kill
+    for number in schedule.all_brokers(one, other):
+        await end(schedule, number, number)
         await asyncio.sleep(chance.choice((0.0, 0.0, 0.1, 7.0)) * chance.random())
     assert not world.running
     await schedule.end_faults()
+
+
+async def hold_over_elections(schedule: Schedule, one: int, other: int) -> None:
+    """Hold back what a leader sends to one follower, elect the other one and then the first leader again; release it.
+
+    So a follower handles a response of two leader epochs ago.
+    """
+    del other
+    world, chance = schedule.world, schedule.chance
+    found = await _find(schedule, one, lambda partition: len(partition.isr) > 1)
+    if found is None:
+        return
+    leader, place = found.replication.broker_id, found.topic_partition
+    follower = chance.choice([each for each in found.isr if each != leader])
+    world.simulation.network.block(world.hosts[leader], world.hosts[follower])
+    await asyncio.sleep(chance.choice((0.0, 0.5)) * chance.random())
+    for _ in range(2):
+        leading = await _find(schedule, one, lambda partition: partition.topic_partition == place)
+        if leading is not None and leading.replication.broker_id in world.running:
+            await expire(schedule, leading.replication.broker_id, one)
+            await asyncio.sleep(chance.choice((0.2, 2.0)))
+    world.simulation.network.heal()
+
+
+async def cut_power_beside_isr(schedule: Schedule, one: int, other: int) -> None:
+    """Cut a follower off until it has left the ISR; cut its power when it is about to join again, or has just joined.
+
+    It is in no ISR by the tree, so nothing that was acknowledged needs its disk.
+    """
+    del other
+    world, chance, network = schedule.world, schedule.chance, schedule.world.simulation.network
+    found = await _find(schedule, one, lambda partition: len(partition.isr) > 1)
+    if found is None:
+        return
+    leader, place = found.replication.broker_id, found.topic_partition
+    follower = chance.choice([each for each in found.isr if each != leader])
+    network.partition([world.hosts[leader]], [world.hosts[follower]])
+    with suppress(TimeoutError):
+        await until(lambda: follower not in found.isr, within_s=_LONGEST_WAIT_S)
+    network.heal()
+    for number in range(len(world.hosts)):
+        network.slow_down(world.hosts[number], world.hosts[leader], chance.choice((0.02, 0.2)))
+    await _find(schedule, leader, lambda each: each.topic_partition == place and each.replication.pending is not None)
+    if follower in world.running and (schedule.flushes_by_group or not _is_in_any_isr(schedule, follower)):
+        await cut_power(schedule, follower, follower)
+
+
+def _is_in_any_isr(schedule: Schedule, number: int) -> bool:
+    """Return whether a broker is in an ISR by the tree."""
+    world = schedule.world
+    topics = [*schedule.topics, *(each for each in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if is_in_tree(world, each))]
+    states = [state for topic in topics for state in partition_states(world, topic)]
+    return any(state is None or number in state.isr for state in states)
 
 
 async def kill_at_a_rare_branch(schedule: Schedule, one: int, other: int) -> None:

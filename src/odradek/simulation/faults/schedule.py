@@ -16,7 +16,7 @@ from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode, TopicNode
 from odradek.model import TopicPartition
 from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from odradek.simulation.promises import BROKERS, PATIENCE_S, BrokenPromiseError
+from odradek.simulation.promises import PATIENCE_S, BrokenPromiseError
 from odradek.simulation.workloads.workload import Workload
 from odradek.simulation.world import World, until
 
@@ -82,7 +82,8 @@ class Schedule:
         self._names = list(names or kinds)
         self._count, self._share_s = count, virtual_s / max(count, 1)
         self._kept = kept
-        self._flushes_by_group = flushes_by_group
+        self.flushes_by_group = flushes_by_group
+        """Whether acknowledged records are on the disks of all in-sync replicas."""
         self._undo: list[Callable[[], Awaitable[object]]] = []
         self._repairs: list[Callable[[], Awaitable[object]]] = []
         self._endings: list[Callable[[], Awaitable[object]]] = []
@@ -92,7 +93,7 @@ class Schedule:
     def draw(self, number: int) -> Deed:
         """Return a deed; its number alone decides it."""
         chance = self.world.simulation.entropy(f"deed {number}")
-        one, other = chance.sample(range(BROKERS), 2)
+        one, other = chance.sample(range(len(self.world.hosts)), 2)
         return Deed(
             number=number,
             name=chance.choice(self._names),
@@ -124,7 +125,7 @@ class Schedule:
         name = deed.name
         if name == "cut_power" and not self.power_may_go():
             name = "kill"
-        if name == "fail_syncs" and not self._flushes_by_group:
+        if name == "fail_syncs" and not self.flushes_by_group:
             name = "lose_directory"  # records in the memory of one machine alone were acknowledged, perhaps
         if name in NEEDS_RUNNING and deed.one not in self.world.running:
             return
@@ -163,13 +164,17 @@ class Schedule:
 
     # ---- the state of the cluster -----------------------------------------------------------------------------------
 
+    def all_brokers(self, *first: int) -> list[int]:
+        """Return the numbers of all brokers, these ones first."""
+        return list(dict.fromkeys((*first, *range(len(self.world.hosts)))))
+
     def is_quiet(self) -> bool:
         """Whether nothing is left to undo, every replica is in sync, and no change of an ISR is pending."""
         return not self._undo and not self._repairs and self.is_whole() and not self._is_isr_changing()
 
     def power_may_go(self) -> bool:
         """Whether a broker may lose power: with group flush, acknowledged records are on the disks of the whole ISR."""
-        return self._flushes_by_group or self.is_quiet()
+        return self.flushes_by_group or self.is_quiet()
 
     def _is_isr_changing(self) -> bool:
         """Whether a change of an ISR is pending; it may be written after the leader has lost power."""
@@ -189,7 +194,7 @@ class Schedule:
     def _gaps(self) -> Iterator[str]:
         """Yield the brokers that do not run, and the partitions without a leader or with replicas out of sync."""
         world = self.world
-        if len(world.running) < BROKERS:
+        if len(world.running) < len(world.hosts):
             yield f"only the brokers {sorted(world.running)} run"
         internal = [topic for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if is_in_tree(world, topic)]
         for topic in (*self.topics, *internal):

@@ -162,7 +162,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._let_time_pass()
         self._turns_now += 1
         if self._turns_now > _MOST_TURNS_AT_ONE_MOMENT:
-            raise LivelockError(f"{self._turns_now} turns and no time passes:\n{self._who_waits()}")
+            busiest = self._trace.most_common()
+            raise LivelockError(f"{self._turns_now} turns and no time passes, most of {busiest}:\n{self._who_waits()}")
         turn, self._soon = self._soon, []
         if len(turn) > 1:
             self._order_tasks(turn)

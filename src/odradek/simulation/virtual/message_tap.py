@@ -1,6 +1,7 @@
 """Shows a test or a player the requests that arrive at brokers, and their responses, as decoded messages."""
 
 from collections.abc import Callable, Collection
+from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 from msgspec import Struct
@@ -88,3 +89,16 @@ class MessageTap:
         offset = _HEADER_BYTES + response_is_flexible(request.api, request.version)
         message = decode_response(request.api, request.version, b"".join(buffers), offset)
         return buffers if self._on_response(request, message) else NO_REPLY
+
+
+def message_text(value: Any) -> str:
+    """Return a decoded message in short: without names of types and empty fields, and of bytes only the size."""
+    if is_dataclass(value) and not isinstance(value, type):
+        values = {each.name: getattr(value, each.name) for each in fields(value)}
+        return f"({' '.join(f'{key}={message_text(each)}' for key, each in values.items() if each not in _EMPTY)})"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(message_text, value))}]"
+    return f"{len(value)} B" if isinstance(value, bytes | bytearray | memoryview) else str(value)
+
+
+_EMPTY: Final = (None, (), "", b"")

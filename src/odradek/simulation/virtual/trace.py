@@ -4,7 +4,7 @@ Two runs with the same seed have the same digest, unless code takes time, order 
 """
 
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Final
 
@@ -61,6 +61,10 @@ class Trace:
     def last(self, count: int = 20) -> list[str]:
         """Return the latest events, oldest first, one line each."""
         return _lines(list(self._last)[-count:] if count else [])
+
+    def most_common(self) -> str:
+        """Return the text of the most frequent of the latest events."""
+        return Counter(event for _, event in self._last).most_common(1)[0][0] if self._last else ""
 
     def last_notes(self) -> list[str]:
         """Return the latest messages, connections and faults, oldest first, one line each."""

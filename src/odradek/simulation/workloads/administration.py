@@ -18,7 +18,7 @@ from odradek.config.altering import Alteration, AlterOperation
 from odradek.metadata import paths
 from odradek.metadata.image import ClusterImage
 from odradek.model import OdradekError, TopicPartition
-from odradek.simulation.promises import BROKERS, CLIENTS, PATIENCE_S, BrokenPromiseError
+from odradek.simulation.promises import CLIENTS, PATIENCE_S, BrokenPromiseError
 from odradek.simulation.setup import Setup
 from odradek.simulation.workloads.workload import Workload
 from odradek.simulation.world import World, until
@@ -111,7 +111,7 @@ class Administration(Workload):
 
     async def _create(self, known: Known) -> None:
         partitions = self._chance.choice((1, 2))
-        await self._admin.create_topic(known.name, partitions=partitions, replication_factor=BROKERS)
+        await self._admin.create_topic(known.name, partitions=partitions, replication_factor=len(self.world.hosts))
         known.exists, known.partitions = True, partitions
         await self._write(TopicPartition(known.name, 0))
 

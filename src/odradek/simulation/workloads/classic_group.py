@@ -8,10 +8,12 @@ The promises:
   the request was sent.
 - A commit that is sent after a later generation was announced is refused.
 - A static member (KIP-345) that starts again keeps its place, and a commit by its former member id is refused.
+- A coordinator that has answered a member's heartbeat knows it for a session, also if it joins again.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Final
 
 from odradek.model import ErrorCode, OdradekError, TopicPartition
@@ -35,6 +37,8 @@ PARTITIONS: Final = 4
 SESSION_MS: Final = 6_000
 REBALANCE_MS: Final = 10_000
 _PATIENCE_S: Final = 30.0
+_KNOWN_S: Final = 5.0
+"""Virtual seconds after a request for which a member is known: less than a session, whatever its clock."""
 _JOIN_AGAIN: Final = {ErrorCode.rebalance_in_progress, ErrorCode.illegal_generation, ErrorCode.member_id_required}
 
 
@@ -101,6 +105,9 @@ class Actor:
         self.name = name
         self.is_calm = False
         """Whether it does nothing but stay in the group."""
+        self.is_doomed = False
+        """Whether it joins again, and dies when it has its assignment."""
+        self.is_dead = False
         self.owned: frozenset[int] = frozenset()
         self.generation = -1
         self._world = world
@@ -108,6 +115,8 @@ class Actor:
         self._chance = world.simulation.entropy(name)
         self._instance = instance
         self._member_id = self._last_id = self._former_id = ""
+        self._known_s = float("-inf")
+        """When it sent the last heartbeat, on this connection, that was answered without an error."""
         self._topics = 0
         self._client: WireClient | None = None
 
@@ -125,6 +134,7 @@ class Actor:
             await asyncio.sleep(self._chance.choice((0.05, 0.3)))
 
     def _drop(self) -> None:
+        self._known_s = float("-inf")
         if self._client is not None:
             self._client.transport.abort()
             self._client = None
@@ -146,20 +156,31 @@ class Actor:
         async with asyncio.timeout(_PATIENCE_S):
             return await self._client.ask(key, message, version)
 
+    def _known(self, error: ErrorCode) -> ErrorCode:
+        """Return the error of a response. Raise `BrokenPromiseError` if the coordinator forgot the member too early."""
+        if error is ErrorCode.unknown_member_id and self._world.now_s < self._known_s + _KNOWN_S:
+            raise BrokenPromiseError(f"{self.name} was a member at {self._known_s:.2f} s, and is unknown")
+        return error
+
     async def _take_part(self) -> None:
         while True:
             error = await self._join_and_sync()
-            while error is ErrorCode.none:
+            if self.is_doomed and error is ErrorCode.none:
+                self.is_dead = True
+                await asyncio.get_running_loop().create_future()
+            while error is ErrorCode.none and not self.is_doomed:
                 await asyncio.sleep(self._chance.choice((0.1, 0.5, 1.0)))
                 error = await (self._beat() if self.is_calm else self._act())
+            if self.is_doomed:
+                self._topics = 1 - self._topics  # so that it waits for an assignment
             if error is ErrorCode.unknown_member_id:
                 self._member_id = ""
-            elif error not in _JOIN_AGAIN:
+            elif error not in {*_JOIN_AGAIN, ErrorCode.none}:
                 raise OdradekError(error.name)
 
     async def _join_and_sync(self) -> ErrorCode:
         answer = await self._ask(ApiKey.JOIN_GROUP, self._join_message(), 5)
-        error = ErrorCode(answer.error_code)
+        error = self._known(ErrorCode(answer.error_code))
         if error in {ErrorCode.none, ErrorCode.member_id_required}:
             self._member_id = answer.member_id
         if error is not ErrorCode.none:
@@ -215,7 +236,11 @@ class Actor:
         return await deed()
 
     async def _beat(self) -> ErrorCode:
-        return ErrorCode((await self._ask(ApiKey.HEARTBEAT, self._who, 3)).error_code)
+        sent_s = self._world.now_s
+        error = self._known(ErrorCode((await self._ask(ApiKey.HEARTBEAT, self._who, 3)).error_code))
+        if error is ErrorCode.none:
+            self._known_s = sent_s
+        return error
 
     async def _commit(self) -> ErrorCode:
         """Commit the next offset of an owned partition. A commit without an answer does not count as acknowledged."""
@@ -267,6 +292,7 @@ class Actor:
         else:
             members = [{"member_id": self._member_id, "group_instance_id": self._instance}]
             await self._ask(ApiKey.LEAVE_GROUP, {"group_id": GROUP, "members": members}, 3)
+        self._known_s = float("-inf")
         await asyncio.sleep(self._chance.choice((0.1, 3.0)))
         return ErrorCode.unknown_member_id
 
@@ -321,6 +347,9 @@ class ClassicGroup(Workload):
 
     async def finish(self) -> list[str]:
         """Let one member vanish for ever, and wait until the others own every partition in one generation."""
+        self._actors[-1].is_doomed = True
+        with suppress(TimeoutError):
+            await until(lambda: self._actors[-1].is_dead, within_s=_PATIENCE_S)
         raise_failures(self._lives)  # before the cancellation, which would hide the failure of a member that has ended
         await cancel(self._lives.pop())
         self._actors.pop()

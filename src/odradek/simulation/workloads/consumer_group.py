@@ -1,10 +1,12 @@
 """Consumers of one group that come and go, and the checks of what they read and commit.
 
-The seed draws the protocol, the assignor, whether members are static, whether they commit automatically, and how long
-they may work between two polls. The promises:
+The seed draws the protocol, the assignor, whether members are static, how they commit (automatically, their positions,
+or offsets of records), how many records a poll returns, and how long members may work between two polls. A member
+processes what a poll has returned, perhaps for longer than `auto.commit.interval.ms`, and may die in the middle. The
+promises:
 
-- In the end, some member has read every acknowledged record, and each partition has one owner. In some seeds, the topic
-  gets another partition meanwhile, or one member then polls no more, and the others get its partitions after
+- In the end, some member has processed every acknowledged record, and each partition has one owner. In some seeds, the
+  topic gets another partition meanwhile, or one member then polls no more, and the others get its partitions after
   `max.poll.interval.ms`; those of a static member of a classic group when its session has ended, too.
 - Between two rebalances, a member reads each partition in order, without gaps.
 - With the consumer protocol, a coordinator gives a partition to a member only after the former owner has revoked it,
@@ -39,6 +41,16 @@ GROUP: Final = "consumers"
 _PLACES: Final = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
 
 
+SHORT_SESSIONS: Final = {
+    "group.initial.rebalance.delay.ms": "200",
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "2000",
+    "group.consumer.heartbeat.interval.ms": "2000",
+}
+"""Broker configuration with which the partitions of a dead member soon have another owner."""
+
+
 def draw_protocol(chance: Random) -> dict[str, Any]:
     """Return the protocol of a group, with the assignor of the classic one, as settings of its consumers."""
     if chance.random() < 0.5:
@@ -53,6 +65,7 @@ class CommitHistory:
     def __init__(self) -> None:
         self.records = History()
         self.read: set[bytes] = set()
+        """The values of processed records."""
         self.committed: dict[TopicPartition, int] = defaultdict(int)
 
     def least(self) -> dict[TopicPartition, int]:
@@ -72,6 +85,10 @@ class CommitHistory:
                 raise BrokenPromiseError(f"{host} got {offsets.get(place, 0)} of {place}, and {offset} is committed")
 
 
+class _DeathError(Exception):
+    """The process of a member ends."""
+
+
 class GroupMember:
     """A member on its own host: it joins, reads and commits, and leaves or vanishes after a while."""
 
@@ -84,6 +101,11 @@ class GroupMember:
         self.owned: frozenset[TopicPartition] = frozenset()
         self._world, self._history, self._settings = world, history, settings
         self._chance = world.simulation.entropy(host)
+        self._deaths = world.simulation.entropy(f"deaths of {host}")
+        self.commits_positions = self._deaths.random() < 0.5
+        """Whether it commits its positions, and not the offsets of records."""
+        self.has_pattern = self._deaths.random() < 0.25
+        """Whether it subscribes to a regular expression."""
         self._reading: dict[TopicPartition, str] = {}
         """The name of the reading of each partition, which a rebalance ends."""
         self._readings = 0
@@ -93,10 +115,16 @@ class GroupMember:
         while True:
             consumer = self._world.consumer(self.host, group_id=GROUP, **self._settings, **READERS)
             self._reading.clear()
-            consumer.subscribe((TOPIC,), on_partitions_revoked=self._forget)
+            if self.has_pattern:
+                consumer.subscribe(pattern=f"{TOPIC}|no-topic", on_partitions_revoked=self._forget)
+            else:
+                consumer.subscribe((TOPIC,), on_partitions_revoked=self._forget)
             try:
                 await consumer.start()
                 await self._take_part(consumer)
+            except _DeathError:
+                self._world.simulation.kill(self.host)
+                await consumer._cluster.close()  # a process that dies neither commits nor leaves its group
             except (OdradekError, TimeoutError):
                 pass
             finally:
@@ -114,12 +142,23 @@ class GroupMember:
             records = await consumer.poll(1_000)
             self.owned = frozenset(consumer.assignment())
             self._note(records)
-            if records and not self._settings["enable_auto_commit"]:
-                await self._commit(consumer, {TopicPartition(r.topic, r.partition): r.offset + 1 for r in records})
+            if records:
+                await self._process(records)
+                if not self._settings["enable_auto_commit"]:
+                    await self._commit(consumer, {TopicPartition(r.topic, r.partition): r.offset + 1 for r in records})
             if self._chance.random() < 0.05:
                 await self._look(consumer)
             if not self.is_calm and self._chance.random() < 0.02:
                 await asyncio.sleep(self._chance.choice((1.0, 12.0)))
+
+    async def _process(self, records: Sequence[ConsumerRecord]) -> None:
+        """Process records for a while, or die before that is done."""
+        chance = self._deaths.random()
+        if not self.is_calm and chance < 0.2:
+            await asyncio.sleep(self._deaths.choice((0.05, 1.0)))
+            if chance < 0.06:
+                raise _DeathError
+        self._history.read |= {record.value or b"" for record in records}
 
     def _forget(self, places: Iterable[TopicPartition]) -> None:
         for place in places:
@@ -131,13 +170,12 @@ class GroupMember:
             if place not in self._reading:
                 self._readings += 1
                 self._reading[place] = f"{self.host}, assignment {self._readings}"
-            self._history.read.add(value)
             self._history.records.poll(self._reading[place], place, record.offset, value)
 
     async def _commit(self, consumer: Consumer, offsets: dict[TopicPartition, int]) -> None:
         least = self._history.least()
         try:
-            await consumer.commit(offsets)
+            await consumer.commit(None if self.commits_positions else offsets)
         except OdradekError:
             return  # the member has lost the partitions, or the outcome is unknown
         self._history.commit(offsets, least, self.host)
@@ -152,7 +190,7 @@ class GroupMember:
 class ConsumerGroup(Workload):
     """A producer, and two or three consumers of one group, of the classic or the consumer protocol."""
 
-    config: ClassVar[Mapping[str, str]] = {"group.initial.rebalance.delay.ms": "200"}
+    config: ClassVar[Mapping[str, str]] = SHORT_SESSIONS
     clients: ClassVar[Sequence[str]] = ("consumer-0", "consumer-1")
     topics: ClassVar[Sequence[str]] = (TOPIC,)
 
@@ -161,7 +199,12 @@ class ConsumerGroup(Workload):
         chance = world.simulation.entropy("consumer group")
         settings: dict[str, Any] = {"enable_auto_commit": chance.random() < 0.25}
         settings |= draw_protocol(chance)
+        if settings["group_protocol"] == "classic":
+            settings |= {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 2_000}
         self._has_hung_member = chance.random() < 0.5
+        commits = world.simulation.entropy("commits")
+        settings["auto_commit_interval_ms"] = commits.choice((5_000, 200))
+        settings["max_poll_records"] = commits.choice((500, 1, 3))
         settings["max_poll_interval_ms"] = 8_000 if self._has_hung_member else chance.choice((300_000, 8_000))
         self._history = CommitHistory()
         self._feeder = Feeder(world, "feeder", TOPIC, self._history.records)

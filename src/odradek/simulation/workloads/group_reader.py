@@ -30,7 +30,7 @@ from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import decode_records
 from odradek.simulation.promises import CLIENTS, PATIENCE_S, READERS, BrokenPromiseError
 from odradek.simulation.setup import Setup
-from odradek.simulation.workloads.consumer_group import CommitHistory, draw_protocol
+from odradek.simulation.workloads.consumer_group import SHORT_SESSIONS, CommitHistory, draw_protocol
 from odradek.simulation.workloads.feeder import PARTITIONS, Feeder
 from odradek.simulation.workloads.workload import Workload, create_topic
 from odradek.simulation.world import World, cancel, raise_failures, until
@@ -221,13 +221,7 @@ class Query:
 class GroupReader(Workload):
     """A producer, and two or three queries of one group."""
 
-    config: ClassVar[Mapping[str, str]] = {
-        "group.initial.rebalance.delay.ms": "200",
-        "group.consumer.min.session.timeout.ms": "6000",
-        "group.consumer.session.timeout.ms": "6000",
-        "group.consumer.min.heartbeat.interval.ms": "2000",
-        "group.consumer.heartbeat.interval.ms": "2000",
-    }
+    config: ClassVar[Mapping[str, str]] = SHORT_SESSIONS
     clients: ClassVar[Sequence[str]] = ("query-0", "query-1")
     topics: ClassVar[Sequence[str]] = (TOPIC,)
 

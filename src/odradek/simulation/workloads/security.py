@@ -59,6 +59,7 @@ class _Clerk:
         """The passwords that every running broker knows to be replaced."""
         self.revocation = 0
         """The number of the removal that every running broker has applied; 0 while there is none."""
+        self._removed = AclOperation.ANY
         self.written = self.read = 0
         self._consumer: Consumer | None = None
         self._allowed_fetches = 0
@@ -66,13 +67,13 @@ class _Clerk:
         self._world = world
         self._chance = world.simulation.entropy("clerk")
 
-    def forbid(self, removal: int) -> None:
-        """Record that no running broker allows new requests any more.
+    def forbid(self, removal: int, operation: AclOperation) -> None:
+        """Record that no running broker allows new requests of an operation any more.
 
         As in Kafka, a fetch that a broker allowed before may wait for a record, and get it. The consumer sends no fetch
         before it has the response to the last one.
         """
-        self.revocation = removal
+        self.revocation, self._removed = removal, operation
         self._allowed_fetches = 0 if self._consumer is None else int(self._consumer.metrics()["fetch_total"]) + 1
 
     def settings(self) -> dict[str, Any]:
@@ -97,7 +98,7 @@ class _Clerk:
     async def _write(self, producer: Producer) -> None:
         before = self.revocation
         await (await producer.send(TOPIC, b"of the clerk", partition=0))
-        if before and before == self.revocation:
+        if before and before == self.revocation and self._removed is not AclOperation.READ:
             raise BrokenPromiseError(f"a record of the clerk was written to {TOPIC} without an ACL")
         self.written += 1
 
@@ -119,7 +120,8 @@ class _Clerk:
     async def _read(self, consumer: Consumer) -> None:
         records = await consumer.poll(500)
         self.read += len(records)
-        if records and self.revocation and consumer.metrics()["fetch_total"] > self._allowed_fetches:
+        is_forbidden = bool(self.revocation) and self._removed is not AclOperation.WRITE
+        if records and is_forbidden and consumer.metrics()["fetch_total"] > self._allowed_fetches:
             raise BrokenPromiseError(f"the clerk read records of {TOPIC} without an ACL")
 
 
@@ -149,6 +151,7 @@ class Security(Workload):
         self._changes: list[asyncio.Task[None]] = []
         self._removals = 0
         self._changing = asyncio.Lock()
+        self._chance = world.simulation.entropy("removals")
         world.client_settings = self._settings_on
 
     def _settings_on(self, host: str) -> dict[str, Any]:
@@ -204,7 +207,7 @@ class Security(Workload):
     # ---- what the faults do
 
     def revoke(self) -> None:
-        """Begin to remove the clerk's ACLs."""
+        """Begin to remove the clerk's ACLs, or those of one of its operations."""
         self._begin(self._revoke())
 
     def grant(self) -> None:
@@ -220,10 +223,17 @@ class Security(Workload):
 
     async def _revoke(self) -> None:
         async with self._changing:
-            await self._by_admin(lambda admin: admin.delete_acls([AclFilter(principal="User:clerk")]))
+            operation = self._chance.choice((AclOperation.ANY, AclOperation.READ, AclOperation.WRITE))
+            some = AclFilter(principal="User:clerk", operation=operation)
+            await self._by_admin(lambda admin: admin.delete_acls([some]))
             self._removals += 1
-            if await self._is_applied(lambda broker: not _acls_of(broker.image.acls or {}, "User:clerk")):
-                self._clerk.forbid(self._removals)
+
+            def is_removed(broker: Broker) -> bool:
+                left = _acls_of(broker.image.acls or {}, "User:clerk")
+                return not any(operation in (AclOperation.ANY, each.operation) for each in left)
+
+            if await self._is_applied(is_removed):
+                self._clerk.forbid(self._removals, operation)
 
     async def _grant(self) -> None:
         async with self._changing:

@@ -1,5 +1,7 @@
 """An idempotent producer that encodes every request itself: it repeats batches, and sends some before their turn.
 
+In some seeds its sequences wrap: after 2³¹ - 1 comes 0.
+
 The promises:
 
 - An acknowledged batch that is sent again gets the offset of its first acknowledgement, or a retriable error.
@@ -52,6 +54,7 @@ class Numberer:
         """The last batch that was sent too early and got no response, or a retriable error: it may be in the log."""
         self._place = TopicPartition(TOPIC, 0)
         self._chance = world.simulation.entropy(HOST)
+        self._first_sequence = world.simulation.entropy("first sequence").choice((0, 2**31 - 10))
         self._clients: dict[int, WireClient] = {}
 
     async def run(self) -> None:
@@ -102,21 +105,22 @@ class Numberer:
         found = {number: broker.partitions.get(self._place) for number, broker in self._world.running.items()}
         return {number: partition for number, partition in found.items() if partition is not None}
 
-    async def _produce(self, sequence: int) -> tuple[ErrorCode, int]:
+    async def _produce(self, number: int) -> tuple[ErrorCode, int]:
         """Send a batch to a leader, and return the answer; REQUEST_TIMED_OUT without one."""
-        records = [(EPOCH_MS, None, b"%d" % sequence, ())]
+        records = [(EPOCH_MS, None, b"%d" % number, ())]
+        sequence = (self._first_sequence + number) % 2**31
         batch = encode_batch(records, producer_id=_PRODUCER_ID, producer_epoch=0, base_sequence=sequence)
-        number = next(iter(self._led()), None)
-        if number is None:
+        leader = next(iter(self._led()), None)
+        if leader is None:
             return ErrorCode.not_leader_or_follower, -1
         try:
             async with asyncio.timeout(_ANSWER_S):
-                if number not in self._clients:
-                    self._clients[number] = await self._world.client(HOST, broker=number)
-                client = self._clients[number]
+                if leader not in self._clients:
+                    self._clients[leader] = await self._world.client(HOST, broker=leader)
+                client = self._clients[leader]
                 response = await client.produce(self._place.topic, batch, acks=-1)
         except (OdradekError, OSError, TimeoutError):
-            if (lost := self._clients.pop(number, None)) is not None:
+            if (lost := self._clients.pop(leader, None)) is not None:
                 lost.transport.abort()
             return ErrorCode.request_timed_out, -1
         return ErrorCode(response.error_code), response.base_offset

@@ -18,6 +18,7 @@ from odradek.protocol.api import ApiKey
 from odradek.simulation.promises import CLIENTS, PATIENCE_S, READERS, BrokenPromiseError
 from odradek.simulation.setup import Setup
 from odradek.simulation.transaction_histories import Outcome, RecordedTransaction, TransactionHistory, findings
+from odradek.simulation.workloads import mixed_commits
 from odradek.simulation.workloads.old_epochs import maybe_use_up_epochs
 from odradek.simulation.workloads.workload import Workload, create_topic
 from odradek.simulation.world import World, until
@@ -26,6 +27,7 @@ INPUT: Final = "in"
 OUT: Final = "out"
 PARTITIONS: Final = 2
 GROUP: Final = "processors"
+AUDIENCE: Final = "audience"
 INPUTS: Final = [TopicPartition(INPUT, number) for number in range(PARTITIONS)]
 OUTPUTS: Final = [TopicPartition(OUT, number) for number in range(PARTITIONS)]
 _TIMEOUT_MS: Final = 8_000
@@ -55,11 +57,15 @@ class Actor:
         self.is_waiting_to_end = False
         """Whether its transaction has all of its records, in several partitions, and waits for `may_end`."""
         self.errors: list[str] = []
+        self.fenced_early: list[str] = []
+        """Findings, unless clocks have jumped: no other producer had the id, and no transaction was due to time out."""
         self.closing: list[asyncio.Task[None]] = []
         self._world, self._history = world, history
         self.transactional_id = transactional_id or host
         self._chance = world.simulation.entropy(host)
         self._sent = 0
+        self._began_s = float("-inf")
+        """When its last transaction began."""
         self._work: asyncio.Future[bool] | None = None
         self._has_crashed = False
         self._consumer: Consumer | None = None
@@ -92,6 +98,9 @@ class Actor:
                     return False
         except (OdradekError, TimeoutError, ProcessCrash) as error:
             self.errors.append(f"{self._world.now_s:.2f} {error}")
+            is_young = self._world.now_s < self._began_s + _TIMEOUT_MS / 2000
+            if is_young and isinstance(error, ProducerFencedError) and self.transactional_id == self.host:
+                self.fenced_early.append(f"{self.host} is fenced in a transaction of {self._began_s:.2f} s: {error}")
             return False
         finally:
             # The old producer stays open for a while, and may still send its pending records.
@@ -130,6 +139,7 @@ class Actor:
 
     async def _transact(self, producer: Producer, transaction: RecordedTransaction) -> bool:
         await producer.begin_transaction()
+        self._began_s = self._world.now_s
         for _ in range(self._chance.randrange(1, 5)):
             await self._send(producer, transaction, self._chance.choice(INPUTS))
             await asyncio.sleep(self._chance.choice((0.0, 0.0, 0.1)))
@@ -192,7 +202,7 @@ class Processor(Actor):
         consumer.assign(INPUTS)
         for place, committed in (await consumer.committed(*INPUTS)).items():
             offset = 0 if committed is None else committed.offset
-            self._history.saw_offset(GROUP, place, offset, now=self._world.now_s, by=transaction)
+            self._history.saw_offset(GROUP, place, offset, now=self._world.now_s)
             consumer.seek(place, committed or offset)
         await producer.begin_transaction()
         records = await consumer.poll(3_000, 10)
@@ -232,6 +242,33 @@ class Reader:
                     self.read.add(value)
                     if self._is_committed:
                         self._history.poll(self.host, place, record.offset, value, now=self._world.now_s)
+
+
+class MortalReader(Reader):
+    """A reader that commits its positions automatically, and whose process ends before it has processed a record.
+
+    `read` has what it has processed. Each next process begins at the committed offsets.
+    """
+
+    async def live(self) -> None:
+        """Run one process after the other, until cancelled."""
+        chance = self._world.simulation.entropy(self.host)
+        while True:
+            settings = {"group_id": AUDIENCE, "auto_commit_interval_ms": 50, **self._settings}
+            consumer = self._world.consumer(self.host, **settings)
+            try:
+                await consumer.start()
+                consumer.assign([*INPUTS, *OUTPUTS])
+                for polls in reversed(range(chance.choice((5, 40)))):
+                    records = await consumer.poll(1_000, chance.choice((1, 1, 500)))
+                    await asyncio.sleep(chance.choice((0.0, 0.1)))
+                    self.read |= {record.value or b"" for record in records if polls}
+            except OdradekError:
+                await asyncio.sleep(0.5)
+            finally:
+                self._world.simulation.kill(self.host)
+                await consumer._cluster.close()  # a process that dies does not commit
+                await consumer.close()
 
 
 def _note(transaction: RecordedTransaction, value: bytes, delivery: "asyncio.Future[Any]") -> None:
@@ -290,6 +327,8 @@ class Transactions(Workload):
         self._readers = [Reader(world, self.history, "committed-reader", "read_committed")]
         if chance.random() < 0.5:
             self._readers.append(Reader(world, self.history, "uncommitted-reader", "read_uncommitted"))
+        if world.simulation.entropy("audience").random() < 0.5:
+            self._readers.append(MortalReader(world, self.history, "mortal-reader", "read_committed"))
         self._tasks: dict[Actor, asyncio.Task[None]] = {}
         self._reading: list[asyncio.Task[None]] = []
 
@@ -304,6 +343,8 @@ class Transactions(Workload):
         await maybe_use_up_epochs(self.world, dict.fromkeys(each.transactional_id for each in self.actors))
         self._tasks = {each: self.world.spawn(each.host, each.live()) for each in self.actors}
         self._reading = [self.world.spawn(each.host, each.live()) for each in self._readers]
+        if self.world.simulation.entropy("mixed commits").random() < 0.5:
+            self._reading.append(self.world.spawn(mixed_commits.HOST, mixed_commits.mix_commits(self.world, INPUTS)))
 
         def committed() -> int:
             return sum(each.outcome is Outcome.COMMITTED for each in self.history.transactions)
@@ -330,7 +371,8 @@ class Transactions(Workload):
         for task in self._reading:
             task.cancel()
         await asyncio.wait(self._reading)
-        return [str(each) for each in findings(self.history)]
+        early = [] if self.clocks_have_jumped else [each for actor in self.actors for each in actor.fenced_early]
+        return early + [str(each) for each in findings(self.history)]
 
     async def _calm_down(self, actors: Sequence["Actor"]) -> None:
         for actor in actors:

@@ -4,6 +4,7 @@ Connections are not authenticated, so a request is checked against the tree: its
 `/controller`, in the epoch of `/controller_epoch`, and name this broker's epoch, which clients do not know.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -17,6 +18,7 @@ from odradek.broker.cluster.metadata.image_updates import (
 from odradek.broker.cluster.registration.broker_session import BrokerSession
 from odradek.broker.turns import cooperatively
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
+from odradek.model.probes import LATE_S, perturb
 
 if TYPE_CHECKING:
     from odradek.protocol.messages.controller_messages import UpdateMetadataRequest
@@ -115,6 +117,8 @@ class ControllerCommandHandler:
                 await view.broker_watcher.read_configs(missing)
             except OdradekError as error:
                 raise KafkaError(ErrorCode.unknown_server_error, str(error)) from error
+            if perturb("controller: a broker has configurations late"):
+                await asyncio.sleep(LATE_S)
             self._check_epochs(message)
             image = apply_update_metadata(view.image, message, configs)
         view.broker_watcher.follow_only(local_topics(image, me))

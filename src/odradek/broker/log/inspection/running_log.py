@@ -6,7 +6,7 @@ It uses the checks of `odradek log verify`, with the index entries that the log 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,13 +18,47 @@ from odradek.broker.log.names import SNAPSHOT, offset_file, parse_offset_file
 from odradek.broker.log.producers.producer_snapshot import decode_snapshot
 from odradek.broker.log.producers.producer_state import ProducerState
 from odradek.broker.log.segments import offset_index, time_index, transaction_index
-from odradek.broker.log.segments.batch_scan import FoundBatch, scan_file
+from odradek.broker.log.segments.batch_scan import scan_file
 from odradek.broker.log.segments.index_file import IndexFile
 from odradek.broker.log.segments.segment import Segment
-from odradek.protocol.batches.record_batch import verify_crc
+from odradek.protocol.batches.record_batch import BatchHeader, verify_crc
 
 
-def deviations(log: Log) -> Iterator[str]:
+class _Batch(NamedTuple):
+    position: int
+    header: BatchHeader
+    data: memoryview
+    is_trusted: bool
+    """Whether the checksum is right."""
+
+
+class Scans:
+    """The batches of segments, by path. Of a segment that was scanned before, only what is new is scanned.
+
+    Several brokers' segments may share a path: replicas have the same bytes.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[bytes, list[_Batch]]] = {}
+
+    def batches(self, log: Log, segment: Segment) -> list[_Batch]:
+        if not segment.is_created:
+            return []
+        path, size = segment.log.path, segment.written_size
+        with closing(log.pool.disk.open(path, read_only=True)) as file:
+            data = bytes(file.read(0, size))
+            known, found = self._known.get(path, (b"", []))
+            if known.startswith(data):
+                return [each for each in found if each.position < size]
+            known, found = (known, [*found]) if data.startswith(known) else (b"", [])
+            for position, header, view in scan_file(file, path, size, position=len(known)):
+                batch = memoryview(data)[position : position + len(view)]
+                found.append(_Batch(position, header, batch, verify_crc(batch, 0, header)))
+        self._known[path] = data, found
+        return found
+
+
+def deviations(log: Log, scans: Scans | None = None) -> Iterator[str]:
     """Yield each difference between a log's state and a rebuild from its batches.
 
     Producers are compared unless batches are pending or damaged, or compaction has removed some. Raises `OSError`, and
@@ -43,7 +77,7 @@ def deviations(log: Log) -> Iterator[str]:
         snapshot = _snapshot(log, segment.base_offset)
         if snapshot is not None and chain.producers is not None:
             yield from _different(chain.producers, snapshot, f"the snapshot at {segment.base_offset}")
-        batches = _batches(log, segment)
+        batches = (scans or Scans()).batches(log, segment)
         # Of a transaction without records, the index of the segment with its marker may know nothing.
         is_cleaned = is_cleaned or not _is_whole(batches, segment.base_offset, end)
         checks += _segment_checks(log, segment, batches, chain, epochs, is_cleaned=is_cleaned)
@@ -54,7 +88,7 @@ def deviations(log: Log) -> Iterator[str]:
 
 
 def _segment_checks(
-    log: Log, segment: Segment, batches: Sequence[FoundBatch], chain: Chain, epochs: EpochCheck, *, is_cleaned: bool
+    log: Log, segment: Segment, batches: Sequence[_Batch], chain: Chain, epochs: EpochCheck, *, is_cleaned: bool
 ) -> Iterator[FileCheck]:
     path, base = segment.log.path, segment.base_offset
     index = OffsetIndexCheck(f"{path} index", _packed(segment.offset_index.entries, offset_index.ENTRY), base)
@@ -62,8 +96,7 @@ def _segment_checks(
     begin_segment(chain, base, None if base == 0 else _snapshot_data(log, base))
     aborted = b"" if segment.aborted is None else _packed(segment.aborted.entries, transaction_index.ENTRY)
     transactions = TransactionCheck(f"{path} transaction index", aborted, base, chain, is_cleaned=is_cleaned)
-    for position, header, data in batches:
-        is_trusted = verify_crc(data, 0, header)
+    for position, header, data, is_trusted in batches:
         index.batch(position, header, is_trusted=is_trusted)
         times.batch(header, is_trusted=is_trusted)
         transactions.batch(header, data, is_trusted=is_trusted)
@@ -76,18 +109,9 @@ def _segment_checks(
     return iter((index, times, transactions))
 
 
-def _batches(log: Log, segment: Segment) -> list[FoundBatch]:
-    if not segment.is_created:
-        return []
-    path = segment.log.path
-    with closing(log.pool.disk.open(path, read_only=True)) as file:
-        found = scan_file(file, path, segment.written_size)
-        return [FoundBatch(position, header, memoryview(bytes(data))) for position, header, data in found]
-
-
-def _is_whole(batches: Sequence[FoundBatch], due: int, end: int) -> bool:
+def _is_whole(batches: Sequence[_Batch], due: int, end: int) -> bool:
     """Return whether the batches have every record from the offset `due` to `end`."""
-    for _, header, _ in batches:
+    for _, header, *_ in batches:
         if header.base_offset != due or header.record_count != header.last_offset_delta + 1:
             return False
         due = header.next_offset
@@ -121,6 +145,8 @@ def _snapshots_beyond(log: Log) -> list[int]:
 
 
 def _different(rebuilt: ProducerState, known: ProducerState, where: str) -> Iterator[str]:
+    if [*rebuilt._open] != [*known._open]:
+        yield f"{where} has the open transactions of {[*known._open]}, and its batches give {[*rebuilt._open]}"
     for producer_id in sorted(rebuilt.entries.keys() | known.entries.keys()):
         one, other = rebuilt.entries.get(producer_id), known.entries.get(producer_id)
         if one is None or other is None:

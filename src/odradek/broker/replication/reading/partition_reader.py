@@ -14,6 +14,7 @@ from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.reading.delayed_fetch import FetchIsolation
 from odradek.model import Buffer, ErrorCode, KafkaError
+from odradek.model.probes import perturb
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.messages.fetch import FetchedPartition
 
@@ -107,10 +108,11 @@ class PartitionReader:
             end = partition.last_stable_offset
         records: Buffer = b""
         if offset < end and (most_bytes > 0 or at_least_one):
+            limit = 1 if at_least_one and perturb("fetch: a response has one batch") else position.max_bytes
             try:
                 records = log.read(
                     offset,
-                    max(min(position.max_bytes, most_bytes), 0),
+                    max(min(limit, most_bytes), 0),
                     up_to_offset=end,
                     at_least_one=at_least_one,
                     lend=self._lend,

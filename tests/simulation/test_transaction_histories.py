@@ -40,8 +40,8 @@ def consumed(history: TransactionHistory, *values: bytes, first: int = 0, offset
     transaction.send_offsets("g", {T0: first + len(values) if offset is None else offset})
 
 
-def anomalies(history: TransactionHistory, *, with_legal_cycles: bool = False) -> set[Anomaly]:
-    return {each.anomaly for each in findings(history, with_legal_cycles=with_legal_cycles)}
+def anomalies(history: TransactionHistory) -> set[Anomaly]:
+    return {each.anomaly for each in findings(history)}
 
 
 def log(*values: bytes) -> Sequence[tuple[int, bytes]]:
@@ -169,106 +169,6 @@ def test_records_of_one_transactional_id_are_in_the_order_of_its_sends(
     written(history, (T0, b"3"), producer=producers[1])
     history.audit(T0, log(*visible))
     assert anomalies(history) == ({Anomaly.REORDERED} if is_found else set())
-
-
-# ---- cycles
-
-
-@pytest.mark.parametrize("is_circular", [False, True])
-def test_transactions_do_not_read_each_other(is_circular: bool) -> None:
-    history = TransactionHistory()
-    one, two = written(history, (T0, b"1")), written(history, (T1, b"2"), producer="b")
-    one.read(T1, 0, b"2", now=2.0)
-    if is_circular:
-        two.read(T0, 0, b"1", now=2.0)
-    found = ["circular flow: b#1 → a#0 (wr t-1 offset 0), a#0 → b#1 (wr t-0 offset 0)"]
-    assert [str(each) for each in findings(history)] == (found if is_circular else [])
-
-
-@pytest.mark.parametrize(("reader", "is_circular"), [(1, False), (0, True)])
-def test_a_transaction_reads_nothing_of_the_next_one_of_its_transactional_id(reader: int, is_circular: bool) -> None:
-    history = TransactionHistory()
-    transactions = written(history, (T0, b"1")), written(history, (T0, b"2"))
-    transactions[reader].read(T0, 1 - reader, b"2" if is_circular else b"1", now=2.0)
-    assert anomalies(history) == ({Anomaly.CIRCULAR_FLOW} if is_circular else set())
-
-
-@pytest.mark.parametrize(
-    ("moves", "found"),
-    [
-        # Each transaction: for each partition, where it began, and the offset that it committed.
-        (({T0: (0, 1), T1: (0, 1)}, {T0: (1, 2), T1: (1, 2)}), set()),
-        (({T0: (0, 1), T1: (2, 3)}, {T0: (2, 3), T1: (0, 1)}), {Anomaly.WRITE_CYCLE}),
-        (({T0: (0, 1)}, {T0: (1, 2), T1: (0, 1)}, {T1: (2, 4)}), set()),
-        (({T0: (0, 1), T1: (1, 0)}, {T0: (1, 0), T1: (0, 1)}), {Anomaly.CIRCULAR_FLOW}),
-        (({T0: (0, 1)}, {T0: (0, 2)}), {Anomaly.READ_SKEW}),
-        (({T0: (0, 1), T1: (0, 0)}, {T0: (0, 0), T1: (0, 1)}), {Anomaly.WRITE_SKEW}),
-        (({T0: (0, 1), T1: (0, 0)}, {T0: (1, 0), T1: (0, 1)}), set()),
-    ],
-    ids=["one after the other", "G0", "partitions alone", "G1c", "a lost update: G-single", "G2", "seen"],
-)
-def test_transactions_move_the_offsets_of_a_group_one_after_the_other(
-    moves: Sequence[dict[TopicPartition, tuple[int, int]]], found: set[Anomaly]
-) -> None:
-    """A transaction that committed offset 0 only looked at the partition."""
-    history = TransactionHistory()
-    for number, move in enumerate(moves):
-        transaction = written(history, (OUT, b"%d" % number), producer=f"p{number}")
-        for partition, (start, end) in move.items():
-            history.saw_offset("g", partition, start, now=2.0, by=transaction)
-            if end:
-                transaction.send_offsets("g", {partition: end})
-    assert anomalies(history) - {Anomaly.EARLY_OFFSET} == found
-
-
-def of_two_partitions(first: Sequence[bytes], second: Sequence[bytes]) -> TransactionHistory:
-    """Return a history of the transactions a#0 and b#1, with records 1 and 2, 3 and 4, in these orders in the logs."""
-    history = TransactionHistory()
-    written(history, (T0, b"1"), (T1, b"2"))
-    written(history, (T0, b"3"), (T1, b"4"), producer="b")
-    history.audit(T0, log(*first))
-    history.audit(T1, log(*second))
-    return history
-
-
-@pytest.mark.parametrize(
-    ("second", "reads", "found"),
-    [
-        ((b"2", b"4"), "", set()),
-        ((b"4", b"2"), "", {Anomaly.WRITE_CYCLE}),
-        ((b"2", b"4"), "0 of b", {Anomaly.CIRCULAR_FLOW}),
-        ((b"2", b"4"), "0 and 1", {Anomaly.READ_SKEW}),
-        ((b"2", b"4"), "both", {Anomaly.WRITE_SKEW}),
-    ],
-)
-def test_cycles_that_kafka_allows_are_found_on_demand(second: Sequence[bytes], reads: str, found: set[Anomaly]) -> None:
-    history = of_two_partitions((b"1", b"3"), second)
-    if reads == "0 of b":  # it wrote to the partition first, and the other one had ended meanwhile
-        history.transactions[0].read(T0, 1, b"3", now=2.0)
-    elif reads == "0 and 1":  # a consumer reads both partitions, one of them before b#1 has ended there
-        reader = written(history, (OUT, b"5"), producer="c")
-        reader.read(T0, 1, b"3", now=2.0)
-        reader.read(T1, 0, b"2", now=2.0)
-    elif reads == "both":  # two readers, each of which does not see what the other one adds
-        for producer, partition, other, value in (("c", T0, T1, b"4"), ("d", T1, T0, b"3")):
-            reader = written(history, (partition, b"of " + value), producer=producer)
-            reader.read(other, 1, value, now=2.0)
-            history.audit(partition, [*history.logs[partition], (2, b"of " + value)])
-    assert anomalies(history) == set()
-    assert anomalies(history, with_legal_cycles=True) == found
-
-
-def test_the_search_for_cycles_is_linear_in_a_long_history() -> None:
-    """A recursive search would fail."""
-    history, count = TransactionHistory(), 2_000
-    for number in range(count):
-        transaction = written(history, (T0, b"%d" % number), producer=f"p{number % 3}")
-        if number:
-            transaction.read(T0, number - 1, b"%d" % (number - 1), now=2.0)
-    history.audit(T0, log(*(b"%d" % number for number in range(count))))
-    assert anomalies(history, with_legal_cycles=True) == set()
-    history.transactions[0].read(T0, count - 1, b"%d" % (count - 1), now=2.0)
-    assert anomalies(history) == {Anomaly.CIRCULAR_FLOW}
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,6 @@ Jepsen applies them to Kafka-like logs:
     aborted read        G1a: a read_committed consumer polled, or the committed log has, a record of an aborted
                         transaction
     intermediate read   G1b: a read_committed consumer polled a record before its transaction was being committed
-    write cycle         G0: a cycle of transactions, each of which wrote after the one before it
-    circular flow       G1c: a cycle of transactions, each of which read what the one before it wrote, wrote after it,
-                        or follows it with the same transactional id
-    read skew           G-single: a cycle in which one transaction did not see what the next one wrote
-    write skew          G2: a cycle in which several transactions did not see what the next one wrote
     torn                some records of a transaction are in the committed logs, and others are not
     lost                a record of a committed transaction is not in the committed log
     unseen              a read_committed consumer polled past a committed record
@@ -33,10 +28,6 @@ history.audit(T0, [(0, b"1")])
 assert not list(findings(history))
 ```
 Values are unique in a history. A transaction whose outcome is unknown must be visible as a whole or not at all.
-
-`transaction_cycles` has the dependencies. Kafka orders those by records that were read, by the offsets of a group, and
-by a transactional id. It does not order transactions that write to one partition, and a consumer may read a part of
-what a transaction wrote: cycles with these dependencies are legal, and reported on demand.
 """
 
 from bisect import bisect_left, bisect_right
@@ -49,7 +40,6 @@ from typing import Final, NamedTuple
 from msgspec import Struct, field
 
 from odradek.model import TopicPartition
-from odradek.simulation.transaction_cycles import Dependency, Edge, cycles
 
 _NEVER: Final = float("inf")
 
@@ -67,10 +57,6 @@ class Anomaly(StrEnum):
 
     ABORTED_READ = "aborted read"
     INTERMEDIATE_READ = "intermediate read"
-    CIRCULAR_FLOW = "circular flow"
-    WRITE_CYCLE = "write cycle"
-    READ_SKEW = "read skew"
-    WRITE_SKEW = "write skew"
     TORN = "torn"
     LOST = "lost"
     UNSEEN = "unseen"
@@ -112,8 +98,6 @@ class RecordedTransaction(Struct, eq=False, kw_only=True):
     acknowledged: dict[bytes, int] = field(default_factory=dict)
     """The offsets of acknowledged records."""
     reads: list[tuple[RecordRead, float]] = field(default_factory=list)
-    starts: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
-    """The committed offsets of a group at which the transaction began to read."""
     offsets: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
 
     def write(self, partition: TopicPartition, value: bytes) -> None:
@@ -159,19 +143,9 @@ class TransactionHistory:
         """Record that a read_committed consumer polled a record; `reading` names one run of increasing offsets."""
         self.polls[reading].append((RecordRead(partition, offset, value), now))
 
-    def saw_offset(
-        self,
-        group: str,
-        partition: TopicPartition,
-        offset: int,
-        *,
-        now: float,
-        by: RecordedTransaction | None = None,
-    ) -> None:
-        """Record a group's committed offset that a client has fetched, and the transaction that reads from there on."""
+    def saw_offset(self, group: str, partition: TopicPartition, offset: int, *, now: float) -> None:
+        """Record a group's committed offset that a client has fetched."""
         self.group_offsets.append((group, partition, offset, now))
-        if by is not None:
-            by.starts[group, partition] = offset
 
     def audit(self, partition: TopicPartition, log: Sequence[tuple[int, bytes]]) -> None:
         """Record a partition's final log as read_committed consumers see it: `(offset, value)` pairs in order."""
@@ -181,8 +155,7 @@ class TransactionHistory:
         self.final_offsets[group, partition] = offset
 
 
-def findings(history: TransactionHistory, *, with_legal_cycles: bool = False) -> Iterator[Finding]:
-    """Yield the anomalies of a history; the cycles that Kafka allows only on demand."""
+def findings(history: TransactionHistory) -> Iterator[Finding]:
     case = _Case(history)
     yield from case.of_transactions()
     yield from case.of_logs()
@@ -192,9 +165,6 @@ def findings(history: TransactionHistory, *, with_legal_cycles: bool = False) ->
         yield from case.of_reading(transaction.name, transaction.reads)
     yield from case.of_seen_offsets()
     yield from case.of_offsets()
-    edges = [*case.flow(), *case.order_of_ids(), *case.order_of_offsets()]
-    for cycle in cycles([*edges, *case.order_of_records()] if with_legal_cycles else edges):
-        yield Finding(_anomaly(cycle), ", ".join(map(str, cycle)))
 
 
 class _Case:
@@ -307,68 +277,6 @@ class _Case:
                 yield Finding(
                     Anomaly.EARLY_OFFSET, f"{group} had offset {offset} of {partition} before it was committed"
                 )
-
-    def flow(self) -> Iterator[Edge]:
-        """Yield the dependencies by records that transactions have read."""
-        for each in self._effective:
-            for (partition, offset, value), _ in each.reads:
-                if (writer := self._writers.get(value)) is not None:
-                    yield Edge(writer.name, each.name, Dependency.WR, f"{partition} offset {offset}")
-
-    def order_of_ids(self) -> Iterator[Edge]:
-        """Yield the dependencies by transactional ids."""
-        last: dict[str, str] = {}
-        for each in self._effective:
-            if each.transactional_id in last:
-                yield Edge(last[each.transactional_id], each.name, Dependency.ID, each.transactional_id)
-            last[each.transactional_id] = each.name
-
-    def order_of_offsets(self) -> Iterator[Edge]:
-        """Yield the dependencies by the offsets of groups, each of which is higher than the one before."""
-        commits: dict[tuple[str, TopicPartition], list[tuple[int, str]]] = defaultdict(list)
-        for each in self._effective:
-            for key, offset in each.offsets.items():
-                commits[key].append((offset, each.name))
-        for (group, partition), versions in commits.items():
-            versions.sort()
-            reads = [
-                (each.starts[group, partition], each.name)
-                for each in self._effective
-                if (group, partition) in each.starts
-            ]
-            yield from _edges(versions, reads, f"{group} in {partition}")
-
-    def order_of_records(self) -> Iterator[Edge]:
-        """Yield the dependencies by records that were written, and by those that were not read."""
-        for partition, log in self._history.logs.items():
-            reads: list[tuple[int, str]] = []
-            for each in self._effective:
-                offsets = [record.offset for record, _ in each.reads if record.partition == partition]
-                if offsets:
-                    reads.append((max(offsets), each.name))
-            versions = [(offset, self._writers[value].name) for offset, value in log if value in self._writers]
-            yield from _edges(versions, reads, str(partition))
-
-
-def _edges(versions: Sequence[tuple[int, str]], reads: Sequence[tuple[int, str]], place: str) -> Iterator[Edge]:
-    """Yield the edges of one place: `versions` are offsets and their writers, `reads` offsets and their readers."""
-    for (_, one), (offset, other) in pairwise(versions):
-        yield Edge(one, other, Dependency.WW, f"{place} offset {offset}")
-    offsets = [offset for offset, _ in versions]
-    for offset, reader in reads:
-        after = bisect_right(offsets, offset)
-        if after:
-            yield Edge(versions[after - 1][1], reader, Dependency.WR, f"{place} offset {offset}")
-        if after < len(versions):
-            yield Edge(reader, versions[after][1], Dependency.RW, f"{place} offset {versions[after][0]}")
-
-
-def _anomaly(cycle: Sequence[Edge]) -> Anomaly:
-    kinds = [edge.kind for edge in cycle]
-    missed = kinds.count(Dependency.RW)
-    if missed:
-        return Anomaly.READ_SKEW if missed == 1 else Anomaly.WRITE_SKEW
-    return Anomaly.WRITE_CYCLE if set(kinds) == {Dependency.WW} else Anomaly.CIRCULAR_FLOW
 
 
 def _going_back(reading: str, partition: TopicPartition, offsets: Sequence[int]) -> Iterator[Finding]:

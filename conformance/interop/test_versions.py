@@ -220,7 +220,7 @@ def requests(topic_id: uuid.UUID) -> dict[ApiKey, dict[str, Any]]:
             "timeout": 1000,
         },
         ApiKey.DESCRIBE_LOG_DIRS: {"topics": [{"topic": TOPIC, "partitions": [0]}]},
-        ApiKey.ALTER_REPLICA_LOG_DIRS: {"dirs": []},
+        ApiKey.ALTER_REPLICA_LOG_DIRS: {"dirs": [{"path": "/nowhere", "topics": [{"name": TOPIC, "partitions": [0]}]}]},
         ApiKey.WRITE_TXN_MARKERS: {
             "markers": [
                 {

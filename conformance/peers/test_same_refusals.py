@@ -219,6 +219,9 @@ REQUESTS: Final[dict[ApiKey, Answers]] = {
     ApiKey.DESCRIBE_CONFIGS: of_configs({}),
     ApiKey.ALTER_CONFIGS: of_configs({}),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: of_configs({"config_operation": 0}),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: listed(
+        "dirs", lambda name: {"path": "/nowhere", "topics": [{"name": name, "partitions": [0]}]}
+    ),
     ApiKey.DESCRIBE_LOG_DIRS: lambda name, _: [{"topics": [{"topic": name, "partitions": [0]}]}, {"topics": None}],
     ApiKey.DESCRIBE_ACLS: always(ACL_FILTER),
     ApiKey.CREATE_ACLS: listed(

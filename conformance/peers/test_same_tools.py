@@ -73,7 +73,7 @@ def row(name: str, *commands: str, differs: str = "", reason: str = "") -> Row:
     return Row(name, commands, differs, reason)
 
 
-LACKING: Final = "InitProducerId|ReplicaLogDirs|ShareGroupState|Streams|Telemetry"
+LACKING: Final = "InitProducerId|ShareGroupState|Streams|Telemetry"
 """Parts of the names of APIs that Odradek lacks, or has in other versions."""
 ROWS: Final = (
     row(
@@ -198,6 +198,26 @@ ROWS: Final = (
         "reassign-partitions --generate --broker-list 0 --topics-to-move-json-file DIRECTORY/topics.json",
     ),
     row(
+        "a throttled reassignment",
+        "reassign-partitions --execute --throttle 1000000 --replica-alter-log-dirs-throttle 1000000 "
+        "--reassignment-json-file DIRECTORY/plan.json",
+        "configs --describe --entity-type brokers --entity-name 0",
+        "configs --describe --entity-type topics --entity-name tools-b",
+        "reassign-partitions --verify --reassignment-json-file DIRECTORY/plan.json",
+        "configs --describe --entity-type brokers --entity-name 0",
+        "configs --describe --entity-type topics --entity-name tools-b",
+        "reassign-partitions --execute --throttle -7 --reassignment-json-file DIRECTORY/plan.json",
+        "reassign-partitions --execute --throttle fast --reassignment-json-file DIRECTORY/plan.json",
+        "reassign-partitions --verify --reassignment-json-file DIRECTORY/gone.json",
+        differs=r"(leader|follower)\.replication\.throttled\.rate=.*|replica\.alter\.log\.dirs\.io\S*=.*",
+        reason="Odradek also names the default of these keys",
+    ),
+    row(
+        "a directory that is not there",
+        "reassign-partitions --execute --timeout 1000 --reassignment-json-file DIRECTORY/elsewhere.json",
+        "reassign-partitions --verify --reassignment-json-file DIRECTORY/elsewhere.json",
+    ),
+    row(
         "the cluster",
         "cluster cluster-id --bootstrap-server SERVER",
         "cluster list-endpoints --bootstrap-server SERVER",
@@ -281,6 +301,13 @@ def prepared(pair: BrokerPair, tmp_path_factory: pytest.TempPathFactory) -> Iter
     directory = tmp_path_factory.mktemp("tools")
     partition = {"topic": "tools-c", "partition": 0, "offset": 2}
     (directory / "records.json").write_text(json.dumps({"partitions": [partition], "version": 1}))
+    for name, topic, path in (
+        ("plan", "tools-b", "any"),
+        ("elsewhere", "tools-b", "/nowhere"),
+        ("gone", "nobody", "any"),
+    ):
+        entry = {"topic": topic, "partition": 0, "replicas": [0], "log_dirs": [path]}
+        (directory / f"{name}.json").write_text(json.dumps({"partitions": [entry], "version": 1}))
     (directory / "topics.json").write_text(json.dumps({"topics": [{"topic": "tools-a"}], "version": 1}))
     pair.create({"tools-a": {}, "tools-b": {}, "tools-c": {}, "tools-d": {}}, 2)
     members, writers = [], []

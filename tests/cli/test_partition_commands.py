@@ -113,6 +113,26 @@ def test_a_throttle_is_removed_at_the_end_and_by_verify_if_the_command_has_died(
     assert throttled(three, topic) == {}
 
 
+def test_a_move_is_shown_with_its_rate_and_what_is_left_until_it_is_cancelled(three, tmp_path: Path):
+    topic = three.topic("--partitions", "1", "--replication-factor", "1")
+    (tmp_path / "records").write_text(f"{'x' * 100_000}\n" * 25)
+    three.run("produce", topic, "--lines", str(tmp_path / "records"))
+    [before] = {each["leader"] for each in three.objects("partitions", "describe", topic)}
+    after = (before + 1) % 3
+    three.run("partitions", "reassign", "--topic", f"{topic}:0", "--replicas", str(after), "--throttle", "1000")
+    [described] = three.objects("cluster", "describe")
+    [move] = [each for each in described["moves"] if each["topic"] == topic]
+    assert (move["broker_id"], move["log_dir"], described["live_brokers"]) == (after, None, 3)
+    assert move["left_bytes"] > 1_000_000
+    assert move["bytes_per_second"] >= 0
+    head, *rows = three.run("cluster", "describe").stdout.splitlines()
+    assert f"cluster {described['cluster_id']}  controller {described['controller_id']}  3 of 3 brokers live" == head
+    assert any(row.split()[:3] == [topic, "0", str(after)] for row in rows)
+    three.run("partitions", "reassign", "--cancel", "--topic", topic, "--wait")
+    assert throttled(three, topic) == {}
+    assert not [each for each in three.objects("cluster", "describe")[0]["moves"] if each["topic"] == topic]
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "fast", "1.5"])
 def test_a_throttle_is_a_positive_number(three, value):
     said = three.run("partitions", "reassign", "--topic", "t:0", "--replicas", "1", "--throttle", value, fails=2).stderr
@@ -143,7 +163,7 @@ def test_a_generated_plan_is_executed_and_the_previous_assignment_is_printed(thr
         ('{"version":1,"partitions":[%s,%s]}' % ((ONE,) * 2), "t-0 is named 2 times"),
         (
             '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1],"log_dirs":["/d"]}]}',
-            "log_dirs other than any are not supported",
+            "broker 1 has no directory /d for t-0: log_dirs names /",
         ),
     ],
 )
@@ -172,7 +192,7 @@ def test_an_invalid_file_is_reported_in_one_sentence(three, tmp_path: Path, plan
         (("--all",), "--all goes with --cancel"),
         (("--list", "--wait"), "--wait has no meaning with --list"),
         (("--verify",), "no partitions named"),
-        (("--verify", "--topic", "t:0", "--replicas", "1", "--throttle", "9"), "--throttle has no meaning"),
+        (("--verify", "--topic", "t:0", "--replicas", "1", "--throttle", "9"), "a throttle has no meaning"),
         (("--cancel", "--topic", "t", "--replicas", "1"), "--replicas has no meaning with --cancel"),
     ],
 )
@@ -204,7 +224,7 @@ def test_an_impossible_reassignment_is_reported_and_the_others_begin(three):
     assert said == "odradek: broker 9 is not available; live brokers: 0, 1, 2\n"
 
 
-def test_log_dirs_that_name_the_present_directory_are_accepted_and_others_refused(three, tmp_path: Path):
+def test_log_dirs_are_those_of_the_broker(three, tmp_path: Path):
     topic = three.topic()
     broker = three.objects("partitions", "describe", topic)[0]["leader"]
     present = three.objects("brokers", "log-dirs", str(broker))[0]["log_dir"]
@@ -214,7 +234,7 @@ def test_log_dirs_that_name_the_present_directory_are_accepted_and_others_refuse
         file.write_text(json.dumps({"version": 1, "partitions": [entry]}))
         for mode in ((), ("--verify",)):
             result = three.run("partitions", "reassign", *mode, "--file", str(file), fails=fails)
-            assert not fails or f"on broker {broker}, {topic}-0 has {present}, not {directory}" in result.stderr
+            assert not fails or f"broker {broker} has no directory {directory} for {topic}-0" in result.stderr
 
 
 def test_no_reassignment_in_progress_is_reported(three):

@@ -10,9 +10,10 @@ import pytest
 
 from odradek import __version__
 from odradek.clients import Admin, Consumer, Producer
-from odradek.clients.admin.descriptions import ConfigEntry, ConfigResource, ConfigSource
+from odradek.clients.admin.descriptions import ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource
 from odradek.clients.admin.features import BrokerVersions
 from odradek.clients.admin.versions import Versions, read_versions
+from odradek.config.altering import Alteration, AlterOperation
 from odradek.metadata import paths
 from odradek.metadata.store import Node
 from odradek.model import ErrorCode, KafkaError, UnavailableError
@@ -40,6 +41,33 @@ async def test_the_brokers_are_shown_with_their_leaders_replicas_and_disks(kafka
     assert '<span class="tag">controller</span>' in answer.text
     assert "<meter" in answer.text
     assert f"Odradek {__version__}</td>" in answer.text
+
+
+async def test_replicas_that_move_are_shown_with_what_is_left(kafka_cluster: Cluster) -> None:
+    kafka_cluster.create_topic("moved", assignment={0: [0]})
+    settings = {"bootstrap_servers": kafka_cluster.bootstrap_servers}
+    async with Producer(**settings) as producer, Admin(**settings) as admin:
+        for _ in range(30):
+            await (await producer.send("moved", b"x" * 100_000, partition=0))
+        throttle = [("follower.replication.throttled.rate", "1")]
+        await admin.alter_configs(*_setting(ConfigResourceType.BROKER, "", throttle))
+        await admin.alter_configs(
+            *_setting(ConfigResourceType.TOPIC, "moved", [("follower.replication.throttled.replicas", "*")])
+        )
+        await admin.alter_partition_reassignments({("moved", 0): [1]})
+        async with visiting(PageSettings(client=settings)) as visitor:
+            text = ""
+            async with asyncio.timeout(60):
+                while "Replicas that move" not in text:
+                    text = (await visitor.get("/")).text
+    assert '<a href="/topics/moved">moved-0</a>' in text
+
+
+def _setting(
+    kind: ConfigResourceType, name: str, values: list[tuple[str, str]]
+) -> tuple[ConfigResource, list[Alteration]]:
+    changes = [Alteration(name=key, operation=AlterOperation.SET, value=value) for key, value in values]
+    return ConfigResource(type=kind, name=name), changes
 
 
 async def test_a_level_of_metadata_version_is_named_by_its_release_as_far_as_it_is_known() -> None:

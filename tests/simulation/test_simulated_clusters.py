@@ -49,6 +49,14 @@ def test_brokers_have_only_the_folders_of_their_replicas_after_topics_came_went_
     assert_no_findings(run_seed(plan))
 
 
+@pytest.mark.parametrize("seed", seeds(4))
+def test_replicas_move_between_directories_through_all_that_can_interrupt_them(seed: int) -> None:
+    faults = ("move_directory", "kill", "cut_power", "lose_directory", "fill_disk", "move_directory")
+    config = {"log.dirs": "/data-1,/data-2", "replica.alter.log.dirs.io.max.bytes.per.second": "20000"}
+    plan = SeedPlan(seed=seed, workloads=("records",), faults=faults, count=10, virtual_s=80.0, config=config)
+    assert_no_findings(run_seed(plan))
+
+
 def test_logs_that_are_not_deleted_when_their_broker_returns_are_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StrayLogs, "_delete", lambda *_, **__: None)
     monkeypatch.setattr(folders, "PATIENCE_S", 120.0)

@@ -194,6 +194,7 @@ _ROWS: Final = (
         traits=Trait.ENDS_WITH_CONNECTION,
     ),
     Api(ApiKey.ALTER_CONFIGS, items=_on_config_resources(AclOperation.ALTER_CONFIGS)),
+    Api(ApiKey.ALTER_REPLICA_LOG_DIRS, request=(_ALTER_CLUSTER,)),
     Api(
         ApiKey.DESCRIBE_LOG_DIRS,
         request=(_DESCRIBE_CLUSTER,),

@@ -43,6 +43,7 @@ from odradek.broker.log.directories.loading_progress import LoadingStoppedError
 from odradek.broker.log.directories.log_manager import LogManager
 from odradek.broker.log.write_scheduler import WriteScheduler
 from odradek.broker.metadata_cache import MetadataCache
+from odradek.broker.replication.alter_log_dirs import ReplicaAlterLogDirsManager
 from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
 from odradek.broker.replication.reading.replica_selector import PreferredReadReplicas, create_replica_selector
 from odradek.broker.replication.replica_fetcher import FetcherContext, ReplicaFetcherManager
@@ -268,6 +269,13 @@ class Broker:
                 when_full=self.log_dir_events.notify,
             ),
         )
+        self.alter_log_dirs = ReplicaAlterLogDirsManager(
+            self.logs,
+            runtime,
+            self.replication_quotas.alter_log_dirs,
+            self.partitions.write_scheduler,
+            appender=self.partitions.appender,
+        )
         self.fence.on_change(closed=self.partitions.fence, opened=self.partitions.unfence)
         self.stray_logs = StrayLogs(self.tree, config.broker_id, self.logs, runtime.clock, image=lambda: self.image)
         self.fence.on_change(closed=self.stray_logs.stop, opened=self.stray_logs.look)
@@ -383,6 +391,7 @@ class Broker:
             _Part(stop=self.log_dir_events.stop),
             _Part(stop=self.fetchers.stop),
             _Part(cleaning.start, cleaning.stop, cleaning.kill),
+            _Part(self.alter_log_dirs.start, self.alter_log_dirs.stop, self.alter_log_dirs.kill),
             _Part(stop=self.rebalance_journal.stop),
             _Part(stop=self.add_partitions_to_txn_manager.stop),
             _Part(transactions.runtime.start, transactions.stop, transactions.kill, transactions.runtime.image_changed),

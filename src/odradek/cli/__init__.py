@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "configs": "Show and change the configuration of topics and brokers.",
     "acls": "List, add, remove and explain ACLs.",
     "partitions": "Describe and reassign partitions, elect leaders, delete records.",
+    "cluster": "Describe the cluster, and the replicas that move.",
     "brokers": "List and describe brokers, and move replicas off one.",
     "users": "Add, list and delete users that authenticate by SCRAM.",
     "quotas": "List, set and remove quotas of users, clients and IP addresses.",

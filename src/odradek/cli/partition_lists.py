@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from odradek.cli.checks import Checked
 from odradek.clients import Admin
+from odradek.clients.admin.results import RefusedPartitionsError
 from odradek.metadata.node_fields import BrokenNodeError, Fields
 from odradek.metadata.nodes import ReassignPartitionsNode
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition, validate_topic_name
@@ -42,18 +43,44 @@ class AssignmentFile(Struct, frozen=True, kw_only=True):
     replicas: Assignment
     directories: Mapping[TopicPartition, Mapping[int, str]]
 
+    @property
+    def _by_broker(self) -> Mapping[int, Mapping[TopicPartition, str]]:
+        brokers = sorted({broker for each in self.directories.values() for broker in each})
+        return {
+            broker: {key: each[broker] for key, each in self.directories.items() if broker in each}
+            for broker in brokers
+        }
+
     async def check_directories(self, client: Admin) -> None:
-        """Raise `ConfigurationError` unless each replica is in its directory, or its broker has no other one."""
-        for broker in sorted({broker for each in self.directories.values() for broker in each}):
-            wanted = {key: each[broker] for key, each in self.directories.items() if broker in each}
-            found = await client.describe_log_dirs(broker, wanted)
+        """Raise `ConfigurationError` for a directory that a broker does not have."""
+        for broker, wanted in self._by_broker.items():
+            known = [each.log_dir for each in await client.describe_log_dirs(broker, wanted)]
             for key, directory in wanted.items():
-                present = [each.log_dir for each in found if key in each.sizes] or [each.log_dir for each in found]
-                if present != [directory]:
+                if directory not in known:
                     raise ConfigurationError(
-                        f"{self.name}: log_dirs other than any are not supported, unless they name the present "
-                        f"directory of a replica: on broker {broker}, {key} has {' or '.join(present)}, not {directory}"
+                        f"{self.name}: broker {broker} has no directory {directory} for {key}: "
+                        f"log_dirs names {' or '.join(known)}, or any"
                     )
+
+    async def move_directories(self, client: Admin) -> None:
+        """Begin to move the replicas to their directories; those that a broker does not have yet begin there."""
+        for broker, wanted in self._by_broker.items():
+            try:
+                await client.alter_replica_log_dirs(broker, wanted)
+            except RefusedPartitionsError as error:
+                lasting = {key: e for key, e in error.errors.items() if e.code != ErrorCode.replica_not_available}
+                if lasting:
+                    raise RefusedPartitionsError(lasting) from None
+
+    async def misplaced(self, client: Admin) -> set[TopicPartition]:
+        """Return the partitions of which a replica is not in its directory, or still moves."""
+        found: set[TopicPartition] = set()
+        for broker, wanted in self._by_broker.items():
+            present = await client.describe_log_dirs(broker, wanted)
+            places = {key: each.log_dir for each in present for key in each.sizes}
+            moving = {key for each in present for key in each.future_sizes}
+            found |= {key for key, path in wanted.items() if places.get(key) != path or key in moving}
+        return found
 
 
 def read_assignment(file: IO[bytes]) -> AssignmentFile:

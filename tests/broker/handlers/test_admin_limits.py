@@ -29,6 +29,7 @@ from odradek.simulation.world import Play, World
 from tests.world.scenes import played
 
 ADMIN_APIS: Final = (
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
     ApiKey.ALTER_CONFIGS,
     ApiKey.CREATE_PARTITIONS,
     ApiKey.DELETE_GROUPS,
@@ -120,6 +121,9 @@ async def test_ten_thousand_of_everything_are_answered(world: World) -> None:
         },
         ApiKey.DELETE_GROUPS: {"groups_names": names},
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": [{"name": name} for name in names], "cursor": None},
+        ApiKey.ALTER_REPLICA_LOG_DIRS: {
+            "dirs": [{"path": "/data", "topics": [{"name": name, "partitions": [0]} for name in names]}]
+        },
         ApiKey.DESCRIBE_LOG_DIRS: {"topics": [{"topic": name, "partitions": [0]} for name in names]},
     }
     await world.start()

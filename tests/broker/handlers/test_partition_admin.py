@@ -373,6 +373,7 @@ async def test_administrative_requests_are_served_in_every_version(world: World)
         ApiKey.DELETE_RECORDS: (0, 2),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
         ApiKey.ALTER_CONFIGS: (0, 2),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: (1, 2),
         ApiKey.DESCRIBE_LOG_DIRS: (1, 5),
         ApiKey.CREATE_PARTITIONS: (0, 3),
         ApiKey.DELETE_GROUPS: (0, 3),

@@ -170,10 +170,12 @@ def data_directory(*, is_closed: bool = True) -> tuple[MemoryDisk, LogManager]:
     return disk, manager
 
 
-def verify(disk: MemoryDisk, directory: str = "/data", *, records: bool = False) -> list[Finding]:
+def verify(
+    disk: MemoryDisk, directory: str = "/data", *, records: bool = False, is_data: bool = False
+) -> list[Finding]:
     before = disk.operations
     verification = Verification(disk, records=records)
-    run = verification.data_directory if directory == "/data" else verification.partition_directory
+    run = verification.data_directory if is_data or directory == "/data" else verification.partition_directory
     findings = list(run(directory))
     assert disk.operations == before, "nothing may be changed"
     assert verification.totals.damaged_files == sum(finding.is_damage for finding in findings)

@@ -307,6 +307,14 @@ class LogWriter:
             with suppress(LogStorageError):
                 self._truncate_lost_batches(self._log.last_append_ms)
 
+    def moved(self, recovery_point: int) -> None:
+        """Record that the log goes on in another folder, in which it is synced; ignore a flush under way."""
+        log = self._log
+        assert self._write is None, "a log moves between writes"
+        self._flush = self._closed_at = None
+        self.unsynced_paths = {log.directory, parent_of(log.directory)}
+        self.synced_offset, self.recovery_point = log.log_end_offset, recovery_point
+
     # ---- failures -----------------------------------------------------------------------------------------------
 
     def _handle(self, event: Event) -> None:

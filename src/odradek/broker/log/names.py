@@ -12,6 +12,8 @@
     leader-epoch-checkpoint, partition.metadata
 {topic}-{partition}.{32 hex digits}-delete/    deleted log; removed after file.delete.delay.ms
 {topic}-{partition}.{32 hex digits}-stray/     log of a partition that this broker no longer has
+{topic}-{partition}.{32 hex digits}-future/    copy of a log that moves here from another data directory
+{topic}-{partition}.{32 hex digits}-moved/     log that is being replaced by the copy of the same digits
 ```
 A number in a file's name is an offset in 20 digits. Other files are ignored.
 """
@@ -36,6 +38,7 @@ TEMPORARY: Final = ".tmp"
 _OFFSET_FILE: Final = re.compile(r"(\d{20})(\.[a-z]+)")
 _DELETED_FOLDER: Final = re.compile(r".+-\d+\.[0-9a-f]{32}-delete|.+\.[0-9a-f]{32}-delete")
 _STRAY_FOLDER: Final = re.compile(r"(.+-\d+)\.[0-9a-f]{32}-stray")
+_FUTURE_FOLDER: Final = re.compile(r"(.+-\d+)\.([0-9a-f]{32})-(future|moved)")
 _LONGEST_FOLDER: Final = 255
 
 
@@ -67,6 +70,26 @@ def deleted_folder(partition: TopicPartition, token: str) -> str:
 def stray_folder(partition: TopicPartition, token: str) -> str:
     """Return the folder name for a stray log; `token`, 32 hex digits, makes it unique."""
     return _marked(partition, f"{token}-stray")
+
+
+def future_folder(partition: TopicPartition, token: str) -> str:
+    """Return the folder name for a copy of a log. Raises `InvalidTopicError` if the topic's name is too long for it."""
+    name = f"{partition}.{token}-future"
+    if len(name) > _LONGEST_FOLDER:
+        raise InvalidTopicError(f"the name of topic {partition.topic} is too long to move its replicas")
+    return name
+
+
+def moved_folder(future: str) -> str:
+    """Return the folder name for the log that a copy with the folder name `future` replaces."""
+    return f"{future.removesuffix('-future')}-moved"
+
+
+def parse_future_folder(name: str) -> tuple[TopicPartition, str] | None:
+    """Return the partition and the token of a `-future` or `-moved` folder, None for any other name."""
+    match = _FUTURE_FOLDER.fullmatch(name)
+    partition = parse_folder(match[1]) if match else None
+    return (partition, match[2]) if match and partition is not None else None
 
 
 def _marked(partition: TopicPartition, mark: str) -> str:

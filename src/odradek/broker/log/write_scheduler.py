@@ -13,7 +13,7 @@ An exception of one appender does not affect the others: that appender is notifi
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Final, Protocol
 
@@ -72,6 +72,8 @@ class WriteScheduler:
         self._busy: dict[Log, asyncio.Future[None]] = {}
         self._next: dict[Log, Appender] = {}
         """Appenders with records to write after the running job of their log."""
+        self._between: dict[Log, Callable[[], None]] = {}
+        """Work for the moment between the running job of a log and the next one."""
         self._flushes: set[asyncio.Future[None]] = set()
         self._to_notify_again: dict[Appender, None] = {}
         """Appenders to mark again after `RETRY_S`."""
@@ -104,6 +106,25 @@ class WriteScheduler:
             if busy is not None:
                 await asyncio.wait([busy])
             await asyncio.sleep(0)
+
+    def between_writes(self, appender: Appender, work: Callable[[], None]) -> None:
+        """Call `work`, which must not raise, when all appends are written, and before the next one: soon under load."""
+        if appender.log in self._busy:
+            self._between[appender.log] = partial(self.between_writes, appender, work)
+            return
+        try:
+            self._check_fence()
+        except Exception:
+            _log.exception(_NOTIFY_FAILED)
+            self._loop.call_later(RETRY_S, self.between_writes, appender, work)
+            return
+        job = None
+        with suppress(LogStorageError):  # the appender gets it with the next write
+            job = appender.log.writer.begin_write()
+        if job is not None:
+            job.run()
+            self._finish(appender, job)
+        work()
 
     def kill(self) -> None:
         """Write nothing more, and ignore the results of the writer thread."""
@@ -189,6 +210,8 @@ class WriteScheduler:
             self._try_again(appender)
         with self._cork:
             self._finish(appender, job, may_notify=may_notify)
+            if (between := self._between.pop(appender.log, None)) is not None:
+                between()
             following = self._next.pop(appender.log, None)
             if following is not None and may_notify:
                 self._write(following)

@@ -294,6 +294,21 @@ IP_CONNECTION_RATE: Final = _gauge(
 QUOTA_SERIES_LEFT_OUT: Final = _gauge(
     "odradek_quota_series_left_out", "Clients or addresses beyond the 200 that are shown, by the type of quota.", "type"
 )
+LEADER_REPLICATION: Final = _gauge(
+    "kafka.server:type=LeaderReplication,name=byte-rate",
+    "Bytes/s that followers fetch of throttled partitions that this broker leads.",
+    read=lambda b: b.replication_quotas.leader.bytes_per_second,
+)
+FOLLOWER_REPLICATION: Final = _gauge(
+    "kafka.server:type=FollowerReplication,name=byte-rate",
+    "Bytes/s that this broker fetches of throttled partitions.",
+    read=lambda b: b.replication_quotas.follower.bytes_per_second,
+)
+ALTER_LOG_DIRS_REPLICATION: Final = _gauge(
+    "kafka.server:type=AlterLogDirsReplication,name=byte-rate",
+    "Bytes/s that are copied from one data directory to another.",
+    read=lambda b: b.replication_quotas.alter_log_dirs.bytes_per_second,
+)
 IDLE: Final = _gauge(
     "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent",
     "The share of time, 0 to 1, that the event loop's thread had nothing to do, over the last 10 s or more.",

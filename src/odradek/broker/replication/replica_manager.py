@@ -126,12 +126,16 @@ class ReplicaManager:
         return self._followers
 
     def stable_offset(self, key: TopicPartition) -> int | None:
-        """Return the last stable offset, up to which a log may be compacted; None without a replica here."""
-        replica = self.get(key) or self._followers.get(key)
+        """Return the last stable offset, up to which a log may be compacted; None without a replica that stays here."""
+        replica = None if key in self._logs.futures else self.appender(key)
         return None if replica is None else replica.last_stable_offset
 
+    def appender(self, key: TopicPartition) -> Partition | Follower | None:
+        """Return what appends to the partition's log, if this broker leads or follows it."""
+        return self.get(key) or self._followers.get(key)
+
     def _high_watermark(self, key: TopicPartition) -> int | None:
-        replica = self.get(key) or self._followers.get(key)
+        replica = self.appender(key)
         return None if replica is None else replica.high_watermark
 
     def __iter__(self) -> Iterator[Partition]:

@@ -173,7 +173,7 @@ def _nulls(entity_type: Any) -> dict[str, Any]:
 def _counterpart(request: Any, name: str) -> Sequence[Any]:
     """Return the request's list that matches the response's list `name`: the list of that name, else the first.
 
-    AlterUserScramCredentials has two lists of users, and its response one.
+    AlterUserScramCredentials has two lists of users, and its response one. AlterReplicaLogDirs has lists of topics.
     """
     if request is None:
         return ()
@@ -181,6 +181,8 @@ def _counterpart(request: Any, name: str) -> Sequence[Any]:
     lists = _list_names(request_type)
     if "upsertions" in lists:
         return (*request.deletions, *request.upsertions)
+    if "dirs" in lists:
+        return [topic for each in request.dirs for topic in each.topics]
     found = name if name in lists else next(iter(lists), None)
     return () if found is None else getattr(request, found) or ()
 

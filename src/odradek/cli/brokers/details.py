@@ -27,18 +27,20 @@ def log_dirs(*, ids: Sequence[int], topics: Sequence[str], as_json: bool) -> Non
         found = await asyncio.gather(*map(client.describe_log_dirs, wanted))
         return dict(zip(wanted, found, strict=True))
 
-    rows: list[tuple[int, str, str, int, int]] = []
+    rows: list[tuple[int, str, str, int, int, bool]] = []
     for broker_id, directories in with_admin(work).items():
         for each in directories:
             if each.error_code != ErrorCode.none:
                 say(f"odradek: broker {broker_id}, {each.log_dir}: {explained(each.error_code)}", is_remark=True)
             rows += [
-                (broker_id, each.log_dir, *key, size)
-                for key, size in sorted(each.sizes.items())
+                (broker_id, each.log_dir, *key, size, is_future)
+                for is_future, sizes in ((False, each.sizes), (True, each.future_sizes))
+                for key, size in sorted(sizes.items())
                 if not topics or key.topic in topics
             ]
-    names = ("broker_id", "log_dir", "topic", "partition", "size_bytes")
-    print_rows(("BROKER", "DIRECTORY", "TOPIC", "PARTITION", "BYTES"), rows, as_json=as_json, names=names)
+    names = ("broker_id", "log_dir", "topic", "partition", "size_bytes", "is_future")
+    shown = rows if as_json else [(*row, "moves here" if is_future else "") for *row, is_future in rows]
+    print_rows(("BROKER", "DIRECTORY", "TOPIC", "PARTITION", "BYTES", ""), shown, as_json=as_json, names=names)
 
 
 @click.command()

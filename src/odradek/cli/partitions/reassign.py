@@ -23,7 +23,7 @@ from odradek.cli.partition_lists import (
     replicas_of,
     topic_and_partitions,
 )
-from odradek.cli.partitions.throttle import remove_throttle, set_throttle
+from odradek.cli.partitions.throttle import remove_throttle, set_log_dirs_throttle, set_throttle
 from odradek.clients import Admin
 from odradek.clients.admin.reassignments import PartitionReassignment
 from odradek.clients.admin.results import RefusedPartitionsError
@@ -44,6 +44,7 @@ class _Options(Struct, frozen=True, kw_only=True):
     wait: bool
     any_factor: bool
     throttle: int | None
+    log_dirs_throttle: int | None
     as_json: bool
     file: AssignmentFile | None
 
@@ -71,6 +72,13 @@ class _Options(Struct, frozen=True, kw_only=True):
 @click.option(
     "--throttle", type=BYTES, metavar="BYTES", help="Copy at most so many bytes per second from and to each broker."
 )
+@click.option(
+    "--replica-alter-log-dirs-throttle",
+    "log_dirs_throttle",
+    type=BYTES,
+    metavar="BYTES",
+    help="Copy at most so many bytes per second between the directories of each broker.",
+)
 @click.option("--wait", is_flag=True, help="Wait until the new replicas are in sync and the old ones gone.")
 @click.option("--disallow-replication-factor-change", is_flag=True, help="Refuse to change the number of replicas.")
 @click.option("--list", "list_", is_flag=True, help="Only list the reassignments in progress.")
@@ -96,6 +104,7 @@ def reassign(
     numbers: Sequence[int],
     replicas: tuple[int, ...] | None,
     throttle: int | None,
+    log_dirs_throttle: int | None,
     wait: bool,
     disallow_replication_factor_change: bool,
     is_all: bool,
@@ -112,7 +121,8 @@ def reassign(
     JSON, from which --file can restore them. A throttle is removed by --wait, or by --verify when all is done.
     """
     modes = [mode for mode, wanted in zip(_MODES, (generate, list_, verify, cancel), strict=True) if wanted]
-    _check(modes, file, topics, numbers, replicas, brokers, throttle, is_all=is_all, wait=wait)
+    is_throttled = throttle is not None or log_dirs_throttle is not None
+    _check(modes, file, topics, numbers, replicas, brokers, is_all=is_all, wait=wait, is_throttled=is_throttled)
     options = _Options(
         topics=topics,
         numbers=numbers,
@@ -122,6 +132,7 @@ def reassign(
         wait=wait,
         any_factor=not disallow_replication_factor_change,
         throttle=throttle,
+        log_dirs_throttle=log_dirs_throttle,
         as_json=as_json,
         file=None if file is None else read_assignment(file),
     )
@@ -140,10 +151,10 @@ def _check(
     numbers: Sequence[int],
     replicas: tuple[int, ...] | None,
     brokers: tuple[int, ...] | None,
-    throttle: int | None,
     *,
     is_all: bool,
     wait: bool,
+    is_throttled: bool,
 ) -> None:
     """Raise `click.UsageError` for options that exclude each other."""
     mode = modes[0] if modes else None
@@ -160,8 +171,8 @@ def _check(
         problem = "--broker-list goes with --generate; --replicas says where a partition shall be"
     elif is_all and (mode != "cancel" or topics or file):
         problem = "--all goes with --cancel, and stands alone"
-    elif throttle is not None and mode is not None:
-        problem = f"--throttle has no meaning with --{mode}"
+    elif is_throttled and mode is not None:
+        problem = f"a throttle has no meaning with --{mode}"
     elif wait and mode not in (None, "cancel"):
         problem = f"--wait has no meaning with --{mode}"
     elif mode == "generate" and (not topics or numbers or file):
@@ -181,6 +192,10 @@ async def _execute(client: Admin, options: _Options) -> bool:
     errors: Mapping[TopicPartition, KafkaError] = {}
     if options.throttle is not None:
         await set_throttle(client, before, targets, options.throttle)
+    if options.log_dirs_throttle is not None:
+        await set_log_dirs_throttle(client, targets, options.log_dirs_throttle)
+    if options.file is not None:
+        await options.file.move_directories(client)
     try:
         await client.alter_partition_reassignments(targets, allow_replication_factor_change=options.any_factor)
     except RefusedPartitionsError as error:
@@ -191,7 +206,7 @@ async def _execute(client: Admin, options: _Options) -> bool:
     if options.wait or not begun:
         await _wait(client, begun, options)
         await _remove_throttle(client, targets)
-    elif options.throttle is not None:
+    elif options.throttle is not None or options.log_dirs_throttle is not None:
         say("odradek: --verify removes the throttle when all is done", is_remark=True)
     return not errors
 
@@ -251,6 +266,9 @@ async def _verify(client: Admin, options: _Options) -> bool:
         key: "in progress" if key in moving else "done" if now[key] == target else "not begun"
         for key, target in targets.items()
     }
+    for key in await options.file.misplaced(client) if options.file is not None else ():
+        if states[key] == "done":
+            states[key] = "in another directory"
     for key, each in moving.items():
         if each.target != targets[key]:
             states[key] = f"in progress, but to {ids(each.target)}"
@@ -302,6 +320,8 @@ async def _wait(client: Admin, keys: Iterable[TopicPartition], options: _Options
     with progress("reassign", len(left), unit="partitions", wanted=not options.as_json) as advance:
         while left:
             still = left & (await client.list_partition_reassignments(left)).keys()
+            if options.file is not None and not still:
+                still = left & await options.file.misplaced(client)
             advance(len(left) - len(still))
             left = still
             if left:

@@ -1,4 +1,4 @@
-"""The throttles that `partitions reassign` sets (KIP-73), and removes as `kafka-reassign-partitions` does."""
+"""The throttles that `partitions reassign` sets (KIP-73, KIP-113), and removes as `kafka-reassign-partitions` does."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -11,6 +11,7 @@ from odradek.config.altering import Alteration, AlterOperation
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 
 _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+_LOG_DIRS_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 _SENDERS, _FETCHERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
 
 
@@ -35,6 +36,12 @@ async def set_throttle(client: Admin, origin: Assignment, targets: Assignment, b
         await client.alter_configs(_broker(broker), [_set(name, str(bytes_per_second)) for name in _RATES])
 
 
+async def set_log_dirs_throttle(client: Admin, targets: Assignment, bytes_per_second: int) -> None:
+    """Limit what the brokers of these partitions copy between their directories."""
+    for broker in sorted({each for some in targets.values() for each in some}):
+        await client.alter_configs(_broker(broker), [_set(_LOG_DIRS_RATE, str(bytes_per_second))])
+
+
 async def remove_throttle(client: Admin, keys: Iterable[TopicPartition]) -> list[str]:
     """Remove the throttles of topics without a reassignment in progress, and of the brokers if there is none at all.
 
@@ -43,7 +50,10 @@ async def remove_throttle(client: Admin, keys: Iterable[TopicPartition]) -> list
     moving = await client.list_partition_reassignments()
     idle = sorted({key.topic for key in keys} - {key.topic for key in moving})
     brokers = [] if moving else [each.broker_id for each in (await client.describe_cluster()).brokers]
-    wanted = [*((_topic(each), (_SENDERS, _FETCHERS)) for each in idle), *((_broker(each), _RATES) for each in brokers)]
+    wanted = [
+        *((_topic(each), (_SENDERS, _FETCHERS)) for each in idle),
+        *((_broker(each), (*_RATES, _LOG_DIRS_RATE)) for each in brokers),
+    ]
     removed = await asyncio.gather(*(_remove(client, resource, names) for resource, names in wanted))
     return [
         f"{each.type.name.lower()} {each.name}" for (each, _), was_set in zip(wanted, removed, strict=True) if was_set

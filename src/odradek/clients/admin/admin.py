@@ -172,6 +172,7 @@ class Admin:
     describe_cluster = _of_cluster(registrations.describe_cluster)
     unregister_broker = _of_cluster(registrations.unregister_broker)
     describe_log_dirs = _of_cluster(log_dirs.describe_log_dirs)
+    alter_replica_log_dirs = _of_cluster(log_dirs.alter_replica_log_dirs)
     describe_broker_versions = _of_cluster(features.describe_broker_versions)
     update_features = _of_cluster(features.update_features)
     list_config_resources = _of_cluster(configs.list_config_resources)

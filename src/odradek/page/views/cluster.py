@@ -16,11 +16,12 @@ from odradek.clients import Admin
 from odradek.clients.admin.descriptions import BrokerDescription, GroupDescription
 from odradek.clients.admin.health import ClusterState, Problem, problems_of
 from odradek.clients.admin.log_dirs import LogDirDescription
+from odradek.clients.admin.moves import Move, read_moves
 from odradek.clients.admin.versions import Versions, read_versions
 from odradek.metadata import paths
 from odradek.metadata.nodes import decode_integer
 from odradek.metadata.store import Reader
-from odradek.page.overview import overview, read_groups, silent_brokers
+from odradek.page.overview import overview, read_groups, silent_brokers, slow_s
 from odradek.page.rendering import duration
 from odradek.page.view import Page, PageRequest, View
 from odradek.page.views.groups import names_of
@@ -34,6 +35,8 @@ _REBALANCING: Final = {
     **WAITING_STATES,
     "Reconciling": "waits until its members have given up partitions and taken their new ones",
 }
+_MOST_MOVES: Final = 50
+"""Limit of the moves that are shown."""
 _EMPTY: Final = "Empty"
 _MOST_EMPTY: Final = 50
 """Limit of the groups without members whose lag is read."""
@@ -79,6 +82,8 @@ class ClusterPage(Struct, frozen=True, kw_only=True):
     """The first groups that rebalance or are not read; None if the brokers do not list them."""
     more: int = 0
     """The number of the other ones."""
+    moves: Sequence[Move] = ()
+    """The first replicas that are being moved."""
     features: Sequence[str] = ()
     """The finalized features with their levels."""
     controller_epoch: int | None = None
@@ -88,14 +93,22 @@ class ClusterPage(Struct, frozen=True, kw_only=True):
 async def cluster(asked: PageRequest) -> ClusterPage:
     state = (await overview(asked)).state
     alive = [each.broker_id for each in state.cluster.brokers if not each.is_fenced]
-    (waiting, more), versions, epoch = await asyncio.gather(
+    (waiting, more), versions, moves, epoch = await asyncio.gather(
         _waiting(asked),
         asked.known(("versions", *alive), lambda admin: read_versions(admin, alive), _VERSIONS_S),
+        asked.known("moves", read_moves, slow_s(asked)),
         asked.known("controller epoch", lambda _: _controller_epoch(asked.tree), 0.0),
     )
     page = cluster_page(state, versions or _UNKNOWN)
     problems = [*starmap(_silence, silent_brokers(asked, alive).items()), *page.problems]
-    return replace(page, waiting=waiting, more=more, problems=problems, controller_epoch=epoch)
+    return replace(
+        page,
+        waiting=waiting,
+        more=more,
+        problems=problems,
+        moves=(moves or [])[:_MOST_MOVES],
+        controller_epoch=epoch,
+    )
 
 
 async def _controller_epoch(tree: Callable[[], Reader | None]) -> int | None:

@@ -1,4 +1,4 @@
-"""Administration while other faults may last: topics, restarts and reassignments."""
+"""Administration while other faults may last: topics, restarts, reassignments and moves between directories."""
 
 import asyncio
 from contextlib import suppress
@@ -91,3 +91,20 @@ async def reassign(schedule: Schedule, one: int, other: int) -> None:
 
     await set_replicas(one, other)
     schedule.later(begin_to_move_back)
+
+
+async def move_directory(schedule: Schedule, one: int, other: int) -> None:
+    """Move the replica of a partition to another data directory of its broker, which the faults may interrupt.
+
+    In the end, each broker has one folder of each replica (`checks.folders`).
+    """
+    del other
+    world = schedule.world
+    broker = world.running.get(one)
+    if broker is None or not schedule.topics:
+        return
+    place = TopicPartition(schedule.chance.choice(schedule.topics), 0)
+    for path in schedule.chance.choices(broker.config.log_dirs, k=schedule.chance.choice((1, 2))):
+        with suppress(OdradekError):
+            async with world.admin("mover", **CLIENTS) as admin:
+                await admin.alter_replica_log_dirs(one, {place: path})

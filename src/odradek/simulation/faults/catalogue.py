@@ -33,6 +33,7 @@ FAULTS: Final[dict[str, Fault]] = {
         shortages.take_sockets, shortages.crowd, shortages.hoard,
         time.pause, time.pause_client, time.jump_clock, time.jump_one_clock, time.drift,
         administration.create, administration.reassign, administration.rolling_restart,
+        administration.move_directory,
         aimed.kill_leader_ahead, aimed.strand_leader, aimed.kill_at_isr_change, aimed.restart_in_flight,
         aimed.kill_in_sync, aimed.restart_all, aimed.kill_at_a_rare_branch, aimed.hold_over_elections,
         aimed.cut_power_beside_isr,

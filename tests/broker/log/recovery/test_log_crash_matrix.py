@@ -1,9 +1,10 @@
-"""A crash at any single change that a scripted life of two logs makes to the disk, and what the next start finds.
+"""A crash at any single change that a scripted life of two logs makes to its disks, and what the next start finds.
 
 Row M1 and SPEC 12: nothing acknowledged under its durability mode is lost, and nothing else is served.
 A run tries a fourth of the changes, and `ODRADEK_SEEDS=5` all of them, with five states that a power cut may leave.
 """
 
+import random
 import uuid
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +16,7 @@ from odradek.broker.log.directories.log_manager import LogManager
 from odradek.broker.log.inspection.findings import Finding
 from odradek.broker.log.log import Log
 from odradek.broker.log.log_config import LogConfig
+from odradek.broker.replication.alter_log_dirs import advance
 from odradek.model import TopicPartition
 from odradek.protocol.batches.record_batch import read_header
 from odradek.protocol.batches.records import encode_batch
@@ -26,6 +28,7 @@ from tests.world.sampling import crash_points, seeds
 pytestmark = pytest.mark.long
 
 START_MS = 1_800_000_000_000
+DIRECTORIES = ("/data", "/other")
 KEPT, DELETED = TopicPartition("kept", 0), TopicPartition("deleted", 1)
 TOPIC_ID = uuid.UUID(int=5)
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=400, retention_bytes=5000, file_delete_delay_ms=10)
@@ -76,6 +79,7 @@ class Life:
         self.flush(manager, KEPT)
         self.truncate(manager, KEPT, 9)
         self.append(manager, KEPT, 9, leader_epoch=2)
+        self.move(manager, KEPT, "/other", leader_epoch=2)
         self.maintain(manager)
         self.promises[DELETED] = Promise(may_be_gone=True, allowed=self.promises[DELETED].allowed)
         manager.delete(DELETED, self.now_ms)
@@ -89,10 +93,14 @@ class Life:
         self.append(manager, DELETED, 1, leader_epoch=0)
         self.delete_records(manager, KEPT, manager.logs[KEPT].log_end_offset - 2)
         self.maintain(manager)
+        self.move(manager, KEPT, "/data", leader_epoch=2)
+        manager.alter_directory(DELETED, "/other", self.now_ms)
+        self.copy(manager, DELETED, pieces=2)
         manager.close()
         for promise in self.promises.values():
             promise.synced, promise.may_be_gone = promise.written, False
         manager = self.manager()
+        self.complete(manager, DELETED)
         self.append(manager, KEPT, 5, leader_epoch=3)
         self.append(manager, DELETED, 4, leader_epoch=1)
         self.delete_records(manager, DELETED, 8)
@@ -102,7 +110,8 @@ class Life:
         manager.kill()
 
     def manager(self) -> LogManager:
-        manager = new_manager(self.disk, config=self.config, max_open_files=4)
+        entropy = random.Random(self.disk.operations)  # else two directories could get the same id
+        manager = new_manager(self.disk, *DIRECTORIES, config=self.config, max_open_files=4, entropy=entropy)
         manager.open(self.now_ms)
         return manager
 
@@ -120,6 +129,32 @@ class Life:
                     promise.synced, promise.may_be_gone = promise.written, False
                 else:
                     assert log.written_offset - log.writer.synced_offset < self.config.flush_messages
+
+    def move(self, manager: LogManager, partition: TopicPartition, directory: str, *, leader_epoch: int) -> None:
+        """Move a log that is truncated and appended to meanwhile, also before the start of its copy."""
+        manager.alter_directory(partition, directory, self.now_ms)
+        self.copy(manager, partition, pieces=2)
+        log = manager.logs[partition]
+        self.truncate(manager, partition, max(log.log_start_offset, log.log_end_offset - 8))
+        self.append(manager, partition, 4, leader_epoch=leader_epoch)
+        self.copy(manager, partition, pieces=3)
+        self.truncate(manager, partition, log.log_end_offset - 1)
+        self.append(manager, partition, 2, leader_epoch=leader_epoch)
+        self.complete(manager, partition)
+
+    def copy(self, manager: LogManager, partition: TopicPartition, *, pieces: int = 100) -> None:
+        future = manager.futures[partition]
+        for _ in range(pieces):
+            if advance(future, self.now_ms, 700) is None:
+                break
+            future.log.write()
+
+    def complete(self, manager: LogManager, partition: TopicPartition) -> None:
+        """Swap a log and its copy; from then on all of the log is synced."""
+        self.copy(manager, partition)
+        manager.swap(partition, self.now_ms)
+        promise = self.promises[partition]
+        promise.synced, promise.may_be_gone = promise.written, False
 
     def flush(self, manager: LogManager, partition: TopicPartition) -> None:
         log, promise = manager.logs[partition], self.promises[partition]
@@ -152,7 +187,8 @@ class Life:
 
 def damages(disk: MemoryDisk) -> list[Finding]:
     """Return the damage that `odradek log verify` finds; a topic's id is written again when it is known."""
-    return [each for each in verify(disk, records=True) if each.is_damage and "topic id" not in each.reason]
+    found = [each for path in DIRECTORIES for each in verify(disk, path, records=True, is_data=True)]
+    return [each for each in found if each.is_damage and "topic id" not in each.reason]
 
 
 def check(life: Life, *, is_synced_only: bool) -> None:
@@ -161,6 +197,12 @@ def check(life: Life, *, is_synced_only: bool) -> None:
     assert not damages(life.disk), "the verification shares no code with recovery"
     for partition, promise in life.promises.items():
         log = manager.get(partition)
+        folders = [path for path in DIRECTORIES if str(partition) in life.disk.list(path)]
+        assert len(folders) == (log is not None), "there is one replica"
+        assert not [name for path in DIRECTORIES for name in life.disk.list(path) if name.endswith("-moved")]
+        if partition in manager.futures:
+            life.copy(manager, partition)
+            manager.swap(partition, life.now_ms)
         if log is None:
             assert promise.may_be_gone or not promise.written
             continue
@@ -193,7 +235,7 @@ def check(life: Life, *, is_synced_only: bool) -> None:
 def operations_of(config: LogConfig) -> int:
     life = whole(partial(Life, config=config))
     operations = life.disk.operations
-    log = Log.open(life.disk, "/data/kept-0", config, now_ms=life.now_ms)
+    log = Log.open(life.disk, "/data/kept-0", config, now_ms=life.now_ms)  # it has moved away, and back
     assert log.first_base_offset > 0, "retention is a part of the script"
     return operations
 

@@ -299,8 +299,9 @@ def test_a_log_that_cannot_be_opened_can_be_deleted(caplog: pytest.LogCaptureFix
 def test_a_folder_that_is_not_a_logs_is_ignored_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     killed(disk, logs=2)
-    strange, stray = ["backup", "t-01", f"t-0.{'b' * 32}-future", "lost+found"], f"t-0.{'a' * 32}-stray"
-    for name in [*strange, stray, "remote-log-index-cache"]:
+    strange, stray = ["backup", "t-01", "lost+found"], f"t-0.{'a' * 32}-stray"
+    future = f"t-0.{'b' * 32}-future"
+    for name in [*strange, stray, future, "remote-log-index-cache"]:
         disk.make_directories(f"/data/{name}")
     disk.open("/data/t-5", create=True).append([b"a file"])
     manager = new_manager(disk)
@@ -313,6 +314,7 @@ def test_a_folder_that_is_not_a_logs_is_ignored_and_logged(caplog: pytest.LogCap
     assert f"Loaded stray log: /data/{stray}" in lines
     assert manager.deleted.strays == {f"/data/{stray}": (t(0), None)}
     assert all(disk.exists(f"/data/{name}") for name in [*strange, stray, "remote-log-index-cache", "t-5"])
+    assert not disk.exists(f"/data/{future}"), "the copy of a log that is here"
 
 
 def test_a_crash_while_a_log_is_recovered_is_no_damage() -> None:

@@ -69,6 +69,14 @@ class DeletedLogs:
                 raise
             self._folders.add(target, now_ms, delay_ms)
 
+    def discard(self, partition: TopicPartition, folder: str, now_ms: int) -> None:
+        """Rename a folder that is no longer the partition's log, for removal. Raises `OSError`."""
+        directory = parent_of(folder)
+        target = f"{directory}/{deleted_folder(partition, uuid4(self._entropy).hex)}"
+        self._disk.rename(folder, target)
+        self._unsynced.add(directory)
+        self._folders.add(target, now_ms, 0)
+
     def rename_to_stray(self, partition: TopicPartition, folder: str, reason: str) -> str:
         """Rename a log's folder to `-stray`, and `sync`; return the new path. Raises `LogStorageError`."""
         target = stray_folder(partition, uuid4(self._entropy).hex)

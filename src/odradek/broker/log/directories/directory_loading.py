@@ -10,7 +10,8 @@ If a log cannot be opened, only its partition is offline; in Kafka the directory
 | such logs, if topic ids do not decide | the partition is offline; both logs are unchanged |
 | `{topic}-{partition}.{32 hex digits}-delete` | removed |
 | `{topic}-{partition}.{32 hex digits}-stray` | logged; removed later if the metadata confirms it |
-| other folders, such as Kafka's `-future`, or with a `meta.properties` | ignored; logged |
+| `{topic}-{partition}.{32 hex digits}-future` and `-moved` | see `future_logs` |
+| other folders, or with a `meta.properties` | ignored; logged |
 | other files | ignored |
 """
 
@@ -33,7 +34,14 @@ from odradek.broker.log.directories.loading_progress import LoadingProgress, Loa
 from odradek.broker.log.errors import LogStorageError
 from odradek.broker.log.log import Log
 from odradek.broker.log.log_config import LogConfig
-from odradek.broker.log.names import LOG, is_deleted_folder, parse_folder, parse_offset_file, parse_stray_folder
+from odradek.broker.log.names import (
+    LOG,
+    is_deleted_folder,
+    parse_folder,
+    parse_future_folder,
+    parse_offset_file,
+    parse_stray_folder,
+)
 from odradek.broker.log.segments.open_files import FilePool
 from odradek.model import KafkaError, StorageError, TopicPartition
 from odradek.runtime import Disk
@@ -131,6 +139,8 @@ def find_logs(disk: Disk, directory: str) -> FoundLogs:
             if partition is None and (stray := parse_stray_folder(name)) is not None:
                 _logger.warning("Loaded stray log: %s", folder)
                 strays[folder] = stray, _topic_id_of_stray(disk, folder)
+                continue
+            if partition is None and parse_future_folder(name) is not None:
                 continue
             if partition is None or meta_properties.is_data_directory(disk, folder):
                 _logger.warning("%s is not a log's folder, ignoring it", folder)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from threading import Lock
+from types import MappingProxyType
 from typing import NamedTuple
 
 from odradek.broker.log.checkpoints import meta_properties
@@ -150,11 +151,15 @@ class LogCheckpoints:
         if is_disk_failure(error.error):
             self._on_disk_failure(error.directory, error.error)
 
-    def write_directory(self, directory: str) -> None:
-        self._writer.write(self._writer.plan(self._contents(directory), is_whole=False))
+    def write_directory(self, directory: str, joining: Mapping[TopicPartition, Log] = MappingProxyType({})) -> None:
+        """Write the files of one directory, also with the offsets of logs that are about to be in it."""
+        self._writer.write(self._writer.plan(self._contents(directory, joining), is_whole=False))
 
-    def _contents(self, directory: str) -> dict[str, Mapping[TopicPartition, int]]:
+    def _contents(
+        self, directory: str, joining: Mapping[TopicPartition, Log] = MappingProxyType({})
+    ) -> dict[str, Mapping[TopicPartition, int]]:
         logs = {partition: log for partition, log in self._logs.items() if parent_of(log.directory) == directory}
+        logs |= joining
         points = {tp: log.writer.recovery_point for tp, log in logs.items()}
         starts = {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.first_base_offset}
         marks = {tp: log.high_watermark for tp, log in logs.items()}

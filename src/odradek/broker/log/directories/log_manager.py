@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from types import MappingProxyType
+from typing import Final
 
 from msgspec import Struct, field
 
@@ -31,6 +32,7 @@ from odradek.broker.log.directories.directory_loading import (
     find_logs,
     open_found,
 )
+from odradek.broker.log.directories.future_logs import FutureLogs, complete_swaps
 from odradek.broker.log.directories.loading_progress import LoadingProgress, LoadingStoppedError
 from odradek.broker.log.directories.log_checkpoints import LogCheckpoints
 from odradek.broker.log.directories.log_directories import LogDirectories
@@ -40,10 +42,10 @@ from odradek.broker.log.errors import LogStorageError, OfflineDirectoryError, de
 from odradek.broker.log.flush_job import FlushJob
 from odradek.broker.log.log import Log
 from odradek.broker.log.log_config import LogConfig
-from odradek.broker.log.names import parent_of
+from odradek.broker.log.names import future_folder, parent_of
 from odradek.broker.log.segments.open_files import DEFAULT_OPEN_FILES, FilePool, write_file
 from odradek.broker.log.segments.segment import Segment
-from odradek.model import StorageError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition, first_names
 from odradek.runtime import Disk, Entropy, new_id
 from odradek.runtime.shortages import is_out_of_descriptors
 
@@ -97,6 +99,8 @@ def _sync(disk: Disk, directory: str, jobs: Sequence[tuple[Log, FlushJob]]) -> t
 
 
 _logger = logging.getLogger("odradek.log")
+_MOST_PREFERRED: Final = 10_000
+"""Limit of the logs for which a directory is chosen before they are created."""
 ConfigFor = Callable[[str], LogConfig]
 
 
@@ -145,6 +149,12 @@ class LogManager:
             disk, self.directories, self.logs, self.statuses, self.cleaner, self.fail_directory
         )
         self.deleted = DeletedLogs(disk, entropy, config_for, self.statuses, self.checkpoints)
+        self.futures = FutureLogs(
+            self.pool, entropy, self.logs, self.topic_ids, self.deleted, self.checkpoints, self._log_failed
+        )
+        """The copies of logs that move to another directory."""
+        self._preferred: dict[TopicPartition, str] = {}
+        """The directories in which logs shall be created."""
         self.maintenance = LogMaintenance(disk, self.logs, self.cleaner, self.deleted, self.checkpoints)
         self._counts = dict.fromkeys(directories, 0)
         """The number of logs in each directory."""
@@ -172,6 +182,7 @@ class LogManager:
         """
         assert self.directories.is_locked, "lock comes first"
         self._is_open = True
+        complete_swaps(self._disk, self.directories.usable, is_whole=not self.directories.offline)
         directories = [each for path in self.directories.usable if (each := self._find_logs(path)) is not None]
         self.were_closed = all(each.was_closed for each in directories) and not self.directories.offline
         found = drop_empty_duplicates(self._disk, [each for directory in directories for each in directory.logs])
@@ -207,6 +218,8 @@ class LogManager:
             raise LoadingStoppedError
         if found:
             progress.end()
+        usable, is_whole = self.directories.usable, not self.directories.offline
+        self.futures.begin_again(usable, now_ms, offline=self.statuses.offline, is_whole=is_whole)
 
     def _find_logs(self, directory: str) -> FoundLogs | None:
         try:
@@ -362,7 +375,8 @@ class LogManager:
         """Create a log; if the disk fails, try the next directory, as Kafka does."""
         while usable := self.directories.usable:
             choices = self.statuses.directories_for(partition, {each: self._disk.absolute(each) for each in usable})
-            directory = min(choices, key=self._counts.__getitem__)
+            preferred = self._preferred.pop(partition, None)
+            directory = preferred if preferred in choices else min(choices, key=self._counts.__getitem__)
             folder = f"{directory}/{partition}"
             if meta_properties.is_data_directory(self._disk, folder):
                 raise LogStorageError(
@@ -380,6 +394,44 @@ class LogManager:
             return log
         raise OfflineDirectoryError("; ".join(map(str, self.directories.offline.values())))
 
+    def alter_directory(self, partition: TopicPartition, path: str, now_ms: int) -> None:
+        """Begin to move a log to the directory with the absolute path `path`, instead of a move to another one.
+
+        A directory where the log is ends the move. Raises `KafkaError` LOG_DIR_NOT_FOUND; KAFKA_STORAGE_ERROR for an
+        offline log or directory; REPLICA_NOT_AVAILABLE without a log, which will be created there, as in Kafka.
+        """
+        directory = next((each for each in self.directories.paths if self._disk.absolute(each) == path), None)
+        if directory is None:
+            raise KafkaError(ErrorCode.log_dir_not_found, f"{path} is no data directory of this broker")
+        log, future, offline = self._logs.get(partition), self.futures.get(partition), self.directories.offline
+        if directory in offline or partition in self.statuses.offline:
+            raise LogStorageError(str(offline.get(directory) or self.statuses.offline[partition]))
+        future_folder(partition, uuid.UUID(int=0).hex)
+        if future is not None and parent_of(future.log.directory) != directory:
+            self.futures.drop(partition, now_ms)
+        if log is None:
+            self._preferred[partition] = directory
+            while len(self._preferred) > _MOST_PREFERRED:
+                del self._preferred[next(iter(self._preferred))]
+            raise KafkaError(ErrorCode.replica_not_available, f"there is no replica of {partition}")
+        if log.failure is not None:
+            raise LogStorageError(log.failure)
+        if parent_of(log.directory) == directory or partition in self.futures:
+            return
+        if offline:
+            raise LogStorageError(f"{partition} does not move while {first_names(offline)} is offline")
+        self.cleaner.truncate_checkpoint(partition, log.log_end_offset)  # compacts no more until the move has ended
+        self.futures.begin(partition, directory, now_ms)
+
+    def swap(self, partition: TopicPartition, now_ms: int) -> None:
+        """Let a log go on in the directory of its copy, see `FutureLogs.swap`."""
+        log = self._logs[partition]
+        self._counts[parent_of(log.directory)] -= 1
+        try:
+            self.futures.swap(partition, now_ms)
+        finally:
+            self._counts[parent_of(log.directory)] += 1
+
     def truncate_to(self, partition: TopicPartition, offset: int) -> None:
         """Truncate a log, after writing checkpoints if a crash would make them wrong (see `Log.truncate_to`)."""
         log = self._logs[partition]
@@ -390,6 +442,7 @@ class LogManager:
             # A later truncation compares with these values, not with the files.
             self._lower_checkpoints(log, kept, offset)
         log.truncate_to(offset)
+        self.futures.truncate(partition, offset)
         self._note_rebuilt(log)
 
     def truncate_fully_and_start_at(self, partition: TopicPartition, offset: int, now_ms: int) -> None:
@@ -399,6 +452,7 @@ class LogManager:
         self.cleaner.truncate_checkpoint(partition, start)
         self._lower_checkpoints(log, start, offset)
         log.truncate_fully_and_start_at(offset, now_ms)
+        self.futures.truncate(partition, start)
         self._note_rebuilt(log)
 
     def _note_rebuilt(self, log: Log) -> None:
@@ -416,6 +470,7 @@ class LogManager:
         `StorageError` the partition is offline until a call succeeds.
         """
         log = self._logs.pop(partition, None)
+        self.futures.drop(partition, now_ms)
         self.statuses.forget(partition)
         self._forget(partition)
         folders = [found.folder for found in self.statuses.unopened_of(partition)]
@@ -477,6 +532,7 @@ class LogManager:
         reason = self.directories.fail(directory, error)
         self.statuses.expect_nothing()
         logs = self._logs_in(directory)
+        self.futures.directory_failed(directory, str(reason))
         _logger.error("%s; its %d logs are offline until this broker is restarted", reason, len(logs))
         for log in logs.values():
             log.writer.stop(str(reason))
@@ -521,6 +577,8 @@ class LogManager:
             log.abandon()
         self._logs.clear()
         self._counts = dict.fromkeys(self.directories.paths, 0)
+        self.futures.clear()
+        self._preferred.clear()
         self._topic_ids.clear()
         self.checkpoints.reset()
         self.maintenance.abandon()

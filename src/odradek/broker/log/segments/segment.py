@@ -487,6 +487,13 @@ class Segment:
             raise DamagedSegmentError(self.log.path, f"{self.log.path} has no whole batches before offset {offset}")
         self.next_offset = offset
 
+    def move_to(self, directory: str) -> None:
+        """Use the files in `directory`, a new name of the present one."""
+        self.close()
+        for file in (self.log, *(entries.file for entries in self._indexes())):
+            file.path = f"{directory}/{file.path.rpartition('/')[2]}"
+        self.directory = directory
+
     def close(self) -> None:
         """Close the files; the next use opens them again."""
         self.log.close()

@@ -1,0 +1,204 @@
+"""Copies logs that move between this broker's data directories, and swaps them when they have caught up (KIP-113).
+
+One task copies all moving logs in turn, a piece of each, within the rate of
+`replica.alter.log.dirs.io.max.bytes.per.second`; pieces are written on the background thread. The log serves all the
+while. Before the swap the copy is synced; what is appended meanwhile, at most `_LAST_BYTES`, is copied and synced in
+the turn of the swap, between two writes of the log. An error of the copy ends the move, and the log stays where it is.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from odradek.broker.log.directories.future_logs import FutureLog
+from odradek.broker.log.directories.log_manager import LogManager
+from odradek.broker.log.log import Log
+from odradek.broker.log.log_writer import State
+from odradek.broker.log.write_scheduler import Appender, WriteScheduler
+from odradek.broker.replication.machine.future_replica import Action, Extent, next_step
+from odradek.broker.security.quotas.replication_quotas import ReplicationQuotaManager
+from odradek.model import KafkaError, StorageError, TopicPartition
+from odradek.model.probes import probe
+from odradek.protocol.batches.record_batch import read_header
+from odradek.runtime import Runtime
+
+_log = logging.getLogger("odradek.broker")
+_PIECE_BYTES: Final = 256 * 1024
+"""The bytes of a read: a larger one would hold the event loop for too long."""
+_LAST_BYTES: Final = 4 * 1024 * 1024
+"""The limit of what is synced in the turn of the swap."""
+_SHORTEST_S: Final = 0.001
+_POLL_S: Final = 0.1
+"""The longest pause while logs move, after which truncated and deleted ones are noticed."""
+
+
+class ReplicaAlterLogDirsManager:
+    """The moves of one broker's logs. `appender(partition)` returns what leads or follows it here, if any."""
+
+    def __init__(
+        self,
+        logs: LogManager,
+        runtime: Runtime,
+        quota: ReplicationQuotaManager,
+        write_scheduler: WriteScheduler,
+        *,
+        appender: Callable[[TopicPartition], Appender | None],
+    ) -> None:
+        self._logs = logs
+        self._futures = logs.futures
+        self._runtime = runtime
+        self._quota = quota
+        self._write_scheduler = write_scheduler
+        self._appender = appender
+        self._began = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._job: asyncio.Future[None] | None = None
+
+    def start(self) -> None:
+        """Copy the logs that move now and later, until `stop`."""
+        self._futures.on_change = self._began.set
+        self._began.set()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="log directories")
+
+    async def stop(self) -> None:
+        """Stop copying. The moves begin anew at the next start."""
+        self.kill()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        if self._job is not None and not self._job.done():
+            await asyncio.wait([self._job])
+
+    def kill(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            if not self._futures:
+                self._began.clear()
+                await self._began.wait()
+            has_worked, wait_s = False, 0.0
+            for key, future in tuple(self._futures.items()):
+                if (wait_s := self._quota.throttle_time_s()) > 0:
+                    await asyncio.sleep(min(max(wait_s, _SHORTEST_S), _POLL_S))
+                    break
+                try:
+                    has_worked |= await self._step(key, future)
+                except (OSError, KafkaError, StorageError) as error:
+                    self._give_up(key, future, error)
+                except Exception as error:
+                    _log.exception("Unexpected error while %s moves", key)
+                    self._give_up(key, future, error)
+            await asyncio.sleep(0 if has_worked or wait_s > 0 else _POLL_S)
+
+    def _give_up(self, key: TopicPartition, future: FutureLog, error: Exception) -> None:
+        if self._futures.get(key) is not future:
+            return
+        probe("replication: a move between directories ends with an error")
+        log = self._logs.get(key)
+        where = "" if log is None else f", and stays in {log.directory}"
+        _log.error("%s does not move to another directory%s: %s", key, where, error)
+        self._futures.drop(key, self._runtime.clock.now_ms())
+
+    async def _step(self, key: TopicPartition, future: FutureLog) -> bool:
+        """Do what a copy needs next; return whether anything could be done."""
+        log, copy, now_ms = future.source, future.log, self._runtime.clock.now_ms()
+        if self._futures.get(key) is not future:
+            return True
+        if self._logs.get(key) is not log:  # it was deleted, or renamed
+            self._futures.drop(key, now_ms)
+            return True
+        for each in (log, copy):
+            if each.failure is not None:
+                raise StorageError(each.failure)
+        size = advance(future, now_ms)
+        if size is None:
+            return await self._swap(key, future)
+        self._quota.record(size)
+        await self._write(copy)
+        return True
+
+    async def _write(self, copy: Log) -> None:
+        job = copy.writer.begin_write()
+        if job is not None:
+            await self._in_background(job.run)
+            copy.writer.finish_write(job)
+
+    async def _in_background(self, run: Callable[[], None]) -> None:
+        """Return when a job has ended, which has its error."""
+        self._job = self._runtime.disk.submit(run, background=True)
+        await asyncio.wait([self._job])
+        self._job.exception()
+
+    async def _swap(self, key: TopicPartition, future: FutureLog) -> bool:
+        """Sync the copy, then swap it with its log; return False if the log has no leader or follower here."""
+        copy = future.log
+        appender = self._appender(key)
+        if appender is None or appender.log is not future.source:
+            return False
+        if self._unsynced(copy) > _LAST_BYTES:
+            flush = copy.writer.begin_flush(include_active=True)
+            if flush is not None:
+                await self._in_background(flush.run)
+                copy.writer.finish_flush(flush)
+                return True
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._write_scheduler.between_writes(appender, lambda: self._swap_now(key, future, done))
+        return await done
+
+    @staticmethod
+    def _unsynced(copy: Log) -> int:
+        return copy.size_between(max(copy.writer.synced_offset, copy.first_base_offset), copy.log_end_offset)
+
+    def _swap_now(self, key: TopicPartition, future: FutureLog, done: "asyncio.Future[bool]") -> None:
+        """Copy the rest of the log, and swap, unless the log has changed, or there is too much."""
+        log, copy, now_ms = future.source, future.log, self._runtime.clock.now_ms()
+        if done.done():
+            return
+        try:
+            is_current = self._futures.get(key) is future and self._logs.get(key) is log
+            left, is_swapped = _LAST_BYTES, False
+            while is_current and not is_swapped and left > 0 and log.writer.state is State.RUNNING:
+                size = advance(future, now_ms)
+                if size is None:
+                    self._logs.swap(key, now_ms)
+                    is_swapped = True
+                else:
+                    left -= size
+                    self._quota.record(size)
+                    copy.write()
+            done.set_result(is_swapped or left < _LAST_BYTES)
+        except Exception as error:
+            done.set_exception(error)
+
+
+def advance(future: FutureLog, now_ms: int, most_bytes: int = _PIECE_BYTES) -> int | None:
+    """Do what a copy needs next, without writing it; return the bytes appended, None if it has all of its log."""
+    log, copy = future.source, future.log
+    action, offset = next_step(
+        Extent(log.log_start_offset, log.written_offset),
+        Extent(copy.first_base_offset, copy.log_end_offset),
+        future.truncate_to,
+    )
+    future.truncate_to = None
+    if action is Action.COPY:
+        return _append(log, copy, now_ms, most_bytes) or None  # the batches before the end may have been truncated
+    if action is Action.SWAP:
+        return None
+    probe("replication: the copy of a log that moves is truncated")
+    if action is Action.TRUNCATE:
+        copy.truncate_to(offset)
+    else:
+        copy.truncate_fully_and_start_at(offset, now_ms)
+    return 0
+
+
+def _append(log: Log, copy: Log, now_ms: int, most_bytes: int) -> int:
+    records = log.read(copy.log_end_offset, most_bytes)
+    if not records:
+        return 0
+    first = read_header(records).base_offset
+    if not copy.segments.size and first < copy.log_end_offset:
+        copy.truncate_fully_and_start_at(first, now_ms)  # the log's first batch may begin before its start offset
+    return copy.append_as_follower(records, now_ms=now_ms)

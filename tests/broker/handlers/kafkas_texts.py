@@ -169,6 +169,7 @@ ROWS: Final = (
         "transaction.version",
         1,
     ),
+    _update("no feature", "Invalid update version 0 for feature no.such. Feature no.such not found.", "no.such", 0, 2),
     _update(
         "an older release",
         "Unsupported metadata.version downgrade from 33 to 25. Refusing to perform the requested downgrade because it "

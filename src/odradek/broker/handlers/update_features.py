@@ -76,6 +76,8 @@ def _level(update: "FeatureUpdateKey", finalized: Mapping[str, int], controller_
     if level < 0:
         raise _invalid(name, level, "A feature version cannot be less than 0.")
     feature = _SUPPORTED.get(name, _OFF)
+    if feature is _OFF and not level:
+        raise _invalid(name, level, f"Feature {name} not found.")
     if not feature.lowest <= level <= feature.highest:
         lowest, highest = feature.lowest, feature.highest
         versions = f"only supports versions {highest if lowest == highest else f'{lowest}-{highest}'}"

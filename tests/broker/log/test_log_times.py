@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from odradek.broker.log import time_lookup
 from odradek.broker.log.log import Log
 from odradek.broker.log.log_config import LogConfig
-from odradek.broker.log.time_lookup import MOST_RECORDS
+from odradek.broker.log.time_lookup import MOST_RECORDS, TURN_RECORDS
 from odradek.broker.turns import at_once
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import HEADER_SIZE, read_header, write_header
@@ -232,6 +232,18 @@ def test_a_search_takes_turns_between_which_the_log_may_change(monkeypatch: pyte
 def test_each_batch_with_a_wrong_header_is_read_in_a_turn() -> None:
     log = log_with(*[lying(batch_at(NOW + n), max_timestamp=NOW + 1000) for n in range(5)])
     assert list(log.find_offset(NOW + 500)) == [time_lookup.TURN_BATCHES] * 6
+
+
+def test_the_records_of_a_large_batch_are_looked_at_in_turns() -> None:
+    count = 10 * TURN_RECORDS
+    log = log_with(encode_batch([(NOW + number, None, b"", ()) for number in range(count)]))
+    log.advance_log_start_offset(count // 2)
+    search, turns = log.find_offset(NOW + count - 1), 0
+    with pytest.raises(StopIteration) as done:
+        while True:
+            next(search)
+            turns += 1
+    assert (done.value.value, turns) == ((NOW + count - 1, count - 1, 4), 9)
 
 
 def test_a_batch_that_takes_too_much_memory_decompressed_is_not_opened_either() -> None:

@@ -162,10 +162,10 @@ def test_quotas_are_set_listed_and_removed(kafka: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "a quota is of a user, a client-id, both, or an ip alone"),
-        (("--user", ""), "the name of a user must not be empty"),
-        (("--user", "a", "--default-user"), "user is given twice"),
-        (("--ip", "10.0.0.1", "--client-id", "c"), "or an ip alone"),
+        ((), "Invalid empty client quota entity"),
+        (("--user", ""), "Empty user not supported"),
+        (("--user", "a", "--default-user"), "duplicate entity entry user"),
+        (("--ip", "10.0.0.1", "--client-id", "c"), "IP entity shouldnot be combined"),
     ],
 )
 def test_a_command_without_one_entity_is_wrong(arguments: tuple[str, ...], says: str) -> None:

@@ -66,7 +66,7 @@ def test_a_broker_that_is_away_is_listed_as_fenced_until_it_is_unregistered() ->
         assert said == f"Broker {gone} is no longer registered.\n"
         assert len(odradek(servers, "brokers", "list").stdout.splitlines()) == 2
         said = odradek(servers, "brokers", "unregister", str(gone), fails=1).stderr
-        assert said == f"odradek: broker {gone} is not registered\n"
+        assert said == f"odradek: Broker ID {gone} is not currently registered\n"
         cluster.restart(gone)
         assert eventually(lambda: len(odradek(servers, "brokers", "list").stdout.splitlines()) == 3)
 

@@ -126,7 +126,7 @@ def test_an_option_of_batches_or_of_streams_only_is_valid_for_the_columns() -> N
         ({"subscribe": "-"}, "one of assign, subscribe and subscribePattern says what to read: none is given"),
         ({"subscribePattern": ".*"}, "subscribe and subscribePattern are given"),
         ({"subscribe": " , "}, "subscribe names no topic"),
-        ({"subscribe": "a/b"}, "'a/b' has others"),
+        ({"subscribe": "a/b"}, "'a/b' contains one or more"),
         ({"subscribe": "-", "subscribePattern": "("}, "subscribePattern is not a regular expression"),
         ({"subscribe": "-", "assign": "t:0"}, "assign is not JSON"),
         ({"subscribe": "-", "assign": '{"t":["0"]}'}, 'assign must look like {"topic":[0,1]}'),

@@ -7,17 +7,22 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from fastavro import parse_schema, schemaless_writer
 from google.protobuf import descriptor_pb2
+from pyspark.sql.types import StructType
 
 from odradek.model import ConfigurationError
 from odradek.pipelines.config.parsing import parse_pipeline
 from odradek.pipelines.config.pipelines import QueryPipeline, Stream
 from odradek.pipelines.errors import is_final
-from odradek.pipelines.values import parse_values
+from odradek.pipelines.values import parse_values, value_options
+from odradek.spark.options import parse_read_options
+from odradek.spark.value_columns import value_fields, with_decoded_values
 from odradek.spark.writing.dead_letters import LettersDirectory, RefusedLetters
+from tests.pipelines.scene import Scene, consumed
 
 SCHEMA = {
     "type": "record",
@@ -50,14 +55,20 @@ path = "out"
     return pipeline.streams[0]
 
 
-def records(spark: Any, values: list[bytes | None]) -> Any:
+def records(spark: Any, values: list[bytes | None], decoded: Stream) -> Any:
+    """Return rows as the source returns them that decodes the values of a stream."""
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "orders"} | value_options(decoded)
+    options = parse_read_options(given, streaming=False).values
+    assert options is not None
+    batch = with_decoded_values(pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())}), options)
     at = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
     rows = [
-        (b"k", None if value is None else bytearray(value), "orders", 3, offset, at)
-        for offset, value in enumerate(values)
+        (b"k", row["value"] and bytearray(row["value"]), "orders", 3, offset, at, row["fields"], row["reason"])
+        for offset, row in enumerate(batch.to_pylist())
     ]
     schema = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
-    return spark.createDataFrame(rows, schema).coalesce(1)
+    columns = StructType([*StructType.fromDDL(schema), *value_fields(options)])
+    return spark.createDataFrame(rows, columns).coalesce(1)
 
 
 def avro(**fields: Any) -> bytes:
@@ -73,7 +84,7 @@ def test_avro_values_become_columns_and_other_bytes_dead_letters(spark: Any, tmp
     orders = stream(tmp_path, 'format = "avro"\nschema = "order.avsc"')
     good = avro(city="Ulm", offset=7, at=NOON, tags=["a"])
     letters = LettersDirectory(path=str(tmp_path / "dead"))
-    frame = parse_values(records(spark, [good, b"{}", None, good[:-1]]), orders, ["offset"], letters)
+    frame = parse_values(records(spark, [good, b"{}", None, good[:-1]], orders), orders, ["offset"], letters)
     assert [f"{field.name} {field.dataType.simpleString()}" for field in frame.schema] == [
         "offset bigint",
         "city string",
@@ -94,6 +105,41 @@ def test_avro_values_become_columns_and_other_bytes_dead_letters(spark: Any, tmp
 
 @pytest.mark.needs("java")
 @pytest.mark.timeout(300)
+def test_a_pipeline_decodes_where_it_reads(scene: Scene, producer: Any) -> None:
+    """More values than are decoded one by one; bad ones become letters with their bytes, headers and time."""
+    (scene.directory / "order.avsc").write_text(json.dumps(SCHEMA))
+    good = [avro(city=None if number % 2 else "Ulm", offset=number, at=NOON, tags=[]) for number in range(600)]
+    for number, value in enumerate([*good[:300], b"oops", None, *good[300:]]):
+        producer.produce(scene.topic, value, key=b"k%d" % number, partition=0, headers=[("h", b"1")])
+    assert producer.flush(30) == 0
+    (status,) = scene.run(
+        """
+kind = "offline"
+name = "{topic}.job"
+checkpoint = "state"
+sql = "SELECT key, offset, value_offset, city FROM orders"
+dead_letter_topic = "{topic}.dead"
+[source]
+bootstrap_servers = "{source}"
+[streams.orders]
+topics = ["{topic}"]
+format = "avro"
+schema = "order.avsc"
+[sink]
+path = "out"
+"""
+    )
+    assert (status.figures.records_out, status.figures.bad_rows, status.figures.tombstones) == (601, 1, 1)
+    rows = sorted(scene.rows("out"), key=lambda row: row["offset"])
+    assert [row["value_offset"] for row in rows] == [*range(300), None, *range(300, 600)]
+    assert rows[300] == {"key": "k301", "offset": 301, "value_offset": None, "city": None}
+    assert [row["city"] for row in rows[:2]] == ["Ulm", None]
+    (letter,) = consumed(scene.source, f"{scene.topic}.dead", 1)
+    assert (letter.key(), letter.value(), letter.headers()[0]) == (b"k300", b"oops", ("h", b"1"))
+
+
+@pytest.mark.needs("java")
+@pytest.mark.timeout(300)
 def test_protobuf_values_become_columns_and_bad_ones_stay_or_fail(spark: Any, tmp_path: Path) -> None:
     kind = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
@@ -103,11 +149,11 @@ def test_protobuf_values_become_columns_and_bad_ones_stay_or_fail(spark: Any, tm
     (tmp_path / "shop.desc").write_bytes(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
     keys = 'format = "protobuf"\nschema = "shop.desc"\nmessage = "shop.Order"\nframing = "confluent"'
     orders = stream(tmp_path, keys)
-    values = [b"\0\0\0\0\x05\0" + b"\x0a\x03Ulm\x10\x07", b"\x0a\x03Ulm"]
-    frame = parse_values(records(spark, values), orders, ["offset"], None)
+    values: list[bytes | None] = [b"\0\0\0\0\x05\0" + b"\x0a\x03Ulm\x10\x07", b"\x0a\x03Ulm"]
+    frame = parse_values(records(spark, values, orders), orders, ["offset"], None)
     assert [tuple(row) for row in frame.collect()] == [(0, "Ulm", 7), (1, None, None)]
     with pytest.raises(Exception, match="orders-3 offset 1: the value does not begin with Confluent") as caught:
-        parse_values(records(spark, values), orders, ["offset"], RefusedLetters()).collect()
+        parse_values(records(spark, values, orders), orders, ["offset"], RefusedLetters()).collect()
     assert is_final(str(caught.value))
 
 
@@ -138,7 +184,7 @@ def test_keys_that_do_not_belong_to_the_format_are_refused(tmp_path: Path, keys:
 def test_a_schema_file_that_is_not_there_or_no_text_is_named(tmp_path: Path) -> None:
     orders = stream(tmp_path, 'format = "avro"\nschema = "order.avsc"')
     with pytest.raises(ConfigurationError, match=r"order\.avsc: No such file or directory"):
-        parse_values(None, orders, [], None)
+        value_options(orders)
     (tmp_path / "order.avsc").write_bytes(b"\xff")
     with pytest.raises(ConfigurationError, match=r"order\.avsc is not an Avro schema: it is not UTF-8"):
-        parse_values(None, orders, [], None)
+        value_options(orders)

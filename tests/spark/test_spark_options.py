@@ -207,6 +207,22 @@ def test_a_wrong_trigger_option_is_refused(options: dict[str, str], sentence: st
         read(streaming=True, **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"valueSchema": "{}"}, "valueFormat is missing"),
+        ({"valueFormat": "json", "valueSchema": "{}"}, "valueFormat is avro or protobuf, not 'json'"),
+        ({"valueFormat": "Avro"}, "valueSchema is missing"),
+        ({"valueFormat": "avro", "valueSchema": "{}", "valueMessage": "M"}, "valueMessage is the full name"),
+        ({"valueFormat": "protobuf", "valueSchema": "AA=="}, "valueMessage is the full name"),
+        ({"valueFormat": "avro", "valueSchema": "{}", "valueFraming": "x"}, "valueFraming is confluent, not 'x'"),
+    ],
+)
+def test_options_about_values_belong_to_a_format(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        read(**options)
+
+
 @pytest.mark.parametrize(("text", "ms"), [("30s", 30_000), ("15min", 900_000), ("1H", 3_600_000), ("250", 250)])
 def test_a_duration_is_written_as_spark_writes_it(text: str, ms: int) -> None:
     assert read(streaming=True, maxTriggerDelay=text).max_trigger_delay_ms == ms

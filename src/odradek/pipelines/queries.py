@@ -1,5 +1,6 @@
 """Builds, checks and starts the Spark streaming query of a pipeline."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from odradek.pipelines.functions import call_query_function, load_function
 from odradek.pipelines.mirror.copying import BatchCopier
 from odradek.pipelines.progress import OBSERVED
 from odradek.pipelines.sinks import check_directories, check_files, check_sink, readable
-from odradek.pipelines.values import parse_values
+from odradek.pipelines.values import parse_values, value_options
 from odradek.runtime import Disk, system_runtime
 from odradek.spark.connect import copy_session
 from odradek.spark.local.worker_python import restore_worker_python
@@ -155,10 +156,18 @@ def counted(frame: Any) -> Any:
     return frame.observe(OBSERVED, functions.count(functions.lit(1)).alias("rows"))
 
 
-def records_of(session: Any, source: Source, topics: Topics, *, headers: bool, group: str | None = None) -> Any:
+def records_of(
+    session: Any,
+    source: Source,
+    topics: Topics,
+    *,
+    headers: bool,
+    group: str | None = None,
+    values: Mapping[str, str] | None = None,
+) -> Any:
     """Return a streaming DataFrame of the records of `topics`. Raise `TomlKeyError` if `source` is invalid.
 
-    With `group`, the query is a member of that consumer group.
+    With `group`, the query is a member of that consumer group. `values` are more options of the source.
     """
     options = {
         "kafka.bootstrap.servers": source.bootstrap_servers,
@@ -173,6 +182,7 @@ def records_of(session: Any, source: Source, topics: Topics, *, headers: bool, g
         options |= {"startingTimestamp": str(source.since_ms), "startingOffsetsByTimestampStrategy": "latest"}
     if group is not None:
         options |= {"consumeMode": "group", "kafka.group.id": group}
+    options |= values or {}
     if topics.topics:
         options["subscribe"] = ",".join(topics.topics)
     else:
@@ -203,9 +213,12 @@ def _view(session: Any, pipeline: QueryPipeline, stream: Stream) -> Any:
         columns.append("headers")
     to_topic = stream.has_fields and pipeline.dead_letter_topic is not None
     group = pipeline.group if pipeline.source.consume_mode == "group" else None
-    records = records_of(session, pipeline.source, stream, headers=stream.headers or to_topic, group=group)
-    records = _in_time_range(records, pipeline.source)
     key = f"streams.{stream.name}"
+    with errors_about(f"{key}.schema"):
+        values = value_options(stream)
+    has_headers = stream.headers or to_topic
+    records = records_of(session, pipeline.source, stream, headers=has_headers, group=group, values=values)
+    records = _in_time_range(records, pipeline.source)
     if not stream.has_fields:
         view = records.select(*columns, functions.col("value").cast("string"))
     else:

@@ -1,9 +1,9 @@
 """Parses the values of a stream into columns, and separates the records that do not parse: bad rows.
 
-Tombstones (null values) are not parsed: they become rows of nulls with their keys, and are counted. Avro and Protobuf
-are decoded by `odradek.values`, JSON by Spark. Spark's `from_json` ignores text after the first JSON value, and
-returns nulls for values that it cannot parse. So each value is parsed inside of a list, before an element that marks
-its end:
+Tombstones (null values) are not parsed: they become rows of nulls with their keys, and are counted. The reader decodes
+Avro and Protobuf (`odradek.spark.value_columns`), Spark parses JSON. Spark's `from_json` ignores text after the first
+JSON value, and returns nulls for values that it cannot parse. So each value is parsed inside of a list, before an
+element that marks its end:
 
     {"value":[ THE VALUE ,{"__odradek_end":true}]}
 
@@ -15,9 +15,8 @@ from typing import Any, Final
 from odradek.model import ConfigurationError
 from odradek.pipelines.config.pipelines import Stream
 from odradek.pipelines.progress import OBSERVED
-from odradek.spark.value_columns import decoded, spark_fields
 from odradek.spark.writing.dead_letters import Destination, without_dead_letters
-from odradek.values.decoding import read_decoder
+from odradek.values.decoding import make_decoder, read_schema
 
 _END: Final = "__odradek_end"
 _NO_OBJECT: Final = "the value is not one JSON object"
@@ -34,15 +33,26 @@ _CORRUPT: Final = "__odradek_corrupt"
 """The field where `from_json` puts a text that it cannot parse."""
 
 
+def value_options(stream: Stream) -> dict[str, str]:
+    """Return the options by which the source decodes a stream's values. Raise `ConfigurationError` for its schema."""
+    if stream.schema is None:
+        return {}
+    schema = read_schema(stream.format, str(stream.schema))
+    # Spark would raise the error without the file's key.
+    _ = make_decoder(stream.format, schema, stream.message, stream.framing).column
+    options = {"Format": stream.format, "Schema": schema, "Message": stream.message, "Framing": stream.framing}
+    return {f"value{name}": text for name, text in options.items() if text is not None}
+
+
 def parse_values(records: Any, stream: Stream, columns: list[Any], bad_rows: Destination | None) -> Any:
-    """Return the records with `columns` and the fields of their values.
+    """Return the records, read with `value_options`, with `columns` and the fields of their values.
 
     Records that do not parse go to `bad_rows`; if that is None, they stay with null fields. A field with the name of
     one of `columns` becomes `value_NAME`. Raise `ConfigurationError` for an invalid schema, or two fields of one name.
     """
     from pyspark.sql import functions as sql
 
-    fields, parser, value, reason = _json(stream) if stream.schema is None else _encoded(stream)
+    fields, parser, value, reason = _json(stream) if stream.schema is None else _encoded(records)
     parsed = records.select(
         *columns,
         sql.col("key").alias("_key"),
@@ -54,7 +64,7 @@ def parse_values(records: Any, stream: Stream, columns: list[Any], bad_rows: Des
         f"{OBSERVED}.{stream.name}",
         sql.count("_reason").alias("bad_rows"),
         sql.max("_reason").alias("reason"),
-        sql.count_if(sql.col("_value").isNull()).alias("tombstones"),
+        sql.count_if(sql.col("_value").isNull() & value.isNull()).alias("tombstones"),
     )
     shown = records.select(*columns).columns
     names = _names(stream, fields, shown)
@@ -86,16 +96,12 @@ def _names(stream: Stream, fields: list[Any], shown: list[str]) -> dict[str, str
     return names
 
 
-def _encoded(stream: Stream) -> tuple[list[Any], Any, Any, Any]:
-    """Return the fields of Avro or Protobuf, then columns: `_parsed`, the value in it, the reason for a bad record.
-
-    Raise `ConfigurationError` for an invalid schema.
-    """
+def _encoded(records: Any) -> tuple[list[Any], Any, Any, Any]:
+    """Return the fields of Avro or Protobuf, then columns: `_parsed`, the value in it, the reason for a bad record."""
     from pyspark.sql import functions as sql
 
-    decoder = read_decoder(stream.format, str(stream.schema), stream.message, stream.framing)
-    parser, fields = decoded(sql.col("value"), decoder), spark_fields(decoder)
-    return fields, parser, sql.col("_parsed.value"), sql.col("_parsed.reason")
+    parsed = sql.struct(sql.col("fields").alias("value"), "reason")
+    return list(records.schema["fields"].dataType), parsed, sql.col("_parsed.value"), sql.col("_parsed.reason")
 
 
 def _json(stream: Stream) -> tuple[list[Any], Any, Any, Any]:

@@ -77,6 +77,19 @@ class Assign(Struct, frozen=True, kw_only=True):
 Strategy = Subscribe | SubscribePattern | Assign
 
 
+class ValueOptions(Struct, frozen=True, kw_only=True):
+    """How a read decodes values to columns."""
+
+    format: str
+    """`avro` or `protobuf`."""
+    schema: str
+    """The text of an `.avsc` file, or a descriptor file of `protoc` in base64."""
+    message: str | None = None
+    """The full name of the Protobuf message."""
+    framing: str | None = None
+    """`confluent`, or None."""
+
+
 class ReadOptions(Struct, frozen=True, kw_only=True):
     """The options of a batch or stream read. Picklable: tasks get them with their partition."""
 
@@ -100,6 +113,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     include_headers: bool
     group: ClientOptions | None
     """The `kafka.*` options of the group's member, without their prefix; None unless `consumeMode=group`."""
+    values: ValueOptions | None = None
 
 
 class WriteOptions(Struct, frozen=True, kw_only=True):
@@ -138,6 +152,10 @@ _READ_OPTIONS: Final = (
     "minPartitions",
     "maxRecordsPerPartition",
     "includeHeaders",
+    "valueFormat",
+    "valueSchema",
+    "valueMessage",
+    "valueFraming",
 )
 _WRITE_OPTIONS: Final = ("topic", "includeHeaders", "includeTimestamp", "guarantee", "transactionalIdPrefix")
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "serialization.format"})
@@ -210,6 +228,7 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOp
         min_partitions=_positive(given, "minPartitions"),
         max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
         include_headers=_flag(given, "includeHeaders", default=False),
+        values=_values(given),
     )
 
 
@@ -305,6 +324,25 @@ def _group(
     if not client.get("group.id"):
         raise ConfigurationError("consumeMode=group needs the group's name: set kafka.group.id")
     return ClientOptions((key, value) for key, value in client.items() if key in _OF_MEMBERS)
+
+
+def _values(given: Mapping[str, str]) -> ValueOptions | None:
+    kind = given.get("valueformat")
+    schema, message, framing = (given.get(f"value{name}") for name in ("schema", "message", "framing"))
+    if kind is None:
+        if schema or message or framing:
+            raise ConfigurationError("valueFormat is missing: valueSchema, valueMessage and valueFraming belong to it")
+        return None
+    kind = kind.strip().lower()
+    if kind not in {"avro", "protobuf"}:
+        raise ConfigurationError(f"valueFormat is avro or protobuf, not {kind!r}")
+    if not schema:
+        raise ConfigurationError("valueSchema is missing: the text of an Avro schema, or a descriptor file in base64")
+    if (message is None) == (kind == "protobuf"):
+        raise ConfigurationError("valueMessage is the full name of the message of valueFormat=protobuf, and only of it")
+    if framing not in {None, "confluent"}:
+        raise ConfigurationError(f"valueFraming is confluent, not {framing!r}")
+    return ValueOptions(format=kind, schema=schema, message=message, framing=framing)
 
 
 def _strategy(given: Mapping[str, str]) -> Strategy:

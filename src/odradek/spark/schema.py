@@ -1,8 +1,8 @@
 """The columns of source and sink: names, types and order of Spark's own Kafka connector.
 
-Two extensions: a read may select columns by a user-given schema (others are not sent to the JVM), and the option
-`includeTimestamp` makes the sink write a column `timestamp`, so that a mirror keeps timestamps. Other columns of rows
-to write are ignored.
+Three extensions: a read may select columns by a user-given schema (others are not sent to the JVM), or decode values
+(`value_columns`), and the option `includeTimestamp` makes the sink write a column `timestamp`, so that a mirror keeps
+timestamps. Other columns of rows to write are ignored.
 """
 
 from collections.abc import Iterable
@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 from odradek.model import ConfigurationError
+from odradek.spark.options import ValueOptions
 
 HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -43,15 +44,19 @@ _SINK: Final = {
 }
 
 
-def source_schema(*, include_headers: bool) -> Any:
-    return StructType(
-        [StructField(name, kind) for name, kind in _SOURCE.items() if include_headers or name != "headers"]
-    )
+def source_schema(*, include_headers: bool, values: ValueOptions | None = None) -> Any:
+    """Return the columns of a read. Raise `ConfigurationError` for a `valueSchema` that Spark cannot have."""
+    fields = [StructField(name, kind) for name, kind in _SOURCE.items() if include_headers or name != "headers"]
+    if values is not None:
+        from odradek.spark.value_columns import value_fields
+
+        fields += value_fields(values)
+    return StructType(fields)
 
 
-def check_source_schema(schema: Any, *, include_headers: bool) -> None:
+def check_source_schema(schema: Any, *, include_headers: bool, values: ValueOptions | None = None) -> None:
     """Raise `ConfigurationError` unless `schema` has columns of the source, once, nullable, in any order and case."""
-    source = source_schema(include_headers=include_headers)
+    source = source_schema(include_headers=include_headers, values=values)
     offered = {field.name.lower(): field.dataType for field in source}
     if not schema.fields:
         raise ConfigurationError("the schema has no column")

@@ -31,7 +31,8 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         """Return the columns of a read, and check its options: Spark calls this at `load()` unless it has a schema."""
         from odradek.spark.schema import source_schema
 
-        return source_schema(include_headers=_read_options(self.options).include_headers)
+        options = _read_options(self.options)
+        return source_schema(include_headers=options.include_headers, values=options.values)
 
     @brief_errors()
     def reader(self, schema: Any) -> Any:
@@ -39,7 +40,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         from odradek.spark.schema import check_source_schema
 
         options = parse_read_options(self.options, streaming=False)
-        check_source_schema(schema, include_headers=options.include_headers)
+        check_source_schema(schema, include_headers=options.include_headers, values=options.values)
         return BatchReader(options, schema, _lookup(options))
 
     @brief_errors()
@@ -50,7 +51,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         from odradek.spark.settings import member_keywords
 
         options = parse_read_options(self.options, streaming=True)
-        check_source_schema(schema, include_headers=options.include_headers)
+        check_source_schema(schema, include_headers=options.include_headers, values=options.values)
         end_with_parent()  # Spark does not stop a reader whose query ends in `prepareForTriggerAvailableNow`
         if options.group is not None:
             from odradek.spark.reading.group_reader import GroupStreamReader, open_member

@@ -1,28 +1,39 @@
-"""A decoder of single values as an expression of Spark's columns."""
+"""The columns of values that a read decodes (the option `valueFormat`).
 
-from collections.abc import Iterator
-from typing import Any
+    fields     a struct of the value's fields; null unless the value was decoded
+    reason     why it was not
+    value      null if it was decoded
+
+A null value has neither fields nor a reason.
+"""
+
+from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StringType, StructField
 
-from odradek.values.decoding import Decoder, decode_arrays
+from odradek.spark.options import ValueOptions
+from odradek.values.decoding import Decoder, decode_arrays, make_decoder
 
-
-def decoded(column: Any, decoder: Decoder) -> Any:
-    """Return a Spark column of structs (value, reason). Raise `ConfigurationError` if Spark lacks a field's type."""
-    from pyspark.sql.functions import arrow_udf
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    kind = StructType([StructField("value", StructType(spark_fields(decoder))), StructField("reason", StringType())])
-
-    def decode(arrays: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        return decode_arrays(arrays, decoder)
-
-    return arrow_udf(decode, kind)(column)
+NAMES: Final = ("fields", "reason")
 
 
-def spark_fields(decoder: Decoder) -> list[Any]:
-    """Return a decoder's fields as Spark's. Raise `ConfigurationError` if Spark lacks a field's type."""
-    from pyspark.sql.pandas.types import from_arrow_type
+def value_fields(values: ValueOptions) -> list[Any]:
+    """Return the columns of Spark that are added. Raise `ConfigurationError` for a schema that Spark cannot have."""
+    return [StructField("fields", from_arrow_type(_decoder(values).column.type)), StructField("reason", StringType())]
 
-    return list(from_arrow_type(decoder.column.type).fields)
+
+def with_decoded_values(batch: pa.RecordBatch, values: ValueOptions) -> pa.RecordBatch:
+    """Return a batch of records with the columns that are added."""
+    value = batch.column("value")
+    (found,) = decode_arrays(iter([value]), _decoder(values))
+    fields, reason = found.field("value"), found.field("reason")
+    rest = pc.if_else(fields.is_valid(), pa.nulls(len(value), value.type), value)
+    batch = batch.set_column(batch.schema.get_field_index("value"), "value", rest)
+    return batch.append_column("fields", fields).append_column("reason", reason)
+
+
+def _decoder(values: ValueOptions) -> Decoder:
+    return make_decoder(values.format, values.schema, values.message, values.framing)

@@ -5,6 +5,7 @@
 `reason` is null for decoded and for null values; `value` is null unless one was decoded.
 """
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -33,17 +34,29 @@ class Decoder(Protocol):
         """Return the fields of one value. Raise `ValueError` with the reason, or `ConfigurationError`."""
 
 
-def read_decoder(kind: str, path: str, message: str | None, framing: str | None) -> Decoder:
-    """Return the decoder of a schema file: of `avro`, or of a `message` of `protobuf`. Raise `ConfigurationError`."""
-    try:
-        content = Path(path).read_bytes()
-        if kind == "protobuf":
-            from odradek.values.protobuf import ProtobufDecoder
+def make_decoder(kind: str, schema: str, message: str | None, framing: str | None) -> Decoder:
+    """Return the decoder of a schema as `read_schema` returns it: of `avro`, or of a `message` of `protobuf`.
 
-            return ProtobufDecoder(descriptors=content, message=str(message), framing=framing)
+    Raise `ConfigurationError` if it is not base64.
+    """
+    if kind == "avro":
         from odradek.values.avro import AvroDecoder
 
-        return AvroDecoder(schema=content.decode("utf-8-sig"), framing=framing)
+        return AvroDecoder(schema=schema, framing=framing)
+    from odradek.values.protobuf import ProtobufDecoder
+
+    try:
+        descriptors = base64.b64decode(schema, validate=True)
+    except ValueError as error:
+        raise ConfigurationError(f"the descriptor file is not in base64: {error}") from None
+    return ProtobufDecoder(descriptors=descriptors, message=str(message), framing=framing)
+
+
+def read_schema(kind: str, path: str) -> str:
+    """Return a schema file's text, in base64 for `protobuf`. Raise `ConfigurationError`."""
+    try:
+        content = Path(path).read_bytes()
+        return content.decode("utf-8-sig") if kind == "avro" else base64.b64encode(content).decode()
     except OSError as error:
         raise ConfigurationError(f"can't read the schema {path}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -102,9 +102,9 @@ def _decoder(name: str, schema: str) -> Callable[[bytes], object]:
     if not colon:
         raise click.BadParameter(f"{schema!r} is not FILE:MESSAGE, such as orders.desc:shop.Order")
     with packages_of(kind, "Avro and Protobuf values"):
-        from odradek.values.decoding import read_decoder
+        from odradek.values.decoding import make_decoder, read_schema
 
-        decoder = read_decoder(kind, path, message, None if name == kind else "confluent")
+        decoder = make_decoder(kind, read_schema(kind, path), message, None if name == kind else "confluent")
     with suppress(ValueError):
         decoder(b"")  # raises for a wrong schema now, not for each record
     return decoder

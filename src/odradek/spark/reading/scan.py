@@ -23,7 +23,7 @@ from odradek.clients.reader import RangeReader
 from odradek.model import ErrorCode, KafkaError
 from odradek.runtime import system_runtime
 from odradek.spark.brief_errors import brief_errors
-from odradek.spark.options import ReadOptions
+from odradek.spark.options import ReadOptions, ValueOptions
 from odradek.spark.reading.planning import DataLossError, OffsetRange
 from odradek.spark.reading.worker_clients import keep_imports_out_of_collections, lend_client
 from odradek.spark.settings import ScanSettings, client_settings
@@ -83,11 +83,13 @@ async def _connect(settings: ScanSettings, task: ScanTask) -> Cluster:
 async def _batches(cluster: Cluster, task: ScanTask) -> AsyncGenerator["pa.RecordBatch", None]:
     async with aclosing(_fetched(cluster, task)) as fetched:
         async for buffers in fetched:
-            for batch in _decoded(buffers, task.columns):
+            for batch in _decoded(buffers, task.columns, task.options.values):
                 yield batch
 
 
-def _decoded(buffers: Sequence[tuple[OffsetRange, memoryview]], columns: tuple[str, ...]) -> Iterator["pa.RecordBatch"]:
+def _decoded(
+    buffers: Sequence[tuple[OffsetRange, memoryview]], columns: tuple[str, ...], values: ValueOptions | None
+) -> Iterator["pa.RecordBatch"]:
     # Imported here because numpy and pyarrow are slow to import and the driver does not need them.
     from odradek.columns import PartitionBatches, RecordColumns, iterate_partitions
 
@@ -97,14 +99,21 @@ def _decoded(buffers: Sequence[tuple[OffsetRange, memoryview]], columns: tuple[s
         PartitionBatches(buffer, range_.partition.topic, range_.partition.partition, range_.start, range_.end)
         for range_, buffer in buffers
     ]
-    for batch in iterate_partitions(sources, RecordColumns(names=names, timestamp_unit="us"), check_crcs=False):
+    of_records = names
+    if values is not None:
+        from odradek.spark.value_columns import NAMES, with_decoded_values
+
+        of_records = tuple(dict.fromkeys((*(name for name in names if name not in NAMES), "value")))
+    for batch in iterate_partitions(sources, RecordColumns(names=of_records, timestamp_unit="us"), check_crcs=False):
         if "headers" in names:
-            index = names.index("headers")
+            index = of_records.index("headers")
             batch = batch.set_column(index, batch.schema.field(index), _null_if_empty(batch.column(index)))
-        renamed = batch.rename_columns(list(columns))
         rows = -(-batch.num_rows // -(-batch.num_rows // MOST_ROWS))
         for first in range(0, batch.num_rows, rows):
-            yield renamed.slice(first, rows)
+            piece = batch.slice(first, rows)
+            if values is not None:
+                piece = with_decoded_values(piece, values).select(list(names))
+            yield piece.rename_columns(list(columns))
 
 
 def _null_if_empty(lists: "pa.ListArray") -> "pa.ListArray":

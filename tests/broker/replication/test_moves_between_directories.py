@@ -8,9 +8,11 @@ from typing import Any, Final
 import pytest
 
 from odradek.broker.log.names import parent_of
+from odradek.broker.replication.partition import Partition
 from odradek.clients.admin.results import RefusedPartitionsError
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
+from odradek.protocol.batches.records import encode_batch
 from odradek.simulation.virtual.disk import MemoryDisk, Survival
 from odradek.simulation.world import World, until
 from tests.world.scenes import in_world
@@ -90,6 +92,34 @@ async def test_a_replica_moves_while_it_is_written_to_and_read(world: World, is_
     await world.start(number)
     assert place(world, number) == other_of(source)
     await until(lambda: len(image(world).isr) == 3)
+
+
+@in_world(CONFIG, brokers=1)
+async def test_appends_in_the_turn_of_the_swap_are_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection goes on with its next Produce request when the response to one is complete: in the same turn."""
+    await create(world)
+    await fill(world, 50)
+    source, written, added = place(world), Partition.written, list[int]()
+
+    def append_again(partition: Partition, size: int) -> None:
+        written(partition, size)
+        if partition.topic_partition == T0 and size and len(added) < 200:
+            now_ms = world.broker.runtime.clock.now_ms()
+            records = encode_batch([(now_ms, None, b"v", ())])
+            added.append(partition.log.append_as_leader(records, leader_epoch=0, now_ms=now_ms).last_offset)
+            asyncio.get_running_loop().call_later(0.001, world.broker.partitions.write_scheduler.mark, partition)
+
+    monkeypatch.setattr(Partition, "written", append_again)
+    await fill(world, 1)
+    await move(world, other_of(source))
+    await until(lambda: place(world) == other_of(source))
+    assert len(added) < 200, "the last append is not before the swap"
+    await until(lambda: len(added) == 200)
+    await until(lambda: world.broker.logs.logs[T0].written_offset > added[-1])
+    await world.kill()
+    await world.start()
+    assert place(world) == other_of(source)
+    assert world.broker.logs.logs[T0].written_offset > added[-1]
 
 
 @in_world(SLOW)

@@ -109,6 +109,13 @@ class LogWriter:
     def is_writing(self) -> bool:
         return self._write is not None
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the log runs, and everything appended is written."""
+        log = self._log
+        is_idle = self._write is None and not self.pending.size
+        return is_idle and self.state is _RUNNING and log.written_offset == log.log_end_offset
+
     def begin_write(self) -> WriteJob | None:
         """Return a job that writes all pending batches; None without any, or while a job is under way.
 

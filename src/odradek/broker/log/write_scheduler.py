@@ -13,7 +13,7 @@ An exception of one appender does not affect the others: that appender is notifi
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final, Protocol
 
@@ -107,24 +107,35 @@ class WriteScheduler:
                 await asyncio.wait([busy])
             await asyncio.sleep(0)
 
-    def between_writes(self, appender: Appender, work: Callable[[], None]) -> None:
-        """Call `work`, which must not raise, when all appends are written, and before the next one: soon under load."""
-        if appender.log in self._busy:
-            self._between[appender.log] = partial(self.between_writes, appender, work)
+    def between_writes(self, log: Log, find: Callable[[], Appender | None], work: Callable[[], None]) -> None:
+        """Call `work`, which must not raise, when all appends are written, and before the next one: soon under load.
+
+        `find` returns the log's appender at that moment; without one nothing is written before `work`.
+        """
+        if log in self._busy:
+            self._between[log] = partial(self.between_writes, log, find, work)
             return
         try:
             self._check_fence()
         except Exception:
             _log.exception(_NOTIFY_FAILED)
-            self._loop.call_later(RETRY_S, self.between_writes, appender, work)
+            self._loop.call_later(RETRY_S, self.between_writes, log, find, work)
             return
-        job = None
-        with suppress(LogStorageError):  # the appender gets it with the next write
-            job = appender.log.writer.begin_write()
-        if job is not None:
+        appender = find()
+        if appender is None:
+            work()
+            return
+        try:
+            job = log.writer.begin_write()
+        except LogStorageError as error:
+            work()
+            self._fail(appender, error)
+            return
+        if job is None:
+            work()
+        else:
             job.run()
-            self._finish(appender, job)
-        work()
+            self._finish(appender, job, before_notifying=work)
 
     def kill(self) -> None:
         """Write nothing more, and ignore the results of the writer thread."""
@@ -174,12 +185,22 @@ class WriteScheduler:
             future = self._busy[appender.log] = self._disk.submit(job.run)
             future.add_done_callback(written)
 
-    def _finish(self, appender: Appender, job: WriteJob, *, may_notify: bool = True) -> None:
+    def _finish(
+        self,
+        appender: Appender,
+        job: WriteJob,
+        *,
+        may_notify: bool = True,
+        before_notifying: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Finish a write; an appender that is notified may append again at once."""
         try:
             appender.log.writer.finish_write(job)
         except LogStorageError as error:
+            before_notifying()
             self._fail(appender, error)
         else:
+            before_notifying()
             if self.full_disks:
                 self.full_disks.written(parent_of(appender.log.directory))
             if may_notify:

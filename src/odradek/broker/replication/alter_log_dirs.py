@@ -9,12 +9,12 @@ the turn of the swap, between two writes of the log. An error of the copy ends t
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from odradek.broker.log.directories.future_logs import FutureLog
 from odradek.broker.log.directories.log_manager import LogManager
 from odradek.broker.log.log import Log
-from odradek.broker.log.log_writer import State
 from odradek.broker.log.write_scheduler import Appender, WriteScheduler
 from odradek.broker.replication.machine.future_replica import Action, Extent, next_step
 from odradek.broker.security.quotas.replication_quotas import ReplicationQuotaManager
@@ -134,8 +134,7 @@ class ReplicaAlterLogDirsManager:
     async def _swap(self, key: TopicPartition, future: FutureLog) -> bool:
         """Sync the copy, then swap it with its log; return False if the log has no leader or follower here."""
         copy = future.log
-        appender = self._appender(key)
-        if appender is None or appender.log is not future.source:
+        if self._find_appender(key, future) is None:
             return False
         if self._unsynced(copy) > _LAST_BYTES:
             flush = copy.writer.begin_flush(include_active=True)
@@ -144,22 +143,30 @@ class ReplicaAlterLogDirsManager:
                 copy.writer.finish_flush(flush)
                 return True
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._write_scheduler.between_writes(appender, lambda: self._swap_now(key, future, done))
+        find, swap = partial(self._find_appender, key, future), partial(self._swap_now, key, future, done)
+        self._write_scheduler.between_writes(future.source, find, swap)
         return await done
+
+    def _find_appender(self, key: TopicPartition, future: FutureLog) -> Appender | None:
+        """Return what leads or follows a log that moves; None without one, or if the move has ended."""
+        if self._futures.get(key) is not future or self._logs.get(key) is not future.source:
+            return None
+        appender = self._appender(key)
+        return appender if appender is not None and appender.log is future.source else None
 
     @staticmethod
     def _unsynced(copy: Log) -> int:
         return copy.size_between(max(copy.writer.synced_offset, copy.first_base_offset), copy.log_end_offset)
 
     def _swap_now(self, key: TopicPartition, future: FutureLog, done: "asyncio.Future[bool]") -> None:
-        """Copy the rest of the log, and swap, unless the log has changed, or there is too much."""
+        """Copy the rest of the log, and swap, unless the log has changed or appends wait, or there is too much."""
         log, copy, now_ms = future.source, future.log, self._runtime.clock.now_ms()
         if done.done():
             return
         try:
-            is_current = self._futures.get(key) is future and self._logs.get(key) is log
+            may_swap = self._find_appender(key, future) is not None and log.writer.is_settled
             left, is_swapped = _LAST_BYTES, False
-            while is_current and not is_swapped and left > 0 and log.writer.state is State.RUNNING:
+            while may_swap and not is_swapped and left > 0:
                 size = advance(future, now_ms)
                 if size is None:
                     self._logs.swap(key, now_ms)

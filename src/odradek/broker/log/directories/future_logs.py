@@ -31,6 +31,7 @@ from odradek.broker.log.segments.open_files import FilePool, write_file
 from odradek.model import StorageError, TopicPartition
 from odradek.model.probes import probe
 from odradek.runtime import Disk, Entropy, uuid4
+from odradek.runtime.shortages import is_out_of_descriptors
 
 _logger = logging.getLogger("odradek.log")
 
@@ -56,7 +57,7 @@ class FutureLogs(Mapping[TopicPartition, FutureLog]):
         checkpoints: LogCheckpoints,
         when_failed: Callable[[Log, Exception], None],
     ) -> None:
-        """`when_failed` is called with a copy whose disk fails."""
+        """`when_failed` is called with a copy, or a log that moves, whose disk fails."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when a copy begins."""
         self._pool = pool
@@ -118,34 +119,40 @@ class FutureLogs(Mapping[TopicPartition, FutureLog]):
     def swap(self, partition: TopicPartition, now_ms: int) -> None:
         """Let the log go on with the files of its copy, which has all records. Both have no write or flush under way.
 
-        Blocks for the syncs. After an error the log is as before.
+        Blocks for the syncs. After an error the log is as before, or has stopped.
         """
         log, copy = self._logs[partition], self._futures[partition].log
         disk, source, target = self._disk, parent_of(log.directory), parent_of(copy.directory)
         moved = f"{source}/{moved_folder(copy.directory.rpartition('/')[2])}"
         name = f"{target}/{partition}"
+        if not log.writer.is_settled or not copy.log_end_offset == copy.written_offset <= log.log_end_offset:
+            raise LogStorageError(f"{log.directory} cannot move: not everything is written")
         copy.flush()
         if copy.failure is not None or copy.writer.synced_offset < copy.log_end_offset:
             raise LogStorageError(copy.failure or f"Failed to sync {copy.directory}")
         copy.advance_log_start_offset(log.log_start_offset)
         copy.producers.committed(log.high_watermark)
-        copy.segments.active.log.sync()
-        disk.sync_all([copy.directory, f"{copy.directory}/{meta_properties.PARTITION_METADATA}"])
-        self._checkpoints.write_directory(target, {partition: copy})
+        try:
+            copy.segments.active.log.sync()
+            disk.sync_all([copy.directory, f"{copy.directory}/{meta_properties.PARTITION_METADATA}"])
+            self._checkpoints.write_directory(target, {partition: copy})
+        except CheckpointError as error:
+            self._checkpoints.write_failed(error)
+            raise
+        except OSError as error:
+            self._when_failed(copy, error)
+            raise
         copy.segments.close()
         done: list[tuple[str, str]] = []
-        try:
-            for before, after in ((log.directory, moved), (copy.directory, name)):
+        for each, before, after in ((log, log.directory, moved), (copy, copy.directory, name)):
+            try:
                 disk.rename(before, after)
                 done.append((before, after))
                 disk.sync_directory(parent_of(after))
-        except OSError as error:
-            probe("log: a swap of directories is undone")
-            for before, after in reversed(done):
-                with suppress(OSError):  # of the other disk than the one that has failed
-                    disk.rename(after, before)
-                    disk.sync_directory(parent_of(before))
-            raise LogStorageError(f"Failed to move {log.directory} to {target}: {error}") from error
+            except OSError as error:
+                self._undo(log, done, error)
+                self._when_failed(each, error)
+                raise LogStorageError(f"Failed to move {log.directory} to {target}: {error}") from error
         _go_on(log, name, copy)
         copy.writer.abandon()
         del self._futures[partition]
@@ -153,6 +160,24 @@ class FutureLogs(Mapping[TopicPartition, FutureLog]):
         self._discard(partition, moved, now_ms)
         with suppress(CheckpointError):  # entries of a log that is elsewhere are ignored
             self._checkpoints.write_all()
+
+    def _undo(self, log: Log, renamed: Sequence[tuple[str, str]], cause: OSError) -> None:
+        """Undo the renames of a swap; if that fails, stop the log, and leave the rest to the next start.
+
+        Otherwise a power failure could leave two logs, or complete the swap, without what is appended from now on.
+        """
+        probe("log: a swap of directories is undone")
+        if is_out_of_descriptors(cause):
+            self._pool.give_back()
+        for before, after in reversed(renamed):
+            try:
+                self._disk.rename(after, before)
+                self._disk.sync_directory(parent_of(before))
+            except OSError as error:
+                probe("log: a swap of directories cannot be undone")
+                message = f"Failed to rename {after} back to {before}: {error}"
+                log.writer.fail(message, LogStorageError(message))  # the disk is perhaps not the log's
+                return
 
     def _discard(self, partition: TopicPartition, folder: str, now_ms: int) -> None:
         try:
@@ -196,7 +221,7 @@ def _go_on(log: Log, directory: str, copy: Log) -> None:
 
     The copy has all records and is synced. All else stays, so that a `Partition` or `Follower` does not notice.
     """
-    assert copy.log_end_offset == copy.written_offset <= log.written_offset == log.log_end_offset
+    assert log.writer.is_settled, "the swap has checked it"
     log.segments.close()
     for segment in copy.segments:
         segment.move_to(directory)

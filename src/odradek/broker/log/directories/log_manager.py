@@ -441,8 +441,8 @@ class LogManager:
         if log.writer.recovery_point > kept or log.log_start_offset > offset or is_compacted_beyond or is_committed:
             # A later truncation compares with these values, not with the files.
             self._lower_checkpoints(log, kept, offset)
+        self.futures.truncate(partition, offset)  # first: an error may come after the truncation
         log.truncate_to(offset)
-        self.futures.truncate(partition, offset)
         self._note_rebuilt(log)
 
     def truncate_fully_and_start_at(self, partition: TopicPartition, offset: int, now_ms: int) -> None:
@@ -451,8 +451,8 @@ class LogManager:
         start = min(offset, log.first_base_offset)
         self.cleaner.truncate_checkpoint(partition, start)
         self._lower_checkpoints(log, start, offset)
-        log.truncate_fully_and_start_at(offset, now_ms)
         self.futures.truncate(partition, start)
+        log.truncate_fully_and_start_at(offset, now_ms)
         self._note_rebuilt(log)
 
     def _note_rebuilt(self, log: Log) -> None:
@@ -494,6 +494,7 @@ class LogManager:
         self._sync_id(log)
         folder = self.deleted.rename_to_stray(partition, log.directory, reason)
         del self._logs[partition]
+        self.futures.drop(partition, now_ms=0)
         self.deleted.strays[folder] = partition, self._topic_ids.get(partition)
         self._forget(partition)
         log.abandon()

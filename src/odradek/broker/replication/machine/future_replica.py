@@ -33,7 +33,7 @@ class Extent(NamedTuple):
 
 def next_step(log: Extent, copy: Extent, truncated_to: int | None) -> tuple[Action, int]:
     """Return the action and its offset. From `truncated_to` on, the log was truncated since the last step."""
-    end = copy.end if truncated_to is None else min(copy.end, truncated_to)
+    end = min(copy.end, log.end if truncated_to is None else truncated_to, log.end)
     if end < max(log.start, copy.start) or copy.start > log.start:
         return Action.RESTART, log.start
     if end < copy.end:

@@ -103,6 +103,16 @@ def test_a_refusal_outlives_maintenance_and_ends_thirty_seconds_after_the_last_t
     assert len(log.writer.refused) == 0
 
 
+def test_a_batch_that_is_refused_again_and_again_does_not_prolong_the_refusal_before_it(log: Log) -> None:
+    """The one before it was acknowledged by another leader, and lost in an unclean election."""
+    append(log, 0)
+    log.writer.refused.note_batch(batch(1), NOT_LEADER, NOW)
+    for passed_ms in range(0, 30_000, 1000):
+        assert scene.refusal(log, batch(2), now_ms=NOW + passed_ms) is ErrorCode.not_leader_or_follower
+        log.writer.refused.note_batch(batch(2), NOT_LEADER, NOW + passed_ms)
+    assert scene.refusal(log, batch(2), now_ms=NOW + 30_001) is ErrorCode.out_of_order_sequence_number
+
+
 def test_all_refused_batches_of_a_producer_are_known(log: Log) -> None:
     """The due one is in the log by the time its leader leads: it came from the last leader."""
     append(log, 0)
@@ -190,4 +200,4 @@ def test_a_producer_has_few_refused_batches_and_a_partition_few_producers() -> N
         for sequence in range(100):
             refused.note(producer_id, 0, sequence, NO_REPLICAS, NOW)
     assert len(refused) == 2
-    assert all(len(each.sequences) == 8 for each in refused._refusals.values())
+    assert all(len(each.until_ms) == 8 for each in refused._refusals.values())

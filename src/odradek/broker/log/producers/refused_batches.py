@@ -5,7 +5,7 @@ and librdkafka takes a new epoch and sends written batches again as new ones. Th
 error again, and the producer retries all batches in order.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct, field
@@ -30,28 +30,32 @@ class _Refusals(Struct):
     epoch: int
     code: ErrorCode
     message: str
-    until_ms: int
-    sequences: dict[int, None] = field(default_factory=dict)
-    """The first sequence numbers of the batches, ordered by their last refusal."""
+    until_ms: dict[int, int] = field(default_factory=dict)
+    """When each refusal expires by the first sequence number of its batch, ordered by their last refusal.
 
-    def is_current(self, now_ms: int) -> bool:
-        """Return whether the producer may still retry; False also after the clock was set back."""
-        return 0 <= self.until_ms - now_ms <= _KEPT_MS
+    Each batch has its own time: refusals of those behind it must not prolong that of a batch that never comes again,
+    because it was acknowledged by a leader whose records are lost.
+    """
 
-    def add(self, sequences: Iterable[int]) -> None:
+    def current(self, now_ms: int) -> list[int]:
+        """Return the batches that may still be retried; none of those refused before the clock was set back."""
+        return [each for each, until_ms in self.until_ms.items() if 0 <= until_ms - now_ms <= _KEPT_MS]
+
+    def add(self, until_ms: Mapping[int, int]) -> None:
         """Add batches, or move them to the end; beyond the limit the oldest are removed."""
-        for sequence in sequences:
-            self.sequences.pop(sequence, None)
-            self.sequences[sequence] = None
-        while len(self.sequences) > _MOST_SEQUENCES:
-            del self.sequences[next(iter(self.sequences))]
+        for sequence, its_ms in until_ms.items():
+            self.until_ms.pop(sequence, None)
+            self.until_ms[sequence] = its_ms
+        while len(self.until_ms) > _MOST_SEQUENCES:
+            del self.until_ms[next(iter(self.until_ms))]
 
-    def due_before(self, sequence: int, entry: ProducerEntry | None) -> int | None:
+    def due_before(self, sequence: int, entry: ProducerEntry | None, now_ms: int) -> int | None:
         """Return the sequence of the refused batch that must precede the batch at `sequence`, or None."""
+        refused = self.current(now_ms)
         if entry is not None:
             due = entry.due_sequence(self.epoch)
-            return due if due in self.sequences and due != sequence else None
-        distances = [(sequence - each) % _SEQUENCES for each in self.sequences]
+            return due if due in refused and due != sequence else None
+        distances = [(sequence - each) % _SEQUENCES for each in refused]
         farthest = max((each for each in distances if each < _SEQUENCES // 2), default=0)
         return (sequence - farthest) % _SEQUENCES if farthest else None
 
@@ -83,7 +87,7 @@ class RefusedBatches:
         return True
 
     def note(self, producer_id: int, epoch: int, sequence: int, error: KafkaError, now_ms: int) -> None:
-        self._merge(producer_id, _Refusals(epoch, error.code, str(error), now_ms + _KEPT_MS, {sequence: None}))
+        self._merge(producer_id, _Refusals(epoch, error.code, str(error), {sequence: now_ms + _KEPT_MS}))
 
     def add_all(self, other: "RefusedBatches") -> None:
         for producer_id, refusals in other._refusals.items():
@@ -91,12 +95,11 @@ class RefusedBatches:
 
     def _merge(self, producer_id: int, new: _Refusals) -> None:
         known = self._refusals.pop(producer_id, new)
-        if known.epoch < new.epoch or abs(known.until_ms - new.until_ms) > _KEPT_MS:
+        if known.epoch < new.epoch:
             known = new
         elif known is not new and known.epoch == new.epoch:
             known.code, known.message = new.code, new.message
-            known.until_ms = max(known.until_ms, new.until_ms)
-            known.add(new.sequences)
+            known.add(new.until_ms)
         self._refusals[producer_id] = known
         if len(self._refusals) > self._most_producers:
             del self._refusals[next(iter(self._refusals))]
@@ -104,9 +107,9 @@ class RefusedBatches:
     def check(self, header: BatchHeader, entry: ProducerEntry | None, now_ms: int) -> None:
         """Raise the error of the refused batch that must precede the batch of `header`, if any."""
         known = self._refusals.get(header.producer_id)
-        if known is None or known.epoch != header.producer_epoch or not known.is_current(now_ms):
+        if known is None or known.epoch != header.producer_epoch:
             return
-        due = known.due_before(header.base_sequence, entry)
+        due = known.due_before(header.base_sequence, entry, now_ms)
         if due is not None:
             raise KafkaError(
                 known.code,
@@ -116,4 +119,4 @@ class RefusedBatches:
 
     def expire(self, now_ms: int) -> None:
         if self._refusals:
-            self._refusals = {key: each for key, each in self._refusals.items() if each.is_current(now_ms)}
+            self._refusals = {key: each for key, each in self._refusals.items() if each.current(now_ms)}

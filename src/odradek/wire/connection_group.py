@@ -66,6 +66,14 @@ class RequestBudget:
     def used_bytes(self) -> int:
         return self._used
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether a request may stay unanswered because its client wants to wait.
+
+        Such requests take at most half of the limit: a client may wait for 24 days, and others need the rest.
+        """
+        return self._limit < 0 or 2 * self._used < self._limit
+
     def take(self, size: int) -> None:
         self._used += size
         self.is_exhausted = 0 <= self._limit <= self._used

@@ -384,3 +384,16 @@ async def test_small_batches_fill_answers_also_when_as_much_was_read_as_may_be_u
         (topic,) = (await client.fetch_response()).topics
         wholes.append(len(world.values(topic.partitions[0].records)))
     assert sorted(wholes)[:2] == [1, 13], "only the last answer within the limit is small"
+
+
+@in_world({"queued.max.request.bytes": "2097152", "socket.request.max.bytes": "1048576"})
+async def test_long_polls_of_many_partitions_leave_memory_to_the_requests_of_others(world: World) -> None:
+    """A request takes as much as its decoded entries until it is answered, and a client may wait for 24 days."""
+    writer, readers = await world.client(), [await world.client() for _ in range(20)]
+    await writer.create_topic("t", partitions=300)
+    for reader in readers:
+        reader.send_fetch([("t", number, 0) for number in range(300)], max_wait_ms=2**31 - 1)
+    await world.pass_time(5)
+    began_s = world.now_s
+    await writer.produce("t", world.batch(b"a"), partition=7)
+    assert world.now_s - began_s < 1

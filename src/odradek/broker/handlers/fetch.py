@@ -251,7 +251,8 @@ class _Fetch(PendingReply):
             self._reader = PartitionReader(params, self._broker.server.response_buffers.lend)
         missing = min(self._request.min_bytes, max(self._most_bytes, 1)) - size
         wait_ms = milliseconds(self._request.max_wait)
-        if missing <= 0 or is_final or wait_ms <= 0 or not self._fetched.targets:
+        may_wait = self._params.is_from_follower or self._broker.server.may_wait
+        if missing <= 0 or is_final or wait_ms <= 0 or not self._fetched.targets or not may_wait:
             return results
         self._missing_bytes = missing
         throttled_s = self._throttled_s

@@ -127,6 +127,11 @@ class Server:
     def unanswered_bytes(self) -> int:
         return self._group.budget.used_bytes
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether a request may stay unanswered because its client wants to wait, not for lack of memory."""
+        return self._group.budget.may_wait
+
     def measure_requests(self) -> RequestMeter:
         """Count and time all requests from now on. Call it before `open`."""
         clock = self._runtime.clock

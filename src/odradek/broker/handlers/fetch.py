@@ -197,6 +197,8 @@ class _Fetch(PendingReply):
         self._missing_bytes = 0
         self._throttled_s: dict[PartitionKey, float] = {}
         """For how long the partitions that were left out are throttled."""
+        self._throttled_bytes = 0
+        """The bytes that the last read found of throttled partitions; those of a response are recorded."""
         self._is_overtaken = self._is_abandoned = False
         self._is_over: asyncio.Event | None = None
         """Set when a fetch that is read in turns ceases to wait; None for a fetch that is read at once."""
@@ -357,6 +359,7 @@ class _Fetch(PendingReply):
         left, total, is_final = min(self._most_bytes, room), 0, False
         results = []
         self._throttled_s.clear()
+        self._throttled_bytes = 0
         counts = self._params.counts_as_follower and not again
         may_skip = self._fetched.incremental and (again or counts)
         now_ms = int(self._broker.runtime.clock.monotonic() * 1000) if counts else None
@@ -397,7 +400,7 @@ class _Fetch(PendingReply):
             self._throttled_s[target.key] = wait_s
             return self._reader.read(partition, target, 0, at_least_one=False)[0], False
         result, has_more = self._reader.read(partition, target, left, at_least_one=at_least_one)
-        quota.record(len(result.records or b""))
+        self._throttled_bytes += len(result.records or b"")
         return result, has_more
 
     def _preferred(self, partition: Partition | Follower, target: FetchTarget) -> FetchedPartition | None:
@@ -473,6 +476,8 @@ class _Fetch(PendingReply):
         throttle_ms = 0
         if self._charge is not None:
             throttle_ms = self._charge.throttle_fetch(sum(len(result.records or b"") for _, result in results))
+        if results and self._throttled_bytes:
+            self._broker.replication_quotas.leader.record(self._throttled_bytes)
         session = self._fetched.session
         if throttle_ms:
             results = []

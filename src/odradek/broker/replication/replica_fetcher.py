@@ -216,7 +216,8 @@ class ReplicaFetcher:
 
     def _delay_throttled(self, now: float) -> None:
         """Delay the throttled partitions whose replica here is out of sync, if the rate is above the limit (KIP-73)."""
-        throttle_s = min(self._quota.throttle_time_s(), self._metadata.config.replica_fetch_backoff_ms / 1000)
+        most_s = self._metadata.config.replica_fetch_backoff_ms / 1000 or 1.0
+        throttle_s = min(self._quota.throttle_time_s(), most_s)
         if throttle_s > 0:
             for key, follower in self.followers.items():
                 if self._is_throttled(follower) and self._metadata.broker_id not in follower.isr:

@@ -514,9 +514,10 @@ class LogManager:
         self.cleaner.remove(partition)
 
     def update_config(self, partition: TopicPartition) -> None:
-        log = self._logs.get(partition)
-        if log is not None and log.config is not (config := self._config_for(partition.topic)):
-            log.update_config(config)
+        log, future = self._logs.get(partition), self.futures.get(partition)
+        for each in (log, None if future is None else future.log):
+            if each is not None and each.config is not (config := self._config_for(partition.topic)):
+                each.update_config(config)
 
     # ---- disks that fail while the broker runs ------------------------------------------------------------------
 

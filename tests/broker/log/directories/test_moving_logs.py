@@ -4,15 +4,17 @@ import errno
 import os
 import random
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from odradek.broker.log.directories.log_manager import LogManager
 from odradek.broker.log.errors import LogStorageError
+from odradek.broker.log.log_config import LogConfig
 from odradek.broker.replication.alter_log_dirs import advance
 from odradek.model import StorageError, TopicPartition
 from odradek.simulation.virtual.disk import MemoryDisk, Survival
-from tests.broker.log.scene import NOW, batch, contents, new_manager, offsets, write_batches
+from tests.broker.log.scene import NOW, batch, contents, maintain, new_manager, offsets, write_batches
 
 T0 = TopicPartition("t", 0)
 SOURCE, TARGET = "/a", "/b"
@@ -30,17 +32,17 @@ class FailingDisk(MemoryDisk):
         return is_due
 
 
-def started(disk: MemoryDisk) -> LogManager:
-    manager = new_manager(disk, SOURCE, TARGET, entropy=random.Random(disk.operations))
+def started(disk: MemoryDisk, **options: Any) -> LogManager:
+    manager = new_manager(disk, SOURCE, TARGET, entropy=random.Random(disk.operations), **options)
     manager.open(NOW)
     return manager
 
 
-def copied(disk: MemoryDisk, count: int = 10) -> LogManager:
-    """Return a manager with a synced log and its complete copy."""
-    manager = started(disk)
+def copied(disk: MemoryDisk, **options: Any) -> LogManager:
+    """Return a manager with a synced log of ten batches, and its complete copy."""
+    manager = started(disk, **options)
     log = manager.get_or_create(T0, topic_id=None, now_ms=NOW)
-    write_batches(log, count)
+    write_batches(log, 10)
     log.flush()
     manager.alter_directory(T0, TARGET, NOW)
     copy(manager)
@@ -133,3 +135,52 @@ def test_a_move_ends_when_the_log_becomes_a_stray() -> None:
     manager = copied(MemoryDisk())
     manager.rename_to_stray(T0, "damaged")
     assert not manager.futures
+
+
+def test_a_start_begins_one_copy_and_removes_all_former_ones() -> None:
+    disk = MemoryDisk()
+    copied(disk)
+    disk.make_directories(f"{TARGET}/{T0}.{'0' * 32}-future")
+    disk.kill()
+    manager = started(disk)
+    assert [name for name in disk.list(TARGET) if name.startswith(str(T0))] == [
+        manager.futures[T0].log.directory.rpartition("/")[2]
+    ]
+
+
+def test_a_copy_has_the_configuration_of_its_log() -> None:
+    configs = [LogConfig()]
+    manager = copied(MemoryDisk(), config_for=lambda topic: configs[-1])
+    configs.append(LogConfig(segment_bytes=1000))
+    manager.update_config(T0)
+    assert manager.logs[T0].config is manager.futures[T0].log.config is configs[-1]
+
+
+def test_a_former_folder_that_cannot_be_deleted_is_deleted_later() -> None:
+    disk = MemoryDisk()
+    manager = copied(disk)
+    disk.fail_next("rename", errno.ENOSPC, path_end="-moved", count=2)
+    manager.swap(T0, NOW)
+    assert [name for name in disk.list(SOURCE) if name.endswith("-moved")]
+    with pytest.raises(LogStorageError, match="cannot be deleted"):
+        manager.alter_directory(T0, SOURCE, NOW)
+    maintain(manager, NOW)
+    assert not [name for name in disk.list(SOURCE) if name.startswith(str(T0))]
+    manager.alter_directory(T0, SOURCE, NOW)
+
+
+@pytest.mark.parametrize("token", ["0" * 32, "f" * 32])
+def test_a_start_does_not_restore_the_folder_of_an_earlier_move(token: str) -> None:
+    disk = MemoryDisk()
+    manager = copied(disk)
+    folder = manager.futures[T0].log.directory
+    manager.futures[T0].log.flush()
+    records = disk.read_file(f"{SOURCE}/{T0}/{0:020d}.log")
+    disk.make_directories(f"{SOURCE}/{T0}.{token}-moved")
+    disk.replace_file(f"{SOURCE}/{T0}.{token}-moved/{0:020d}.log", records)
+    disk.rename(f"{SOURCE}/{T0}", f"{SOURCE}/{folder.rpartition('/')[2].replace('-future', '-moved')}")
+    disk.kill()
+    manager = started(disk)
+    assert manager.logs[T0].directory == f"{TARGET}/{T0}"
+    assert offsets(manager.logs[T0]) == list(range(10))
+    assert not [name for name in disk.list(SOURCE) if name.endswith("-moved")]

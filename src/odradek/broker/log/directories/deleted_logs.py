@@ -35,6 +35,8 @@ class DeletedLogs:
         self._checkpoints = checkpoints
         self._undeleted: dict[TopicPartition, list[str]] = {}
         """Folders of deleted logs whose rename failed."""
+        self._undiscarded: dict[str, TopicPartition] = {}
+        """Folders whose rename by `discard` failed."""
         self._folders = DelayedRemovals()
         """The renamed folders until they are removed."""
         self._unsynced: set[str] = set()
@@ -70,12 +72,29 @@ class DeletedLogs:
             self._folders.add(target, now_ms, delay_ms)
 
     def discard(self, partition: TopicPartition, folder: str, now_ms: int) -> None:
-        """Rename a folder that is no longer the partition's log, for removal. Raises `OSError`."""
+        """Rename a folder that is no longer the partition's log, for removal; `take_due` repeats what fails."""
         directory = parent_of(folder)
         target = f"{directory}/{deleted_folder(partition, uuid4(self._entropy).hex)}"
-        self._disk.rename(folder, target)
+        try:
+            self._disk.rename(folder, target)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            _logger.warning("Failed to delete %s, will retry: %s", folder, error)
+            self._undiscarded[folder] = partition
+            return
         self._unsynced.add(directory)
         self._folders.add(target, now_ms, 0)
+
+    def discard_again(self, now_ms: int) -> None:
+        """Repeat what failed of `discard`."""
+        undiscarded, self._undiscarded = self._undiscarded, {}
+        for folder, partition in undiscarded.items():
+            self.discard(partition, folder, now_ms)
+
+    def has_undiscarded(self, partition: TopicPartition) -> bool:
+        """Return whether a folder of the partition still has to be discarded."""
+        return partition in self._undiscarded.values()
 
     def rename_to_stray(self, partition: TopicPartition, folder: str, reason: str) -> str:
         """Rename a log's folder to `-stray`, and `sync`; return the new path. Raises `LogStorageError`."""
@@ -113,4 +132,5 @@ class DeletedLogs:
         self._folders.add(folder, now_ms, self._config_for(partition.topic).file_delete_delay_ms)
 
     def take_due(self, now_ms: int) -> list[str]:
+        self.discard_again(now_ms)
         return self._folders.take_due(now_ms)

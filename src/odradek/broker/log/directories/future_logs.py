@@ -82,6 +82,9 @@ class FutureLogs(Mapping[TopicPartition, FutureLog]):
     def begin(self, partition: TopicPartition, directory: str, now_ms: int) -> None:
         """Create an empty copy of an open log in another directory."""
         log = self._logs[partition]
+        self._deleted.discard_again(now_ms)
+        if self._deleted.has_undiscarded(partition):  # a start could take it for what this move leaves
+            raise LogStorageError(f"a former folder of {partition} cannot be deleted", is_passing=True)
         folder = f"{directory}/{future_folder(partition, uuid4(self._entropy).hex)}"
         try:
             copy = Log.open(self._pool, folder, log.config, now_ms=now_ms, log_start_offset=log.log_start_offset)
@@ -102,7 +105,7 @@ class FutureLogs(Mapping[TopicPartition, FutureLog]):
         future = self._futures.pop(partition, None)
         if future is not None:
             future.log.abandon()
-            self._discard(partition, future.log.directory, now_ms)
+            self._deleted.discard(partition, future.log.directory, now_ms)
 
     def truncate(self, partition: TopicPartition, offset: int) -> None:
         """Record that the log is truncated to `offset`."""
@@ -157,7 +160,7 @@ class FutureLogs(Mapping[TopicPartition, FutureLog]):
         copy.writer.abandon()
         del self._futures[partition]
         _logger.info("%s has moved to %s", partition, name)
-        self._discard(partition, moved, now_ms)
+        self._deleted.discard(partition, moved, now_ms)
         with suppress(CheckpointError):  # entries of a log that is elsewhere are ignored
             self._checkpoints.write_all()
 
@@ -179,12 +182,6 @@ class FutureLogs(Mapping[TopicPartition, FutureLog]):
                 log.writer.fail(message, LogStorageError(message))  # the disk is perhaps not the log's
                 return
 
-    def _discard(self, partition: TopicPartition, folder: str, now_ms: int) -> None:
-        try:
-            self._deleted.discard(partition, folder, now_ms)
-        except OSError as error:
-            _logger.warning("Failed to delete %s, the next start does: %s", folder, error)
-
     def begin_again(
         self, directories: Sequence[str], now_ms: int, *, offline: Container[TopicPartition], is_whole: bool
     ) -> None:
@@ -202,9 +199,10 @@ class FutureLogs(Mapping[TopicPartition, FutureLog]):
                 continue
             try:
                 topic_id = read_topic_id(self._disk, folder)
-                self._deleted.discard(partition, folder, now_ms)
+                remove_tree(self._disk, folder)  # now: the new copy needs the room
                 is_same = topic_id is None or topic_id == self._topic_ids.get(partition)
-                if log is not None and is_same and parent_of(log.directory) != directory and is_whole:
+                is_elsewhere = log is not None and parent_of(log.directory) != directory
+                if is_elsewhere and is_same and is_whole and partition not in self._futures:
                     self.begin(partition, directory, now_ms)
             except (OSError, StorageError) as error:
                 _logger.error("The move of %s to %s is given up: %s", partition, directory, error)
@@ -250,24 +248,35 @@ def complete_swaps(disk: Disk, directories: Sequence[str], *, is_whole: bool) ->
     """
     by_directory, is_readable = _folders(disk, directories)
     paths = {path.rpartition("/")[2]: path for some in by_directory.values() for path in some}
-    for name, moved in paths.items():
-        if not name.endswith("-moved") or (found := parse_future_folder(name)) is None:
-            continue
-        partition, token = found
+    found = [
+        (*parsed, path)
+        for name, path in paths.items()
+        if name.endswith("-moved") and (parsed := parse_future_folder(name))
+    ]
+    found.sort(key=lambda each: future_folder(each[0], each[1]) not in paths)  # others may be of earlier moves
+    for partition, token, moved in found:
         deleted = f"{parent_of(moved)}/{deleted_folder(partition, token)}"
         try:
             if str(partition) in paths:
                 _rename(disk, moved, deleted)
             elif (copy := paths.get(future_folder(partition, token))) is not None:
                 probe("log: a swap of directories is completed at the start")
-                _rename(disk, copy, f"{parent_of(copy)}/{partition}")
+                _restore(disk, copy, partition, paths)
                 _rename(disk, moved, deleted)
             elif is_whole and is_readable:
-                _rename(disk, moved, f"{parent_of(moved)}/{partition}")
+                _restore(disk, moved, partition, paths)
             else:
                 _logger.error("%s stays: a directory that is offline may have the log that replaces it", moved)
         except OSError as error:
             _logger.error("The swap of %s cannot be completed: %s", moved, error)
+
+
+def _restore(disk: Disk, folder: str, partition: TopicPartition, paths: dict[str, str]) -> None:
+    """Make a folder the partition's log, also in `paths`, which has the path of each name."""
+    path = f"{parent_of(folder)}/{partition}"
+    disk.rename(folder, path)
+    paths[str(partition)] = path
+    disk.sync_directory(parent_of(path))
 
 
 def _rename(disk: Disk, before: str, after: str) -> None:

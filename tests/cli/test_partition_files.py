@@ -1,5 +1,6 @@
 """JSON files of Kafka's tools for partitions: reassignments, elections and offsets to delete records before."""
 
+import asyncio
 import io
 import json
 from typing import Any, Final
@@ -8,7 +9,8 @@ import pytest
 
 from odradek.cli.partition_lists import assignment_json, read_assignment, read_partitions
 from odradek.cli.partitions.records import read_offsets
-from odradek.model import ConfigurationError, TopicPartition
+from odradek.clients.admin.log_dirs import LogDirDescription
+from odradek.model import ConfigurationError, ErrorCode, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -166,3 +168,34 @@ def test_offsets_are_read(content: Any, offsets: Any) -> None:
 def test_a_file_that_has_no_offsets_is_refused(content: Any, said: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"^plan\.json:? .*{said}"):
         read_offsets(file(content))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "future_sizes", "misplaced"),
+    [
+        ({"/a": T0}, {}, {}),
+        ({"/b": T0}, {"/a": T0}, {T0: True}),
+        ({}, {}, {T0: True}),
+        ({"/b": T0}, {}, {T0: False}),
+    ],
+    ids=["in place", "moves", "not created", "has ended"],
+)
+def test_a_replica_in_another_directory_without_a_copy_does_not_move(sizes, future_sizes, misplaced):
+    class Client:
+        async def describe_log_dirs(self, broker: int, partitions: Any) -> list[LogDirDescription]:
+            assert (broker, list(partitions)) == (1, [T0])
+            return [
+                LogDirDescription(
+                    log_dir=path,
+                    error_code=ErrorCode.none,
+                    sizes={sizes[path]: 5} if path in sizes else {},
+                    future_sizes={future_sizes[path]: 5} if path in future_sizes else {},
+                    total_bytes=None,
+                    usable_bytes=None,
+                )
+                for path in ("/a", "/b")
+            ]
+
+    client: Any = Client()
+    assignment = read_assignment(file(plan(entry(log_dirs=["/a", "any"]))))
+    assert asyncio.run(assignment.misplaced(client)) == misplaced

@@ -72,14 +72,19 @@ class AssignmentFile(Struct, frozen=True, kw_only=True):
                 if lasting:
                     raise RefusedPartitionsError(lasting) from None
 
-    async def misplaced(self, client: Admin) -> set[TopicPartition]:
-        """Return the partitions of which a replica is not in its directory, or still moves."""
-        found: set[TopicPartition] = set()
+    async def misplaced(self, client: Admin) -> dict[TopicPartition, bool]:
+        """Return the partitions of which a replica is not in its directory, and whether all of these still move.
+
+        A replica that its broker has not created yet counts as one that moves.
+        """
+        found: dict[TopicPartition, bool] = {}
         for broker, wanted in self._by_broker.items():
             present = await client.describe_log_dirs(broker, wanted)
             places = {key: each.log_dir for each in present for key in each.sizes}
             moving = {key for each in present for key in each.future_sizes}
-            found |= {key for key, path in wanted.items() if places.get(key) != path or key in moving}
+            for key, path in wanted.items():
+                if places.get(key) != path or key in moving:
+                    found[key] = found.get(key, True) and (key in moving or key not in places)
         return found
 
 

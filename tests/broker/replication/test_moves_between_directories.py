@@ -211,6 +211,29 @@ async def test_a_log_stays_where_it_is_if_the_other_disk_fails(world: World, ope
     await until(lambda: len([each for each in folders(world) if each.endswith("/t-0")]) == 1)
 
 
+@pytest.mark.parametrize("operation", ["append", "sync", "rename"])
+@in_world(CONFIG)
+async def test_a_move_goes_on_after_a_lack_of_descriptors(world: World, operation: str) -> None:
+    await create(world)
+    await fill(world, 100)
+    source = place(world)
+    disk(world).fail_next(operation, errno.EMFILE, path_end="t-0" if operation == "rename" else "00.log")
+    await move(world, other_of(source))
+    await until(lambda: place(world) == other_of(source))
+    assert len((await world.read("t", 1))[0]) == 100
+
+
+@in_world(CONFIG)
+async def test_a_copy_for_which_there_is_no_room_is_removed_at_once(world: World) -> None:
+    await create(world)
+    await fill(world, 100)
+    source = place(world)
+    disk(world).fail_next("append", errno.ENOSPC, path_end="00.log")
+    await move(world, other_of(source))
+    await until(lambda: not world.broker.logs.futures)
+    assert folders(world) == [f"{source}/t-0"]
+
+
 @pytest.mark.parametrize("end", ["kill", "stop", "cut_power"])
 @in_world(SLOW)
 async def test_a_restart_begins_a_move_again(world: World, end: str) -> None:

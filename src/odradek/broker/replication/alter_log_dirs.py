@@ -3,7 +3,8 @@
 One task copies all moving logs in turn, a piece of each, within the rate of
 `replica.alter.log.dirs.io.max.bytes.per.second`; pieces are written on the background thread. The log serves all the
 while. Before the swap the copy is synced; what is appended meanwhile, at most `_LAST_BYTES`, is copied and synced in
-the turn of the swap, between two writes of the log. An error of the copy ends the move, and the log stays where it is.
+the turn of the swap, between two writes of the log. An error of the copy other than
+a passing shortage ends the move, and the log stays where it is.
 """
 
 import asyncio
@@ -12,8 +13,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from odradek.broker.log.directories.directory_loading import remove_tree
 from odradek.broker.log.directories.future_logs import FutureLog
 from odradek.broker.log.directories.log_manager import LogManager
+from odradek.broker.log.errors import LogStorageError, is_passing
 from odradek.broker.log.log import Log
 from odradek.broker.log.write_scheduler import Appender, WriteScheduler
 from odradek.broker.replication.machine.future_replica import Action, Extent, next_step
@@ -22,6 +25,7 @@ from odradek.model import KafkaError, StorageError, TopicPartition
 from odradek.model.probes import probe
 from odradek.protocol.batches.record_batch import read_header
 from odradek.runtime import Runtime
+from odradek.runtime.shortages import NO_ROOM
 
 _log = logging.getLogger("odradek.broker")
 _PIECE_BYTES: Final = 256 * 1024
@@ -29,6 +33,8 @@ _PIECE_BYTES: Final = 256 * 1024
 _LAST_BYTES: Final = 4 * 1024 * 1024
 """The limit of what is synced in the turn of the swap."""
 _SHORTEST_S: Final = 0.001
+_RETRY_S: Final = 5.0
+"""The pause of all moves after a shortage of descriptors, memory or threads."""
 _POLL_S: Final = 0.1
 """The longest pause while logs move, after which truncated and deleted ones are noticed."""
 
@@ -86,20 +92,28 @@ class ReplicaAlterLogDirsManager:
                 try:
                     has_worked |= await self._step(key, future)
                 except (OSError, KafkaError, StorageError) as error:
-                    self._give_up(key, future, error)
+                    if _is_retried(error):
+                        _log.warning("%s does not move at the moment, will retry: %s", key, error)
+                        await asyncio.sleep(_RETRY_S)
+                    else:
+                        await self._give_up(key, future, error)
                 except Exception as error:
                     _log.exception("Unexpected error while %s moves", key)
-                    self._give_up(key, future, error)
+                    await self._give_up(key, future, error)
             await asyncio.sleep(0 if has_worked or wait_s > 0 else _POLL_S)
 
-    def _give_up(self, key: TopicPartition, future: FutureLog, error: Exception) -> None:
+    async def _give_up(self, key: TopicPartition, future: FutureLog, error: Exception) -> None:
+        """End a move; its copy is removed at once, since others may need the room."""
         if self._futures.get(key) is not future:
             return
         probe("replication: a move between directories ends with an error")
         log = self._logs.get(key)
         where = "" if log is None else f", and stays in {log.directory}"
         _log.error("%s does not move to another directory%s: %s", key, where, error)
-        self._futures.drop(key, self._runtime.clock.now_ms())
+        future.log.abandon()
+        await self._in_background(partial(remove_tree, self._runtime.disk, future.log.directory))
+        if self._futures.get(key) is future:
+            self._futures.drop(key, self._runtime.clock.now_ms())
 
     async def _step(self, key: TopicPartition, future: FutureLog) -> bool:
         """Do what a copy needs next; return whether anything could be done."""
@@ -178,6 +192,14 @@ class ReplicaAlterLogDirsManager:
             done.set_result(is_swapped or left < _LAST_BYTES)
         except Exception as error:
             done.set_exception(error)
+
+
+def _is_retried(error: Exception) -> bool:
+    """Return whether a move goes on after `error`: a shortage, but not of disk space, of which a copy takes more."""
+    cause = error.__cause__ or error
+    if isinstance(cause, OSError) and cause.errno in NO_ROOM:
+        return False
+    return error.is_passing if isinstance(error, LogStorageError) else is_passing(error)
 
 
 def advance(future: FutureLog, now_ms: int, most_bytes: int = _PIECE_BYTES) -> int | None:

@@ -27,7 +27,7 @@ from odradek.cli.partitions.throttle import remove_throttle, set_log_dirs_thrott
 from odradek.clients import Admin
 from odradek.clients.admin.reassignments import PartitionReassignment
 from odradek.clients.admin.results import RefusedPartitionsError
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition, first_names
 
 _POLL_S: Final = 0.5
 _MODES: Final = ("generate", "list", "verify", "cancel")
@@ -204,7 +204,7 @@ async def _execute(client: Admin, options: _Options) -> bool:
     _print_errors(errors)
     begun = targets.keys() - errors.keys()
     if options.wait or not begun:
-        await _wait(client, begun, options)
+        await _wait(client, begun, options, options.file)
         await _remove_throttle(client, targets)
     elif options.throttle is not None or options.log_dirs_throttle is not None:
         say("odradek: --verify removes the throttle when all is done", is_remark=True)
@@ -315,13 +315,20 @@ async def _named(client: Admin, options: _Options) -> list[TopicPartition] | Non
     return await partitions_of_topics(client, options.topics, options.numbers) if options.topics else None
 
 
-async def _wait(client: Admin, keys: Iterable[TopicPartition], options: _Options) -> None:
+async def _wait(
+    client: Admin, keys: Iterable[TopicPartition], options: _Options, file: AssignmentFile | None = None
+) -> None:
+    """Return when no partition is reassigned any more, and replicas are in the directories of `file`."""
     left = set(keys)
     with progress("reassign", len(left), unit="partitions", wanted=not options.as_json) as advance:
         while left:
             still = left & (await client.list_partition_reassignments(left)).keys()
-            if options.file is not None and not still:
-                still = left & await options.file.misplaced(client)
+            if file is not None and not still:
+                misplaced = await file.misplaced(client)
+                still = left & misplaced.keys()
+                if ended := [key for key in sorted(still) if not misplaced[key]]:
+                    what = f"{first_names(ended)} did not move to another directory"
+                    raise KafkaError(ErrorCode.kafka_storage_error, f"{what}: the log of its broker has the reason")
             advance(len(left) - len(still))
             left = still
             if left:

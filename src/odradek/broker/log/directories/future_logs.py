@@ -132,7 +132,8 @@ class FutureLogs(Mapping[TopicPartition, FutureLog]):
             raise LogStorageError(f"{log.directory} cannot move: not everything is written")
         copy.flush()
         if copy.failure is not None or copy.writer.synced_offset < copy.log_end_offset:
-            raise LogStorageError(copy.failure or f"Failed to sync {copy.directory}")
+            message = copy.failure or f"Failed to sync {copy.directory}"
+            raise LogStorageError(message, is_passing=copy.failure is None)
         copy.advance_log_start_offset(log.log_start_offset)
         copy.producers.committed(log.high_watermark)
         try:
@@ -155,7 +156,8 @@ class FutureLogs(Mapping[TopicPartition, FutureLog]):
             except OSError as error:
                 self._undo(log, done, error)
                 self._when_failed(each, error)
-                raise LogStorageError(f"Failed to move {log.directory} to {target}: {error}") from error
+                message = f"Failed to move {log.directory} to {target}: {error}"
+                raise LogStorageError(message, is_passing=is_passing(error)) from error
         _go_on(log, name, copy)
         copy.writer.abandon()
         del self._futures[partition]

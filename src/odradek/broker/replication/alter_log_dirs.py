@@ -150,12 +150,12 @@ class ReplicaAlterLogDirsManager:
         copy = future.log
         if self._find_appender(key, future) is None:
             return False
-        if self._unsynced(copy) > _LAST_BYTES:
-            flush = copy.writer.begin_flush(include_active=True)
-            if flush is not None:
-                await self._in_background(flush.run)
-                copy.writer.finish_flush(flush)
-                return True
+        flush = copy.writer.begin_flush(include_active=True)
+        if flush is not None:
+            await self._in_background(flush.run)
+            copy.writer.finish_flush(flush)
+        if self._unsynced(copy) > _LAST_BYTES:  # the flush has failed, for lack of something
+            return False
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         find, swap = partial(self._find_appender, key, future), partial(self._swap_now, key, future, done)
         self._write_scheduler.between_writes(future.source, find, swap)

@@ -55,7 +55,9 @@ async def test_viewers_of_many_addresses_cause_one_reading(kafka: Cluster, calls
             for parts in streams:
                 assert (await anext(parts))["id"] == "problem"
             assert len(visitor.app.live) == len(addresses)
-        assert dict(calls) == {"list_topics": 1, "describe_log_dirs": 1, "describe_cluster": 1, "list_groups": 1}
+        moves = {"describe_log_dirs": 1, "describe_cluster": 1}
+        lists = {"list_topics": 1, "describe_log_dirs": 1, "describe_cluster": 1, "list_groups": 1}
+        assert calls == Counter(lists) + Counter(moves)
         assert "<h2>Brokers</h2>" in (await visitor.get("/")).text
         assert calls["list_topics"] == 1
         await visitor.post("/create-topic", {"name": "read-after-a-change"})

@@ -123,7 +123,7 @@ def test_values_of_kafkas_keys_become_texts() -> None:
             "trigger.interval is for trigger.available_now = false",
         ),
         ('topics = ["flights"]', "", "streams.flights.topics or pattern is required"),
-        ('topics = ["flights"]', 'topics = ["a b"]', "'a b' has others"),
+        ('topics = ["flights"]', 'topics = ["a b"]', "contains one or more characters other than"),
         ('topics = ["flights"]', 'topics = "flights"', "streams.flights.topics: expected a list, got a text"),
         ('topics = ["flights"]', 'pattern = "a("', "streams.flights.pattern: is not a regular expression: missing )"),
         ('topics = ["flights"]', 'pattern = "[a-z&&b]"', "streams.flights.pattern: '[a-z&&b]' has a class within"),

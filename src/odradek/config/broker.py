@@ -180,13 +180,13 @@ class BrokerConfig(TransactionConfig, ZookeeperKeys):
     leader_replication_throttled_rate: int = long(
         "leader.replication.throttled.rate",
         LONG_MAX,
-        "The limit of bytes per second that a leader sends of partitions with leader.replication.throttled.replicas.",
+        "Bytes per second, at most, that this broker sends of leader.replication.throttled.replicas.",
         minimum=0,
     )
     follower_replication_throttled_rate: int = long(
         "follower.replication.throttled.rate",
         LONG_MAX,
-        "The limit of bytes per second that followers fetch of those with follower.replication.throttled.replicas.",
+        "Bytes per second, at most, that this broker fetches for follower.replication.throttled.replicas.",
         minimum=0,
     )
     replica_alter_log_dirs_io_max_bytes_per_second: int = long(
@@ -199,7 +199,7 @@ class BrokerConfig(TransactionConfig, ZookeeperKeys):
         "replication.quota.window.num", 11, "Samples over which replication's rates are measured.", minimum=1
     )
     replication_quota_window_size_seconds: int = integer(
-        "replication.quota.window.size.seconds", 1, "The length of a sample of such a rate.", minimum=1
+        "replication.quota.window.size.seconds", 1, "Length of a sample of replication's rates.", minimum=1
     )
     alter_log_dirs_replication_quota_window_num: int = integer(
         "alter.log.dirs.replication.quota.window.num",
@@ -208,7 +208,10 @@ class BrokerConfig(TransactionConfig, ZookeeperKeys):
         minimum=1,
     )
     alter_log_dirs_replication_quota_window_size_seconds: int = integer(
-        "alter.log.dirs.replication.quota.window.size.seconds", 1, "The length of a sample of that rate.", minimum=1
+        "alter.log.dirs.replication.quota.window.size.seconds",
+        1,
+        "Length of a sample of the rate of copies between directories.",
+        minimum=1,
     )
 
     # The log

@@ -3,8 +3,8 @@
 One task copies all moving logs in turn, a piece of each, within the rate of
 `replica.alter.log.dirs.io.max.bytes.per.second`; pieces are written on the background thread. The log serves all the
 while. Before the swap the copy is synced; what is appended meanwhile, at most `_LAST_BYTES`, is copied and synced in
-the turn of the swap, between two writes of the log. An error of the copy other than
-a passing shortage ends the move, and the log stays where it is.
+the turn of the swap, between two writes of the log. An error ends the move, and the log stays where it is; a move is
+tried again only after a shortage of descriptors, memory or threads.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _SHORTEST_S: Final = 0.001
 _RETRY_S: Final = 5.0
 """The pause of all moves after a shortage of descriptors, memory or threads."""
 _POLL_S: Final = 0.1
-"""The longest pause while logs move, after which truncated and deleted ones are noticed."""
+"""The pause when no copy has anything to do, and the longest one for the rate: then deleted logs are noticed."""
 
 
 class ReplicaAlterLogDirsManager:
@@ -140,13 +140,13 @@ class ReplicaAlterLogDirsManager:
             copy.writer.finish_write(job)
 
     async def _in_background(self, run: Callable[[], None]) -> None:
-        """Return when a job has ended, which has its error."""
+        """Do a job on the background thread, and wait for its end. It keeps its error, which is not raised here."""
         self._job = self._runtime.disk.submit(run, background=True)
         await asyncio.wait([self._job])
         self._job.exception()
 
     async def _swap(self, key: TopicPartition, future: FutureLog) -> bool:
-        """Sync the copy, then swap it with its log; return False if the log has no leader or follower here."""
+        """Sync the copy, then swap it with its log; return False if that was not possible yet."""
         copy = future.log
         if self._find_appender(key, future) is None:
             return False
@@ -173,7 +173,7 @@ class ReplicaAlterLogDirsManager:
         return copy.size_between(max(copy.writer.synced_offset, copy.first_base_offset), copy.log_end_offset)
 
     def _swap_now(self, key: TopicPartition, future: FutureLog, done: "asyncio.Future[bool]") -> None:
-        """Copy the rest of the log, and swap, unless the log has changed or appends wait, or there is too much."""
+        """Copy the rest of the log, at most `_LAST_BYTES`, and swap, unless the move has ended or appends wait."""
         log, copy, now_ms = future.source, future.log, self._runtime.clock.now_ms()
         if done.done():
             return
@@ -195,7 +195,7 @@ class ReplicaAlterLogDirsManager:
 
 
 def _is_retried(error: Exception) -> bool:
-    """Return whether a move goes on after `error`: a shortage, but not of disk space, of which a copy takes more."""
+    """Return whether a move is tried again after `error`: a passing shortage, but not of disk space."""
     cause = error.__cause__ or error
     if isinstance(cause, OSError) and cause.errno in NO_ROOM:
         return False

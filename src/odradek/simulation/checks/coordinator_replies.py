@@ -25,7 +25,7 @@ _PLACE: Final = TopicPartition(OFFSETS_TOPIC, 0)
 _READ_BYTES: Final = 1 << 20
 _NO_OFFSET: Final = -1
 _Key = tuple[str, str, int]
-"""The group, and the topic and the partition of an offset; of a generation an empty topic."""
+"""`(group, topic, partition)` of a committed offset, or `(group, "", 0)` of a generation."""
 
 
 class _CommittedState:
@@ -37,7 +37,7 @@ class _CommittedState:
         self._values: dict[_Key, list[tuple[int, Any]]] = defaultdict(list)
         """The values of each key, with the number of the change."""
         self._latest: dict[_Key, int] = {}
-        """The offset of the record that counts, of each committed offset."""
+        """The log's offset of the newest record of each key."""
         self._pending: dict[int, dict[_Key, tuple[int, Any]]] = defaultdict(dict)
 
     def read(self, log: Log, end: int) -> None:
@@ -147,7 +147,7 @@ def _offsets(request: TappedRequest, response: Any) -> Iterator[tuple[_Key, Any]
 
 
 def _generation(request: TappedRequest, response: Any) -> Iterator[tuple[_Key, Any]]:
-    """Yield a member's assignment in a generation, with both."""
+    """Yield the generation, the member and its assignment that a SyncGroup response shows."""
     message = request.message
     if response.error_code == ErrorCode.none:
         yield (message.group_id, "", 0), (message.generation_id, message.member_id, response.assignment)

@@ -157,9 +157,9 @@ async def restart_all(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def hold_over_elections(schedule: Schedule, one: int, other: int) -> None:
-    """Hold back what a leader sends to one follower, elect the other one and then the first leader again; release it.
+    """Hold back what a leader sends to one follower, move the leadership away and back, then let it through.
 
-    So a follower handles a response of two leader epochs ago.
+    The follower gets a response that is two leader epochs old.
     """
     del other
     world, chance = schedule.world, schedule.chance
@@ -181,7 +181,7 @@ async def hold_over_elections(schedule: Schedule, one: int, other: int) -> None:
 async def cut_power_beside_isr(schedule: Schedule, one: int, other: int) -> None:
     """Cut a follower off until it has left the ISR; cut its power when it is about to join again, or has just joined.
 
-    It is in no ISR by the tree, so nothing that was acknowledged needs its disk.
+    Without group flush, only a broker that is in no ISR by the tree: nothing that was acknowledged needs its disk.
     """
     del other
     world, chance, network = schedule.world, schedule.chance, schedule.world.simulation.network

@@ -37,7 +37,7 @@ _logger = logging.getLogger("odradek.log")
 
 
 class FutureLog(Struct, kw_only=True, eq=False):
-    """The copy `log` of a log. From `truncate_to`, unless None, the latter was truncated: the copy has to follow."""
+    """`log` is the copy of `source`. If `truncate_to` is not None, `source` was truncated to it: the copy follows."""
 
     log: Log
     source: Log
@@ -83,7 +83,7 @@ class FutureLogs(Mapping[TopicPartition, FutureLog]):
         """Create an empty copy of an open log in another directory."""
         log = self._logs[partition]
         self._deleted.discard_again(now_ms)
-        if self._deleted.has_undiscarded(partition):  # a start could take it for what this move leaves
+        if self._deleted.has_undiscarded(partition):  # the next start could take that folder for what this move leaves
             raise LogStorageError(f"a former folder of {partition} cannot be deleted", is_passing=True)
         folder = f"{directory}/{future_folder(partition, uuid4(self._entropy).hex)}"
         try:
@@ -169,7 +169,8 @@ class FutureLogs(Mapping[TopicPartition, FutureLog]):
     def _undo(self, log: Log, renamed: Sequence[tuple[str, str]], cause: OSError) -> None:
         """Undo the renames of a swap; if that fails, stop the log, and leave the rest to the next start.
 
-        Otherwise a power failure could leave two logs, or complete the swap, without what is appended from now on.
+        Without the undo, a start after a power failure could find two logs, or complete the swap and lose what is
+        appended from now on.
         """
         probe("log: a swap of directories is undone")
         if is_out_of_descriptors(cause):
@@ -181,15 +182,15 @@ class FutureLogs(Mapping[TopicPartition, FutureLog]):
             except OSError as error:
                 probe("log: a swap of directories cannot be undone")
                 message = f"Failed to rename {after} back to {before}: {error}"
-                log.writer.fail(message, LogStorageError(message))  # the disk is perhaps not the log's
+                log.writer.fail(message, LogStorageError(message))  # no `_when_failed`: the disk may be the copy's
                 return
 
     def begin_again(
         self, directories: Sequence[str], now_ms: int, *, offline: Container[TopicPartition], is_whole: bool
     ) -> None:
-        """Begin the moves anew whose copies are in `directories`, at the start. Copies of no log are deleted.
+        """At the start, delete the copies in `directories`, and begin their moves again if no directory is offline.
 
-        Copies of `offline` logs stay, and without `is_whole` those of logs that an offline directory may have.
+        Copies of `offline` logs stay. Unless `is_whole`, a directory is offline, and copies without a log stay, too.
         """
         for folder in [each for some in _folders(self._disk, directories)[0].values() for each in some]:
             directory, name = parent_of(folder), folder.rpartition("/")[2]
@@ -255,7 +256,7 @@ def complete_swaps(disk: Disk, directories: Sequence[str], *, is_whole: bool) ->
         for name, path in paths.items()
         if name.endswith("-moved") and (parsed := parse_future_folder(name))
     ]
-    found.sort(key=lambda each: future_folder(each[0], each[1]) not in paths)  # others may be of earlier moves
+    found.sort(key=lambda each: future_folder(each[0], each[1]) not in paths)  # first those whose copy is still there
     for partition, token, moved in found:
         deleted = f"{parent_of(moved)}/{deleted_folder(partition, token)}"
         try:

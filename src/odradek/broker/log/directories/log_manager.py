@@ -395,9 +395,9 @@ class LogManager:
         raise OfflineDirectoryError("; ".join(map(str, self.directories.offline.values())))
 
     def alter_directory(self, partition: TopicPartition, path: str, now_ms: int) -> None:
-        """Begin to move a log to the directory with the absolute path `path`, instead of a move to another one.
+        """Begin to move a log to the directory with the absolute path `path`; end a move to another one.
 
-        A directory where the log is ends the move. Raises `KafkaError` LOG_DIR_NOT_FOUND; KAFKA_STORAGE_ERROR for an
+        If the log is in `path`, only end the move. Raises `KafkaError` LOG_DIR_NOT_FOUND; KAFKA_STORAGE_ERROR for an
         offline log or directory; REPLICA_NOT_AVAILABLE without a log, which will be created there, as in Kafka.
         """
         directory = next((each for each in self.directories.paths if self._disk.absolute(each) == path), None)

@@ -31,14 +31,14 @@ class _Refusals(Struct):
     code: ErrorCode
     message: str
     until_ms: dict[int, int] = field(default_factory=dict)
-    """When each refusal expires by the first sequence number of its batch, ordered by their last refusal.
+    """The time when each refusal expires, by the base sequence of its batch; the one refused last is last.
 
-    Each batch has its own time: refusals of those behind it must not prolong that of a batch that never comes again,
-    because it was acknowledged by a leader whose records are lost.
+    Each batch has its own time: later refusals must not prolong that of a batch which its producer never sends again,
+    because another leader acknowledged it, and lost it.
     """
 
     def current(self, now_ms: int) -> list[int]:
-        """Return the batches that may still be retried; none of those refused before the clock was set back."""
+        """Return the base sequences whose refusals hold; not those from before the clock was set back."""
         return [each for each, until_ms in self.until_ms.items() if 0 <= until_ms - now_ms <= _KEPT_MS]
 
     def add(self, until_ms: Mapping[int, int]) -> None:

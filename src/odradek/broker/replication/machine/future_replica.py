@@ -4,8 +4,10 @@ The copy follows its log as a follower does its leader; both are on one broker, 
 without requests.
 
 ```
-the log was truncated before the copy's end      TRUNCATE     or RESTART, if before the copy's start
 the copy ends before the log's start offset      RESTART      retention was faster
+the copy starts after the log                    RESTART
+the log was truncated before the copy's start    RESTART
+the log was truncated before the copy's end      TRUNCATE     also if the copy ends after the log
 the copy ends before the log's end               COPY
 else                                             SWAP
 ```
@@ -32,7 +34,7 @@ class Extent(NamedTuple):
 
 
 def next_step(log: Extent, copy: Extent, truncated_to: int | None) -> tuple[Action, int]:
-    """Return the action and its offset. From `truncated_to` on, the log was truncated since the last step."""
+    """Return the action and its offset. `truncated_to` is where the log was truncated since the last step, or None."""
     end = min(copy.end, log.end if truncated_to is None else truncated_to, log.end)
     if end < max(log.start, copy.start) or copy.start > log.start:
         return Action.RESTART, log.start

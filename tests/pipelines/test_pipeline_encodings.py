@@ -17,11 +17,11 @@ from pyspark.sql.types import StructType
 from odradek.model import ConfigurationError
 from odradek.pipelines.config.parsing import parse_pipeline
 from odradek.pipelines.config.pipelines import QueryPipeline, Stream
-from odradek.pipelines.errors import is_final
+from odradek.pipelines.errors import PipelineError
 from odradek.pipelines.values import parse_values, value_options
 from odradek.spark.options import parse_read_options
 from odradek.spark.value_columns import value_fields, with_decoded_values
-from odradek.spark.writing.dead_letters import LettersDirectory, RefusedLetters
+from odradek.spark.writing.dead_letters import LettersDirectory
 from tests.pipelines.scene import Scene, consumed
 
 SCHEMA = {
@@ -57,7 +57,7 @@ path = "out"
 
 def records(spark: Any, values: list[bytes | None], decoded: Stream) -> Any:
     """Return rows as the source returns them that decodes the values of a stream."""
-    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "orders"} | value_options(decoded)
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "orders"} | value_options(decoded, None)
     options = parse_read_options(given, streaming=False).values
     assert options is not None
     batch = with_decoded_values(pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())}), options)
@@ -79,12 +79,12 @@ def avro(**fields: Any) -> bytes:
 
 @pytest.mark.needs("java")
 @pytest.mark.timeout(300)
-def test_avro_values_become_columns_and_other_bytes_dead_letters(spark: Any, tmp_path: Path) -> None:
+def test_avro_values_become_columns_and_other_bytes_no_rows(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "order.avsc").write_text(json.dumps(SCHEMA))
     orders = stream(tmp_path, 'format = "avro"\nschema = "order.avsc"')
     good = avro(city="Ulm", offset=7, at=NOON, tags=["a"])
-    letters = LettersDirectory(path=str(tmp_path / "dead"))
-    frame = parse_values(records(spark, [good, b"{}", None, good[:-1]], orders), orders, ["offset"], letters)
+    given = records(spark, [good, b"{}", None, good[:-1]], orders)
+    frame = parse_values(given, orders, ["offset"], LettersDirectory(path="unused"))
     assert [f"{field.name} {field.dataType.simpleString()}" for field in frame.schema] == [
         "offset bigint",
         "city string",
@@ -92,15 +92,12 @@ def test_avro_values_become_columns_and_other_bytes_dead_letters(spark: Any, tmp
         "at timestamp",
         "tags array<string>",
     ]
-    # A condition on a column must not hide bad rows.
-    rows = frame.where("city IS NULL OR city = 'Ulm'").selectExpr("*", "unix_millis(at) AS ms").drop("at").collect()
+    rows = frame.selectExpr("*", "unix_millis(at) AS ms").drop("at").collect()
     assert [tuple(row) for row in rows] == [
         (0, "Ulm", 7, ["a"], int(NOON.timestamp() * 1000)),
         (2, None, None, None, None),
     ]
-    dead = ds.dataset(tmp_path / "dead", format="parquet").to_table().to_pylist()
-    assert [(each["offset"], each["value"]) for each in dead] == [(1, b"{}"), (3, good[:-1])]
-    assert dead[0]["reason"].startswith("the value is not a record of the Avro schema: ")
+    assert given.where("reason IS NOT NULL").count() == 2
 
 
 @pytest.mark.needs("java")
@@ -140,7 +137,57 @@ path = "out"
 
 @pytest.mark.needs("java")
 @pytest.mark.timeout(300)
-def test_protobuf_values_become_columns_and_bad_ones_stay_or_fail(spark: Any, tmp_path: Path) -> None:
+def test_bad_rows_of_the_time_range_are_in_files_or_end_the_pipeline(scene: Scene, producer: Any) -> None:
+    (scene.directory / "order.avsc").write_text(json.dumps(SCHEMA))
+    good = avro(city="Ulm", offset=7, at=NOON, tags=[])
+    hour_ms = 3_600_000
+    noon_ms = int(NOON.timestamp() * 1000)
+    for hours, value in ((0, good), (-3, b"early"), (0, b"oops"), (1, None), (3, b"late"), (1, good[:-1])):
+        producer.produce(scene.topic, value, key=b"k", partition=1, timestamp=noon_ms + hours * hour_ms)
+    assert producer.flush(30) == 0
+    text = """
+kind = "offline"
+name = "{topic}.job"
+checkpoint = "{state}"
+sql = "SELECT offset, city FROM orders WHERE offset < 2"
+{bad_rows}
+[source]
+bootstrap_servers = "{source}"
+since = 2024-03-01T11:00:00Z
+until = 2024-03-01T14:00:00Z
+[streams.orders]
+topics = ["{topic}"]
+format = "avro"
+schema = "order.avsc"
+[sink]
+path = "{state}.out"
+"""
+    for state in ("first", "again"):
+        (status,) = scene.run(text, state=state, bad_rows='dead_letters = "dead"')
+        assert (status.figures.records_out, status.figures.bad_rows, status.figures.tombstones) == (1, 2, 1)
+        assert scene.rows(f"{state}.out") == [{"offset": 0, "city": "Ulm"}]
+        (file,) = (scene.directory / "dead").iterdir()
+        assert file.name == f"dead-orders-{scene.topic}-1-{2:020d}.parquet"
+        letters = ds.dataset(file).to_table().to_pylist()
+        assert [(each["offset"], each["value"]) for each in letters] == [(2, b"oops"), (5, good[:-1])]
+        first = letters[0]
+        assert first.pop("reason").startswith("the value is not a record of the Avro schema: ")
+        assert first == {
+            "stream": "orders",
+            "topic": scene.topic,
+            "partition": 1,
+            "offset": 2,
+            "timestamp": NOON,
+            "key": b"k",
+            "value": b"oops",
+        }
+    with pytest.raises(PipelineError, match=r"job: .*-1 offset 2: the value is .*, and on_bad_row is fail"):
+        scene.run(text, state="strict", bad_rows='on_bad_row = "fail"')
+
+
+@pytest.mark.needs("java")
+@pytest.mark.timeout(300)
+def test_protobuf_values_become_columns_and_bad_ones_stay(spark: Any, tmp_path: Path) -> None:
     kind = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
     message = file.message_type.add(name="Order")
@@ -152,9 +199,6 @@ def test_protobuf_values_become_columns_and_bad_ones_stay_or_fail(spark: Any, tm
     values: list[bytes | None] = [b"\0\0\0\0\x05\0" + b"\x0a\x03Ulm\x10\x07", b"\x0a\x03Ulm"]
     frame = parse_values(records(spark, values, orders), orders, ["offset"], None)
     assert [tuple(row) for row in frame.collect()] == [(0, "Ulm", 7), (1, None, None)]
-    with pytest.raises(Exception, match="orders-3 offset 1: the value does not begin with Confluent") as caught:
-        parse_values(records(spark, values, orders), orders, ["offset"], RefusedLetters()).collect()
-    assert is_final(str(caught.value))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +228,7 @@ def test_keys_that_do_not_belong_to_the_format_are_refused(tmp_path: Path, keys:
 def test_a_schema_file_that_is_not_there_or_no_text_is_named(tmp_path: Path) -> None:
     orders = stream(tmp_path, 'format = "avro"\nschema = "order.avsc"')
     with pytest.raises(ConfigurationError, match=r"order\.avsc: No such file or directory"):
-        value_options(orders)
+        value_options(orders, None)
     (tmp_path / "order.avsc").write_bytes(b"\xff")
     with pytest.raises(ConfigurationError, match=r"order\.avsc is not an Avro schema: it is not UTF-8"):
-        value_options(orders)
+        value_options(orders, None)

@@ -211,6 +211,11 @@ def test_a_wrong_trigger_option_is_refused(options: dict[str, str], sentence: st
     ("options", "sentence"),
     [
         ({"valueSchema": "{}"}, "valueFormat is missing"),
+        ({"valueDeadLetters": "{}"}, "valueFormat is missing"),
+        (
+            {"valueFormat": "avro", "valueSchema": "{}", "valueDeadLetters": '{"path":"/d"}'},
+            "valueDeadLetters is not the JSON of its fields: Object contains unknown field `path`",
+        ),
         ({"valueFormat": "json", "valueSchema": "{}"}, "valueFormat is avro or protobuf, not 'json'"),
         ({"valueFormat": "Avro"}, "valueSchema is missing"),
         ({"valueFormat": "avro", "valueSchema": "{}", "valueMessage": "M"}, "valueMessage is the full name"),

@@ -1,6 +1,7 @@
 """A task's work without Spark around it: ranges in, Arrow out, and the other way, over a served broker."""
 
 import datetime
+import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka.admin import NewTopic
 from msgspec.structs import replace
@@ -21,6 +23,7 @@ from odradek.spark.reading.planning import DataLossError, OffsetRange
 from odradek.spark.reading.scan import ScanTask, scan
 from odradek.spark.reading.worker_clients import close_idle_clients
 from odradek.spark.settings import ScanSettings, client_settings
+from odradek.spark.writing.dead_letters import BadRowError
 from odradek.spark.writing.sink import WriteResult, write
 from odradek.testing.servers.odradek_process import ServedBroker
 
@@ -56,6 +59,25 @@ def delete_before(admin: Any, topic: str, offset: int) -> None:
 def test_a_task_reads_exactly_its_range(bootstrap: str, topic: str, produce: Produce) -> None:
     fill(produce, topic, 100)
     assert offsets(scan(task(bootstrap, topic, 37, 61))) == list(range(37, 61))
+
+
+def test_a_task_writes_its_dead_letters_whatever_columns_it_returns(
+    bootstrap: str, topic: str, produce: Produce, tmp_path: Path
+) -> None:
+    produce(topic, [(0, b"k", value) for value in (b"\x0e", b"", b"\x10", b"\xff")])
+    schema = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}'
+    letters = {"stream": "s", "directory": str(tmp_path)}
+    values = {"valueFormat": "avro", "valueSchema": schema, "valueDeadLetters": json.dumps(letters)}
+    for _ in range(2):
+        (batch,) = scan(task(bootstrap, topic, 0, 4, columns="fields OFFSET", **values))
+        assert batch.to_pydict() == {"fields": [{"n": 7}, None, {"n": 8}, None], "OFFSET": [0, 1, 2, 3]}
+        (file,) = tmp_path.iterdir()
+        found = pq.read_table(file).to_pylist()
+        assert [(row["offset"], row["key"], row["value"]) for row in found] == [(1, b"k", b""), (3, b"k", b"\xff")]
+        assert "headers" not in found[0]
+    values["valueDeadLetters"] = '{"stream": "s"}'
+    with pytest.raises(BadRowError, match=r"-0 offset 1: the value is not .*, and on_bad_row is fail"):
+        list(scan(task(bootstrap, topic, 0, 4, **values)))
 
 
 def test_a_task_reads_ranges_of_several_partitions(bootstrap: str, topic: str, produce: Produce) -> None:

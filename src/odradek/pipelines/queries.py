@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from odradek.config.definition import definitions
 from odradek.config.toml import TomlKeyError
 from odradek.model import ConfigurationError
 from odradek.pipelines.config.pipelines import (
@@ -28,10 +27,10 @@ from odradek.pipelines.values import parse_values, value_options
 from odradek.runtime import Disk, system_runtime
 from odradek.spark.connect import copy_session
 from odradek.spark.local.worker_python import restore_worker_python
-from odradek.spark.options import parse_read_options, parse_write_options
+from odradek.spark.options import DeadLetters, parse_read_options
 from odradek.spark.session import CHECKPOINT_FILES, CHECKPOINT_FILES_OF_A_DISK
 from odradek.spark.settings import ScanSettings, SinkSettings, client_settings, member_keywords
-from odradek.spark.writing.dead_letters import Destination, LettersDirectory, LettersTopic, RefusedLetters
+from odradek.spark.writing.dead_letters import make_destination
 
 _BACKFILL_OFFSETS: Final = 1_000_000
 """The default of offsets per batch for a back-fill, which can resume and end only between batches."""
@@ -214,16 +213,19 @@ def _view(session: Any, pipeline: QueryPipeline, stream: Stream) -> Any:
     to_topic = stream.has_fields and pipeline.dead_letter_topic is not None
     group = pipeline.group if pipeline.source.consume_mode == "group" else None
     key = f"streams.{stream.name}"
+    letters = _dead_letters(pipeline, stream)
     with errors_about(f"{key}.schema"):
-        values = value_options(stream)
+        values = value_options(stream, letters)
     has_headers = stream.headers or to_topic
     records = records_of(session, pipeline.source, stream, headers=has_headers, group=group, values=values)
     records = _in_time_range(records, pipeline.source)
     if not stream.has_fields:
         view = records.select(*columns, functions.col("value").cast("string"))
     else:
+        servers, kafka = pipeline.source.bootstrap_servers, pipeline.source.kafka
+        bad_rows = None if letters is None else make_destination(letters, servers, kafka)
         with errors_about(f"{key}.{'value' if stream.schema is None else 'schema'}"):
-            view = parse_values(records, stream, columns, _bad_rows(pipeline))
+            view = parse_values(records, stream, columns, bad_rows)
     if stream.watermark is None:
         return view
     if stream.event_time not in view.columns:
@@ -245,18 +247,18 @@ def _in_time_range(records: Any, source: Source) -> Any:
     return records
 
 
-def _bad_rows(pipeline: QueryPipeline) -> Destination | None:
-    """Return the destination of bad rows; None if they stay in the query with null fields."""
+def _dead_letters(pipeline: QueryPipeline, stream: Stream) -> DeadLetters | None:
+    """Return where a stream's bad rows go; None if they stay in the query with null fields."""
     if pipeline.on_bad_row == "null":
         return None
-    if pipeline.on_bad_row == "fail":
-        return RefusedLetters()
-    if pipeline.dead_letter_topic is None:
-        return LettersDirectory(path=pipeline.dead_letters)
-    known, source = definitions(SinkSettings), pipeline.source
-    options = {f"kafka.{key}": value for key, value in source.kafka.items() if key in known}
-    options |= {"kafka.bootstrap.servers": source.bootstrap_servers, "topic": pipeline.dead_letter_topic}
-    return LettersTopic(options=parse_write_options(options))
+    source, is_kept = pipeline.source, pipeline.on_bad_row == "dead_letter"
+    return DeadLetters(
+        stream=stream.name,
+        directory=pipeline.dead_letters if is_kept and pipeline.dead_letter_topic is None else None,
+        topic=pipeline.dead_letter_topic if is_kept else None,
+        since_ms=source.since_ms,
+        until_ms=source.until_ms,
+    )
 
 
 def check_pipeline(spark: Any, pipeline: AnyPipeline) -> str | None:

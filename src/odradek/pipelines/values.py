@@ -1,9 +1,9 @@
 """Parses the values of a stream into columns, and separates the records that do not parse: bad rows.
 
 Tombstones (null values) are not parsed: they become rows of nulls with their keys, and are counted. The reader decodes
-Avro and Protobuf (`odradek.spark.value_columns`), Spark parses JSON. Spark's `from_json` ignores text after the first
-JSON value, and returns nulls for values that it cannot parse. So each value is parsed inside of a list, before an
-element that marks its end:
+Avro and Protobuf, and writes their bad rows (`odradek.spark.value_columns`). Spark parses JSON: its `from_json` ignores
+text after the first JSON value, and returns nulls for values that it cannot parse. So each value is parsed inside of a
+list, before an element that marks its end:
 
     {"value":[ THE VALUE ,{"__odradek_end":true}]}
 
@@ -12,9 +12,12 @@ A value is one JSON object exactly if this text parses into two elements, the se
 
 from typing import Any, Final
 
+import msgspec
+
 from odradek.model import ConfigurationError
 from odradek.pipelines.config.pipelines import Stream
 from odradek.pipelines.progress import OBSERVED
+from odradek.spark.options import DeadLetters
 from odradek.spark.writing.dead_letters import Destination, without_dead_letters
 from odradek.values.decoding import make_decoder, read_schema
 
@@ -33,22 +36,28 @@ _CORRUPT: Final = "__odradek_corrupt"
 """The field where `from_json` puts a text that it cannot parse."""
 
 
-def value_options(stream: Stream) -> dict[str, str]:
-    """Return the options by which the source decodes a stream's values. Raise `ConfigurationError` for its schema."""
+def value_options(stream: Stream, letters: DeadLetters | None) -> dict[str, str]:
+    """Return the options by which the source decodes a stream's values, and writes `letters` of those that it cannot.
+
+    None: bad rows stay. Raise `ConfigurationError` for the stream's schema.
+    """
     if stream.schema is None:
         return {}
     schema = read_schema(stream.format, str(stream.schema))
     # Spark would raise the error without the file's key.
     _ = make_decoder(stream.format, schema, stream.message, stream.framing).column
     options = {"Format": stream.format, "Schema": schema, "Message": stream.message, "Framing": stream.framing}
+    if letters is not None:
+        options["DeadLetters"] = msgspec.json.encode(letters).decode()
     return {f"value{name}": text for name, text in options.items() if text is not None}
 
 
 def parse_values(records: Any, stream: Stream, columns: list[Any], bad_rows: Destination | None) -> Any:
     """Return the records, read with `value_options`, with `columns` and the fields of their values.
 
-    Records that do not parse go to `bad_rows`; if that is None, they stay with null fields. A field with the name of
-    one of `columns` becomes `value_NAME`. Raise `ConfigurationError` for an invalid schema, or two fields of one name.
+    Records that do not parse go to `bad_rows` (the read itself writes those of Avro and Protobuf); if it is None, they
+    stay with null fields. A field with the name of one of `columns` becomes `value_NAME`. Raise `ConfigurationError`
+    for an invalid schema, or two fields of one name.
     """
     from pyspark.sql import functions as sql
 
@@ -70,8 +79,18 @@ def parse_values(records: Any, stream: Stream, columns: list[Any], bad_rows: Des
     names = _names(stream, fields, shown)
     if bad_rows is None:
         value = sql.when(sql.col("_reason").isNull(), value)
-        return checked.select(*shown, *(value.getField(field).alias(name) for field, name in names.items()))
-    letter = sql.struct(
+    elif stream.schema is not None:
+        checked = checked.where(sql.col("_reason").isNull())
+    else:
+        letter = _letter(stream, has_headers="headers" in records.columns)
+        checked = without_dead_letters(checked, sql.when(sql.col("_reason").isNotNull(), letter), bad_rows)
+    return checked.select(*shown, *(value.getField(field).alias(name) for field, name in names.items()))
+
+
+def _letter(stream: Stream, *, has_headers: bool) -> Any:
+    from pyspark.sql import functions as sql
+
+    return sql.struct(
         sql.lit(stream.name).alias("stream"),
         "topic",
         "partition",
@@ -80,10 +99,8 @@ def parse_values(records: Any, stream: Stream, columns: list[Any], bad_rows: Des
         sql.col("_key").alias("key"),
         sql.col("_value").alias("value"),
         sql.col("_reason").alias("reason"),
-        *([sql.col("_headers").alias("headers")] if "headers" in records.columns else []),
+        *([sql.col("_headers").alias("headers")] if has_headers else []),
     )
-    kept = without_dead_letters(checked, sql.when(sql.col("_reason").isNotNull(), letter), bad_rows)
-    return kept.select(*shown, *(value.getField(field).alias(name) for field, name in names.items()))
 
 
 def _names(stream: Stream, fields: list[Any], shown: list[str]) -> dict[str, str]:

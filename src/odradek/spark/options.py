@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from odradek.config.secrets import ClientOptions
@@ -77,6 +78,22 @@ class Assign(Struct, frozen=True, kw_only=True):
 Strategy = Subscribe | SubscribePattern | Assign
 
 
+class DeadLetters(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the records of a read go whose values are not decoded; without `directory` and `topic` they end the read.
+
+    Their rows stay in the read.
+    """
+
+    stream: str
+    """The name of the stream that the letters have."""
+    directory: str | None = None
+    topic: str | None = None
+    """A topic of the cluster that is read."""
+    since_ms: int | None = None
+    until_ms: int | None = None
+    """Only records with a timestamp from `since_ms` on, and before `until_ms`."""
+
+
 class ValueOptions(Struct, frozen=True, kw_only=True):
     """How a read decodes values to columns."""
 
@@ -88,6 +105,7 @@ class ValueOptions(Struct, frozen=True, kw_only=True):
     """The full name of the Protobuf message."""
     framing: str | None = None
     """`confluent`, or None."""
+    dead_letters: DeadLetters | None = None
 
 
 class ReadOptions(Struct, frozen=True, kw_only=True):
@@ -156,6 +174,7 @@ _READ_OPTIONS: Final = (
     "valueSchema",
     "valueMessage",
     "valueFraming",
+    "valueDeadLetters",
 )
 _WRITE_OPTIONS: Final = ("topic", "includeHeaders", "includeTimestamp", "guarantee", "transactionalIdPrefix")
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "serialization.format"})
@@ -329,9 +348,12 @@ def _group(
 def _values(given: Mapping[str, str]) -> ValueOptions | None:
     kind = given.get("valueformat")
     schema, message, framing = (given.get(f"value{name}") for name in ("schema", "message", "framing"))
+    letters = given.get("valuedeadletters")
     if kind is None:
-        if schema or message or framing:
-            raise ConfigurationError("valueFormat is missing: valueSchema, valueMessage and valueFraming belong to it")
+        if schema or message or framing or letters:
+            raise ConfigurationError(
+                "valueFormat is missing: valueSchema, valueMessage, valueFraming and valueDeadLetters belong to it"
+            )
         return None
     kind = kind.strip().lower()
     if kind not in {"avro", "protobuf"}:
@@ -342,7 +364,11 @@ def _values(given: Mapping[str, str]) -> ValueOptions | None:
         raise ConfigurationError("valueMessage is the full name of the message of valueFormat=protobuf, and only of it")
     if framing not in {None, "confluent"}:
         raise ConfigurationError(f"valueFraming is confluent, not {framing!r}")
-    return ValueOptions(format=kind, schema=schema, message=message, framing=framing)
+    try:
+        dead_letters = None if letters is None else msgspec.json.decode(letters, type=DeadLetters)
+    except msgspec.DecodeError as error:
+        raise ConfigurationError(f"valueDeadLetters is not the JSON of its fields: {error}") from None
+    return ValueOptions(format=kind, schema=schema, message=message, framing=framing, dead_letters=dead_letters)
 
 
 def _strategy(given: Mapping[str, str]) -> Strategy:

@@ -14,10 +14,12 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, StructField
 
-from odradek.spark.options import ValueOptions
+from odradek.spark.options import DeadLetters, ValueOptions
 from odradek.values.decoding import Decoder, decode_arrays, make_decoder
 
 NAMES: Final = ("fields", "reason")
+OF_LETTERS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "reason")
+"""The columns of a dead letter, after its stream and before its headers."""
 
 
 def value_fields(values: ValueOptions) -> list[Any]:
@@ -33,6 +35,28 @@ def with_decoded_values(batch: pa.RecordBatch, values: ValueOptions) -> pa.Recor
     rest = pc.if_else(fields.is_valid(), pa.nulls(len(value), value.type), value)
     batch = batch.set_column(batch.schema.get_field_index("value"), "value", rest)
     return batch.append_column("fields", fields).append_column("reason", reason)
+
+
+def dead_letters(batch: pa.RecordBatch, letters: DeadLetters) -> pa.RecordBatch | None:
+    """Return the letters of a batch with the columns `OF_LETTERS` and perhaps `headers`; None if there is none."""
+    is_bad = batch.column("reason").is_valid()
+    if not is_bad.true_count:
+        return None
+    at = batch.column("timestamp")
+    if letters.since_ms is not None:
+        is_bad = pc.and_(is_bad, pc.greater_equal(at, _moment(letters.since_ms, at.type)))
+    if letters.until_ms is not None:
+        is_bad = pc.and_(is_bad, pc.less(at, _moment(letters.until_ms, at.type)))
+    bad = batch.filter(is_bad)
+    if not bad.num_rows:
+        return None
+    stream = pa.array([letters.stream] * bad.num_rows, pa.string())
+    names = [*OF_LETTERS, *(["headers"] if "headers" in batch.schema.names else [])]
+    return pa.RecordBatch.from_arrays([stream, *(bad.column(name) for name in names)], ["stream", *names])
+
+
+def _moment(milliseconds: int, kind: pa.DataType) -> pa.Scalar:
+    return pa.scalar(milliseconds, pa.timestamp("ms", kind.tz)).cast(kind)
 
 
 def _decoder(values: ValueOptions) -> Decoder:

@@ -3,7 +3,8 @@
     broker → ranges by RangeReader, one fetch at a time from each leader (asyncio) → raw record batches
            → columns.iterate_partitions (C) → Arrow → Spark's socket
 
-Only the selected columns are decoded. The schema of the first batch must equal the query's exactly.
+Only the selected columns are decoded. The schema of the first batch must equal the query's exactly. A read that decodes
+values may have dead letters, which are written before the task's last batch is returned.
 """
 
 import dataclasses
@@ -23,13 +24,17 @@ from odradek.clients.reader import RangeReader
 from odradek.model import ErrorCode, KafkaError
 from odradek.runtime import system_runtime
 from odradek.spark.brief_errors import brief_errors
-from odradek.spark.options import ReadOptions, ValueOptions
+from odradek.spark.options import ReadOptions
 from odradek.spark.reading.planning import DataLossError, OffsetRange
 from odradek.spark.reading.worker_clients import keep_imports_out_of_collections, lend_client
 from odradek.spark.settings import ScanSettings, client_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from odradek.spark.writing.dead_letters import WaitingLetters
+
+    _RowsAndLetters = tuple[pa.RecordBatch, pa.RecordBatch | None]
 
 _log = logging.getLogger("odradek.spark")
 
@@ -58,14 +63,28 @@ def scan(task: ScanTask) -> Iterator["pa.RecordBatch"]:
     settings = _settings(options)
     run = loop_thread().run
     with brief_errors(), lend_client(settings, lambda: _connect(settings, task)) as cluster:
+        waiting = _waiting_letters(options)
         batches = _batches(cluster, task)
         try:
-            while (batch := run(lambda: anext(batches, None))) is not None:
+            while (found := run(lambda: anext(batches, None))) is not None:
+                batch, letters = found
+                if letters is not None and waiting is not None:
+                    waiting.add(letters)
                 yield batch
+            if waiting is not None:
+                waiting.write()
         finally:
             # Spark may stop reading before the end, for a query with LIMIT.
             run(batches.aclose)
     keep_imports_out_of_collections()
+
+
+def _waiting_letters(options: ReadOptions) -> "WaitingLetters | None":
+    if options.values is None or options.values.dead_letters is None:
+        return None
+    from odradek.spark.writing.dead_letters import WaitingLetters, make_destination
+
+    return WaitingLetters(make_destination(options.values.dead_letters, options.bootstrap_servers, options.client))
 
 
 async def _connect(settings: ScanSettings, task: ScanTask) -> Cluster:
@@ -80,40 +99,43 @@ async def _connect(settings: ScanSettings, task: ScanTask) -> Cluster:
     return cluster
 
 
-async def _batches(cluster: Cluster, task: ScanTask) -> AsyncGenerator["pa.RecordBatch", None]:
+async def _batches(cluster: Cluster, task: ScanTask) -> "AsyncGenerator[_RowsAndLetters, None]":
     async with aclosing(_fetched(cluster, task)) as fetched:
         async for buffers in fetched:
-            for batch in _decoded(buffers, task.columns, task.options.values):
-                yield batch
+            for found in _decoded(buffers, task):
+                yield found
 
 
-def _decoded(
-    buffers: Sequence[tuple[OffsetRange, memoryview]], columns: tuple[str, ...], values: ValueOptions | None
-) -> Iterator["pa.RecordBatch"]:
+def _decoded(buffers: Sequence[tuple[OffsetRange, memoryview]], task: ScanTask) -> "Iterator[_RowsAndLetters]":
     # Imported here because numpy and pyarrow are slow to import and the driver does not need them.
     from odradek.columns import PartitionBatches, RecordColumns, iterate_partitions
 
     # Spark's names have any case.
-    names = tuple("timestamp_type" if name.lower() == "timestamptype" else name.lower() for name in columns)
+    names = tuple("timestamp_type" if name.lower() == "timestamptype" else name.lower() for name in task.columns)
     sources = [
         PartitionBatches(buffer, range_.partition.topic, range_.partition.partition, range_.start, range_.end)
         for range_, buffer in buffers
     ]
-    of_records = names
+    of_records, values = names, task.options.values
     if values is not None:
-        from odradek.spark.value_columns import NAMES, with_decoded_values
+        from odradek.spark.value_columns import NAMES, OF_LETTERS, dead_letters, with_decoded_values
 
-        of_records = tuple(dict.fromkeys((*(name for name in names if name not in NAMES), "value")))
+        needed = (
+            ["value"] if values.dead_letters is None else [*OF_LETTERS, *["headers"] * task.options.include_headers]
+        )
+        of_records = tuple(dict.fromkeys(name for name in (*names, *needed) if name not in NAMES))
     for batch in iterate_partitions(sources, RecordColumns(names=of_records, timestamp_unit="us"), check_crcs=False):
-        if "headers" in names:
+        if "headers" in of_records:
             index = of_records.index("headers")
             batch = batch.set_column(index, batch.schema.field(index), _null_if_empty(batch.column(index)))
         rows = -(-batch.num_rows // -(-batch.num_rows // MOST_ROWS))
         for first in range(0, batch.num_rows, rows):
-            piece = batch.slice(first, rows)
+            piece, letters = batch.slice(first, rows), None
             if values is not None:
-                piece = with_decoded_values(piece, values).select(list(names))
-            yield piece.rename_columns(list(columns))
+                piece = with_decoded_values(piece, values)
+                letters = dead_letters(piece, values.dead_letters) if values.dead_letters is not None else None
+                piece = piece.select(list(names))
+            yield piece.rename_columns(list(task.columns)), letters
 
 
 def _null_if_empty(lists: "pa.ListArray") -> "pa.ListArray":

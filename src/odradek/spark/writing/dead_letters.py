@@ -1,29 +1,31 @@
 """Dead letters: writes the records that a query cannot use to Parquet files or a topic, or fails the query.
 
-A column function returns a struct per row. Rows whose struct is null stay in the query; the others go to a destination:
+A read that decodes values makes letters of those that it cannot decode (`value_columns`). For values that Spark parses,
+a column function returns a struct per row; rows whose struct is null stay in the query. Letters go to a destination:
 
     struct(stream, topic, partition, offset, timestamp, key, value, reason), or null
         → LettersDirectory   dead-STREAM-TOPIC-PARTITION-FIRST_OFFSET.parquet, with these columns
         → LettersTopic       the record, written now, with the headers of Kafka Connect's dead letter queues (KIP-298)
         → RefusedLetters     a `BadRowError`
 
-A task's rows are an offset range, and a file's name has the first offset: a repeated task replaces its files by equal
+A task's rows are of offset ranges, and a file's name has the first offset: a repeated task replaces its files by equal
 ones. Until a file is complete, its name begins with a dot, which readers of Parquet skip. To a topic, a repeated task
 writes its records again.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from msgspec import Struct
 
+from odradek.config.definition import definitions
 from odradek.model import OdradekError
-from odradek.spark.options import WriteOptions
+from odradek.spark.options import DeadLetters, WriteOptions, parse_write_options
+from odradek.spark.settings import SinkSettings
 
 MOST_ROWS: Final = 10_000
 MOST_BYTES: Final = 16 << 20
@@ -56,16 +58,44 @@ def without_dead_letters(frame: Any, letter: Any, destination: Destination) -> A
 
 def split_dead_letters(letters: Iterator[pa.Array], destination: Destination) -> Iterator[pa.Array]:
     """Yield for each array of structs an array of booleans, True for null; pass the other structs to `destination`."""
-    waiting: list[pa.RecordBatch] = []
+    waiting = WaitingLetters(destination)
     for array in letters:
         if array.null_count < len(array):
-            waiting.append(pa.RecordBatch.from_struct_array(array.filter(array.is_valid())))
-            if sum(map(len, waiting)) >= MOST_ROWS or sum(batch.nbytes for batch in waiting) >= MOST_BYTES:
-                destination(pa.Table.from_batches(waiting))
-                waiting.clear()
+            waiting.add(pa.RecordBatch.from_struct_array(array.filter(array.is_valid())))
         yield array.is_null()
-    if waiting:
-        destination(pa.Table.from_batches(waiting))
+    waiting.write()
+
+
+class WaitingLetters:
+    """The dead letters of a task that are not written yet."""
+
+    def __init__(self, destination: Destination) -> None:
+        self._destination = destination
+        self._batches: list[pa.RecordBatch] = []
+
+    def add(self, letters: pa.RecordBatch) -> None:
+        """Keep letters; write all once they have `MOST_ROWS` or `MOST_BYTES`."""
+        self._batches.append(letters)
+        if sum(map(len, self._batches)) >= MOST_ROWS or sum(batch.nbytes for batch in self._batches) >= MOST_BYTES:
+            self.write()
+
+    def write(self) -> None:
+        """Write what waits; the task must call it at its end."""
+        if self._batches:
+            self._destination(pa.Table.from_batches(self._batches))
+            self._batches.clear()
+
+
+def make_destination(letters: DeadLetters, bootstrap_servers: str, client: Mapping[str, str]) -> Destination:
+    """Return the destination of `letters`, for a read with these `kafka.*` options. Raise `ConfigurationError`."""
+    if letters.directory is not None:
+        return LettersDirectory(path=letters.directory)
+    if letters.topic is None:
+        return RefusedLetters()
+    known = definitions(SinkSettings)
+    options = {f"kafka.{key}": value for key, value in client.items() if key in known}
+    options |= {"kafka.bootstrap.servers": bootstrap_servers, "topic": letters.topic}
+    return LettersTopic(options=parse_write_options(options))
 
 
 class LettersDirectory(Struct, frozen=True, kw_only=True):
@@ -121,6 +151,8 @@ class RefusedLetters(Struct, frozen=True, kw_only=True):
 
 
 def _write(letters: pa.Table, directory: Path) -> None:
+    import pyarrow.parquet as pq  # only for bad rows
+
     directory.mkdir(parents=True, exist_ok=True)
     keys = ["stream", "topic", "partition"]
     for found in letters.group_by(keys).aggregate([("offset", "min")]).to_pylist():

@@ -2,9 +2,9 @@
 
 A module for each group of subcommands: `commands` (one broker beside librdkafka's mock), `compare` (one broker beside
 Apache Kafka's), `assignor_speed`, `assignor_grid`, `partitioner_requests`, `consumer_commands`, `group_commands`,
-`cluster_commands` (three brokers), `connectors` (Spark), `recovery` and `in_process`. `*comparisons` do
-the measurements; `measure` alternates the sides, takes medians and prints rows. `peers` has the servers, `clients` the
-load. This package is not installed with Odradek; it needs confluent-kafka, aiokafka and kafka-python.
+`cluster_commands` (three brokers), `connectors` (Spark), `recovery`, `replica_moves` and `in_process`. `*comparisons`
+do the measurements; `measure` alternates the sides, takes medians and prints rows. `peers` has the servers, `clients`
+the load. This package is not installed with Odradek; it needs confluent-kafka, aiokafka and kafka-python.
 """
 
 from bench.assignor_grid import grid
@@ -18,6 +18,7 @@ from bench.group_commands import groups
 from bench.in_process import command as cluster_command
 from bench.partitioner_requests import partitioners
 from bench.recovery import command as recovery_command
+from bench.replica_moves import moves
 
 command.add_command(grid)
 command.add_command(assignors)
@@ -31,6 +32,7 @@ command.add_command(groups)
 command.add_command(replicated)
 command.add_command(replicated_transactions)
 command.add_command(many_partitions)
+command.add_command(moves)
 command.add_command(partitioners)
 
 __all__ = ["command"]

@@ -10,11 +10,12 @@ import sys
 from _thread import get_ident  # `threading` would be imported by every room
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.abc import MetaPathFinder
 from typing import Any
 
 
-class _Hider(MetaPathFinder):
+class _Hider:
+    """A finder of `sys.meta_path`; its base class in `importlib.abc` would import `tempfile` and 20 others, 9 ms."""
+
     def __init__(self, name: str) -> None:
         self._name, self._thread = name, get_ident()
 

@@ -6,7 +6,6 @@ PKCS12 files (`.p12`, and `.jks` of newer Java releases) are read with the packa
 import logging
 import os
 import ssl
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -162,6 +161,8 @@ def _trust(context: ssl.SSLContext, pem: str, where: str) -> None:
 
 def _present(context: ssl.SSLContext, pem: str, password: str | None, where: str) -> None:
     """Load a private key and its certificate chain, by a file that exists for a moment: `ssl` reads only files."""
+    import tempfile  # 5 ms of each start, for a broker or client with keys as text
+
     descriptor, path = tempfile.mkstemp(prefix="odradek-")
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:

@@ -14,15 +14,12 @@ _MECHANISMS: Final = {
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     "OAuthBearerLoginModule": ("OAUTHBEARER",),
 }
-_TOKEN: Final = re.compile(
-    r"""(?P<skipped>[\0- ]+ | /\*(?:[\s\S]*?\*/|[\s\S]*) | /[\s\S]?[^\n\r]*)
+_TOKEN: Final = r"""(?P<skipped>[\0- ]+ | /\*(?:[\s\S]*?\*/|[\s\S]*) | /[\s\S]?[^\n\r]*)
     | (?P<word>[A-Za-z_$\xa0-\U0010ffff][A-Za-z0-9_$.\-\xa0-\U0010ffff]*)
     | (?P<quote>["'])(?P<text>(?:\\[\s\S]|(?!(?P=quote))[^\\\n\r])*)(?:(?P=quote)|(?=[\n\r])|\Z)
-    | -?(?:[0-9]+\.?[0-9]*|\.[0-9]*) | [\s\S]""",
-    re.VERBOSE,
-)
+    | -?(?:[0-9]+\.?[0-9]*|\.[0-9]*) | [\s\S]"""
 """The tokens of Java's `StreamTokenizer` as Kafka sets it up: what is skipped, words, texts, numbers and signs.
-A quotation mark that is missing is at the end of the line."""
+A quotation mark that is missing is at the end of the line. It is compiled when a text is read, as this takes 5 ms."""
 _WORD: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$.\-]*")
 _ESCAPE: Final = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|[\s\S])")
 _ESCAPES: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -79,7 +76,7 @@ def parse_jaas(text: str) -> JaasLogin:
 
 def _tokens(text: str) -> Iterator[tuple[str | None, str, int]]:
     """Yield the content (None for numbers and signs), the text and the place of each token, then empty ones."""
-    for found in _TOKEN.finditer(text):
+    for found in re.finditer(_TOKEN, text, re.VERBOSE):
         if found["skipped"] is None:
             content = found["word"] if found["quote"] is None else _ESCAPE.sub(_unescaped, found["text"])
             yield content, found[0], found.start()

@@ -25,7 +25,7 @@ async def test_idle_followers_stay_in_sync(world: World) -> None:
         assert [len(partition.isr) for partition in broker.partitions] == [3, 3]
         assert not broker.alter_partition_manager.shrinks
         silent_ms = [
-            broker.alter_partition_manager.now_ms() - remote.last_caught_up_ms
+            broker.alter_partition_manager.monotonic_ms() - remote.last_caught_up_ms
             for partition in broker.partitions
             for remote in partition.replication.remotes.values()
         ]

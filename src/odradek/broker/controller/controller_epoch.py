@@ -129,7 +129,7 @@ class ControllerEpoch:
         self._entropy = entropy
         self._counters = counters
         self._topic_log = RateLimitedLog(_log, most_lines=_MOST_TOPIC_LINES)
-        self._fence = Check(path=paths.CONTROLLER_EPOCH, version=election.epoch_version)
+        self._epoch_check = Check(path=paths.CONTROLLER_EPOCH, version=election.epoch_version)
         self.writes = 0
         """The number of transactions so far, also of those that failed."""
 
@@ -303,7 +303,7 @@ class ControllerEpoch:
         self.writes += 1
         watcher, results = self.view.watcher, list[Result]([None] * len(operations))
         try:
-            _, *results = await self._store.multi([self._fence, *operations])
+            _, *results = await self._store.multi([self._epoch_check, *operations])
         except BadVersion as error:
             if error.path == paths.CONTROLLER_EPOCH:
                 raise ControllerMovedError(f"the controller epoch {self.number} is over") from None

@@ -177,7 +177,7 @@ class Log:
         """
         writer = self.writer
         try:
-            writer.check_may_append(now_ms)
+            writer.make_appendable(now_ms)
         except LogStorageError as error:
             if error.is_passing and from_client:
                 writer.refused.note_batch(batches, error, now_ms)
@@ -277,7 +277,7 @@ class Log:
         A `duplicate` has the log's last offset, since its own is unknown: respond when everything appended is written.
         After a `KafkaError` other than `LogStorageError` nothing has changed. Rules: `producer_state`.
         """
-        self.writer.check_may_append(now_ms)
+        self.writer.make_appendable(now_ms)
         producer = {"producer_id": producer_id, "producer_epoch": producer_epoch}
         offset = self.log_end_offset
         if not self.producers.check_marker(marker, transaction_version=transaction_version, **producer):
@@ -304,7 +304,7 @@ class Log:
         change until they are written. Raises `KafkaError` CORRUPT_MESSAGE if the first batch is damaged or does not
         continue the log.
         """
-        self.writer.check_may_append(now_ms)
+        self.writer.make_appendable(now_ms)
         view = memoryview(records)
         offset = self.log_end_offset
         batches = fetched_batches(view, log_end_offset=offset, leader_epoch=self.epochs.latest)

@@ -56,7 +56,7 @@ NEXT: Final[Mapping[State, Mapping[Event, State]]] = {
 }
 """The next state by event; other events change nothing."""
 _RUNNING: Final = State.RUNNING
-"""Looking a member up in its class takes as long as the rest of `check_may_append`."""
+"""Looking a member up in its class takes as long as the rest of `make_appendable`."""
 
 
 class LogWriter:
@@ -239,7 +239,7 @@ class LogWriter:
         """Write everything; return the job that syncs, None if nothing has changed since a clean shutdown."""
         log = self._log
         assert self._write is None, "closing waits for the writer thread"
-        self.check_may_append(log.last_append_ms)
+        self.make_appendable(log.last_append_ms)
         is_untouched = self._closed_at == log.log_end_offset and not self.unsynced_paths and not log.epochs.is_dirty
         if is_untouched or log.config.discard_writes:
             return None
@@ -280,8 +280,11 @@ class LogWriter:
     def end_truncation(self) -> None:
         self._handle(Event.TRUNCATION_ENDS)
 
-    def check_may_append(self, now_ms: int) -> None:
-        """Raise `LogStorageError` if the log has stopped, or lost batches are not yet reported and truncated."""
+    def make_appendable(self, now_ms: int) -> None:
+        """Truncate the batches that a failed write lost, once the failure is reported.
+
+        Raises `LogStorageError` until then, and if the log has stopped.
+        """
         if self.state is _RUNNING and self._unreported is None:
             return
         if self.failure is not None:

@@ -171,7 +171,7 @@ class AlterPartitionManager:
         )
         self._timer: asyncio.TimerHandle | None = None
 
-    def now_ms(self) -> int:
+    def monotonic_ms(self) -> int:
         """Return the monotonic time with which followers' lag is measured."""
         return int(self._clock.monotonic() * 1000)
 

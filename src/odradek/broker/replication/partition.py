@@ -185,7 +185,7 @@ class Partition:
             )
         except KafkaError as error:
             self._write_scheduler.refused(self.log, error)
-            if is_consequence_of_election(error, epoch, self._elected_ms, self._alter_partition_manager.now_ms()):
+            if is_consequence_of_election(error, epoch, self._elected_ms, self._alter_partition_manager.monotonic_ms()):
                 probe("replication: an election causes a sequence gap")
                 raise KafkaError(ErrorCode.not_leader_or_follower, str(error)) from error
             raise
@@ -254,20 +254,20 @@ class Partition:
 
     def _begin(self, image: PartitionImage, before: LeaderReplication | None = None) -> LeaderReplication:
         """Start to lead in a new epoch, or again in the epoch of `before`."""
-        log, sets = self.log, self._alter_partition_manager
-        self._elected_ms = now_ms = sets.now_ms()
+        log, manager = self.log, self._alter_partition_manager
+        self._elected_ms = monotonic_ms = manager.monotonic_ms()
         self.leader_epoch = image.leader_epoch
         if len(image.replicas) > 1:
             log.begin_epoch(image.leader_epoch)
         self.replication = LeaderReplication(
-            broker_id=sets.broker_id,
+            broker_id=manager.broker_id,
             replicas=image.replicas,
             isr=image.isr,
             leader_epoch=image.leader_epoch,
             partition_epoch=image.state_version,
             start_offset=log.log_end_offset,
             high_watermark=max(log.high_watermark, log.log_start_offset),
-            now_ms=now_ms,
+            now_ms=monotonic_ms,
         )
         self.replication.log_end_offset = log.written_offset
         if before is not None:
@@ -284,23 +284,23 @@ class Partition:
                 reader.interrupted()  # they wait in the former epoch
             self._isr_changed()
             return
-        now_ms = self._alter_partition_manager.now_ms()
-        self.replication.assigned(image.replicas, now_ms=now_ms)
+        monotonic_ms = self._alter_partition_manager.monotonic_ms()
+        self.replication.assigned(image.replicas, now_ms=monotonic_ms)
         self._advance()
         if self.replication.updated(
-            replicas=image.replicas, isr=image.isr, partition_epoch=image.state_version, now_ms=now_ms
+            replicas=image.replicas, isr=image.isr, partition_epoch=image.state_version, now_ms=monotonic_ms
         ):
             self._isr_changed()
 
     def fetched_by(self, replica: int, offset: int, *, log_start_offset: int, broker_epoch: int = -1) -> None:
         """Record that a follower has all records before `offset`; propose it for the ISR if it has caught up."""
-        replication, now_ms = self.replication, self._alter_partition_manager.now_ms()
+        replication, monotonic_ms = self.replication, self._alter_partition_manager.monotonic_ms()
         replication.fetched(
-            replica, offset, log_start_offset=log_start_offset, broker_epoch=broker_epoch, now_ms=now_ms
+            replica, offset, log_start_offset=log_start_offset, broker_epoch=broker_epoch, now_ms=monotonic_ms
         )
         self._advance()
         remote = replication.remotes.get(replica)
-        if remote is not None and replica not in replication.isr and now_ms >= remote.refused_until_ms:
+        if remote is not None and replica not in replication.isr and monotonic_ms >= remote.refused_until_ms:
             self._submit_isr_change(replication.propose_join(replica))
 
     def brokers_changed(self) -> None:
@@ -310,10 +310,12 @@ class Partition:
 
     def check_lag(self) -> None:
         """Propose the removal of lagging followers from the ISR."""
-        sets = self._alter_partition_manager
+        manager = self._alter_partition_manager
         if self.replication.remotes:
             self._advance()
-            self._submit_isr_change(self.replication.propose_leave(now_ms=sets.now_ms(), max_lag_ms=sets.max_lag_ms))
+            self._submit_isr_change(
+                self.replication.propose_leave(now_ms=manager.monotonic_ms(), max_lag_ms=manager.max_lag_ms)
+            )
 
     def _submit_isr_change(self, change: IsrChange | None) -> None:
         if change is not None:
@@ -332,7 +334,7 @@ class Partition:
         """Drop a change that the controller refused; its follower is proposed again after `patience_ms`."""
         if not self.is_pending_isr(change):
             return
-        self.replication.refused(change, until_ms=self._alter_partition_manager.now_ms() + patience_ms)
+        self.replication.refused(change, until_ms=self._alter_partition_manager.monotonic_ms() + patience_ms)
         self._advance()
 
     def _isr_changed(self) -> None:
@@ -348,10 +350,13 @@ class Partition:
 
     def _advance(self) -> None:
         """Advance the high watermark to the offset that the ISR has reached, and complete what waits for it."""
-        replication, sets = self.replication, self._alter_partition_manager
+        replication, manager = self.replication, self._alter_partition_manager
         before = replication.high_watermark
         if before < replication.log_end_offset and replication.advance(
-            now_ms=sets.now_ms(), max_lag_ms=sets.max_lag_ms, min_isr=self.min_insync_replicas, live=sets.live
+            now_ms=manager.monotonic_ms(),
+            max_lag_ms=manager.max_lag_ms,
+            min_isr=self.min_insync_replicas,
+            live=manager.live,
         ):
             self._commit(before)
 

@@ -19,7 +19,6 @@ from odradek.broker.groups.machine.classic.members import AwaitingJoin, Member
 from odradek.broker.groups.machine.classic.rebalance import (
     expire_join_phase,
     expire_pending_members,
-    expire_session,
     expire_sync_phase,
     maybe_complete_join_phase,
     members_changed,
@@ -94,6 +93,17 @@ class ClassicGroups:
         out = ResultBuilder(group.group_id)
         _HANDLERS[type(request)](group, request, to, now, out)
         return out
+
+
+def expire_session(group: ClassicGroup, member: Member, now: Now, out: ResultBuilder) -> None:
+    """Remove a member whose session expired, or that waited too long for its first JoinGroup response."""
+    group.fail_join(member, ErrorCode.unknown_member_id, "", out)
+    group.fail_sync(member, ErrorCode.unknown_member_id, out)
+    group.remove_member(member.member_id, now.ms, silent_ms=member.session_timeout_ms)
+    # A new member waits only while a rebalance is prepared, which has its own cause.
+    text = f"{member.member_id} sent no heartbeat within its session timeout"
+    cause = Cause(kind=CauseKind.SESSION_EXPIRED, text=text, members=(member.member_id,))
+    members_changed(group, cause, now, out)
 
 
 def describe(group: ClassicGroup) -> GroupDescription:

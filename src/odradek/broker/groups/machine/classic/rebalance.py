@@ -20,7 +20,6 @@ from odradek.broker.groups.machine.classic.classic_group import (
     Event,
     State,
 )
-from odradek.broker.groups.machine.classic.members import Member
 from odradek.broker.groups.machine.messages import PendingMembersOverdue, RebalanceStarted
 from odradek.broker.groups.machine.rebalance_trace import Cause, CauseKind, RebalanceOutcome, RebalanceTrace
 from odradek.broker.groups.machine.records import GroupMetadataRecord, ResultBuilder
@@ -173,13 +172,3 @@ def expire_sync_phase(group: ClassicGroup, now: Now, out: ResultBuilder) -> None
     if silent:
         text = f"no SyncGroup from {', '.join(silent)}"
         members_changed(group, Cause(kind=CauseKind.REBALANCE_TIMEOUT, text=text, members=tuple(silent)), now, out)
-
-
-def expire_session(group: ClassicGroup, member: Member, now: Now, out: ResultBuilder) -> None:
-    """Remove a member whose session expired, or that waited too long for its first JoinGroup response."""
-    group.fail_join(member, ErrorCode.unknown_member_id, "", out)
-    group.fail_sync(member, ErrorCode.unknown_member_id, out)
-    group.remove_member(member.member_id, now.ms, silent_ms=member.session_timeout_ms)
-    text = f"{member.member_id} sent no heartbeat within its session timeout"
-    cause = Cause(kind=CauseKind.SESSION_EXPIRED, text=text, members=(member.member_id,))
-    members_changed(group, cause, now, out)

@@ -83,6 +83,16 @@ async def test_requests_that_arrived_after_the_turn_are_served_before_a_backlog(
     assert server.served.count(b"good") == 2
 
 
+async def test_a_request_waits_for_few_of_each_connection_that_was_before_it() -> None:
+    server = Server()
+    for number in range(500):
+        send(server.connect()[0], b"%d" % number, SHARED_REQUESTS - 1)
+    send(server.connect()[0], b"good", 1)
+    while b"good" not in server.served:
+        await asyncio.sleep(0)
+    assert len(server.served) <= 500 * 2 + 4 * REQUESTS_IN_A_TURN
+
+
 async def test_connections_with_a_backlog_take_turns() -> None:
     server = Server()
     for name in (b"a", b"b", b"c"):

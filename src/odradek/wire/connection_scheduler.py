@@ -3,7 +3,8 @@
 A connection serves requests as soon as they arrive, until the time slice is used up. Connections with requests left
 wait in one of two queues, each with its own time slice in every turn: one for connections with fewer than
 `SHARED_REQUESTS` requests served in a row, the other for longer backlogs. A client with few unanswered requests
-therefore waits for a turn or two, however many requests other connections have pipelined.
+therefore waits for a turn or two, however many requests other connections have pipelined; or, when many connections
+have requests at the same time, for a request or two of each.
 """
 
 import asyncio
@@ -16,6 +17,10 @@ TIME_SLICE_S: Final = 0.0005
 SHARED_REQUESTS: Final = 32
 """Requests of one connection that are served in a row while others wait. With a lower limit, each small reply would
 cost a system call; most clients have at most 5 unanswered requests."""
+ROUND_S: Final = 0.05
+"""The time in which each connection of the first queue is served once, if their requests are short enough."""
+LEAST_SHARE_S: Final = 0.00005
+"""The time of a connection of the first queue, however many wait: about one request."""
 
 
 class ReadyConnection(Protocol):
@@ -61,12 +66,23 @@ class ConnectionScheduler:
 
     def _begin(self) -> None:
         self._is_scheduled = False
-        for queue in (self._interrupted, self._backlogged):
-            self._until = None
-            for _ in range(len(queue)):
-                if self.must_yield(0):
-                    break
-                queue.popleft().serve_next()
+        share_s = max(ROUND_S / max(len(self._interrupted), 1), LEAST_SHARE_S)
+        self._serve(self._interrupted, min(share_s, TIME_SLICE_S))
+        self._serve(self._backlogged, TIME_SLICE_S)
         self._until = None
         if self._interrupted or self._backlogged:
             self._schedule()
+
+    def _serve(self, queue: deque[ReadyConnection], share_s: float) -> None:
+        """Serve connections for a time slice, each of them for at most `share_s`."""
+        now = self._now()
+        end = now + TIME_SLICE_S
+        for _ in range(len(queue)):
+            self._until = min(now + share_s, end)
+            queue.popleft().serve_next()
+            now = self._now()
+            if now >= end:
+                break
+
+    def _now(self) -> float:
+        return 0.0 if self._clock is None else self._clock()

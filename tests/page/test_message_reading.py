@@ -10,8 +10,8 @@ import pytest
 
 from odradek.clients import ConsumerRecord, CorruptRecordsError, SimpleConsumer
 from odradek.model import ConfigurationError, TopicPartition
-from odradek.page.messages.masking import Masks
-from odradek.page.messages.reading import Marker, Progress, Query, Unreadable, scan
+from odradek.page.messages.masking import MASKED, Masks
+from odradek.page.messages.reading import Marker, Progress, Query, Unreadable, masked_record, scan
 from odradek.protocol.errors import CorruptBatchError
 from odradek.simulation.virtual.clock import EPOCH_MS
 from odradek.simulation.world import World
@@ -153,6 +153,27 @@ async def test_a_search_cannot_find_what_masks_hide(consumer: SimpleConsumer) ->
     assert numbers(await last(consumer, masks, contains="1234")) == []
     assert numbers(await last(consumer, masks, contains="ann", limit=2)) == [19, 18]
     assert numbers(await last(consumer, masks, key="k3")) == [3]
+
+
+def test_masks_hide_what_headers_and_their_names_have() -> None:
+    headers = (("Pin", b"1234"), ("of 4111111111111111", b"no"), ("note", b"4111111111111111"), ("user", b"ann"))
+    record = ConsumerRecord("t", 0, 0, EPOCH_MS, b"k", None, headers, -1)
+    shown = masked_record(record, Masks(["pin", "/[0-9]{16}/"]))
+    hidden = MASKED.encode()
+    assert shown.headers == (("Pin", hidden), (f"of {MASKED}", b"no"), ("note", hidden), ("user", b"ann"))
+    assert masked_record(record, NO_MASKS) is record
+
+
+@in_world()
+async def test_a_search_cannot_find_the_headers_that_masks_hide(world: World) -> None:
+    async with world.admin() as admin:
+        await admin.create_topic("t")
+    async with world.producer("writer") as producer:
+        await (await producer.send("t", b"v", b"k0", headers=[("pin", b"1234"), ("user", b"ann")]))
+    async with SimpleConsumer(world.servers, runtime=world.simulation.runtime("reader")) as consumer:
+        for masks in (NO_MASKS, Masks(["pin"])):
+            assert numbers(await last(consumer, masks, contains="ann")) == [0]
+            assert numbers(await last(consumer, masks, contains="1234")) == ([] if masks else [0])
 
 
 @pytest.mark.parametrize("query", [{}, {"contains": "v"}, {"start": "beginning"}])

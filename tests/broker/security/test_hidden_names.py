@@ -11,6 +11,7 @@ from odradek.protocol.api import ApiKey
 from odradek.security import AclOperation, ResourceType
 from odradek.simulation.wire_client import WireClient
 from odradek.simulation.world import World
+from tests.broker.handlers.test_partition_admin import page
 from tests.broker.security.quotas.test_client_quotas import alter as alter_quota
 from tests.broker.security.test_admission import Setting, message
 from tests.broker.security.test_user_credentials import alter as alter_user
@@ -110,6 +111,20 @@ async def test_no_response_names_what_the_principal_may_not_describe(world: Worl
             for version in APIS[api].served:
                 for request in wanted(api, version, topic_id):
                     assert not await shows(client, api, version, request), (may_others, api.name, version)
+
+
+@played
+async def test_a_page_of_topics_ends_before_the_next_topic_that_the_principal_may_describe(world: World) -> None:
+    setting = await Setting(world).begin()
+    for name in ("a", "b", "c", "d"):
+        await setting.client.create_topic(name, 2)
+    for name in ("b", "d", "public", TOPIC):
+        setting.rules.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+    assert await page(setting.client, limit=2) == ({"a": [0, 1]}, ("c", 0))
+    assert await page(setting.client, limit=2, cursor=("b", 0)) == ({"c": [0, 1]}, None)
+    failed = ErrorCode.topic_authorization_failed
+    assert await page(setting.client, "a", "b", "c", limit=2) == ({"a": [0, 1]}, ("b", 0)), "the client has named it"
+    assert await page(setting.client, "b", "d", limit=2) == ({"b": failed, "d": failed}, None)
 
 
 @played

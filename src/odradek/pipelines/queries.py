@@ -7,6 +7,7 @@ from typing import Any, Final
 from odradek.config.toml import TomlKeyError
 from odradek.model import ConfigurationError
 from odradek.pipelines.config.pipelines import (
+    TABLE_FORMAT,
     AnyPipeline,
     MirrorPipeline,
     Pipeline,
@@ -51,7 +52,7 @@ def start_query(spark: Any, pipeline: QueryPipeline, disk: Disk) -> Any:
         write = load_function(pipeline.sink.function, pipeline.directory, "sink.function")
         return _start(writer.foreachBatch(write), pipeline)
     writer = writer.format(pipeline.sink.format)
-    if pipeline.sink.partition_by:
+    if pipeline.sink.partition_by and pipeline.sink.format != TABLE_FORMAT:
         writer = writer.partitionBy(*pipeline.sink.partition_by)
     return _start(writer, pipeline)
 

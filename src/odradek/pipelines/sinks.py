@@ -7,8 +7,8 @@ from odradek.config.definition import definitions
 from odradek.config.toml import TomlKeyError, TomlPreconditionError
 from odradek.model import ConfigurationError
 from odradek.pipelines.config.pipelines import (
-    DIRECTORY_FORMATS,
     FILE_FORMATS,
+    TABLE_FORMAT,
     AnyPipeline,
     MirrorPipeline,
     QueryPipeline,
@@ -24,6 +24,7 @@ from odradek.spark.options import parse_write_options
 from odradek.spark.reading.boundaries import find_partitions
 from odradek.spark.reading.lookup import ClusterLookup
 from odradek.spark.settings import ScanSettings, SinkSettings, client_settings
+from odradek.spark.tables.options import parse_table_options
 
 _TOPICS_MS: Final = 5_000
 """The longest wait for the answer of a broker in `check_topics`."""
@@ -50,7 +51,9 @@ def check_sink(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
         key = pipeline.query_key
         raise TomlKeyError(key, f"{key}: two columns are named {twice}, which no reader reads: rename one with AS")
     missing = [name for name in sink.partition_by if name.lower() not in map(str.lower, frame.columns)]
-    if missing:
+    if sink.format == TABLE_FORMAT:
+        _check_table_sink(pipeline, frame)
+    elif missing:
         raise TomlKeyError(
             "sink.partition_by",
             f"sink.partition_by names no column of the query: {missing[0]}; there are {', '.join(frame.columns)}",
@@ -73,8 +76,8 @@ def check_directories(disk: Disk, pipeline: AnyPipeline) -> None:
     """Raise `TomlKeyError` if this process cannot write to a local directory of the pipeline, or make it."""
     places: dict[str, str] = {"checkpoint": pipeline.checkpoint}
     if isinstance(pipeline, QueryPipeline):
-        if pipeline.sink.format in DIRECTORY_FORMATS:
-            places["sink.path"] = pipeline.sink.options["path"]
+        if pipeline.sink.path is not None:
+            places["sink.path"] = pipeline.sink.path
         has_fields = any(stream.has_fields for stream in pipeline.streams)
         if pipeline.on_bad_row == "dead_letter" and pipeline.dead_letter_topic is None and has_fields:
             places["dead_letters"] = pipeline.dead_letters
@@ -137,7 +140,7 @@ def readable(frame: Any, sink_format: str) -> Any:
     from pyspark.sql import functions as sql
     from pyspark.sql.types import StringType
 
-    if sink_format not in (*FILE_FORMATS, *_LIBRARIES):
+    if sink_format not in (*FILE_FORMATS, *_LIBRARIES, TABLE_FORMAT):
         return frame
     texts = [field.name for field in frame.schema if isinstance(field.dataType, StringType)]
     if not texts:
@@ -179,6 +182,15 @@ def _check_topic_sink(pipeline: QueryPipeline, frame: Any) -> None:
         client_settings(SinkSettings, written.bootstrap_servers, written.client)
     with errors_about(pipeline.query_key):
         check_sink_schema(frame.schema, topic=written.topic, include_timestamp=written.include_timestamp)
+
+
+def _check_table_sink(pipeline: QueryPipeline, frame: Any) -> None:
+    from odradek.spark.tables.writers import check_columns as check_table_columns
+
+    with errors_about("sink"):
+        options = parse_table_options(pipeline.sink.options)
+    with errors_about(pipeline.query_key):
+        check_table_columns(options, frame.schema)
 
 
 def _check_query(session: Any, pipeline: QueryPipeline, frame: Any) -> None:

@@ -66,6 +66,31 @@ path = "out/archive"
 partition_by = ["day"]
 """
 
+_TABLE: Final = """\
+# A topic as an Iceberg table: each record once, also after crashes, and read by DuckDB, Polars, pyiceberg and others.
+kind = "real_time"
+name = "orders"                       # the table keeps this pipeline's progress under its name
+checkpoint = "state/orders"
+
+# With partition and offset, `odradek table check out/orders --topic orders` compares table and topic.
+sql = "SELECT partition, offset, timestamp, key, id, item, amount FROM orders"
+
+[source]
+bootstrap_servers = "localhost:9092"
+
+[trigger]
+interval = "10 seconds"               # a snapshot of the table for each batch
+
+[streams.orders]
+topics = ["orders"]
+value = "id BIGINT, item STRING, amount DOUBLE"
+
+[sink]
+format = "odradek_iceberg"
+path = "out/orders"                   # or table = "sales.orders" and options = { "catalog.uri" = "…" }
+partition_by = ["day(timestamp)"]     # a folder a day; also bucket(16, key), truncate(4, item), a column
+"""
+
 _MIRROR: Final = """\
 # Topics to the same topics of another cluster: every key, value, header, timestamp and partition.
 kind = "mirror"
@@ -82,5 +107,5 @@ bootstrap_servers = "elsewhere:9092"
 kafka = { "compression.type" = "zstd" }
 """
 
-EXAMPLES: Final = {"real_time": _REAL_TIME, "offline": _OFFLINE, "mirror": _MIRROR}
-"""The text of an example file, by kind."""
+EXAMPLES: Final = {"real_time": _REAL_TIME, "offline": _OFFLINE, "table": _TABLE, "mirror": _MIRROR}
+"""The text of an example file, by kind; `table` is a `real_time` one."""

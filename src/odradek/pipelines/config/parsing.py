@@ -15,6 +15,7 @@ from odradek.model import ConfigurationError, OdradekError
 from odradek.pipelines.config.pipelines import (
     DIRECTORY_FORMATS,
     FILE_FORMATS,
+    TABLE_FORMAT,
     AnyPipeline,
     LocalPath,
     Location,
@@ -51,9 +52,9 @@ _EXCLUSIVE: Final[tuple[tuple[str, str, tuple[str | bool, ...]], ...]] = (
     ("streams.NAME.message", "streams.NAME.format", ("protobuf",)),
     ("streams.NAME.framing", "streams.NAME.format", _ENCODED),
     ("sink.output_mode", "kind", ("real_time",)),
-    ("sink.path", "sink.format", DIRECTORY_FORMATS),
-    ("sink.partition_by", "sink.format", DIRECTORY_FORMATS),
-    ("sink.table", "sink.format", ("iceberg",)),
+    ("sink.path", "sink.format", (*DIRECTORY_FORMATS, TABLE_FORMAT)),
+    ("sink.partition_by", "sink.format", (*DIRECTORY_FORMATS, TABLE_FORMAT)),
+    ("sink.table", "sink.format", ("iceberg", TABLE_FORMAT)),
     ("sink.function", "sink.format", ("foreach_batch",)),
     ("sink.bootstrap_servers", "sink.format", ("odradek",)),
     ("sink.topic", "sink.format", ("odradek",)),
@@ -68,7 +69,7 @@ _EXCLUSIVE: Final[tuple[tuple[str, str, tuple[str | bool, ...]], ...]] = (
 _REQUIRED: Final = frozenset({
     "streams.NAME.schema", "streams.NAME.message", "sink.path", "sink.table", "sink.function", "sink.bootstrap_servers",
 })  # fmt: skip
-"""Keys of `_EXCLUSIVE` that are required with those values."""
+"""Keys of `_EXCLUSIVE` that are required with those values; of `path` and `table`, `TABLE_FORMAT` needs one."""
 
 
 class PipelineFile(Struct, frozen=True, kw_only=True):
@@ -168,6 +169,9 @@ def _completed(pipeline: AnyPipeline) -> AnyPipeline:
             pipeline = replace(pipeline, sink=replace(pipeline.sink, target_file_bytes=0))
         configs = Settings({"retention.ms": "-1"} | pipeline.dead_letter_configs)
         pipeline = replace(pipeline, dead_letter_configs=configs)
+        if pipeline.sink.format == TABLE_FORMAT:
+            options = Settings({"pipeline": pipeline.name} | pipeline.sink.given_options)
+            pipeline = replace(pipeline, sink=replace(pipeline.sink, given_options=options))
     if not pipeline.is_exactly_once:
         return pipeline
     # As Kafka Streams does: a record of an aborted transaction is none.
@@ -187,7 +191,7 @@ def _check_places(values: Mapping[str, Any], pipeline: AnyPipeline) -> None:
             actual, is_given = _value(pipeline, other), _is_given(values, key)
             if is_given and actual not in allowed:
                 raise TomlKeyError(key, f"{key} is for {other} = {' or '.join(map(json.dumps, allowed))}")
-            if not is_given and pattern in _REQUIRED and actual in allowed:
+            if not is_given and pattern in _REQUIRED and actual in allowed and actual != TABLE_FORMAT:
                 raise TomlKeyError(key, f"{key} is missing")
 
 
@@ -241,8 +245,10 @@ def _query_problems(values: Mapping[str, Any], pipeline: QueryPipeline) -> Itera
     if pipeline.sql is None and pipeline.function is None and (pipeline.kind != "offline" or len(streams) > 1):
         yield "sql", "is missing"
     yield from _dead_letter_problems(values, pipeline)
-    if sink.format in FILE_FORMATS and sink.output_mode != "append":
-        yield "sink.output_mode", f"is append for files, not {sink.output_mode}"
+    if sink.format in (*FILE_FORMATS, TABLE_FORMAT) and sink.output_mode != "append":
+        yield "sink.output_mode", f"is append for files and tables, not {sink.output_mode}"
+    if sink.format == TABLE_FORMAT and (sink.path is None) == (sink.table is None):
+        yield "sink.path", "or sink.table is required: give a directory, or a name in a catalog"
     if sink.format in ("odradek", "console") and pipeline.kind == "offline":
         yield "sink.format", f'is {sink.format} for kind = "real_time" only'
     if pipeline.is_exactly_once:

@@ -18,6 +18,8 @@ FILE_FORMATS: Final = ("parquet", "json", "csv")
 """Formats of the file sinks, whose commit log Spark writes."""
 DIRECTORY_FORMATS: Final = (*FILE_FORMATS, "delta")
 """Formats of the sinks whose `path` is a directory."""
+TABLE_FORMAT: Final = "odradek_iceberg"
+"""The format of the sink that writes Iceberg tables without a JAR: a `path`, or a `table` in a catalog."""
 _SECONDS: Final = {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0}
 
 Positive = Annotated[int, Meta(ge=1)]
@@ -241,7 +243,9 @@ class Stream(Topics, frozen=True, kw_only=True):
 class Sink(Table, frozen=True, kw_only=True):
     """Where results are written."""
 
-    format: Literal["parquet", "json", "csv", "delta", "iceberg", "foreach_batch", "odradek", "console"] = "parquet"
+    format: Literal[
+        "parquet", "json", "csv", "delta", "iceberg", "odradek_iceberg", "foreach_batch", "odradek", "console"
+    ] = "parquet"
     output_mode: Literal["append", "update", "complete"] = "append"
     path: Location | None = None
     partition_by: tuple[Text, ...] = ()
@@ -257,8 +261,15 @@ class Sink(Table, frozen=True, kw_only=True):
     @property
     def options(self) -> ClientOptions:
         """The options of Spark's writer, with the path or cluster under the format's own keys."""
-        # Iceberg's option for the name of a table, as a catalog knows it, is the path.
-        keys = {"path": self.path or self.table, "kafka.bootstrap.servers": self.bootstrap_servers, "topic": self.topic}
+        keys: dict[str, str | None] = {
+            "path": self.path,
+            "kafka.bootstrap.servers": self.bootstrap_servers,
+            "topic": self.topic,
+        }
+        if self.format == TABLE_FORMAT:
+            keys |= {"table": self.table, "partitionBy": ", ".join(self.partition_by) or None}
+        elif self.table is not None:
+            keys["path"] = self.table  # Iceberg's JAR takes the name of a table, as a catalog knows it, as the path
         fanout = {"fanout-enabled": "true"} if self.format == "iceberg" else {}
         return ClientOptions(
             fanout | self.given_options | {key: text for key, text in keys.items() if text is not None}

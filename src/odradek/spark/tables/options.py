@@ -1,0 +1,51 @@
+"""The options of the sink `odradek_iceberg`. Spark passes their names in lower case."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from odradek.config.secrets import ClientOptions
+from odradek.model import ConfigurationError
+from odradek.model.suggestions import similar_names
+from odradek.tables.columns import parse_transform, split_transforms
+from odradek.tables.location import TableLocation, parse_location
+
+_KNOWN: Final = ("path", "table", "catalog", "pipeline", "partitionBy", "checkpointLocation")
+_LOCATION: Final = ("path", "table", "catalog")
+_PREFIXES: Final = ("catalog.", "write.", "commit.", "history.")
+
+
+class TableOptions(Struct, frozen=True, kw_only=True):
+    """The parsed options."""
+
+    location: TableLocation
+    pipeline: str = ""
+    """The name under which the table keeps the query's progress; an empty one means the query's id."""
+    partition_by: tuple[str, ...] = ()
+    properties: ClientOptions = ClientOptions()
+    """Iceberg's properties of a table that is made."""
+    checkpoint: str = ""
+
+
+def parse_table_options(options: Mapping[str, str]) -> TableOptions:
+    """Parse the options. Raise `ConfigurationError`, which names the option."""
+    given = {key.lower(): str(value) for key, value in options.items()}
+    spelled = {name.lower(): name for name in _KNOWN}
+    for key in given:
+        if key in spelled or key.startswith(_PREFIXES):
+            continue
+        near = similar_names(key, spelled, cutoff=0.75)
+        hint = f"did you mean {spelled[near[0]]}?" if near else f"there are {', '.join(_KNOWN)}, catalog.* and write.*"
+        raise ConfigurationError(f"there is no option {key!r}: {hint}")
+    location = parse_location({k: v for k, v in given.items() if k in _LOCATION or k.startswith("catalog.")})
+    partition_by = split_transforms(given.get("partitionby", ""))
+    for text in partition_by:
+        parse_transform(text)
+    return TableOptions(
+        location=location,
+        pipeline=given.get("pipeline", "").strip(),
+        partition_by=partition_by,
+        properties=ClientOptions((k, v) for k, v in given.items() if k.startswith(("write.", "commit.", "history."))),
+        checkpoint=given.get("checkpointlocation", "").strip(),
+    )

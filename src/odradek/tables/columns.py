@@ -1,0 +1,150 @@
+"""The columns of a table: made from a query's, and fitted to them when the query changes.
+
+A table gets new columns, wider types (int to long, float to double, longer decimals) and optional columns, as Iceberg
+allows. Everything else is refused before a row is written.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from odradek.model import ConfigurationError, PreconditionError
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+_TRANSFORM: Final = re.compile(r"\s*(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^(),]+?)\s*\)|([^(),]+?))\s*")
+_PROPERTIES: Final = {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "commit.manifest-merge.enabled": "true",
+}
+"""Of tables that are made here: without them, each commit leaves a metadata file and a manifest."""
+
+
+def split_transforms(text: str) -> tuple[str, ...]:
+    """Return the parts of `day(timestamp), bucket(16, key)`: commas within brackets separate nothing."""
+    return tuple(part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip())
+
+
+def parse_transform(text: str) -> tuple[str, str]:
+    """Return the column and Iceberg's transform of `day(timestamp)`, `bucket(16, key)` or `region`.
+
+    Raise `ConfigurationError` for anything else.
+    """
+    found = _TRANSFORM.fullmatch(text)
+    if found is not None:
+        name, number, column, plain = found.groups()
+        if plain is not None:
+            return plain, "identity"
+        name = name.lower().removesuffix("s") if name.lower() in ("years", "months", "days", "hours") else name.lower()
+        if name in ("year", "month", "day", "hour", "identity") and number is None:
+            return column, name
+        if name in ("bucket", "truncate") and number is not None and int(number) > 0:
+            return column, f"{name}[{int(number)}]"
+    raise ConfigurationError(
+        f"there is no partition transform {text!r}: there are COLUMN, year(COLUMN), month(COLUMN), day(COLUMN), "
+        "hour(COLUMN), bucket(N, COLUMN) and truncate(N, COLUMN)"
+    )
+
+
+def create_table(
+    catalog: "Catalog",
+    identifier: tuple[str, ...],
+    columns: pa.Schema,
+    *,
+    location: str | None,
+    partition_by: Sequence[str],
+    properties: dict[str, str],
+) -> None:
+    """Create the table with all columns optional. Raise `ConfigurationError` for columns that Iceberg cannot have."""
+    from pyiceberg.exceptions import TableAlreadyExistsError
+    from pyiceberg.transforms import parse_transform as iceberg_transform
+
+    optional = pa.schema([field.with_nullable(True) for field in columns])
+    try:
+        transaction = catalog.create_table_transaction(
+            identifier, optional, location=location, properties=_PROPERTIES | properties
+        )
+        with transaction.update_spec() as spec:
+            for text in partition_by:
+                column, transform = parse_transform(text)
+                _check_transform(transaction.table_metadata.schema(), text, column, iceberg_transform(transform))
+                spec.add_field(column, iceberg_transform(transform))
+        transaction.commit_transaction()
+    except TableAlreadyExistsError:
+        pass  # another process was faster
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise ConfigurationError(f"the query's columns do not fit an Iceberg table: {error}") from None
+
+
+def _check_transform(schema: Any, text: str, column: str, transform: Any) -> None:
+    names = [schema.find_column_name(each) for each in schema.field_ids]
+    if column not in names:
+        raise ConfigurationError(
+            f"partitionBy has {text}, and there is no column {column}: there are {', '.join(names)}"
+        )
+    kind = schema.find_type(column)
+    if not transform.can_transform(kind):
+        raise ConfigurationError(f"partitionBy has {text}, which does not fit the type {kind} of the column {column}")
+
+
+def check_partitions(table: "Table", partition_by: Sequence[str]) -> None:
+    """Raise `PreconditionError` if the table is partitioned otherwise, or sorted, which the sink does not write."""
+    schema = table.schema()
+    if partition_by:
+        wanted = [parse_transform(text) for text in partition_by]
+        present = [(str(schema.find_column_name(each.source_id)), str(each.transform)) for each in table.spec().fields]
+        if wanted != present:
+            shown = ", ".join(f"{transform} of {column}" for column, transform in present) or "nothing"
+            raise PreconditionError(
+                f"partitionBy is {', '.join(partition_by)}, and the table is partitioned by {shown}: leave it out"
+            )
+    if not table.sort_order().is_unsorted:
+        raise PreconditionError(
+            f"the table declares the sort order {table.sort_order()}, in which this sink does not write"
+        )
+
+
+def fit_columns(table: "Table", columns: pa.Schema, *, change: bool = True) -> bool:
+    """Change the table's schema so that it has the query's columns; return whether it was, or must be, changed.
+
+    Raise `PreconditionError` for columns that Iceberg does not let it have. A refused commit raises pyiceberg's
+    `CommitFailedException`.
+    """
+    from pyiceberg.exceptions import ResolveError, ValidationError
+
+    schema = table.schema()
+    _check_names(schema, columns)
+    before = schema.as_struct()
+    transaction = table.transaction()
+    try:
+        with transaction.update_schema() as update:
+            update.union_by_name(columns)
+    except (ValidationError, ResolveError, ValueError, TypeError) as error:
+        raise PreconditionError(
+            f"the query's columns do not fit the table: {error}. Iceberg widens int to long, float to double and "
+            "decimals; cast the column in the query, or write to another table"
+        ) from None
+    after = transaction.table_metadata.schema().as_struct()
+    if after == before:
+        return False
+    if change:
+        transaction.commit_transaction()
+    return True
+
+
+def _check_names(schema: Any, columns: pa.Schema) -> None:
+    present = {field.name.lower(): field for field in schema.fields}
+    for name in columns.names:
+        known = present.get(name.lower())
+        if known is not None and known.name != name:
+            raise PreconditionError(
+                f"the query's column {name} is {known.name} in the table, which is another name to Iceberg: rename it "
+                "with AS"
+            )
+    missing = [field.name for field in schema.fields if field.required and field.name not in columns.names]
+    if missing:
+        raise PreconditionError(f"the query has no column {missing[0]}, which is required in the table")

@@ -1,4 +1,4 @@
-"""Commits to real tables of pyiceberg in a SQLite catalog: crashes between all steps, lost answers, races."""
+"""Commits to real tables of pyiceberg in a SQLite catalog (X4): crashes between all steps, lost answers, races."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -76,7 +76,7 @@ def create_table(
         transaction.commit_transaction()
     except TableAlreadyExistsError:
         pass  # another process was faster
-    except (ValueError, TypeError, NotImplementedError) as error:
+    except (ValueError, TypeError) as error:
         raise ConfigurationError(f"the query's columns do not fit an Iceberg table: {error}") from None
 
 

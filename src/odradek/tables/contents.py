@@ -1,4 +1,4 @@
-"""What a table has: its size, its pipelines' progress, its files, and the offsets of its rows."""
+"""The contents of a table: its size, its pipelines' progress, its files, and the offsets of its rows."""
 
 from typing import Any, Final
 

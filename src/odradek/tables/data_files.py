@@ -15,7 +15,7 @@ BUFFER_BYTES: Final = 128 << 20
 
 
 class FileLayout(Struct, frozen=True):
-    """What a task needs of a table: its metadata without snapshots, as JSON, and its storage. It can be pickled."""
+    """A table as a task needs it: its metadata without snapshots, as JSON, and its storage. It can be pickled."""
 
     metadata: str
     io: Any

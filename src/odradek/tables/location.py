@@ -20,8 +20,15 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from odradek.config.secrets import ClientOptions
-from odradek.model import ConfigurationError, OdradekError, PreconditionError, StorageError, UnavailableError
-from odradek.model.extras import install_command
+from odradek.model import (
+    ConfigurationError,
+    OdradekError,
+    PreconditionError,
+    StorageError,
+    UnavailableError,
+    packages_of,
+)
+from odradek.runtime import system_runtime
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -85,11 +92,10 @@ def table_errors(location: TableLocation) -> Iterator[None]:
     The libraries of catalogs and storages have no base class of errors, so every other error counts as temporary.
     """
     try:
-        yield
-    except (OdradekError, NotImplementedError, AssertionError):
+        with packages_of("tables", "tables"):
+            yield
+    except (OdradekError, AssertionError):
         raise
-    except ModuleNotFoundError as error:
-        raise missing_package(error) from None
     except FileNotFoundError as error:
         raise StorageError(f"the table {location} has lost a file, or was moved: {_sentence(error)}") from error
     except Exception as error:
@@ -101,12 +107,6 @@ def table_errors(location: TableLocation) -> Iterator[None]:
         if (isinstance(error, OSError) and error.errno) or _LOST.search(text):
             raise StorageError(f"the table {location} cannot be used: {text}") from error
         raise UnavailableError(f"the table {location} cannot be used: {type(error).__name__}: {text}") from error
-
-
-def missing_package(error: ModuleNotFoundError) -> PreconditionError:
-    return PreconditionError(
-        f"tables need the package {str(error.name).partition('.')[0]}: {install_command('tables')}"
-    )
 
 
 def _sentence(error: Exception) -> str:
@@ -130,16 +130,16 @@ def open_catalog(location: TableLocation, *, create: bool) -> "Catalog | None":
                 f"the catalog {location.catalog} cannot be opened: {_sentence(error)}: give catalog.uri, or an entry "
                 "of that name in ~/.pyiceberg.yaml"
             ) from None
-    directory = Path(location.path)
-    file = directory / CATALOG_FILE
-    if not file.exists():
-        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+    directory, disk = location.path, system_runtime().disk
+    file = f"{directory}/{CATALOG_FILE}"
+    if not disk.exists(file):
+        if disk.exists(directory) and (not disk.is_directory(directory) or disk.list(directory)):
             raise PreconditionError(f"{directory} holds something else than a table: it has no {CATALOG_FILE}")
         if not create:
             return None
-        directory.mkdir(parents=True, exist_ok=True)
-    uri = f"sqlite:///{quote(str(file))}?timeout={_LOCKED_S}"
-    catalog = load_catalog("odradek", type="sql", uri=uri, warehouse=str(directory), **location.properties)
+        disk.make_directories(directory)
+    uri = f"sqlite:///{quote(file)}?timeout={_LOCKED_S}"
+    catalog = load_catalog("odradek", type="sql", uri=uri, warehouse=directory)
     if create:
         catalog.create_namespace_if_not_exists(NAMESPACE)
     return catalog

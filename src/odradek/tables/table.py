@@ -281,6 +281,6 @@ def _remove_old_metadata(table: "Table", committed: "TableMetadata") -> None:
     if committed.properties.get("write.metadata.delete-after-commit.enabled", "false").lower() != "true":
         return
     kept = {each.metadata_file for each in committed.metadata_log}
-    for file in {each.metadata_file for each in table.metadata.metadata_log} - kept:
+    for file in (each.metadata_file for each in table.metadata.metadata_log if each.metadata_file not in kept):
         with suppress(OSError, ValueError):
             table.io.delete(file)

@@ -18,11 +18,13 @@ from odradek.cli.common import (
     settings_of,
     table_options,
 )
-from odradek.cli.table.checking import check_topic
-from odradek.model import PreconditionError
-from odradek.tables.contents import PipelineProgress, check_files, describe_table
-from odradek.tables.location import TableLocation, parse_location
-from odradek.tables.table import accept_next
+from odradek.model import PreconditionError, packages_of
+
+with packages_of("tables", "tables"):
+    from odradek.cli.table.checking import check_topic
+    from odradek.tables.contents import PipelineProgress, check_files, describe_table
+    from odradek.tables.location import TableLocation, parse_location
+    from odradek.tables.table import accept_next
 
 _ROWS: Final = ("PARTITION", "FROM", "TO", "RECORDS", "ROWS", "MISSING", "REPEATED", "UNKNOWN", "EXPIRED")
 

@@ -11,7 +11,8 @@ from odradek.model.suggestions import similar_names
 from odradek.tables.columns import parse_transform, split_transforms
 from odradek.tables.location import TableLocation, parse_location
 
-_KNOWN: Final = ("path", "table", "catalog", "pipeline", "partitionBy", "checkpointLocation")
+_KNOWN: Final = ("path", "table", "catalog", "pipeline", "partitionBy")
+_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 _LOCATION: Final = ("path", "table", "catalog")
 _PREFIXES: Final = ("catalog.", "write.", "commit.", "history.")
 
@@ -21,7 +22,7 @@ class TableOptions(Struct, frozen=True, kw_only=True):
 
     location: TableLocation
     pipeline: str = ""
-    """The name under which the table keeps the query's progress; an empty one means the query's id."""
+    """The name under which the table keeps the query's progress: by default its own, or, if that is empty, its id."""
     partition_by: tuple[str, ...] = ()
     properties: ClientOptions = ClientOptions()
     """Iceberg's properties of a table that is made."""
@@ -33,7 +34,7 @@ def parse_table_options(options: Mapping[str, str]) -> TableOptions:
     given = {key.lower(): str(value) for key, value in options.items()}
     spelled = {name.lower(): name for name in _KNOWN}
     for key in given:
-        if key in spelled or key.startswith(_PREFIXES):
+        if key in spelled or key in _OF_SPARK or key.startswith(_PREFIXES):
             continue
         near = similar_names(key, spelled, cutoff=0.75)
         hint = f"did you mean {spelled[near[0]]}?" if near else f"there are {', '.join(_KNOWN)}, catalog.* and write.*"
@@ -44,7 +45,7 @@ def parse_table_options(options: Mapping[str, str]) -> TableOptions:
         parse_transform(text)
     return TableOptions(
         location=location,
-        pipeline=given.get("pipeline", "").strip(),
+        pipeline=given.get("pipeline", "").strip() or given.get("queryname", ""),
         partition_by=partition_by,
         properties=ClientOptions((k, v) for k, v in given.items() if k.startswith(("write.", "commit.", "history."))),
         checkpoint=given.get("checkpointlocation", "").strip(),

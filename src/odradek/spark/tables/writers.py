@@ -71,7 +71,7 @@ def check_columns(options: TableOptions, schema: Any) -> None:
 
 
 class _Plan:
-    """What the tasks of a batch are started with: the files' layout, and what the table has of each pipeline."""
+    """The plan that the tasks of a batch are started with: the layout of files, and the progress of each pipeline."""
 
     def __init__(self, options: TableOptions, schema: Any) -> None:
         table = prepare(options, schema)

@@ -1,4 +1,4 @@
-"""What a pipeline's snapshot says in its summary: the query and the batch, and the next offset of each partition.
+"""The mark of a pipeline in its snapshot's summary: the query and the batch, and the next offset of each partition.
 
     odradek.pipeline  orders
     odradek.query     the id of the streaming query, which its checkpoint has
@@ -42,7 +42,7 @@ Progress = tuple[SourceOffsets, ...]
 
 
 class Mark(Struct, frozen=True, kw_only=True):
-    """What the summary of a pipeline's snapshot says."""
+    """The pipeline, query and batch of a snapshot, with the next offsets."""
 
     pipeline: str
     query: str

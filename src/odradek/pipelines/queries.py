@@ -215,7 +215,7 @@ def _view(session: Any, pipeline: QueryPipeline, stream: Stream) -> Any:
     group = pipeline.group if pipeline.source.consume_mode == "group" else None
     key = f"streams.{stream.name}"
     letters = _dead_letters(pipeline, stream)
-    with errors_about(f"{key}.schema"):
+    with errors_about(f"{key}.{'value' if stream.schema is None else 'schema'}"):
         values = value_options(stream, letters)
     has_headers = stream.headers or to_topic
     records = records_of(session, pipeline.source, stream, headers=has_headers, group=group, values=values)

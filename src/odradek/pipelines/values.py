@@ -1,15 +1,18 @@
 """Parses the values of a stream into columns, and separates the records that do not parse: bad rows.
 
 Tombstones (null values) are not parsed: they become rows of nulls with their keys, and are counted. The reader decodes
-Avro and Protobuf, and writes their bad rows (`odradek.spark.value_columns`). Spark parses JSON: its `from_json` ignores
-text after the first JSON value, and returns nulls for values that it cannot parse. So each value is parsed inside of a
-list, before an element that marks its end:
+Avro and Protobuf and writes their bad rows, and decodes JSON that is plainly an object of the fields
+(`odradek.spark.value_columns`). Spark parses the JSON that is left: its `from_json` ignores text after the first JSON
+value, and returns nulls for values that it cannot parse. So each value is parsed inside of a list, before an element
+that marks its end:
 
     {"value":[ THE VALUE ,{"__odradek_end":true}]}
 
 A value is one JSON object exactly if this text parses into two elements, the second of which is the mark.
 """
 
+import functools
+import operator
 from typing import Any, Final
 
 import msgspec
@@ -42,7 +45,7 @@ def value_options(stream: Stream, letters: DeadLetters | None) -> dict[str, str]
     None: bad rows stay. Raise `ConfigurationError` for the stream's schema.
     """
     if stream.schema is None:
-        return {}
+        return _json_options(stream) if stream.has_fields else {}
     schema = read_schema(stream.format, str(stream.schema))
     # Spark would raise the error without the file's key.
     _ = make_decoder(stream.format, schema, stream.message, stream.framing).column
@@ -50,6 +53,15 @@ def value_options(stream: Stream, letters: DeadLetters | None) -> dict[str, str]
     if letters is not None:
         options["DeadLetters"] = msgspec.json.encode(letters).decode()
     return {f"value{name}": text for name, text in options.items() if text is not None}
+
+
+def _json_options(stream: Stream) -> dict[str, str]:
+    from pyspark.sql.types import StructType
+
+    from odradek.spark.value_columns import can_decode_json
+
+    fields = StructType(_fields(stream))
+    return {"valueFormat": "json", "valueSchema": fields.json()} if can_decode_json(fields) else {}
 
 
 def parse_values(records: Any, stream: Stream, columns: list[Any], bad_rows: Destination | None) -> Any:
@@ -61,30 +73,33 @@ def parse_values(records: Any, stream: Stream, columns: list[Any], bad_rows: Des
     """
     from pyspark.sql import functions as sql
 
-    fields, parser, value, reason = _json(stream) if stream.schema is None else _encoded(records)
+    fields, parser, parsed_value, reason = _json(stream) if stream.schema is None else _encoded(records)
+    values = [sql.col("_fields")] if "fields" in records.columns else []
+    is_tombstone = functools.reduce(operator.and_, (each.isNull() for each in values), sql.col("_value").isNull())
+    if parsed_value is not None:
+        values.append(sql.when(sql.col("_reason").isNull(), parsed_value) if bad_rows is None else parsed_value)
     parsed = records.select(
         *columns,
         sql.col("key").alias("_key"),
         sql.col("value").alias("_value"),
-        *([sql.col("headers").alias("_headers")] if "headers" in records.columns else []),
+        *(sql.col(name).alias(f"_{name}") for name in ("headers", "fields") if name in records.columns),
         parser.alias("_parsed"),
     )
     checked = parsed.withColumn("_reason", reason).observe(
         f"{OBSERVED}.{stream.name}",
         sql.count("_reason").alias("bad_rows"),
         sql.max("_reason").alias("reason"),
-        sql.count_if(sql.col("_value").isNull() & value.isNull()).alias("tombstones"),
+        sql.count_if(is_tombstone).alias("tombstones"),
     )
     shown = records.select(*columns).columns
     names = _names(stream, fields, shown)
-    if bad_rows is None:
-        value = sql.when(sql.col("_reason").isNull(), value)
-    elif stream.schema is not None:
+    if bad_rows is not None and stream.schema is not None:
         checked = checked.where(sql.col("_reason").isNull())
-    else:
+    elif bad_rows is not None:
         letter = _letter(stream, has_headers="headers" in records.columns)
         checked = without_dead_letters(checked, sql.when(sql.col("_reason").isNotNull(), letter), bad_rows)
-    return checked.select(*shown, *(value.getField(field).alias(name) for field, name in names.items()))
+    found = (sql.coalesce(*(value.getField(field) for value in values)).alias(name) for field, name in names.items())
+    return checked.select(*shown, *found)
 
 
 def _letter(stream: Stream, *, has_headers: bool) -> Any:
@@ -114,11 +129,10 @@ def _names(stream: Stream, fields: list[Any], shown: list[str]) -> dict[str, str
 
 
 def _encoded(records: Any) -> tuple[list[Any], Any, Any, Any]:
-    """Return the fields of Avro or Protobuf, then columns: `_parsed`, the value in it, the reason for a bad record."""
+    """Return the fields of Avro or Protobuf, the column `_parsed`, no parsed value, and the reason of a bad record."""
     from pyspark.sql import functions as sql
 
-    parsed = sql.struct(sql.col("fields").alias("value"), "reason")
-    return list(records.schema["fields"].dataType), parsed, sql.col("_parsed.value"), sql.col("_parsed.reason")
+    return list(records.schema["fields"].dataType), sql.col("reason"), None, sql.col("_parsed")
 
 
 def _json(stream: Stream) -> tuple[list[Any], Any, Any, Any]:

@@ -98,9 +98,9 @@ class ValueOptions(Struct, frozen=True, kw_only=True):
     """How a read decodes values to columns."""
 
     format: str
-    """`avro` or `protobuf`."""
+    """`json`, `avro` or `protobuf`."""
     schema: str
-    """The text of an `.avsc` file, or a descriptor file of `protoc` in base64."""
+    """The JSON of a `StructType`, the text of an `.avsc` file, or a descriptor file of `protoc` in base64."""
     message: str | None = None
     """The full name of the Protobuf message."""
     framing: str | None = None
@@ -356,14 +356,18 @@ def _values(given: Mapping[str, str]) -> ValueOptions | None:
             )
         return None
     kind = kind.strip().lower()
-    if kind not in {"avro", "protobuf"}:
-        raise ConfigurationError(f"valueFormat is avro or protobuf, not {kind!r}")
+    if kind not in {"json", "avro", "protobuf"}:
+        raise ConfigurationError(f"valueFormat is json, avro or protobuf, not {kind!r}")
     if not schema:
-        raise ConfigurationError("valueSchema is missing: the text of an Avro schema, or a descriptor file in base64")
+        raise ConfigurationError(
+            "valueSchema is missing: StructType.json(), the text of an Avro schema, or a descriptor file in base64"
+        )
     if (message is None) == (kind == "protobuf"):
         raise ConfigurationError("valueMessage is the full name of the message of valueFormat=protobuf, and only of it")
     if framing not in {None, "confluent"}:
         raise ConfigurationError(f"valueFraming is confluent, not {framing!r}")
+    if kind == "json" and (framing or letters):
+        raise ConfigurationError("valueFraming and valueDeadLetters are for valueFormat=avro and protobuf")
     try:
         dead_letters = None if letters is None else msgspec.json.decode(letters, type=DeadLetters)
     except msgspec.DecodeError as error:

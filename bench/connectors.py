@@ -13,8 +13,8 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -25,11 +25,18 @@ from msgspec import Struct
 from bench.fresh_jobs import JOBS, fill, fresh_job
 from bench.measure import cpu_seconds_of_tree, print_rows
 from bench.peers.sides import kafka_side, odradek_side
+from bench.peers.spark_cluster import FLAGS, two_workers
 from bench.peers.spark_connector import connector_jars
 from odradek.spark.session import local_session, stop_session
 
 SIDES: Final = ("odradek", "JVM", "JVM, 10 ms")
 _SETTINGS: Final = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+_OF_EXECUTORS: Final = {
+    "spark.executor.memory": "768m",
+    "spark.executor.cores": "1",
+    # As in a session with `local_session`, but for the second compiler.
+    "spark.executor.extraJavaOptions": FLAGS.split()[0],
+}
 _SMALL_TRIGGERS: Final = 25
 _WARM_TRIGGERS: Final = 5
 _SECONDS: Final = 8
@@ -230,24 +237,46 @@ def _fill(bootstrap_servers: str, *, records: int, size: int, partitions: int, c
 @click.option("--codec", default="none", show_default=True, help="Kafka's compression.type of the topic's records.")
 @click.option("--sunk", default=400_000, show_default=True, help="Rows that the sink writes.")
 @click.option("--broker", type=click.Choice(["odradek", "kafka"]), default="odradek", show_default=True)
+@click.option(
+    "--cluster",
+    "on_cluster",
+    is_flag=True,
+    help="On a standalone cluster of two executors of one core, on this machine.",
+)
 @click.option("--rounds", "count", default=3, show_default=True, help="Rounds after the one that warms up.")
 @click.option("--only", default="", help="The workloads whose names contain one of these, separated by commas.")
 def connectors(
-    records: int, record_bytes: int, partitions: int, codec: str, sunk: int, broker: str, count: int, only: str
+    records: int,
+    record_bytes: int,
+    partitions: int,
+    codec: str,
+    sunk: int,
+    broker: str,
+    on_cluster: bool,  # noqa: FBT001
+    count: int,
+    only: str,
 ) -> None:
     """Read and write by both Spark connectors: seconds, and the median of the rounds' ratios, JVM over Odradek."""
     jars = ",".join(str(path) for path in connector_jars())
     side = kafka_side() if broker == "kafka" else odradek_side()
-    with tempfile.TemporaryDirectory(prefix="connectors-") as folder, side.server() as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="connectors-") as folder,
+        side.server() as server,
+        two_workers(Path(folder), cores=1) if on_cluster else nullcontext() as cluster,
+    ):
         _fill(server.bootstrap_servers, records=records, size=record_bytes, partitions=partitions, codec=codec)
-        settings = _SETTINGS | {"spark.jars": jars}
-        spark = local_session("connectors", threads=2, keep_classes=False, memory="2g", settings=settings)
+        settings = _SETTINGS | {"spark.jars": jars} | (_OF_EXECUTORS if cluster else {})
+        master = cluster.url if cluster else None
+        spark = local_session(
+            "connectors", master=master, threads=2, keep_classes=False, memory="2g", settings=settings
+        )
+        pids = [spark.sparkContext._gateway.proc.pid, *(cluster.pids if cluster else ())]
         try:
             workloads = Workloads(spark, server.bootstrap_servers, Path(folder), partitions=partitions, sunk=sunk)
             click.echo(_HEAD)
             for name, workload in workloads.all().items():
                 if any(part in name for part in only.split(",")):
-                    click.echo(_row(name, _measured(workload, count, spark.sparkContext._gateway.proc.pid)))
+                    click.echo(_row(name, _measured(workload, count, pids)))
             for connector, parts in workloads.parts.items():
                 figures = ", ".join(f"{name} {ms:.0f}" for name, ms in parts.items())
                 click.echo(f"A small trigger of {connector}, ms: {figures}")
@@ -267,15 +296,15 @@ _HEAD: Final = (
 )
 
 
-def _measured(workload: Callable[[str], float], count: int, pid: int) -> dict[str, list[Took]]:
+def _measured(workload: Callable[[str], float], count: int, pids: Sequence[int]) -> dict[str, list[Took]]:
     """Return the runs of each side; rounds alternate the order of sides, and the first one only warms up."""
     took: dict[str, list[Took]] = {side: [] for side in SIDES}
     for number in range(count + 1):
         for side in SIDES if number % 2 else reversed(SIDES):
-            before = cpu_seconds_of_tree(pid)
+            before = sum(map(cpu_seconds_of_tree, pids))
             seconds = workload(side)
             if number:
-                took[side].append(Took(seconds=seconds, cpu=cpu_seconds_of_tree(pid) - before))
+                took[side].append(Took(seconds=seconds, cpu=sum(map(cpu_seconds_of_tree, pids)) - before))
     return took
 
 

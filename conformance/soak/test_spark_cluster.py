@@ -11,15 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import pyspark
 import pytest
 
+from bench.peers.spark_cluster import FLAGS, two_workers
 from odradek.clients import Admin
 from odradek.clients.blocking import Consumer
-from odradek.spark.local.java import find_java
-from odradek.testing.conditions import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
-from odradek.testing.servers.ports import free_ports
 
 pytestmark = [
     pytest.mark.long,
@@ -28,9 +25,6 @@ pytestmark = [
     pytest.mark.skipif("ODRADEK_SEEDS" not in os.environ, reason="takes minutes: ODRADEK_SEEDS=1 runs it"),
 ]
 
-FLAGS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-HOSTS: Final = ("127.0.0.1", "127.0.0.2")
-"""Spark starts the second attempt of a task on another host only."""
 ROWS: Final = 4000
 DRIVER: Final = '''
 import os, signal, sys
@@ -88,39 +82,8 @@ stop_session(spark)
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
-    """A master and two workers, each a process."""
-    home = Path(pyspark.__file__).parent
-    port, *others = free_ports(4)
-    url = f"spark://{HOSTS[0]}:{port}"
-    deploy = "org.apache.spark.deploy"
-    commands = [[f"{deploy}.master.Master", "--host", HOSTS[0], "--port", str(port), "--webui-port", str(others[0])]]
-    for host, web in zip(HOSTS, others[1:], strict=True):
-        worker = [f"{deploy}.worker.Worker", "--host", host, "--webui-port", str(web), "--cores", "2"]
-        commands.append([*worker, "--memory", "1g", "--work-dir", str(tmp_path / f"worker-{host}"), url])
-    environment = os.environ | {
-        "JAVA_HOME": str(find_java().home),
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": f"{FLAGS} -Dspark.master.rest.enabled=false",
-        "SPARK_LOCAL_IP": HOSTS[0],
-    }
-    with (tmp_path / "spark.log").open("wb") as log:
-        processes = [
-            subprocess.Popen([home / "bin" / "spark-class", *command], env=environment, stdout=log, stderr=log)
-            for command in commands
-        ]
-        try:
-            log_text = tmp_path / "spark.log"
-            eventually(
-                lambda: log_text.read_bytes().count(b"Successfully registered with master") == 2,
-                within_s=300,
-                what="both workers to register",
-            )
-            yield url
-        finally:
-            for process in processes:
-                process.terminate()
-            for process in processes:
-                process.wait(60)
+    with two_workers(tmp_path, cores=2) as cluster:
+        yield cluster.url
 
 
 def test_rows_are_exact_after_failed_and_slow_tasks_and_a_killed_executor(master: str, tmp_path: Path) -> None:
@@ -128,7 +91,7 @@ def test_rows_are_exact_after_failed_and_slow_tasks_and_a_killed_executor(master
     script = tmp_path / "driver.py"
     script.write_text(DRIVER.replace("ROWS", str(ROWS)).replace("FLAGS", FLAGS))
     with ServedBroker(tmp_path / "data", options=options) as broker:
-        command = [sys.executable, script, master, broker.bootstrap_servers, tmp_path]
+        command = [sys.executable, str(script), master, broker.bootstrap_servers, str(tmp_path)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=1000, check=False)
         assert done.returncode == 0, done.stderr[-4_000:]
         assert all((tmp_path / name).exists() for name in ("failed", "slow", "killed"))

@@ -135,7 +135,7 @@ def decoded(values: list[bytes | None]) -> list[Any]:
 
 @pytest.mark.needs("java")
 @pytest.mark.timeout(300)
-def test_what_the_reader_decodes_is_what_spark_parses(spark: Any, tmp_path: Path) -> None:
+def test_each_object_that_is_decoded_is_as_spark_parses_it(spark: Any, tmp_path: Path) -> None:
     frame = parse_values(
         records(spark, [*VALUES, *USUAL]), stream(FIELDS), ["offset"], LettersDirectory(path=str(tmp_path / "dead"))
     )
@@ -155,7 +155,7 @@ def test_what_the_reader_decodes_is_what_spark_parses(spark: Any, tmp_path: Path
 
 @pytest.mark.needs("java")
 @pytest.mark.usefixtures("spark")
-def test_usual_objects_are_decoded_and_an_unusual_one_leaves_its_neighbours_to_spark() -> None:
+def test_one_unusual_object_leaves_no_other_to_spark() -> None:
     assert None not in decoded([*USUAL] * 3000)
     found = decoded([None, b"", *[b'{"i":7}'] * 5000, b"{", *USUAL, *[b'{"i":7}'] * 10, b'{"i":"x"}'])
     assert found[2]["i"] == 7
@@ -183,5 +183,5 @@ def test_usual_objects_are_decoded_and_an_unusual_one_leaves_its_neighbours_to_s
 )
 @pytest.mark.needs("java")
 @pytest.mark.usefixtures("spark")
-def test_fields_of_other_types_are_spark_s(fields: str) -> None:
+def test_objects_with_fields_of_other_types_are_not_decoded(fields: str) -> None:
     assert value_options(stream(fields), None) == {}

@@ -109,7 +109,7 @@ class ReplicaAlterLogDirsManager:
         probe("replication: a move between directories ends with an error")
         log = self._logs.get(key)
         where = "" if log is None else f", and stays in {log.directory}"
-        _log.error("%s does not move to another directory%s: %s", key, where, error)
+        _log.error("%s does not move to another directory%s, until it is asked for again: %s", key, where, error)
         future.log.abandon()
         await self._in_background(partial(remove_tree, self._runtime.disk, future.log.directory))
         if self._futures.get(key) is future:

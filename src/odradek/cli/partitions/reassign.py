@@ -1,6 +1,7 @@
 """`odradek partitions reassign`: move partitions to other replicas, by Kafka's JSON file or by flags."""
 
 import asyncio
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Final
 
@@ -25,11 +26,13 @@ from odradek.cli.partition_lists import (
 )
 from odradek.cli.partitions.throttle import remove_throttle, set_log_dirs_throttle, set_throttle
 from odradek.clients import Admin
+from odradek.clients.admin.moves import list_moves
 from odradek.clients.admin.reassignments import PartitionReassignment
 from odradek.clients.admin.results import RefusedPartitionsError
 from odradek.model import ErrorCode, KafkaError, TopicPartition, first_names
 
 _POLL_S: Final = 0.5
+_MIB: Final = 1024 * 1024
 _MODES: Final = ("generate", "list", "verify", "cancel")
 
 
@@ -319,8 +322,10 @@ async def _wait(
     client: Admin, keys: Iterable[TopicPartition], options: _Options, file: AssignmentFile | None = None
 ) -> None:
     """Return when no partition is reassigned any more, and replicas are in the directories of `file`."""
-    left = set(keys)
-    with progress("reassign", len(left), unit="partitions", wanted=not options.as_json) as advance:
+    left, copied = set(keys), 0
+    shows = sys.stderr.isatty() and not options.as_json
+    total = sum(each.total for each in await list_moves(client, left)) if shows else 0
+    with progress("reassign", total // _MIB, unit="MiB", wanted=shows) as advance:
         while left:
             still = left & (await client.list_partition_reassignments(left)).keys()
             if file is not None and not still:
@@ -329,8 +334,11 @@ async def _wait(
                 if ended := [key for key in sorted(still) if not misplaced[key]]:
                     what = f"{first_names(ended)} did not move to another directory"
                     raise KafkaError(ErrorCode.kafka_storage_error, f"{what}: the log of its broker has the reason")
-            advance(len(left) - len(still))
             left = still
+            if shows:
+                before, moves = copied, await list_moves(client, left) if left else ()
+                copied = total - sum(each.left for each in moves)
+                advance(copied // _MIB - before // _MIB)
             if left:
                 await asyncio.sleep(_POLL_S)
 

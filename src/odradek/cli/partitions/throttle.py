@@ -7,6 +7,7 @@ from typing import Final
 from odradek.cli.partition_lists import Assignment
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType, ConfigSource
+from odradek.clients.admin.moves import list_moves
 from odradek.config.altering import Alteration, AlterOperation
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 
@@ -43,11 +44,11 @@ async def set_log_dirs_throttle(client: Admin, targets: Assignment, bytes_per_se
 
 
 async def remove_throttle(client: Admin, keys: Iterable[TopicPartition]) -> list[str]:
-    """Remove the throttles of topics without a reassignment in progress, and of the brokers if there is none at all.
+    """Remove the throttles of topics without a reassignment in progress, and of the brokers if nothing moves at all.
 
     Return what was throttled.
     """
-    moving = await client.list_partition_reassignments()
+    moving = {each.partition for each in await list_moves(client, None)}
     idle = sorted({key.topic for key in keys} - {key.topic for key in moving})
     brokers = [] if moving else [each.broker_id for each in (await client.describe_cluster()).brokers]
     wanted = [

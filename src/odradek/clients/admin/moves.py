@@ -38,11 +38,11 @@ class Move(Struct, frozen=True, kw_only=True):
 
 async def read_moves(admin: "Admin", partitions: Collection[TopicPartition] | None = None) -> list[Move]:
     """Return the moves of `partitions`, or of all, with their rates: takes a second if anything moves."""
-    before = {(each.partition, each.broker_id): each for each in await _moves(admin, partitions)}
+    before = {(each.partition, each.broker_id): each for each in await list_moves(admin, partitions)}
     if not before:
         return []
     await asyncio.sleep(_SAMPLE_S)
-    moves = await _moves(admin, sorted({key for key, _ in before}))
+    moves = await list_moves(admin, sorted({key for key, _ in before}))
     known = [before.get((each.partition, each.broker_id)) for each in moves]
     return [
         each if was is None else replace(each, rate=max(each.copied - was.copied, 0) / _SAMPLE_S)
@@ -50,7 +50,8 @@ async def read_moves(admin: "Admin", partitions: Collection[TopicPartition] | No
     ]
 
 
-async def _moves(admin: "Admin", partitions: Collection[TopicPartition] | None) -> list[Move]:
+async def list_moves(admin: "Admin", partitions: Collection[TopicPartition] | None) -> list[Move]:
+    """Return the moves of `partitions`, or of all, without their rates."""
     reassigned = await admin.list_partition_reassignments(partitions)
     brokers = [each.broker_id for each in (await admin.describe_cluster()).brokers]
     found = await read_log_dirs(admin, brokers, partitions)

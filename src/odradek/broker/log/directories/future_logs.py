@@ -208,7 +208,9 @@ class FutureLogs(Mapping[TopicPartition, FutureLog]):
                 if is_elsewhere and is_same and is_whole and partition not in self._futures:
                     self.begin(partition, directory, now_ms)
             except (OSError, StorageError) as error:
-                _logger.error("The move of %s to %s is given up: %s", partition, directory, error)
+                _logger.error(
+                    "The move of %s to %s is given up, until it is asked for again: %s", partition, directory, error
+                )
 
     def clear(self) -> None:
         """Forget the copies, as if the process were killed."""

@@ -3,6 +3,7 @@
 Values are written by fastavro and by protobuf themselves.
 """
 
+import base64
 import datetime
 import decimal
 import io
@@ -293,28 +294,28 @@ def test_a_message_that_spark_cannot_have_is_refused():
 
 # ---- Dead letters ----------------------------------------------------------------------------------------------------
 
-LETTER = pa.struct(
-    [
-        ("stream", pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("value", pa.binary()),
-    ]
-)
-
 
 def letter(offset: int, partition: int = 0, value: bytes = b"x") -> dict[str, Any]:
-    return {"stream": "s", "topic": "t", "partition": partition, "offset": offset, "value": value}
+    text = base64.b64encode(value).decode()
+    return {
+        "stream": "s",
+        "topic": "t",
+        "partition": partition,
+        "offset": offset,
+        "timestamp": 0,
+        "value": text,
+        "reason": "r",
+    }
 
 
 def split(directory: Path, *arrays: list[dict[str, Any] | None]) -> list[list[bool]]:
-    given = (pa.array(array, LETTER) for array in arrays)
+    given = (pa.array([each and json.dumps(each) for each in array], pa.string()) for array in arrays)
     return [kept.to_pylist() for kept in split_dead_letters(given, LettersDirectory(path=str(directory)))]
 
 
 def offsets(directory: Path) -> list[tuple[int, int]]:
-    table = ds.dataset(directory, schema=pa.schema(LETTER.fields), format="parquet").to_table()
+    schema = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("value", pa.binary())])
+    table = ds.dataset(directory, schema=schema, format="parquet").to_table()
     return sorted(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
 
 

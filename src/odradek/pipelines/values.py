@@ -96,8 +96,9 @@ def parse_values(records: Any, stream: Stream, columns: list[Any], bad_rows: Des
     if bad_rows is not None and stream.schema is not None:
         checked = checked.where(sql.col("_reason").isNull())
     elif bad_rows is not None:
-        letter = _letter(stream, has_headers="headers" in records.columns)
-        checked = without_dead_letters(checked, sql.when(sql.col("_reason").isNotNull(), letter), bad_rows)
+        has_headers = "headers" in records.columns
+        letter, is_bad = _letter(stream, has_headers=has_headers), sql.col("_reason").isNotNull()
+        checked = without_dead_letters(checked, is_bad, letter, bad_rows, has_headers=has_headers)
     found = (sql.coalesce(*(value.getField(field) for value in values)).alias(name) for field, name in names.items())
     return checked.select(*shown, *found)
 
@@ -110,7 +111,7 @@ def _letter(stream: Stream, *, has_headers: bool) -> Any:
         "topic",
         "partition",
         "offset",
-        "timestamp",
+        sql.unix_micros("timestamp").alias("timestamp"),
         sql.col("_key").alias("key"),
         sql.col("_value").alias("value"),
         sql.col("_reason").alias("reason"),

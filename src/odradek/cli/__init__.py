@@ -37,7 +37,7 @@ COMMANDS: Final = {
     "lab": "Explain and simulate an assignment or a rebalance.",
     "page": "Show a cluster in a browser.",
     "pipeline": "Run a Spark pipeline from a TOML file.",
-    "table": "Describe and check the Iceberg tables that pipelines write.",
+    "table": "Describe, check and tidy the Iceberg tables that pipelines write.",
     "spark": "Print settings for Spark sessions of your own.",
     "sim": "Play clusters with faults in virtual time, and check every promise.",
     "bench": "Compare Odradek with its peers on this machine.",

@@ -83,7 +83,7 @@ def prepared_table(
                     properties=dict(properties or {}),
                 )
                 table = catalog.load_table(identifier_of(location))
-                _hint(location, table.metadata_location)
+                publish_metadata(location, table)
             check_partitions(table, partition_by)
             try:
                 if not fit_columns(table, columns):
@@ -91,7 +91,7 @@ def prepared_table(
             except CommitFailedException as error:
                 _log.info("The schema of %s is changed again: %s", location, error)
                 continue
-            _hint(location, table.metadata_location)
+            publish_metadata(location, table)
             return table
     raise UnavailableError(f"the schema of {location} cannot be changed while others change the table")
 
@@ -207,8 +207,7 @@ def _send(
                 raise
         except OdradekError as known:
             return Unknown(str(known))
-    _hint(location, response.metadata_location)
-    _remove_old_metadata(table, response.metadata)
+    publish_metadata(location, table, response)
     return Accepted(snapshot)
 
 
@@ -262,13 +261,19 @@ def accept_next(location: TableLocation, pipeline: str) -> None:
     table = existing_table(location)
     with table_errors(location):
         table.transaction().set_properties({ACCEPTS + pipeline: "true"}).commit_transaction()
-        _hint(location, table.metadata_location)
+        publish_metadata(location, table)
 
 
-def _hint(location: TableLocation, metadata_location: str) -> None:
-    """Write the name of the metadata file for readers without a catalog. They may see it a commit later."""
+def publish_metadata(location: TableLocation, table: "Table", response: Any = None) -> None:
+    """After a commit, write the name of the metadata file for readers without a catalog, and remove old files.
+
+    `response` is the catalog's; pyiceberg's own commits leave the metadata in `table`. Readers see it a moment later.
+    """
+    if response is not None:
+        _remove_old_metadata(table, response.metadata)
     if location.path is None:
         return
+    metadata_location = (table if response is None else response).metadata_location
     name = Path(metadata_location).name.removesuffix(".metadata.json")
     try:
         system_runtime().disk.replace_file(f"{location.path}/metadata/version-hint.text", name.encode())

@@ -1,7 +1,8 @@
-"""`odradek table`: describe a table, compare it with its topic, and accept a batch that was refused."""
+"""`odradek table`: describe a table, compare it with its topic, keep it small, accept a batch that was refused."""
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import click
@@ -23,6 +24,7 @@ from odradek.model import PreconditionError, packages_of
 with packages_of("tables", "tables"):
     from odradek.cli.table.checking import check_topic
     from odradek.tables.contents import PipelineProgress, check_files, describe_table
+    from odradek.tables.housekeeping import TARGET_BYTES, clean, compact, expire
     from odradek.tables.location import TableLocation, parse_location
     from odradek.tables.table import accept_next
 
@@ -31,7 +33,7 @@ _ROWS: Final = ("PARTITION", "FROM", "TO", "RECORDS", "ROWS", "MISSING", "REPEAT
 
 @click.group(name="table", cls=CommandGroup)
 def command() -> None:
-    """Describe and check the Iceberg tables that pipelines write."""
+    """Describe, check and tidy the Iceberg tables that pipelines write."""
 
 
 location_options = options(
@@ -43,6 +45,24 @@ location_options = options(
     ),
 )  # fmt: skip
 """TABLE is a directory without them."""
+
+
+def _older_than(default: str) -> Callable[[Any], Any]:
+    return click.option(
+        "--older-than", type=Age(), default=default, show_default=True, metavar="AGE", help="Such as '12 hours'."
+    )
+
+
+class Age(click.ParamType[timedelta]):
+    """A number of minutes, hours or days."""
+
+    name = "age"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day)s?\s*", str(value))
+        if found is None:
+            self.fail(f"{value!r} is no age: give one as '90 minutes', '12 hours' or '3 days'", param, ctx)
+        return timedelta(**{f"{found[2]}s": float(found[1])})
 
 
 def _location(table: str, catalog: str | None, properties: tuple[str, ...]) -> TableLocation:
@@ -145,6 +165,52 @@ def accept(*, table: str, catalog: str | None, properties: tuple[str, ...], pipe
     location = _location(table, catalog, properties)
     accept_next(location, pipeline)
     say(f"{location}: the next batch of {pipeline} is accepted as it is")
+
+
+@command.command(name="expire")
+@location_options
+@click.option("--keep", type=click.IntRange(min=1), default=10, show_default=True, help="The newest snapshots to keep.")
+@_older_than("5 days")
+def expire_snapshots(
+    *, table: str, catalog: str | None, properties: tuple[str, ...], keep: int, older_than: timedelta
+) -> None:
+    """Remove old snapshots, and the files that only they have. Tags, branches and their snapshots stay."""
+    location = _location(table, catalog, properties)
+    found = expire(location, keep=keep, before_ms=_before_ms(older_than))
+    say(f"{location}: {found.snapshots:,} snapshots are expired, {found.files:,} files removed")
+
+
+@command.command(name="compact")
+@location_options
+@click.option(
+    "--target-file-bytes", type=click.IntRange(min=1), default=TARGET_BYTES, show_default=True,
+    help="Merge files of less than half of this into files of about this.",
+)  # fmt: skip
+def compact_files(*, table: str, catalog: str | None, properties: tuple[str, ...], target_file_bytes: int) -> None:
+    """Merge the small files of each partition, in a snapshot that changes no row. The pipeline may go on meanwhile.
+
+    The old files stay for older snapshots, until `expire` removes these.
+    """
+    location = _location(table, catalog, properties)
+    found = compact(location, target_bytes=target_file_bytes)
+    say(f"{location}: {found.before:,} files are merged into {found.after:,}")
+
+
+@command.command(name="clean")
+@location_options
+@_older_than("3 days")
+def clean_files(*, table: str, catalog: str | None, properties: tuple[str, ...], older_than: timedelta) -> None:
+    """Remove files of TABLE's directory that no snapshot lists: of failed tasks and of killed drivers.
+
+    A batch that is being written has such files, too: --older-than must be longer than the longest batch takes.
+    """
+    location = _location(table, catalog, properties)
+    removed = clean(location, before_ms=_before_ms(older_than))
+    say(f"{location}: {removed:,} files that no snapshot lists are removed")
+
+
+def _before_ms(older_than: timedelta) -> int:
+    return round((datetime.now(UTC) - older_than).timestamp() * 1000)
 
 
 __all__ = ["command"]

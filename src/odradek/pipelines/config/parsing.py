@@ -55,6 +55,7 @@ _EXCLUSIVE: Final[tuple[tuple[str, str, tuple[str | bool, ...]], ...]] = (
     ("sink.path", "sink.format", (*DIRECTORY_FORMATS, TABLE_FORMAT)),
     ("sink.partition_by", "sink.format", (*DIRECTORY_FORMATS, TABLE_FORMAT)),
     ("sink.table", "sink.format", ("iceberg", TABLE_FORMAT)),
+    ("sink.keep_snapshots", "sink.format", (TABLE_FORMAT,)),
     ("sink.function", "sink.format", ("foreach_batch",)),
     ("sink.bootstrap_servers", "sink.format", ("odradek",)),
     ("sink.topic", "sink.format", ("odradek",)),

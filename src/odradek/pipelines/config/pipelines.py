@@ -250,6 +250,8 @@ class Sink(Table, frozen=True, kw_only=True):
     path: Location | None = None
     partition_by: tuple[Text, ...] = ()
     table: Text | None = None
+    keep_snapshots: Annotated[int, Meta(ge=0)] | None = None
+    """The snapshots that `odradek_iceberg` keeps; 0 means all, None the sink's default."""
     function: Function | None = None
     """`MODULE:NAME` of the function of `foreach_batch`."""
     bootstrap_servers: Servers | None = None
@@ -267,7 +269,8 @@ class Sink(Table, frozen=True, kw_only=True):
             "topic": self.topic,
         }
         if self.format == TABLE_FORMAT:
-            keys |= {"table": self.table, "partitionBy": ", ".join(self.partition_by) or None}
+            keep = None if self.keep_snapshots is None else str(self.keep_snapshots)
+            keys |= {"table": self.table, "partitionBy": ", ".join(self.partition_by) or None, "keepSnapshots": keep}
         elif self.table is not None:
             keys["path"] = self.table  # Iceberg's JAR takes the name of a table, as a catalog knows it, as the path
         fanout = {"fanout-enabled": "true"} if self.format == "iceberg" else {}

@@ -11,9 +11,11 @@ from odradek.model.suggestions import similar_names
 from odradek.tables.columns import parse_transform, split_transforms
 from odradek.tables.location import TableLocation, parse_location
 
-_KNOWN: Final = ("path", "table", "catalog", "pipeline", "partitionBy")
+_KNOWN: Final = ("path", "table", "catalog", "pipeline", "partitionBy", "keepSnapshots")
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 _LOCATION: Final = ("path", "table", "catalog")
+KEEP_SNAPSHOTS: Final = 100
+"""The snapshots that a stream keeps: a commit reads and writes the list of all, so its cost grows with them."""
 _PREFIXES: Final = ("catalog.", "write.", "commit.", "history.")
 
 
@@ -27,6 +29,8 @@ class TableOptions(Struct, frozen=True, kw_only=True):
     properties: ClientOptions = ClientOptions()
     """Iceberg's properties of a table that is made."""
     checkpoint: str = ""
+    keep_snapshots: int = KEEP_SNAPSHOTS
+    """Each time that a stream has written so many, older ones are expired; 0 means never."""
 
 
 def parse_table_options(options: Mapping[str, str]) -> TableOptions:
@@ -48,5 +52,12 @@ def parse_table_options(options: Mapping[str, str]) -> TableOptions:
         pipeline=given.get("pipeline", "").strip() or given.get("queryname", ""),
         partition_by=partition_by,
         properties=ClientOptions((k, v) for k, v in given.items() if k.startswith(("write.", "commit.", "history."))),
+        keep_snapshots=_whole(given.get("keepsnapshots", str(KEEP_SNAPSHOTS))),
         checkpoint=given.get("checkpointlocation", "").strip(),
     )
+
+
+def _whole(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise ConfigurationError(f"keepSnapshots is a number of snapshots, or 0 for all, not {text!r}")
+    return int(text)

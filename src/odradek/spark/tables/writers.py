@@ -6,6 +6,7 @@ A batch that Spark repeats, after a crash or in another driver, is in the table 
 Files that no snapshot lists, of failed tasks and lost drivers, stay in the table's folder.
 """
 
+import logging
 import socket
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,10 +17,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from odradek.model import ConfigurationError, OdradekError
+from odradek.runtime import system_runtime
 from odradek.spark.brief_errors import brief_errors
 from odradek.spark.tables.batch_offsets import batch_offsets, query_id
 from odradek.spark.tables.options import TableOptions
 from odradek.tables.data_files import FileLayout, WrittenFiles, iceberg_type, layout_of, write_files
+from odradek.tables.housekeeping import expire
 from odradek.tables.location import existing_table, table_errors
 from odradek.tables.machine.committing import Batch, Planned, TableState, is_written
 from odradek.tables.machine.marks import PREFIX, Mark
@@ -36,6 +39,7 @@ class TableCommitMessage(WriterCommitMessage):  # type: ignore[misc]
         self.planned = planned
 
 
+_log = logging.getLogger("odradek.spark")
 Messages = Sequence[TableCommitMessage | None]
 
 
@@ -129,6 +133,9 @@ class TableStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             planned,
             [each.written for each in told],
         )
+        keep = self._options.keep_snapshots
+        if keep and (batchId + 1) % keep == 0:
+            _expire(self._options, keep)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
         """Leave the files: Spark calls this after a failed commit, too, which the table may have."""
@@ -163,6 +170,16 @@ class TableBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
 def _writer() -> str:
     """Return a name for this driver, which errors of other drivers show."""
     return socket.gethostname()
+
+
+def _expire(options: TableOptions, keep: int) -> None:
+    """Expire all but the newest snapshots. An error is only logged: the batch is in the table."""
+    try:
+        found = expire(options.location, keep=keep, before_ms=system_runtime().clock.now_ms())
+    except OdradekError as error:
+        _log.warning("Old snapshots of %s are not expired: %s", options.location, error)
+    else:
+        _log.info("%s: %d snapshots are expired, %d files removed", options.location, found.snapshots, found.files)
 
 
 def _planned_now(options: TableOptions, pipeline: str) -> Planned:

@@ -1,0 +1,111 @@
+"""Expired snapshots, merged files and removed files: readers and pipelines go on."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from odradek.model import PreconditionError
+from odradek.tables.contents import check_files
+from odradek.tables.housekeeping import clean, compact, expire
+from odradek.tables.location import TableLocation
+from odradek.tables.table import state_of
+from tests.tables.conftest import Scene
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # SQLAlchemy's pools keep their connections
+NEVER_MS = 0
+ALL_MS = 1 << 60
+
+
+def files(scene: Scene, pattern: str) -> list[Path]:
+    return sorted(Path(str(scene.location)).rglob(pattern))
+
+
+def test_expiry_removes_old_snapshots_with_their_files_and_the_pipeline_goes_on(scene: Scene) -> None:
+    for number in range(4):
+        scene.write(number)
+    assert expire(scene.location, keep=1, before_ms=NEVER_MS).snapshots == 0
+    found = expire(scene.location, keep=1, before_ms=ALL_MS)
+    assert (found.snapshots, found.files) == (3, 3)
+    assert len(scene.table.snapshots()) == 1
+    assert len(files(scene, "snap-*.avro")) == 1
+    assert check_files(scene.location) == 4
+    scene.write(4)
+    assert scene.offsets() == list(range(15))
+
+
+def test_compaction_keeps_rows_and_tags_and_the_pipeline_goes_on(scene: Scene) -> None:
+    for number in range(4):
+        scene.write(number)
+    before = state_of(scene.table.metadata, "p")
+    found = compact(scene.location)
+    assert (found.before, found.after) == (4, 1)
+    after = state_of(scene.table.metadata, "p")
+    assert (after.tag, after.mark, after.is_in_main) == (before.tag, before.mark, True)
+    assert after.main != before.main
+    assert scene.table.current_snapshot().summary.operation.value == "replace"
+    assert scene.offsets() == list(range(12))
+    scene.write(4)
+    assert scene.offsets() == list(range(15))
+
+    expire(scene.location, keep=1, before_ms=ALL_MS)
+    # The tag's snapshot is the newest one now; those before it had the four small files.
+    assert check_files(scene.location) == 2
+    assert len(files(scene, "*.parquet")) == 2
+    scene.write(5)
+    assert scene.offsets() == list(range(18))
+
+
+def test_a_second_compaction_has_nothing_to_do(scene: Scene) -> None:
+    for number in range(3):
+        scene.write(number)
+    compact(scene.location)
+    snapshots = len(scene.table.snapshots())
+    assert compact(scene.location).before == 0
+    assert len(scene.table.snapshots()) == snapshots
+
+
+def test_a_compaction_while_a_pipeline_appends_keeps_both(scene: Scene, on_commit) -> None:  # type: ignore[no-untyped-def]
+    for number in range(3):
+        scene.write(number)
+
+    def after_a_batch(commit):  # type: ignore[no-untyped-def]
+        scene.write(3)
+        return commit()
+
+    on_commit(after_a_batch)
+    assert compact(scene.location).before == 3
+    assert scene.offsets() == list(range(12))
+    scene.write(4)
+    assert scene.offsets() == list(range(15))
+
+
+def test_files_that_no_snapshot_lists_are_removed_when_they_are_old(scene: Scene) -> None:
+    scene.write(0)
+    scene.files(1)  # of a driver that was killed
+    known = set(files(scene, "*"))
+    orphans = [file for file in files(scene, "*.parquet") if file.stat().st_nlink][:]
+    assert len(orphans) == 2
+    assert clean(scene.location, before_ms=NEVER_MS) == 0
+    other = Path(str(scene.location), "data", "notes.txt")
+    other.write_text("not ours")
+    for file in known:
+        os.utime(file, (1, 1))
+    assert clean(scene.location, before_ms=10_000) == 1
+    assert other.exists()
+    assert check_files(scene.location) == 1
+    scene.write(1)
+    assert scene.offsets() == list(range(6))
+
+
+def test_a_table_elsewhere_is_not_cleaned() -> None:
+    with pytest.raises(PreconditionError, match=r"the files of a\.b are not in a local directory"):
+        clean(TableLocation(table="a.b"), before_ms=ALL_MS)
+
+
+def test_a_lost_file_is_found(scene: Scene) -> None:
+    scene.write(0)
+    scene.write(1)
+    files(scene, "*.parquet")[0].unlink()
+    with pytest.raises(PreconditionError, match="has lost 1 of its 2 files"):
+        check_files(scene.location)

@@ -12,13 +12,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import click
 
 from odradek.model import OdradekError
+from odradek.testing.conditions import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
 
 _PIPELINE: Final = """
@@ -59,10 +60,10 @@ def main(*, rounds: int, seed: int, records: int) -> None:
             produce(broker.bootstrap_servers, number, records)
             wanted, delay_s = snapshots(folder) + chance.randrange(5), chance.uniform(0, 1.5)
             with start(folder, broker.bootstrap_servers, records // 10, is_last=False) as run:
-                deadline = time.monotonic() + _ROUND_S
-                while snapshots(folder) < wanted and time.monotonic() < deadline:
-                    time.sleep(0.1)
-                time.sleep(delay_s)
+                with suppress(TimeoutError):
+                    eventually(lambda: snapshots(folder) >= wanted, within_s=_ROUND_S)  # noqa: B023
+                with suppress(subprocess.TimeoutExpired):
+                    run.wait(delay_s)
                 os.killpg(run.pid, signal.SIGKILL)
             click.echo(f"round {number}: killed {delay_s:.1f} s after snapshot {wanted}, {snapshots(folder)} snapshots")
         with start(folder, broker.bootstrap_servers, records, is_last=True) as run:

@@ -94,13 +94,28 @@ def test_a_topic_is_a_table_with_each_record_once(scene: Scene, send: Send) -> N
     (progress,) = described["pipelines"][0]["progress"]
     assert progress[scene.topic]["offsets"] == {"0": 50, "1": 50, "2": 50}
 
-    # A new checkpoint starts at the topic's beginning: its rows are there already.
+    # With a new checkpoint, the table says where to go on.
     shutil.rmtree(scene.directory / "state")
+    send(150, 20)
+    scene.run(TABLE)
+    assert numbers(scene) == list(range(170))
+    check(scene)
+
+    # Another query of the same name begins elsewhere: two streams have no offsets of the table.
+    shutil.rmtree(scene.directory / "state")
+    twice = TABLE.replace(
+        "FROM orders", "FROM orders UNION ALL SELECT partition, offset, timestamp, key, number FROM o"
+    )
     with pytest.raises(PipelineError, match="the table has the rows of another query with the pipeline's name orders"):
-        scene.run(TABLE)
-    assert numbers(scene) == list(range(150))
+        scene.run(
+            twice.replace(
+                "[streams.orders]", '[streams.o]\ntopics = ["{topic}"]\nvalue = "number BIGINT"\n[streams.orders]'
+            )
+        )
+    assert numbers(scene) == list(range(170))
 
     # What a user accepts, `check` shows.
+    shutil.rmtree(scene.directory / "state")
     accept_next(TableLocation(path=str(scene.directory / "out")), "orders")
     scene.run(TABLE)
     assert "does not have each record" in check(scene, code=1)

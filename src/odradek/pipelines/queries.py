@@ -23,7 +23,7 @@ from odradek.pipelines.errors import errors_about
 from odradek.pipelines.functions import call_query_function, load_function
 from odradek.pipelines.mirror.copying import BatchCopier
 from odradek.pipelines.progress import OBSERVED
-from odradek.pipelines.sinks import check_directories, check_files, check_sink, readable
+from odradek.pipelines.sinks import check_directories, check_files, check_sink, offsets_of_table, readable
 from odradek.pipelines.values import parse_values, value_options
 from odradek.runtime import Disk, system_runtime
 from odradek.spark.connect import copy_session
@@ -43,7 +43,9 @@ _STATUS_SECONDS: Final = 0.05
 def start_query(spark: Any, pipeline: QueryPipeline, disk: Disk) -> Any:
     """Start a query. Raise `TomlKeyError` about a key of the file, or Spark's error."""
     session = new_session(spark, pipeline)
-    frame = build_query(session, pipeline)
+    with errors_about("sink"):
+        starting_offsets = offsets_of_table(disk, pipeline)
+    frame = build_query(session, pipeline, starting_offsets)
     check_sink(session, pipeline, frame)
     check_files(disk, pipeline, frame, claim=True)
     frame = readable(frame, pipeline.sink.format)
@@ -57,9 +59,14 @@ def start_query(spark: Any, pipeline: QueryPipeline, disk: Disk) -> Any:
     return _start(writer, pipeline)
 
 
-def build_query(session: Any, pipeline: QueryPipeline) -> Any:
-    """Create the streams' views, and return the analysed query over them. Raise `TomlKeyError` about an invalid key."""
-    views: dict[str, Any] = {stream.name: _view(session, pipeline, stream) for stream in pipeline.streams}
+def build_query(session: Any, pipeline: QueryPipeline, starting_offsets: str | None = None) -> Any:
+    """Create the streams' views, and return the analysed query over them. Raise `TomlKeyError` about an invalid key.
+
+    `starting_offsets` are the source's option, in place of the key.
+    """
+    views: dict[str, Any] = {
+        stream.name: _view(session, pipeline, stream, starting_offsets) for stream in pipeline.streams
+    }
     for name, view in views.items():
         view.createOrReplaceTempView(name)
     if pipeline.function is not None:
@@ -164,10 +171,12 @@ def records_of(
     headers: bool,
     group: str | None = None,
     values: Mapping[str, str] | None = None,
+    starting_offsets: str | None = None,
 ) -> Any:
     """Return a streaming DataFrame of the records of `topics`. Raise `TomlKeyError` if `source` is invalid.
 
     With `group`, the query is a member of that consumer group. `values` are more options of the source.
+    `starting_offsets` precede those of `source`.
     """
     options = {
         "kafka.bootstrap.servers": source.bootstrap_servers,
@@ -175,8 +184,8 @@ def records_of(
         "includeHeaders": str(headers).lower(),
     }
     options |= {f"kafka.{key}": value for key, value in source.kafka.items()}
-    if source.since_ms is None:
-        options["startingOffsets"] = source.starting_offsets
+    if source.since_ms is None or starting_offsets is not None:
+        options["startingOffsets"] = starting_offsets or source.starting_offsets
     else:
         # A partition without a record at or after `since` is read from its end.
         options |= {"startingTimestamp": str(source.since_ms), "startingOffsetsByTimestampStrategy": "latest"}
@@ -203,7 +212,7 @@ def records_of(
     return session.readStream.format("odradek").options(**options).load()
 
 
-def _view(session: Any, pipeline: QueryPipeline, stream: Stream) -> Any:
+def _view(session: Any, pipeline: QueryPipeline, stream: Stream, starting_offsets: str | None) -> Any:
     """Return the stream's records: keys as text; values as text or, if the stream has fields, as columns."""
     from pyspark.sql import functions
 
@@ -218,7 +227,15 @@ def _view(session: Any, pipeline: QueryPipeline, stream: Stream) -> Any:
     with errors_about(f"{key}.{'value' if stream.schema is None else 'schema'}"):
         values = value_options(stream, letters)
     has_headers = stream.headers or to_topic
-    records = records_of(session, pipeline.source, stream, headers=has_headers, group=group, values=values)
+    records = records_of(
+        session,
+        pipeline.source,
+        stream,
+        headers=has_headers,
+        group=group,
+        values=values,
+        starting_offsets=starting_offsets,
+    )
     records = _in_time_range(records, pipeline.source)
     if not stream.has_fields:
         view = records.select(*columns, functions.col("value").cast("string"))

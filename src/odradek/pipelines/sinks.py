@@ -1,5 +1,7 @@
 """Checks a query, its sink and its topics before it starts; Spark reports some of these errors only in a batch."""
 
+import json
+import logging
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,12 +22,14 @@ from odradek.pipelines.files.sink_files import PARTITION, check_columns
 from odradek.pipelines.functions import load_function
 from odradek.pipelines.mirror.topics import topics_strategy
 from odradek.runtime import Disk
-from odradek.spark.options import parse_write_options
+from odradek.spark.options import Edge, parse_write_options
 from odradek.spark.reading.boundaries import find_partitions
 from odradek.spark.reading.lookup import ClusterLookup
 from odradek.spark.settings import ScanSettings, SinkSettings, client_settings
 from odradek.spark.tables.options import parse_table_options
+from odradek.tables.table import progress_in_main
 
+_log = logging.getLogger("odradek.pipelines")
 _TOPICS_MS: Final = 5_000
 """The longest wait for the answer of a broker in `check_topics`."""
 
@@ -88,6 +92,40 @@ def check_directories(disk: Disk, pipeline: AnyPipeline) -> None:
         if not disk.is_directory(there) or not disk.is_writable(there):
             problem = "is not writable" if disk.is_directory(there) else "is not a directory"
             raise TomlPreconditionError(key, f"{key} {place} cannot be written: {there} {problem}")
+
+
+def offsets_of_table(disk: Disk, pipeline: QueryPipeline) -> str | None:
+    """Return the `startingOffsets` of a pipeline whose checkpoint is new and whose table has its earlier rows.
+
+    None with a checkpoint that has offsets, and for other sinks, several streams, and a member of a group: these begin
+    where their file says.
+    """
+    is_for = pipeline.sink.format == TABLE_FORMAT and len(pipeline.streams) == 1
+    if not is_for or pipeline.source.consume_mode != "direct" or is_url(pipeline.checkpoint):
+        return None
+    offsets = f"{pipeline.checkpoint}/offsets"
+    if disk.exists(offsets) and any(not name.startswith(".") for name in disk.list(offsets)):
+        return None
+    options = parse_table_options(pipeline.sink.options)
+    progress = progress_in_main(options.location, options.pipeline)
+    if len(progress) != 1 or progress[0] is None:
+        return None
+    lookup = ClusterLookup(client_settings(ScanSettings, pipeline.source.bootstrap_servers, pipeline.source.kafka))
+    try:
+        partitions = find_partitions(lookup, topics_strategy(pipeline.streams[0]))
+    finally:
+        lookup.close()
+    found: dict[str, dict[str, int]] = {}
+    for topic, number in partitions:
+        known = progress[0].get(topic)
+        offset = None if known is None else known.offsets.get(number)
+        found.setdefault(topic, {})[str(number)] = Edge.EARLIEST.value if offset is None else offset
+    _log.warning(
+        "%s: the checkpoint is new, and the table %s has rows: reading goes on after them",
+        pipeline.name,
+        options.location,
+    )
+    return json.dumps(found)
 
 
 def check_topics(pipeline: AnyPipeline) -> None:

@@ -119,7 +119,7 @@ def fit_columns(table: "Table", columns: pa.Schema, *, change: bool = True) -> b
     schema = table.schema()
     _check_names(schema, columns)
     before = schema.as_struct()
-    transaction = table.transaction()
+    transaction = head_of(table).transaction()
     try:
         with transaction.update_schema() as update:
             update.union_by_name(columns)
@@ -134,6 +134,18 @@ def fit_columns(table: "Table", columns: pa.Schema, *, change: bool = True) -> b
     if change:
         transaction.commit_transaction()
     return True
+
+
+def head_of(table: "Table") -> "Table":
+    """Return the table with its newest snapshot only: pyiceberg copies all metadata for each step of a transaction."""
+    from pyiceberg.table import Table
+
+    head = table.current_snapshot()
+    emptied: dict[str, Any] = {"snapshot_log": [], "metadata_log": [], "statistics": []}
+    refs = {name: each for name, each in table.metadata.refs.items() if name == "main"}
+    snapshots = [] if head is None else [head]
+    metadata = table.metadata.model_copy(update={**emptied, "snapshots": snapshots, "refs": refs})
+    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
 
 
 def _check_names(schema: Any, columns: pa.Schema) -> None:

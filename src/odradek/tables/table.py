@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from odradek.model import OdradekError, PreconditionError, UnavailableError
 from odradek.runtime import system_runtime
-from odradek.tables.columns import check_partitions, create_table, fit_columns
+from odradek.tables.columns import check_partitions, create_table, fit_columns, head_of
 from odradek.tables.data_files import WrittenFiles
 from odradek.tables.location import (
     TableLocation,
@@ -40,7 +40,7 @@ from odradek.tables.machine.committing import (
     Unknown,
     tag_name,
 )
-from odradek.tables.machine.marks import PREFIX, Mark, decode_mark, encode_mark, encode_progress
+from odradek.tables.machine.marks import PREFIX, Mark, Progress, decode_mark, encode_mark, encode_progress
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -91,6 +91,7 @@ def prepared_table(
             except CommitFailedException as error:
                 _log.info("The schema of %s is changed again: %s", location, error)
                 continue
+            table = find_table(catalog, location)
             publish_metadata(location, table)
             return table
     raise UnavailableError(f"the schema of {location} cannot be changed while others change the table")
@@ -117,12 +118,14 @@ def state_of(metadata: "TableMetadata", pipeline: str, query: str = "") -> Table
         tag = next(marked, None)
     found = None if tag is None else metadata.snapshot_by_id(tag)
     mark = None if found is None else mark_of(found)
+    is_in_main = tag is None or _is_in_main(metadata, tag)
     return TableState(
         uuid=str(metadata.table_uuid),
         main=None if main is None else main.snapshot_id,
         tag=tag,
         mark=mark if mark is not None and mark.query else None,
-        is_in_main=tag is None or _is_in_main(metadata, tag),
+        is_in_main=is_in_main,
+        in_main=None if is_in_main else _mark_in_main(metadata, pipeline),
         accepts=ACCEPTS + pipeline in metadata.properties,
     )
 
@@ -154,6 +157,31 @@ def _is_in_main(metadata: "TableMetadata", snapshot: int) -> bool:
             return False
         each = None if each.parent_snapshot_id is None else known.get(each.parent_snapshot_id)
     return True
+
+
+def _mark_in_main(metadata: "TableMetadata", pipeline: str) -> Mark | None:
+    """Return the mark of the pipeline's newest snapshot among `main` and its ancestors that are not expired."""
+    known = {each.snapshot_id: each for each in metadata.snapshots}
+    main = metadata.refs.get("main")
+    each = None if main is None else known.get(main.snapshot_id)
+    while each is not None:
+        if (mark := mark_of(each)).query and mark.pipeline == pipeline:
+            return mark
+        each = None if each.parent_snapshot_id is None else known.get(each.parent_snapshot_id)
+    return None
+
+
+def progress_in_main(location: TableLocation, pipeline: str) -> Progress:
+    """Return the next offsets of a pipeline's sources by the rows that the table has; an empty tuple if unknown.
+
+    They are unknown, too, if a user accepts the pipeline's next batch as it is.
+    """
+    table = load_table(location)
+    if table is None:
+        return ()
+    state = state_of(table.metadata, pipeline)
+    mark = state.mark if state.is_in_main else state.in_main
+    return () if mark is None or state.accepts else mark.progress
 
 
 def commit_batch(location: TableLocation, batch: Batch, planned: Planned, written: Sequence[WrittenFiles]) -> Ended:
@@ -218,7 +246,7 @@ def _updates(
     from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, SetSnapshotRefUpdate
 
     mark = batch.mark
-    transaction = table.transaction()
+    transaction = head_of(table).transaction()
     update = transaction.update_snapshot(snapshot_properties=encode_mark(mark))
     merges = table.properties.get("commit.manifest-merge.enabled", "false").lower() == "true"
     with update.merge_append() if merges else update.fast_append() as append:

@@ -56,8 +56,21 @@ def at(number: int, *, tag: int = 7, main: int = 9, query: str = "q", end: Progr
         (at(4, end=progress(10, 20)), batch(0, query="new", start=progress(10, 20))),
         (at(4, end=progress(10)), batch(0, query="new", start=progress(10, 0))),
         (at(4, end=progress(10, 20)), batch(6, start=progress(10, 20))),
+        (
+            at(4, end=progress(10), is_in_main=False, in_main=mark(2, end=progress(5))),
+            batch(0, query="new", start=progress(5)),
+        ),
     ],
-    ids=["empty", "foreign rows", "next", "same", "new checkpoint", "new partition", "empty batches between"],
+    ids=[
+        "empty",
+        "foreign rows",
+        "next",
+        "same",
+        "new checkpoint",
+        "new partition",
+        "batches between",
+        "after a rollback",
+    ],
 )
 def test_a_batch_that_follows_the_table_is_written(state: TableState, given: Batch) -> None:
     check(state, given, "out/orders")

@@ -20,6 +20,7 @@ from odradek.cli.common import (
     table_options,
 )
 from odradek.model import PreconditionError, packages_of
+from odradek.runtime import system_runtime
 
 with packages_of("tables", "tables"):
     from odradek.cli.table.checking import check_topic
@@ -210,7 +211,7 @@ def clean_files(*, table: str, catalog: str | None, properties: tuple[str, ...],
 
 
 def _before_ms(older_than: timedelta) -> int:
-    return round((datetime.now(UTC) - older_than).timestamp() * 1000)
+    return system_runtime().clock.now_ms() - round(older_than.total_seconds() * 1000)
 
 
 __all__ = ["command"]

@@ -38,6 +38,8 @@ class TableState(Struct, frozen=True, kw_only=True):
     """The mark of the tag's snapshot; None without a tag, or if the snapshot is not a pipeline's."""
     is_in_main: bool = True
     """Whether the tag's snapshot is an ancestor of `main` or `main` itself; True without a tag."""
+    in_main: Mark | None = None
+    """After a rollback, the mark of the pipeline's last snapshot that `main` still has."""
     accepts: bool = False
     """Whether a user accepts the pipeline's next batch as it is (`odradek table accept`)."""
 
@@ -89,9 +91,11 @@ def _problem(state: TableState, batch: Batch) -> str | None:
     if last is None:
         return f"the tag {tag_name(mark.pipeline)} is on a snapshot that no pipeline wrote: it was moved"
     if not state.is_in_main:
+        if state.in_main is not None and last.query != mark.query and _follows(state.in_main.progress, batch.start):
+            return None
         return (
             f"the table was rolled back: batch {last.batch} of the pipeline {mark.pipeline}, snapshot {state.tag}, is "
-            "no longer in main, and its rows would be missing"
+            "no longer in main, and its rows would be missing. With a new checkpoint, the pipeline writes them again"
         )
     if (recreated := _recreated(last.progress, mark.progress)) is not None:
         return (

@@ -13,7 +13,7 @@ import pytest
 
 from odradek.clients import Producer, TransactionAbortedError
 from odradek.clients.producer.arrow import SentRows
-from odradek.model import KafkaError
+from odradek.model import KafkaError, OdradekError
 from odradek.simulation.world import World
 from tests.world.sampling import seeds
 from tests.world.scenes import in_world
@@ -210,3 +210,29 @@ def test_transactions_are_whole_and_written_once_while_a_broker_dies(seed: int, 
             assert values == [b"%d" % number for number in range(8)]
 
     World(seed, config, brokers=3).play(scene)
+
+
+@pytest.mark.parametrize("appended", [True, False])
+@in_world(brokers=1)
+async def test_a_batch_of_unknown_outcome_keeps_its_sequence_when_an_earlier_one_is_given_up(
+    world: World, appended: bool
+) -> None:
+    """Only the broker knows whether it has appended a batch: in a new epoch it would be appended twice."""
+    await world.create_topic("t")
+    async with world.producer(
+        "client", delivery_timeout_ms=5_000, request_timeout_ms=2_000, linger_ms=0, acks="all"
+    ) as producer:
+        await (await producer.send("t", b"known"))
+        world.simulation.network.block(*((world.hosts[0], "client") if appended else ("client", world.hosts[0])))
+        given_up = await producer.send("t", b"given up")
+        await asyncio.sleep(1)
+        late = [await producer.send("t", b"second"), await producer.send("t", b"third")]
+        await asyncio.sleep(4.5)
+        with pytest.raises(OdradekError):
+            await given_up
+        world.simulation.network.reject(world.hosts[0])  # what was held back is lost
+        world.simulation.network.heal()
+        await asyncio.gather(*late)
+        await (await producer.send("t", b"last"))
+    first = [b"known", b"given up"] if appended else [b"known"]
+    assert (await world.read("t", 1))[0] == [*first, b"second", b"third", b"last"]

@@ -81,9 +81,9 @@ class ReadyBatches:
             for queue in queues:
                 if self._accumulator.due_at(queue, immediate=immediate) > now + TIMER_SLACK_S:
                     continue
-                if queue.in_flight and self._waits_for_first_ack(queue):
+                if queue.in_flight and self._waits_for_answer(queue):
                     continue
-                size += (queue.retrying or queue.waiting)[0].estimated_bytes
+                size += queue.next.estimated_bytes
                 if batches and size > self._max_request_size:
                     break
                 batches.append(self._drain(queue, link))
@@ -106,15 +106,17 @@ class ReadyBatches:
         return link.writable and link.in_flight < self._most_in_flight
 
     def _has_usable_sequences(self, queue: PartitionQueue) -> bool:
-        """Return whether batches can be sent; after a sequence gap, restart the sequences when none is in flight."""
+        """Return whether batches can be sent; after a sequence gap, restart the sequences when none has one any more.
+
+        A batch that is sent again keeps its sequence until the broker has refused it: it may have been appended.
+        """
         transaction_manager = self._transaction_manager
         if transaction_manager is None or not transaction_manager.needs_new_sequences(queue.partition):
             return True
         if queue.in_flight:
             return False
-        transaction_manager.start_sequences_at_beginning(queue.partition)
-        for batch in queue.retrying:
-            batch.reset_producer_state(-1, -1, -1)
+        if all(batch.base_sequence < 0 for batch in queue.retrying):
+            transaction_manager.start_sequences_at_beginning(queue.partition)
         return True
 
     def _is_in_transaction(self, queue: PartitionQueue) -> bool:
@@ -123,8 +125,12 @@ class ReadyBatches:
             return True
         return self._machine.may_send(queue.partition)
 
-    def _waits_for_first_ack(self, queue: PartitionQueue) -> bool:
-        return self._transaction_manager is not None and self._transaction_manager.waits_for_first_ack(queue.partition)
+    def _waits_for_answer(self, queue: PartitionQueue) -> bool:
+        """Return whether the batch in flight must be answered before the next one: see `waits_for_first_ack`."""
+        manager, partition = self._transaction_manager, queue.partition
+        return manager is not None and (
+            manager.waits_for_first_ack(partition) or manager.needs_new_sequences(partition)
+        )
 
     def _drain(self, queue: PartitionQueue, link: Link) -> ProducerBatch:
         is_idle = queue.is_idle

@@ -59,6 +59,13 @@ class PartitionQueue:
         self.waiting.clear()
         return batches
 
+    @property
+    def next(self) -> ProducerBatch:
+        """The batch to send next: of those that are sent again, first those with a sequence, in its order."""
+        if not self.retrying:
+            return self.waiting[0]
+        return next((each for each in self.retrying if each.base_sequence >= 0), self.retrying[0])
+
     def reenqueue(self, batch: ProducerBatch) -> None:
         """Queue a batch for a retry, ordered by `number`, which is the order of sequences."""
         self.retrying.append(batch)
@@ -235,7 +242,7 @@ class RecordAccumulator:
         memory is short.
         """
         if queue.retrying:
-            return float("inf") if queue.in_flight else queue.retrying[0].retry_at
+            return float("inf") if queue.in_flight else queue.next.retry_at
         if not queue.waiting:
             return float("inf")
         first = queue.waiting[0]
@@ -245,7 +252,11 @@ class RecordAccumulator:
         """Move the first batch to `in_flight` and return it; `can_send_on` must allow `connection`."""
         assert queue.can_send_on(connection)
         queue.connection = connection
-        batch = queue.retrying.pop(0) if queue.retrying else queue.waiting.popleft()
+        batch = queue.next
+        if queue.retrying:
+            queue.retrying.remove(batch)
+        else:
+            queue.waiting.popleft()
         queue.in_flight.append(batch)
         return batch
 

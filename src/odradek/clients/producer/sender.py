@@ -278,14 +278,18 @@ class Sender:
         if self._transaction_manager is None or code is None:
             return error.retriable
         if code == ErrorCode.out_of_order_sequence_number:
-            # The broker did not append this batch: an earlier batch must be retried first, or, if this is the next
-            # sequence, the broker lost acknowledged records.
-            if not self._transaction_manager.is_next_sequence(batch.partition, batch.base_sequence):
+            # The broker did not append this batch: an earlier batch must be retried first or was given up, or, if this
+            # is the next sequence, the broker lost acknowledged records.
+            is_next = self._transaction_manager.is_next_sequence(batch.partition, batch.base_sequence)
+            if not is_next and not self._transaction_manager.needs_new_sequences(batch.partition):
                 return True
         elif code not in _UNKNOWN_PRODUCER_ERRORS:
             return error.retriable
         self._transaction_manager.request_epoch_bump(batch.partition)
-        return self._machine is None  # only the coordinator gives a transactional producer a new epoch
+        if self._machine is not None:  # only the coordinator gives a transactional producer a new epoch
+            return False
+        batch.reset_producer_state(-1, -1, -1)
+        return True
 
     def _fail_batch(self, batch: ProducerBatch, error: OdradekError) -> None:
         if batch.is_done:  # with the transaction

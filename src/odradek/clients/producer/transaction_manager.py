@@ -1,8 +1,9 @@
 """Producer id, epoch and sequences of an idempotent or transactional producer (KIP-98, KIP-360).
 
 Sequences count a partition's records without gaps. After a gap (a failed batch, a broker that lost its state) the
-partition restarts from 0 in the next producer epoch, when none of its batches is in flight. Other partitions change to
-the new epoch when they have no batch in flight or to retry, so that brokers still detect their duplicates.
+partition restarts from 0 in the next producer epoch, when each of its batches that was sent was answered: with an error
+that tells that it was not appended, it is sent again in the new epoch. Other partitions change to the new epoch when
+they have no batch in flight or to retry. So brokers still detect all duplicates.
 """
 
 from typing import Final, NamedTuple

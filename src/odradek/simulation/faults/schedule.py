@@ -8,6 +8,7 @@ power, and only while all replicas are in sync.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Final
 
 from msgspec import Struct
@@ -199,9 +200,10 @@ class Schedule:
         internal = [topic for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if is_in_tree(world, topic)]
         for topic in (*self.topics, *internal):
             states, replicas = partition_states(world, topic), assignments(world, topic)
-            for number, (state, some) in enumerate(zip(states, replicas, strict=True)):
-                if state is None or state.leader not in world.running or len(state.isr) != len(some):
-                    yield f"{topic}-{number} has the replicas {list(some)} and the state {state}"
+            # A topic is created, or gets partitions, before these have states.
+            for number, (state, some) in enumerate(zip_longest(states, replicas, fillvalue=None)):
+                if state is None or some is None or state.leader not in world.running or len(state.isr) != len(some):
+                    yield f"{topic}-{number} has the replicas {list(some or ())} and the state {state}"
 
 
 def partition_states(world: World, topic: str) -> Iterator[PartitionStateNode | None]:

@@ -16,11 +16,13 @@ def test_a_mistake_is_found_by_a_check_and_a_harmless_change_by_none(tmp_path: P
     patch = (MISTAKES / "fetch-acknowledges-all.patch").read_text()
     (tmp_path / "a.patch").write_text(patch)
     (tmp_path / "b.patch").write_text(patch.replace("max(offset, self.end_offset_at_last_fetch)", "offset + 0"))
+    (tmp_path / "c.patch").write_text(patch.replace("+        self.log", "+        )self.log"))
     result = CliRunner().invoke(command, ["--mistakes", str(tmp_path), "--seeds", "6..7", "--workers", "2", "--json"])
-    first, second = map(json.loads, result.stdout.splitlines())
+    first, second, third = map(json.loads, result.stdout.splitlines())
     assert result.exit_code == 1
     assert first["check"] == "checks.replicas", first
     assert (second["seeds"], second["finding"]) == (2, "")
+    assert (third["seeds"], third["finding"]) == (0, "it ended in seed 6")
 
 
 def test_a_patch_that_does_not_fit_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ tests/simulation/mistakes/NAME.patch
 """
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -124,7 +125,7 @@ def _play(mistake: Mistake, seeds: Sequence[int]) -> Outcome:
                 if result.findings:
                     check, finding = result.found_by[0], result.findings[0]
                     break
-            process.kill()
+            os.kill(process.pid, signal.SIGKILL)  # `process.kill` may wait for a process that has ended, without `used`
             _, process.returncode, used = os.wait4(process.pid, 0)
     if not finding and played <= seeds[-1] - seeds[0]:
         check, finding = "the process", f"it ended in seed {seeds[0] + played}"

@@ -207,6 +207,20 @@ async def test_the_clock_of_a_shard_stands_still_no_longer_than_its_partition_re
         assert await waiting is None
 
 
+@played_by(play)
+async def test_the_clock_of_a_shard_stands_still_in_each_pause(at: Scene) -> None:
+    await at.start()
+    before_s, before_ms = at.simulation.clock.elapsed_s, at.context.now.ms
+    for pause_s in (3, 2):
+        at.partition.refusal = KafkaError(ErrorCode.not_enough_replicas)
+        assert await code_of(at.context.submit("a", Add(1))) is ErrorCode.coordinator_not_available
+        await asyncio.sleep(pause_s)
+        at.partition.refusal = None
+        at.context.submit("a", Add(1))
+    passed_ms = 1000 * (at.simulation.clock.elapsed_s - before_s)
+    assert at.context.now.ms - before_ms == pytest.approx(passed_ms - 5_000, abs=2)
+
+
 @pytest.fixture
 def slow_election(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step of a machine that is elected takes 20 seconds; there are three."""

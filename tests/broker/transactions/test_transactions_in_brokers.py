@@ -193,6 +193,26 @@ async def test_transactions_move_with_a_partition_that_is_reassigned(world: Worl
         assert [record.offset for record in await reader.poll(5_000)] == [2]
 
 
+@pytest.mark.parametrize("error", [ErrorCode.unknown_topic_or_partition, ErrorCode.not_leader_or_follower])
+@played
+async def test_a_marker_that_a_broker_does_not_take_while_it_starts_is_written_later(
+    world: World, error: ErrorCode
+) -> None:
+    client = await started(world, t=1)
+    await client.write(("t", 0))
+    writer = world.broker.transactions.marker_writer
+    write = writer.write
+
+    async def refuse(markers: list[Marker]) -> Results:
+        writer.write = write  # type: ignore[method-assign]
+        return {each.producer_id: dict.fromkeys(each.partitions, error) for each in markers}
+
+    writer.write = refuse  # type: ignore[method-assign]
+    assert await client.end() is ErrorCode.none
+    await client.until_state("CompleteCommit")
+    assert stable(world, ("t", 0))
+
+
 @played
 async def test_a_topic_that_is_deleted_in_a_transaction_needs_no_marker(world: World) -> None:
     client = await started(world, t=1, gone=1)

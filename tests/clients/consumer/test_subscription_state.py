@@ -139,6 +139,15 @@ def test_a_later_marker_moves_the_position_when_all_records_were_returned() -> N
     assert state.position == 3
 
 
+def test_a_later_marker_does_not_move_the_position_past_a_decoded_record() -> None:
+    state = state_at(0, fetched(batch(0, 2)))
+    assert offsets(state.take(1)) == [0]
+    state.fetched(fetched(MARKER), check_crcs=True)
+    assert state.position == 1
+    assert offsets(state.take(10)) == [1]
+    assert state.position == 3
+
+
 def test_a_response_with_markers_only_moves_the_position() -> None:
     state = state_at(5, fetched(batch(5, 1, producer_id=9, is_transactional=True, is_control=True)))
     assert state.take(10) == []

@@ -345,7 +345,7 @@ FOUND_BY: Final[Mapping[Plant, SeedPlan]] = {
     the_latest_epoch_outlives_its_records: records(0),
     a_fetch_session_forgets_a_partition: records(0, brokers="3", partitions="3"),
     producer_ids_are_given_twice: records(0),
-    recovery_keeps_torn_batches: SeedPlan(seed=3, workloads=("records",), faults=("cut_power",)),
+    recovery_keeps_torn_batches: SeedPlan(seed=17, workloads=("records",), faults=("cut_power",)),
     a_restart_loses_the_log_start_offset: records(0, "deletions"),
     deletions_reach_beyond_the_high_watermark: records(1, "deletions"),
     compaction_removes_tombstones_early: SeedPlan(seed=34, workloads=("compacted",), faults=("blink", "kill")),
@@ -360,7 +360,7 @@ FOUND_BY: Final[Mapping[Plant, SeedPlan]] = {
     deletions_are_acknowledged_before_followers_know_them: records(0, "deletions"),
     compaction_drops_the_last_value_of_a_key: records(0, "compacted"),
     what_is_acknowledged_after_an_unclean_election_is_lost: records(0, "unclean"),
-    every_topic_allows_unclean_elections: records(0),
+    every_topic_allows_unclean_elections: SeedPlan(seed=0, workloads=("records",), faults=("kill_in_sync",)),
     consumers_do_not_notice_truncations: SeedPlan(
         seed=3, workloads=("unclean",), faults=("kill_in_sync", "disconnect_client")
     ),

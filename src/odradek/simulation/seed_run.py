@@ -104,6 +104,8 @@ class _Play:
         # The workload `security` creates the users of the others.
         self._kinds = [WORKLOADS[name] for name in sorted(names, key="security".__ne__)]
         needed = {key: value for kind in self._kinds for key, value in kind.config.items()}
+        if len(self._kinds) == 1 and Random(f"{plan.seed}/alone").random() < 0.5:
+            needed.update(self._kinds[0].config_alone)
         self._setup = draw_setup(plan.seed, needed | plan.config)
         self._rebuilt_logs, self._replies = RebuiltLogs(), CoordinatorReplies()
         shown = [*ApiKey] if plan.shows_messages else []
@@ -123,7 +125,7 @@ class _Play:
         self.schedule = Schedule(
             self.world,
             FAULTS,
-            plan.faults or names_for(names),
+            plan.faults or names_for(names, brokers=self._setup.brokers),
             count=plan.count,
             virtual_s=plan.virtual_s,
             kept=plan.kept,
@@ -163,6 +165,7 @@ class _Play:
             self._found(HighWatermarks, watermarks.findings())
             for workload in workloads:
                 self._found(type(workload), await workload.finish())
+            await agreed(world, within_s=PATIENCE_S)  # while administrators work, some moment without changes is enough
         self._found(HighWatermarks, await watermarks.starts(but=retained.TOPIC))
         damaged = any(deed.split()[2] in _DAMAGES for deed in self.schedule.done)
         self._found(tidied, await tidied(world, with_strays=not damaged))

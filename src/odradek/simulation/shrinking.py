@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from odradek.simulation.faults.catalogue import names_for
 from odradek.simulation.seed_run import SeedPlan, SeedResult, run_seed
+from odradek.simulation.setup import draw_setup
 from odradek.simulation.workloads.catalogue import draw_workloads
 
 MOST_TRIES: Final = 24
@@ -36,7 +37,8 @@ def shrunk(
         if left and tries:
             tries -= 1
             # The faults that are drawn depend on the workloads.
-            faults = best.plan.faults or tuple(names_for([*left, name]))
+            brokers = draw_setup(best.plan.seed, best.plan.config).brokers
+            faults = best.plan.faults or tuple(names_for([*left, name], brokers=brokers))
             result = run(replace(best.plan, workloads=tuple(left), faults=faults))
             best = result if result.findings else best
     return best

@@ -16,7 +16,8 @@ from odradek.simulation.promises import PATIENCE_S
 from odradek.simulation.world import World, until
 
 _CONNECTIONS: Final = 6
-"""Connections of one broker to another, beside those of its fetchers: of the controller, detectors and coordinators."""
+"""Connections of one broker to another, or to itself if it is alone, beside those of its fetchers: of the controller,
+detectors and coordinators."""
 _TASKS: Final = 20
 """Tasks of one broker, beside those of its connections and fetchers."""
 _WATCHES: Final = 4
@@ -41,7 +42,7 @@ def sizes(world: World) -> Iterator[tuple[str, int, int]]:
     for number, broker in world.running.items():
         fetchers = others * broker.config.num_replica_fetchers
         for what, size, bound in (
-            ("connections", len(broker.server.sessions), fetchers + others * _CONNECTIONS),
+            ("connections", len(broker.server.sessions), fetchers + max(others, 1) * _CONNECTIONS),
             ("parked requests", len(broker.purgatory), fetchers),
             ("fetch sessions", len(broker.fetch_sessions), broker.config.max_incremental_fetch_session_cache_slots),
             ("changes of an ISR", broker.alter_partition_manager.pending, 0),

@@ -1,23 +1,30 @@
-"""The check that replies of group coordinators show only what is committed: offsets, and assignments of generations.
+"""The check that replies of group coordinators show only what is committed: offsets, generations, members, epochs.
 
 A reply may have the state of any moment from the arrival of its request on, as the log of `__consumer_offsets` has it
 below the high watermark. The check reads that log itself: it shares no code with the coordinators but the decoding.
+FindCoordinator shows the leader that the broker knows when the request arrives, or when it answers.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
-from odradek.broker.groups.machine.records import GroupMetadataRecord, GroupRecordCodec, OffsetCommitRecord
+from odradek.broker.groups.machine.records import (
+    ConsumerGroupRecord,
+    GroupMetadataRecord,
+    GroupRecordCodec,
+    OffsetCommitRecord,
+)
 from odradek.broker.lifecycle import Broker
 from odradek.broker.log.log import Log
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.model.names import OFFSETS_TOPIC
+from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.control_records import ControlType, decode_marker
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import decode_records
-from odradek.protocol.internal_records.group_records import GroupMetadataValue
+from odradek.protocol.internal_records.group_records import ConsumerGroupCurrentMemberAssignmentKey, GroupMetadataValue
 from odradek.simulation.promises import BrokenPromiseError
 from odradek.simulation.virtual.message_tap import MessageTap, TappedRequest
 
@@ -25,7 +32,9 @@ _PLACE: Final = TopicPartition(OFFSETS_TOPIC, 0)
 _READ_BYTES: Final = 1 << 20
 _NO_OFFSET: Final = -1
 _Key = tuple[str, str, int]
-"""`(group, topic, partition)` of a committed offset, or `(group, "", 0)` of a generation."""
+"""`(group, topic, partition)` of an offset, `(group, "", 0)` of a generation, `(group, member, -1)` of a member."""
+_COORDINATED: Final = ((0, OFFSETS_TOPIC), (1, TRANSACTIONS_TOPIC))
+"""The types of keys of FindCoordinator, and their topics."""
 
 
 class _CommittedState:
@@ -67,6 +76,9 @@ class _CommittedState:
             record = GroupRecordCodec().decode(each.key, each.value)
             if isinstance(record, GroupMetadataRecord):
                 self._put((record.group_id, "", 0), each.offset, record.value)
+            elif isinstance(record, ConsumerGroupRecord):
+                if isinstance(record.key, ConsumerGroupCurrentMemberAssignmentKey):
+                    self._put((record.group_id, record.key.member_id, -1), each.offset, record.value)
             elif isinstance(record, OffsetCommitRecord):
                 key = record.group_id, *record.partition
                 value = None if record.value is None else record.value.offset
@@ -85,14 +97,16 @@ class _CommittedState:
 
 
 class CoordinatorReplies:
-    """The findings in the responses of all brokers to OffsetFetch and SyncGroup."""
+    """The findings in the responses of all brokers to requests for coordinators."""
 
     def __init__(self) -> None:
         self.findings: list[str] = []
         self._states: dict[Log, _CommittedState] = {}
         self._arrived: dict[int, tuple[TappedRequest, _CommittedState, int]] = {}
         """Requests without a response, by identity, with the state and its number of changes at their arrival."""
-        self._tap = MessageTap((ApiKey.OFFSET_FETCH, ApiKey.SYNC_GROUP), self._on_request, self._on_response)
+        self._led: dict[int, dict[int, int]] = {}
+        """The coordinators that brokers knew when requests of FindCoordinator arrived, by the identity of those."""
+        self._tap = MessageTap((*_SHOWN, ApiKey.FIND_COORDINATOR), self._on_request, self._on_response)
 
     def watch(self, broker: Broker) -> None:
         """Check the responses of a broker, which has not started, from now on."""
@@ -116,22 +130,60 @@ class CoordinatorReplies:
         return state
 
     def _on_request(self, request: TappedRequest) -> None:
-        if (state := self._state(request.broker)) is not None:
+        if request.api is ApiKey.FIND_COORDINATOR:
+            self._led[id(request)] = _coordinators(request.broker)
+        elif (state := self._state(request.broker)) is not None:
             self._arrived[id(request)] = request, state, state.changes
 
     def _on_response(self, request: TappedRequest, response: Any) -> bool:
+        if request.api is ApiKey.FIND_COORDINATOR:
+            self._check_coordinators(request, response)
+            return True
         _, state, change = self._arrived.pop(id(request), (request, None, 0))
         if state is not None and state is self._state(request.broker):
-            shown = (
-                _offsets(request, response) if request.api is ApiKey.OFFSET_FETCH else _generation(request, response)
-            )
-            for key, value in shown:
+            for key, value in _SHOWN[request.api](request, response):
                 if not any(_shows(each, value) for each in state.since(key, change)):
                     self.findings.append(
                         f"broker {request.broker.broker_id} answered {request.api.name} of {key} with {value}, "
                         f"and had committed {state.since(key, change)}"
                     )
         return True
+
+    def _check_coordinators(self, request: TappedRequest, response: Any) -> None:
+        kind = getattr(request.message, "key_type", 0)
+        known = {each.get(kind) for each in (self._led.pop(id(request), {}), _coordinators(request.broker))}
+        for each in getattr(response, "coordinators", (response,)):
+            if each.error_code == ErrorCode.none and each.node_id not in known:
+                self.findings.append(
+                    f"broker {request.broker.broker_id} answered that {each.node_id} coordinates, and knows {known}"
+                )
+
+
+def _coordinators(broker: Broker) -> dict[int, int]:
+    """Return the leaders of the topics of coordinators that a broker knows, by the type of key."""
+    found = {kind: broker.image.partition(TopicPartition(topic, 0)) for kind, topic in _COORDINATED}
+    return {kind: partition.leader for kind, partition in found.items() if partition is not None}
+
+
+class _Member(NamedTuple):
+    """A member as a response shows it: of a generation, in which it has an assignment, if that is shown."""
+
+    generation: int
+    member_id: str
+    assignment: bytes | None = None
+
+
+class _Members(NamedTuple):
+    """The assignments of all members of a stable group."""
+
+    assignments: dict[str, bytes]
+
+
+class _Epoch(NamedTuple):
+    """A member of a consumer group: its epoch, and its partitions if they are shown."""
+
+    epoch: int
+    partitions: dict[UUID | None, tuple[int, ...]] | None
 
 
 def _offsets(request: TappedRequest, response: Any) -> Iterator[tuple[_Key, Any]]:
@@ -146,19 +198,68 @@ def _offsets(request: TappedRequest, response: Any) -> Iterator[tuple[_Key, Any]
                     yield (group_id, name, each.partition_index), each.committed_offset
 
 
-def _generation(request: TappedRequest, response: Any) -> Iterator[tuple[_Key, Any]]:
-    """Yield the generation, the member and its assignment that a SyncGroup response shows."""
+def _assigned(request: TappedRequest, response: Any) -> Iterator[tuple[_Key, _Member]]:
     message = request.message
     if response.error_code == ErrorCode.none:
-        yield (message.group_id, "", 0), (message.generation_id, message.member_id, response.assignment)
+        yield (message.group_id, "", 0), _Member(message.generation_id, message.member_id, response.assignment or b"")
+
+
+def _alive(request: TappedRequest, response: Any) -> Iterator[tuple[_Key, _Member]]:
+    message = request.message
+    if response.error_code == ErrorCode.none:
+        yield (message.group_id, "", 0), _Member(message.generation_id, message.member_id)
+
+
+def _joined(request: TappedRequest, response: Any) -> Iterator[tuple[_Key, _Member]]:
+    if response.error_code == ErrorCode.none:
+        yield (request.message.group_id, "", 0), _Member(response.generation_id, response.member_id)
+
+
+def _described(request: TappedRequest, response: Any) -> Iterator[tuple[_Key, _Members]]:
+    del request
+    for group in response.groups:
+        if group.error_code == ErrorCode.none and group.group_state == "Stable":
+            members = {member.member_id: bytes(member.member_assignment) for member in group.members}
+            yield (group.group_id, "", 0), _Members(members)
+
+
+def _beaten(request: TappedRequest, response: Any) -> Iterator[tuple[_Key, _Epoch]]:
+    """Yield the epoch in a response of ConsumerGroupHeartbeat; a negative one is that of a member that leaves."""
+    if response.error_code == ErrorCode.none and response.member_epoch >= 0:
+        given = response.assignment
+        shown = None if given is None else _by_topic(given.topic_partitions)
+        key = request.message.group_id, response.member_id or request.message.member_id, -1
+        yield key, _Epoch(response.member_epoch, shown)
+
+
+_SHOWN: Final[dict[ApiKey, Callable[[TappedRequest, Any], Iterator[tuple[_Key, Any]]]]] = {
+    ApiKey.OFFSET_FETCH: _offsets,
+    ApiKey.SYNC_GROUP: _assigned,
+    ApiKey.HEARTBEAT: _alive,
+    ApiKey.JOIN_GROUP: _joined,
+    ApiKey.DESCRIBE_GROUPS: _described,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: _beaten,
+}
+
+
+def _by_topic(places: Any) -> dict[UUID | None, tuple[int, ...]]:
+    return {each.topic_id: tuple(sorted(each.partitions)) for each in places if each.partitions}
 
 
 def _shows(committed: Any, shown: Any) -> bool:
     """Return whether a committed value, such as a generation, is what a response shows."""
+    if isinstance(shown, _Epoch):
+        return committed is not None and (
+            shown.epoch == committed.member_epoch
+            and shown.partitions in (None, _by_topic(committed.assigned_partitions))
+        )
     if isinstance(committed, GroupMetadataValue):
         members = {member.member_id: member.assignment for member in committed.members}
-        generation, member_id, assignment = shown
-        return generation == committed.generation and members.get(member_id) == (assignment or b"")
-    if isinstance(shown, tuple):
+        if isinstance(shown, _Members):
+            return shown.assignments == members
+        return shown.generation == committed.generation and (
+            shown.member_id in members and shown.assignment in (None, members[shown.member_id])
+        )
+    if isinstance(shown, _Member | _Members):
         return committed is None  # a classic member of a group of the consumer protocol
     return bool(shown == (_NO_OFFSET if committed is None else committed))

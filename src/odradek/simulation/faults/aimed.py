@@ -52,7 +52,10 @@ def _is_ahead(world: World, partition: Partition) -> bool:
 
 
 async def strand_leader(schedule: Schedule, one: int, other: int) -> None:
-    """Cut a leader off from the other brokers, perhaps from the tree, but not from its clients; then often kill it."""
+    """Cut a leader off from the other brokers, perhaps from the tree, but not from its clients; then often kill it.
+
+    Or cut it off a second time, after it has led on with its followers.
+    """
     del other
     world, chance = schedule.world, schedule.chance
     found = await _find(schedule, one, lambda partition: bool(partition.replication.remotes))
@@ -65,7 +68,12 @@ async def strand_leader(schedule: Schedule, one: int, other: int) -> None:
         if chance.random() < 0.5:
             await expire(schedule, number, number)
     await asyncio.sleep(chance.choice((1.0, 5.0, _LONGEST_WAIT_S)) * chance.random())
-    if number in world.running and chance.random() < 0.7:
+    if chance.random() < 0.3:
+        await schedule.end_faults()
+        await asyncio.sleep(chance.choice((0.1, 3.0)))
+        _cut_off(schedule, number)
+        await asyncio.sleep(chance.choice((5.0, _LONGEST_WAIT_S)))
+    elif number in world.running and chance.random() < 0.7:
         await kill(schedule, number, number)
 
 
@@ -209,6 +217,37 @@ def _is_in_any_isr(schedule: Schedule, number: int) -> bool:
     return any(state is None or number in state.isr for state in states)
 
 
+async def restart_unseen(schedule: Schedule, one: int, other: int) -> None:
+    """Stop or kill a broker, and start it again while the controller does not see the tree.
+
+    The controller learns that the broker is away and that it is back at the same time.
+    """
+    del other
+    world, chance = schedule.world, schedule.chance
+    await schedule.end_faults()
+    await schedule.until_whole()
+    controllers = [each for each, broker in world.running.items() if broker.metadata_loop.is_controller and each != one]
+    if not controllers:
+        return
+    store = world.store(controllers[0])
+    if chance.random() < 0.5:
+        store.disconnect()
+        await kill(schedule, one, one)
+    else:
+        stopping = asyncio.create_task(stop(schedule, one, one), name=f"stopping broker {one}")
+        with suppress(TimeoutError):  # the controller takes part in the first half of a stop
+            await until(
+                lambda: stopping.done() or not _is_in_any_isr(schedule, one), within_s=_LONGEST_WAIT_S, each_s=0.001
+            )
+        store.disconnect()
+        await stopping
+    blinded_s = world.now_s
+    await world.start(one)
+    await asyncio.sleep(chance.choice((0.2, 2.0)) * chance.random())
+    world.simulation.network.note(f"the controller was without the tree for {world.now_s - blinded_s:.2f} s")
+    store.reconnect()
+
+
 async def kill_at_a_rare_branch(schedule: Schedule, one: int, other: int) -> None:
     """Disturb a broker; kill the one that reaches a marked branch or transition, or `one`, a few loop turns later."""
     chance = schedule.chance
@@ -244,17 +283,19 @@ def _cut_off(schedule: Schedule, number: int) -> None:
 
 
 async def _find(schedule: Schedule, preferred: int, condition: Callable[[Partition], bool]) -> Partition | None:
-    """Wait until a leader of the topics meets a condition; return None if none does for a time.
+    """Wait until a leader of the topics at which the deed aims meets a condition; return None if none does for a time.
 
     Leaders on the broker `preferred` come first.
     """
     world, deadline_s = schedule.world, schedule.world.now_s + _LONGEST_WAIT_S
+    internal = [topic for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if is_in_tree(world, topic)]
+    topics = internal if internal and schedule.aims_at_coordinators else schedule.topics
     while world.now_s < deadline_s:
         found = [
             each
             for broker in world.running.values()
             for each in broker.partitions
-            if each.topic_partition.topic in schedule.topics and condition(each)
+            if each.topic_partition.topic in topics and condition(each)
         ]
         if found:
             return min(found, key=lambda each: (each.replication.broker_id != preferred, each.topic_partition))

@@ -18,6 +18,7 @@ from odradek.simulation.faults import (
     tree,
 )
 from odradek.simulation.faults.schedule import Fault
+from odradek.simulation.promises import BROKERS
 
 FAULTS: Final[dict[str, Fault]] = {
     fault.__name__: fault
@@ -36,7 +37,7 @@ FAULTS: Final[dict[str, Fault]] = {
         administration.move_directory,
         aimed.kill_leader_ahead, aimed.strand_leader, aimed.kill_at_isr_change, aimed.restart_in_flight,
         aimed.kill_in_sync, aimed.restart_all, aimed.kill_at_a_rare_branch, aimed.hold_over_elections,
-        aimed.cut_power_beside_isr,
+        aimed.cut_power_beside_isr, aimed.restart_unseen,
         transactions.crash_at_an_end, transactions.abort_while_requests_are_held, transactions.oversleep,
         security.revoke_acls, security.rotate_password,
     )
@@ -52,12 +53,21 @@ _OF_WORKLOADS: Final = {
     "force_cleaner": "compacted",
 }
 """The workload without which a fault has no effect; a seed draws the fault three times as often as others."""
+_NEEDS_BROKERS: Final = frozenset(
+    {
+        "disconnect", "disconnect_one_way", "isolate", "flip_bit", "fail_syncs", "lose_directory", "kill_in_recovery",
+        "damage_files", "reassign", "move_directory", "kill_leader_ahead", "strand_leader", "kill_at_isr_change",
+        "kill_in_sync", "hold_over_elections", "cut_power_beside_isr", "restart_unseen",
+    }
+)  # fmt: skip
+"""Faults between brokers, and those that a cluster of one broker does not survive: it has the only copies."""
 _OFTEN: Final = [name for name, fault in FAULTS.items() if fault.__module__ == aimed.__name__]
 """Faults that a seed draws twice as often as others."""
 
 
-def names_for(workloads: Collection[str]) -> list[str]:
+def names_for(workloads: Collection[str], *, brokers: int = BROKERS) -> list[str]:
     """Return the faults that have an effect on these workloads; one that is drawn more often is there repeatedly."""
     often = [*_OFTEN, *_OF_WORKLOADS, *_OF_WORKLOADS]
     names = [name for name in [*FAULTS, *often] if _OF_WORKLOADS.get(name) in (None, *workloads)]
+    names = [name for name in names if brokers > 1 or name not in _NEEDS_BROKERS]
     return names + ["kill_in_sync"] * (len(names) // 4 if "unclean" in workloads else 0)

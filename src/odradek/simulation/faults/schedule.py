@@ -76,6 +76,8 @@ class Schedule:
         self.workloads: Sequence[Workload] = ()
         self.chance = random.Random(0)
         """The random numbers of the deed that is being played."""
+        self.aims_at_coordinators = False
+        """Whether that deed is aimed at leaders of internal topics, if there are any."""
         self.homes: dict[str, tuple[int, ...]] = {}
         """The replicas of the first partition of each topic that was reassigned, before that."""
         self.has_flipped = False
@@ -94,7 +96,8 @@ class Schedule:
     def draw(self, number: int) -> Deed:
         """Return a deed; its number alone decides it."""
         chance = self.world.simulation.entropy(f"deed {number}")
-        one, other = chance.sample(range(len(self.world.hosts)), 2)
+        one, other = chance.sample(range(max(len(self.world.hosts), 2)), 2)
+        one, other = (min(each, len(self.world.hosts) - 1) for each in (one, other))
         return Deed(
             number=number,
             name=chance.choice(self._names),
@@ -113,6 +116,7 @@ class Schedule:
             deed = self.draw(number)
             if self._kept is None or number in self._kept:
                 self.chance = self.world.simulation.entropy(f"draws of deed {number}")
+                self.aims_at_coordinators = self.world.simulation.entropy(f"aim of deed {number}").random() < 0.25
                 await self._play(deed)
             await asyncio.sleep(deed.pause_s)
             if deed.ends_faults:
@@ -175,7 +179,7 @@ class Schedule:
 
     def power_may_go(self) -> bool:
         """Whether a broker may lose power: with group flush, acknowledged records are on the disks of the whole ISR."""
-        return self.flushes_by_group or self.is_quiet()
+        return self.flushes_by_group or (len(self.world.hosts) > 1 and self.is_quiet())
 
     def _is_isr_changing(self) -> bool:
         """Whether a change of an ISR is pending; it may be written after the leader has lost power."""

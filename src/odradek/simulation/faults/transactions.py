@@ -19,7 +19,7 @@ def _actors(schedule: Schedule) -> list[Actor]:
 
 
 async def crash_at_an_end(schedule: Schedule, one: int, other: int) -> None:
-    """Kill a coordinator that has recorded the end of a transaction, and all producers with it.
+    """Kill a coordinator that has recorded the end of a transaction, perhaps all brokers, and all producers with it.
 
     One time in two, this record has not reached all brokers.
     """
@@ -33,8 +33,11 @@ async def crash_at_an_end(schedule: Schedule, one: int, other: int) -> None:
     if dying := _coordinators(world, _has_prepared):
         for actor in _actors(schedule):
             actor.crash()
-        for number in dying:
+        has_all_killed = chance.random() < 0.3
+        for number in sorted(world.running) if has_all_killed else dying:
             await kill(schedule, number, number)
+        if has_all_killed:
+            await schedule.end_faults()  # the markers are sent to leaders that have just started
 
 
 async def _hold_at_an_end(schedule: Schedule) -> None:
@@ -45,8 +48,8 @@ async def _hold_at_an_end(schedule: Schedule) -> None:
     with suppress(TimeoutError):
         await until(lambda: any(actor.is_waiting_to_end for actor in actors), within_s=2.5)
     for number in _coordinators(world, lambda broker: True):
-        follower = schedule.chance.choice([host for host in world.hosts if host != world.hosts[number]])
-        world.simulation.network.partition([world.hosts[number]], [follower])
+        if followers := [host for host in world.hosts if host != world.hosts[number]]:
+            world.simulation.network.partition([world.hosts[number]], [schedule.chance.choice(followers)])
     for actor in actors:
         actor.may_end.set()
 

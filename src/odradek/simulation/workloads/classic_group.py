@@ -228,8 +228,8 @@ class Actor:
 
     async def _act(self) -> ErrorCode:
         deeds = [self._beat, self._commit, self._commit, self._fetch, self._fetch, self._pause, self._change]
-        deeds += [self._leave, self._vanish, self._join_and_forget]
-        weights = [6, 8, 8, 4, 4, 1, 1, 1, 1, 1]
+        deeds += [self._leave, self._vanish, self._join_and_forget, self._describe]
+        weights = [6, 8, 8, 4, 4, 1, 1, 1, 1, 1, 2]
         if self._former_id and self._instance is not None:
             deeds, weights = [*deeds, self._commit_as_former], [*weights, 4]
         (deed,) = self._chance.choices(deeds, weights)
@@ -276,6 +276,11 @@ class Actor:
             for place in answer.topics[0].partitions:
                 self._history.fetched(place.partition_index, place.committed_offset, least[place.partition_index])
         return ErrorCode(answer.error_code)
+
+    async def _describe(self) -> ErrorCode:
+        """Describe the group; `checks.coordinator_replies` compares the answer with the coordinator's log."""
+        answer = await self._ask(ApiKey.DESCRIBE_GROUPS, {"groups": [GROUP], "include_authorized_operations": False}, 5)
+        return ErrorCode(answer.groups[0].error_code)
 
     async def _pause(self) -> ErrorCode:
         """Send nothing for a second or for longer than the session timeout, and then commit."""

@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 from odradek.clients import Consumer, Producer
-from odradek.model import TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.simulation.histories import History, Send, verdict
 from odradek.simulation.promises import CLIENTS, PATIENCE_S, READERS, BrokenPromiseError
-from odradek.simulation.setup import Setup
+from odradek.simulation.setup import NEVER_MS, Setup
 from odradek.simulation.workloads.workload import Workload, create_topic
 from odradek.simulation.world import World, cancel, raise_failures, until
 
@@ -36,7 +36,8 @@ class RecordingProducer:
         self._host = host
         self._partitions = partitions
         self._burst = burst
-        settings = {**CLIENTS, "delivery_timeout_ms": 3_000_000, **settings}
+        settings = {**CLIENTS, "delivery_timeout_ms": NEVER_MS, **settings}
+        self._may_expire = settings["delivery_timeout_ms"] < NEVER_MS
         self._producer: Producer = world.producer(host, **settings)
         self._chance = world.simulation.entropy(host)
         self._sending: asyncio.Task[None] | None = None
@@ -79,8 +80,12 @@ class RecordingProducer:
         if not done.cancelled() and done.exception() is None:
             offset = done.result().offset
             send.acknowledge(offset if offset >= 0 else None, now=self._world.now_s)
-        elif not done.cancelled():
+        elif not done.cancelled() and not (self._may_expire and _is_timeout(done.exception())):
             self.errors.append(f"{send.value!r} of {self._host} is not delivered: {done.exception()}")
+
+
+def _is_timeout(error: BaseException | None) -> bool:
+    return isinstance(error, KafkaError) and error.code == ErrorCode.request_timed_out
 
 
 class RecordingConsumer:
@@ -153,7 +158,7 @@ class RecordingConsumer:
 
 
 class Records(Workload):
-    """Two producers, one of which lingers, and a reader."""
+    """Two producers, one of which lingers and may not be idempotent, and a reader."""
 
     clients: ClassVar[Sequence[str]] = ("writer-0", "writer-1", "reader-0")
     topics: ClassVar[Sequence[str]] = (TOPIC,)
@@ -171,11 +176,15 @@ class Records(Workload):
             "burst": setup.burst,
             "batch_size": setup.batch_size,
             "request_timeout_ms": setup.request_timeout_ms,
+            "delivery_timeout_ms": setup.delivery_timeout_ms,
         }
         self._producers = [
-            RecordingProducer(world, self.history, host, linger_ms=linger_ms, **settings)
-            for host, linger_ms in zip(writers, (5, 20), strict=True)
+            RecordingProducer(
+                world, self.history, host, linger_ms=linger_ms, enable_idempotence=is_idempotent, **settings
+            )
+            for host, linger_ms, is_idempotent in zip(writers, (5, 20), (True, setup.is_idempotent), strict=True)
         ]
+        self.history.careless |= set() if setup.is_idempotent else {writers[-1]}
         self._consumer = self._make_reader(reader)
 
     def _make_reader(self, host: str) -> RecordingConsumer:

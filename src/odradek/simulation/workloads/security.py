@@ -7,6 +7,7 @@ clients of this workload write and read the topic `guarded` as the user `clerk`,
 - A request without a login, with a wrong or former password, or without an ACL never succeeds.
 - Once every running broker has applied the removal of an ACL, no later write succeeds, and no fetch that is sent later.
 - In the end, the clerk writes and reads again, with the newest password.
+- A client is throttled while it exceeds a quota, and not once the quota is gone (`metered`).
 """
 
 import asyncio
@@ -33,6 +34,8 @@ from odradek.simulation.checks.agreement import agreed
 from odradek.simulation.promises import CLIENTS, PATIENCE_S, BrokenPromiseError
 from odradek.simulation.setup import Setup
 from odradek.simulation.workloads.intruder import Intruder
+from odradek.simulation.workloads.metered import HOST as METERED
+from odradek.simulation.workloads.metered import Metered
 from odradek.simulation.workloads.workload import Workload, create_topic
 from odradek.simulation.world import World, cancel, raise_failures, until
 
@@ -126,7 +129,7 @@ class _Clerk:
 
 
 class Security(Workload):
-    """A clerk, whose rights and password change, another writer of the same topic, and an intruder."""
+    """A clerk, whose rights and password change, a client whose quota does, another writer, and an intruder."""
 
     config: ClassVar[Mapping[str, str]] = {
         "security.inter.broker.protocol": "SASL_PLAINTEXT",
@@ -174,6 +177,7 @@ class Security(Workload):
             "clerk-reader": self._clerk.consume(),
             "other-writer": self._feed(),
             "intruder": self._intruder.run(),
+            METERED: Metered(self.world, _PLACE, self._by_admin, self._is_applied).run(),
         }
         self._tasks = [self.world.spawn(name, client) for name, client in clients.items()]
         await self._until_at_work()

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from odradek.clients import Consumer, Producer, ProducerFencedError, TransactionAbortedError
+from odradek.clients import Consumer, ConsumerRecord, Producer, ProducerFencedError, TransactionAbortedError
 from odradek.clients.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.protocol.api import ApiKey
@@ -63,6 +63,7 @@ class Actor:
         self._world, self._history = world, history
         self.transactional_id = transactional_id or host
         self._chance = world.simulation.entropy(host)
+        self._linger_ms = world.simulation.entropy(f"linger of {host}").choice((0, 30))
         self._sent = 0
         self._began_s = float("-inf")
         """When its last transaction began."""
@@ -85,7 +86,7 @@ class Actor:
         """Run one producer; return whether the actor is done."""
         producer = self._world.producer(
             self.host, transactional_id=self.transactional_id, transaction_timeout_ms=_TIMEOUT_MS, max_block_ms=60_000,
-            delivery_timeout_ms=30_000, **CLIENTS,
+            delivery_timeout_ms=30_000, linger_ms=self._linger_ms, **CLIENTS,
         )  # fmt: skip
         try:
             await producer.start()
@@ -232,16 +233,19 @@ class Reader:
         self._world, self._history, self.host = world, history, host
         self._is_committed = isolation_level == "read_committed"
         self._settings = {"isolation_level": isolation_level, **READERS}
+        self._most = world.simulation.entropy(f"polls of {host}").choice((500, 1))
 
     async def live(self) -> None:
         async with self._world.consumer(self.host, **self._settings) as consumer:
             consumer.assign([*INPUTS, *OUTPUTS])
             while True:
-                for record in await consumer.poll(1_000):
+                for record in await _polled(consumer, self._most):
                     place, value = TopicPartition(record.topic, record.partition), record.value or b""
                     self.read.add(value)
                     if self._is_committed:
                         self._history.poll(self.host, place, record.offset, value, now=self._world.now_s)
+                if self._most == 1:
+                    await asyncio.sleep(0.05)  # records wait while responses come
 
 
 class MortalReader(Reader):
@@ -260,7 +264,7 @@ class MortalReader(Reader):
                 await consumer.start()
                 consumer.assign([*INPUTS, *OUTPUTS])
                 for polls in reversed(range(chance.choice((5, 40)))):
-                    records = await consumer.poll(1_000, chance.choice((1, 1, 500)))
+                    records = await _polled(consumer, chance.choice((1, 1, 500)))
                     await asyncio.sleep(chance.choice((0.0, 0.1)))
                     self.read |= {record.value or b"" for record in records if polls}
             except OdradekError:
@@ -269,6 +273,17 @@ class MortalReader(Reader):
                 self._world.simulation.kill(self.host)
                 await consumer._cluster.close()  # a process that dies does not commit
                 await consumer.close()
+
+
+async def _polled(consumer: Consumer, most: int) -> list[ConsumerRecord]:
+    """Return the next records. Raise `BrokenPromiseError` if one is before the position, which is what is committed."""
+    positions = {place: await consumer.position(place) for place in [*INPUTS, *OUTPUTS]}
+    records = await consumer.poll(1_000, most)
+    for record in records:
+        place = TopicPartition(record.topic, record.partition)
+        if record.offset < positions[place]:
+            raise BrokenPromiseError(f"a reader of {place} at position {positions[place]} got offset {record.offset}")
+    return records
 
 
 def _note(transaction: RecordedTransaction, value: bytes, delivery: "asyncio.Future[Any]") -> None:

@@ -19,6 +19,8 @@ class Workload(ABC):
 
     config: ClassVar[Mapping[str, str]] = {}
     """Broker configuration that it needs."""
+    config_alone: ClassVar[Mapping[str, str]] = {}
+    """Broker configuration that other workloads would not bear: half of the seeds without them have it."""
     clients: ClassVar[Sequence[str]] = ()
     topics: ClassVar[Sequence[str]] = ()
 
@@ -40,7 +42,8 @@ class Workload(ABC):
 async def create_topic(
     world: World, topic: str, partitions: int = 2, *, replicas: int = BROKERS, **configs: str
 ) -> None:
-    """Create a topic as soon as there are enough brokers."""
+    """Create a topic, with a replica on each broker if they are fewer, as soon as there are enough brokers."""
+    replicas = min(replicas, len(world.hosts))
     async with world.admin() as admin:
         for remaining in reversed(range(100)):
             try:

@@ -5,8 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from odradek.broker.cluster.metadata.image_updates import EPOCH_DURING_DELETE
 from odradek.broker.controller.machine.reassignment import StopReplicas
@@ -220,6 +222,31 @@ async def test_commands_that_are_repeated_change_nothing_and_late_ones_are_passe
     for _ in range(2):
         await member.command_handler.update_metadata(command(member, topic_states=states))
         assert member.image.partition(key).leader == 2
+    await stop(*brokers)
+
+
+@played
+async def test_a_command_whose_sender_is_deposed_while_configurations_are_read_changes_nothing(
+    world, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers = await three(world)
+    member = brokers[1]
+    view, read = member.command_handler._view, member.command_handler._view.broker_watcher.read_configs
+
+    async def read_late(names: Any) -> None:
+        await read(names)
+        view.publish(replace(view.image, controller_id=2, controller_epoch=view.image.controller_epoch + 1))
+
+    monkeypatch.setattr(view.broker_watcher, "read_configs", read_late)
+    state = {
+        "partition_index": 0, "controller_epoch": 1, "leader": 1, "leader_epoch": 0, "isr": [1], "partition_epoch": 0,
+        "replicas": [1], "adding_replicas": [], "removing_replicas": [],
+    }  # fmt: skip
+    states = [{"topic_name": "late", "topic_id": UUID(int=7), "partition_states": [state]}]
+    response = await member.command_handler.update_metadata(command(member, topic_states=states))
+    assert response["error_code"] == ErrorCode.stale_controller_epoch
+    assert "late" not in member.image.topics
+    monkeypatch.undo()
     await stop(*brokers)
 
 

@@ -4,6 +4,7 @@ from uuid import UUID
 
 import pytest
 
+from odradek.broker.controller.controller_epoch import ControllerContext
 from odradek.broker.controller.machine.elections import ElectionContext, elect, elections
 from odradek.broker.controller.machine.topic_creation import initial_operations, needs_initialization
 from odradek.config.broker import BrokerConfig
@@ -16,6 +17,15 @@ from odradek.model import TopicPartition
 
 def partition(leader: int, isr, replicas=(1, 2, 3), **more) -> PartitionImage:
     return PartitionImage(leader=leader, leader_epoch=5, replicas=replicas, isr=isr, state_version=8, **more)
+
+
+def test_a_broker_that_was_shut_down_and_is_back_may_lead_again() -> None:
+    context = ControllerContext(wake_tasks=lambda: None)
+    context.add_shutting_down(BrokerImage(broker_id=1, endpoints=(), epoch=5))
+    context.brokers_changed({1: BrokerImage(broker_id=1, endpoints=(), epoch=5)})
+    assert context.shutting_down == {1}
+    context.brokers_changed({1: BrokerImage(broker_id=1, endpoints=(), epoch=6)})
+    assert not context.shutting_down
 
 
 @pytest.mark.parametrize(

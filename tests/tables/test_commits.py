@@ -1,5 +1,6 @@
 """Commits to real tables of pyiceberg in a SQLite catalog (X4): crashes between all steps, lost answers, races."""
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,6 +36,26 @@ def test_a_batch_without_rows_moves_the_progress(scene: Scene) -> None:
     assert state.mark is not None
     assert state.mark.batch == 1
     assert scene.offsets() == [0, 1, 2]
+
+
+def test_every_file_is_on_the_disk_before_the_catalog_lists_it(
+    scene: Scene, on_commit: Callable[[Hook], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.write(0)
+    sync, synced, unsynced = os.fsync, set[str](), set[str]()
+    monkeypatch.setattr(os, "fsync", lambda number: (synced.add(os.readlink(f"/proc/self/fd/{number}")), sync(number)))
+    before = {str(path) for path in Path(scene.location.path or "").rglob("*")}
+
+    def look(commit: Callable[[], Any]) -> Any:
+        unsynced.update({str(path) for path in Path(scene.location.path or "").rglob("*")} - before - synced)
+        return commit()
+
+    on_commit(look)
+    scene.write(1)
+    assert unsynced == set()
+    suffixes = {"".join(Path(path).suffixes) for path in synced}
+    assert {".parquet", ".avro", ".metadata.json"} <= suffixes
+    assert {f"{scene.location.path}/{name}" for name in ("data", "metadata")} <= synced
 
 
 STEPS: dict[str, Callable[[Scene, Any], None]] = {

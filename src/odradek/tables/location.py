@@ -139,7 +139,8 @@ def open_catalog(location: TableLocation, *, create: bool) -> "Catalog | None":
             return None
         disk.make_directories(directory)
     uri = f"sqlite:///{quote(file)}?timeout={_LOCKED_S}"
-    catalog = load_catalog("odradek", type="sql", uri=uri, warehouse=directory)
+    files = {"py-io-impl": "odradek.tables.synced_files.SyncedFileIO"}
+    catalog = load_catalog("odradek", type="sql", uri=uri, warehouse=directory, **files)
     if create:
         catalog.create_namespace_if_not_exists(NAMESPACE)
     return catalog

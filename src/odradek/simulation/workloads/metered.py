@@ -39,6 +39,8 @@ class Metered:
         self._world, self._place = world, place
         self._by_admin, self._is_applied = by_admin, is_applied
         self._chance = world.simulation.entropy(HOST)
+        self._clients: dict[int, WireClient] = {}
+        """Its connections, which outlive the changes: what a broker remembers of them must change, too."""
 
     async def run(self) -> None:
         """Set a low quota, remove it, and write after each change, until cancelled."""
@@ -66,18 +68,21 @@ class Metered:
         leaders = [number for number, each in self._world.running.items() if each.partitions.get(self._place)]
         if not leaders:
             return
-        client = await self._world.client(HOST, broker=leaders[0])
+        is_limited, number = quota == _LOW, leaders[0]
         try:
-            is_limited = quota == _LOW
+            if number not in self._clients:
+                self._clients[number] = await self._world.client(HOST, broker=number)
             for _ in range(_REQUESTS if is_limited else 2):
-                if await self._is_throttled(client):
+                if await self._is_throttled(self._clients[number]):
                     if not is_limited:
-                        raise BrokenPromiseError(f"a client whose quota is {quota} is throttled by broker {leaders[0]}")
+                        raise BrokenPromiseError(f"broker {number} throttles a client whose quota is {quota}")
                     return
-            if is_limited:
-                raise BrokenPromiseError(f"broker {leaders[0]} does not throttle a client beyond its quota")
-        finally:
-            client.transport.abort()
+        except (OdradekError, OSError, TimeoutError, asyncio.CancelledError):
+            if (client := self._clients.pop(number, None)) is not None:
+                client.transport.abort()
+            raise
+        if is_limited:
+            raise BrokenPromiseError(f"broker {number} does not throttle a client beyond its quota")
 
     async def _is_throttled(self, client: WireClient) -> bool:
         client.send_produce(self._place.topic, self._world.batch(_VALUE), acks=1)

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.replication.partition import Partition
 from odradek.broker.transactions import transaction_markers
 from odradek.broker.transactions.machine.messages import SendMarkers
 from odradek.broker.transactions.transaction_coordinator import TransactionCoordinator
 from odradek.broker.transactions.transaction_markers import Marker, Results
 from odradek.metadata.new_topic import NewTopic
-from odradek.model import ErrorCode, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.protocol.api import ApiKey
 from odradek.simulation.world import World, until
@@ -211,6 +212,27 @@ async def test_a_marker_that_a_broker_does_not_take_while_it_starts_is_written_l
     assert await client.end() is ErrorCode.none
     await client.until_state("CompleteCommit")
     assert stable(world, ("t", 0))
+
+
+@played
+async def test_a_marker_that_is_appended_and_not_committed_has_an_error(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await started(world, t=1)
+    await client.write(("t", 0))
+    code = ErrorCode.not_enough_replicas_after_append
+    refuse: Any = lambda self, info, *, acks, waiter: waiter(KafkaError(code))  # noqa: E731
+    monkeypatch.setattr(Partition, "when_acknowledged", refuse)
+    marker = Marker(
+        producer_id=client.producer_id,
+        producer_epoch=client.epoch + 1,
+        is_commit=True,
+        coordinator_epoch=0,
+        transaction_version=2,
+        partitions=[T0],
+    )
+    assert await world.broker.transactions.marker_writer.write([marker]) == {client.producer_id: {T0: code}}
+    monkeypatch.undo()
 
 
 @played

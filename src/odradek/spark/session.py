@@ -19,6 +19,7 @@ from odradek.model import UnavailableError, packages_of
 from odradek.model.hidden_package import hidden_package
 from odradek.spark.connect import stop_connect
 from odradek.spark.local.java import class_archive_options, find_java
+from odradek.spark.local.launcher import FOR_TABLES
 from odradek.spark.local.worker_python import choose_python, cluster_python, start_warm_python, worker_python
 from odradek.spark.master import FIRST_BATCH, SHUFFLE_PARTITIONS, check_master_answers, check_memory, local_threads
 
@@ -54,6 +55,7 @@ def local_session(
     memory: str = "1g",
     log: Path | None = None,
     settings: Mapping[str, str] | None = None,
+    for_tables: bool = False,
 ) -> Any:
     """Return the active `SparkSession`, or start one on `threads` threads (by default one per core).
 
@@ -61,8 +63,9 @@ def local_session(
     application on that cluster. With `short_lived` the JVM uses only the first of its two compilers: it starts faster
     and runs slower. With `keep_classes` the JVM writes a missing class archive at its exit, which takes about ten
     seconds and speeds up later starts. `log` is a file for the output of the JVM and its Python workers (default: this
-    process's stderr). `settings` are Spark keys that override the defaults. Raise `UnavailableError` without Java or
-    if Spark does not start, and `ConfigurationError` for an invalid master or memory, or without the extra `spark`.
+    process's stderr). `settings` are Spark keys that override the defaults. `for_tables` lets Python workers import the
+    sink of tables once. Raise `UnavailableError` without Java or if Spark does not start, and `ConfigurationError` for
+    an invalid master or memory, or without the extra `spark`.
     """
     with packages_of("spark", "Spark sessions"):
         from pyspark import SparkConf
@@ -83,7 +86,7 @@ def local_session(
     java = find_java()
     is_local = master.startswith("local")
     # The gateway's launcher and Spark's Python workers read these; values that are already set stay.
-    os.environ["JAVA_HOME"] = str(java.home)
+    os.environ |= {"JAVA_HOME": str(java.home)} | ({FOR_TABLES: "1"} if for_tables else {})
     # Workers on other machines do not have this user's cache.
     python = worker_python() if is_local else cluster_python()
     choose_python("PYSPARK_DRIVER_PYTHON", python)

@@ -61,6 +61,7 @@ def create_table(
 ) -> None:
     """Create the table with all columns optional. Raise `ConfigurationError` for columns that Iceberg cannot have."""
     from pyiceberg.exceptions import TableAlreadyExistsError
+    from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
     from pyiceberg.transforms import parse_transform as iceberg_transform
 
     optional = pa.schema([field.with_nullable(True) for field in columns])
@@ -76,7 +77,7 @@ def create_table(
         transaction.commit_transaction()
     except TableAlreadyExistsError:
         pass  # another process was faster
-    except (ValueError, TypeError) as error:
+    except (UnsupportedPyArrowTypeException, ValueError, TypeError) as error:
         raise ConfigurationError(f"the query's columns do not fit an Iceberg table: {error}") from None
 
 
@@ -115,6 +116,7 @@ def fit_columns(table: "Table", columns: pa.Schema, *, change: bool = True) -> b
     `CommitFailedException`.
     """
     from pyiceberg.exceptions import ResolveError, ValidationError
+    from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 
     schema = table.schema()
     _check_names(schema, columns)
@@ -123,7 +125,7 @@ def fit_columns(table: "Table", columns: pa.Schema, *, change: bool = True) -> b
     try:
         with transaction.update_schema() as update:
             update.union_by_name(columns)
-    except (ValidationError, ResolveError, ValueError, TypeError) as error:
+    except (ValidationError, ResolveError, UnsupportedPyArrowTypeException, ValueError, TypeError) as error:
         raise PreconditionError(
             f"the query's columns do not fit the table: {error}. Iceberg widens int to long, float to double and "
             "decimals; cast the column in the query, or write to another table"

@@ -80,7 +80,7 @@ class SparkChoice:
         self._memory, self._settings = memory, settings
 
     @contextmanager
-    def session(self) -> Iterator[Any]:
+    def session(self, *, for_tables: bool = False) -> Iterator[Any]:
         """Yield a Spark session and stop it. Raises `ConfigurationError` if a package is missing."""
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
         with packages_of("spark", "pipelines"):
@@ -101,6 +101,7 @@ class SparkChoice:
                     threads=self._threads,
                     memory=self._memory,
                     settings=level | self._settings,
+                    for_tables=for_tables,
                 )
         try:
             yield spark

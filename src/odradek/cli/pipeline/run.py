@@ -78,7 +78,10 @@ def _run(
     every: float,
 ) -> None:
     """Run pipelines in a Spark of their own; keep their statuses in `latest`, and print their errors."""
-    with spark_choice.session() as spark:
+    from odradek.pipelines.config.pipelines import TABLE_FORMAT, QueryPipeline
+
+    sinks = [file.pipeline.sink.format for file in loaded if isinstance(file.pipeline, QueryPipeline)]
+    with spark_choice.session(for_tables=TABLE_FORMAT in sinks) as spark:
         from odradek.pipelines.errors import PipelineError, with_notes
         from odradek.pipelines.metrics import served_metrics
         from odradek.pipelines.runner import run_pipelines

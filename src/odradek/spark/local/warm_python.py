@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.protocol.messages.message_codec import request_encoder, response_decoder
-from odradek.spark.local.launcher import FOR_ONE_THREAD, MOST_REQUEST_BYTES
+from odradek.spark.local.launcher import FOR_ONE_THREAD, FOR_TABLES, MOST_REQUEST_BYTES
 
 _IMPORTED: Final = (
     "pyspark.worker",
@@ -52,6 +52,15 @@ _IMPORTED: Final = (
 
 `odradek.spark.source.COMMITS` is not one: a process that has imported it commits.
 """
+_OF_TABLES: Final = (
+    "pyspark.sql.worker.lookup_data_sources",
+    "odradek.spark.tables.source",
+    "odradek.spark.tables.writers",
+    "pyiceberg.catalog.sql",
+    "pyiceberg.io.pyarrow",
+    "pyiceberg.transforms",
+)
+"""The imports of the sink `odradek_iceberg`, which take seconds: only where `FOR_TABLES` is set."""
 _REQUESTS: Final = (
     ApiKey.API_VERSIONS,
     ApiKey.METADATA,
@@ -262,7 +271,7 @@ def main() -> None:
 def _import() -> str | None:
     """Import what workers need; return what went wrong, if anything did."""
     try:
-        for name in _IMPORTED:
+        for name in (*_IMPORTED, *(_OF_TABLES if os.environ.get(FOR_TABLES) else ())):
             with suppress(ModuleNotFoundError):
                 importlib.import_module(name)
         for api in _REQUESTS:

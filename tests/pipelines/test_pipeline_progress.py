@@ -127,6 +127,8 @@ odradek.spark.reading.planning.DataLossError: a-0 is gone; set failOnDataLoss=fa
         missing
     )
     assert is_final(missing)
+    unknown = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: odradek. Make sure the provider name is correct"
+    assert "has no package odradek: install Odradek" in sentence_of(unknown)
     assert "have no program /x/python: set PYSPARK_PYTHON" in sentence_of('Cannot run program "/x/python": error=2')
     assert sentence_of("\n[TABLE_NOT_FOUND] x\nmore") == "[TABLE_NOT_FOUND] x"
     assert sentence_of("SparkException: Python worker failed to connect back.").startswith(

@@ -15,7 +15,9 @@ from odradek.pipelines.config.pipelines import AnyPipeline, MirrorPipeline
 
 _OUR_ERROR: Final = re.compile(r"(?:^|: )(?:[\w.]*\.)?odradek\.(?:[\w]+\.)*(\w+): (.+)$", re.MULTILINE)
 _SQL_LINE: Final = re.compile(r"\bline (\d+),? pos \d+")
-_NO_PACKAGE: Final = re.compile(r"No module named '(odradek|pyspark_odradek|pyarrow|numpy|kio|re2|uvloop)[.\w]*'")
+_NO_PACKAGE: Final = re.compile(
+    r"(?:No module named '|Failed to find the data source: )(odradek|pyspark_odradek|pyarrow|numpy|kio|re2|uvloop)\b"
+)
 _NO_PYTHON: Final = re.compile(r'Cannot run program "([^"]+)"')
 _RAISED: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
 """A Python traceback; the group is the line with the exception."""

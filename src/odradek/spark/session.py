@@ -89,10 +89,11 @@ def local_session(
     os.environ |= {"JAVA_HOME": str(java.home)} | ({FOR_TABLES: "1"} if for_tables else {})
     # Workers on other machines do not have this user's cache.
     python = worker_python() if is_local else cluster_python()
-    choose_python("PYSPARK_DRIVER_PYTHON", python)
     # Containers and nodes of YARN and Kubernetes have a Python of their own.
     has_this_python = is_local or master.startswith("spark://")
     is_ours = choose_python("PYSPARK_PYTHON", python if has_this_python else None) and is_local
+    # Spark starts data sources by this one, on the executors, too.
+    choose_python("PYSPARK_DRIVER_PYTHON", python if is_local else os.environ.get("PYSPARK_PYTHON", python))
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     flags = ("-XX:+UseSerialGC", *(("-XX:TieredStopAtLevel=1",) if short_lived else ()))

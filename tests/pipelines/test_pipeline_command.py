@@ -37,7 +37,7 @@ def test_an_example_passes_its_check(kind: str, tmp_path: Path) -> None:
     file.write_text(text)
     code, text = run("check", "--no-spark", str(file))
     assert code == 0
-    assert text.endswith(f"is a valid {kind} pipeline\n")
+    assert text.endswith(f"is a valid {'real_time' if kind == 'table' else kind} pipeline\n")
 
 
 def test_a_wrong_file_is_an_error_of_one_line_with_status_2(tmp_path: Path) -> None:
@@ -91,7 +91,8 @@ def test_a_signal_while_spark_starts_stops_the_pipelines(
     code, text = run("run", str(tmp_path))
     assert code == 130
     assert text == "".join(
-        f"{name}: 0 records in, 0 out, 0 batches, 0.0 s, stopped\n" for name in ("mirror", "archive", "delays")
+        f"{name}: 0 records in, 0 out, 0 batches, 0.0 s, stopped\n"
+        for name in ("mirror", "archive", "delays", "orders")
     )
     code, text = run("run", "--json", str(tmp_path / "mirror.toml"))
     assert (code, json.loads(text)["state"]) == (130, "stopped")

@@ -176,3 +176,29 @@ def test_isr_changes_that_a_controller_refuses_as_not_the_controller_are_sent_ag
         manager.stop()
 
     simulation.run(main())
+
+
+def test_an_isr_change_that_could_not_be_sent_does_not_replace_a_newer_one(seed):
+    simulation = Simulation(seed)
+    newer, sent = replace(CHANGE, isr=(1, 3)), list[IsrChange]()
+
+    async def main() -> None:
+        metadata, clock = MetadataCache(BrokerConfig()), simulation.runtime().clock
+        channel: Any = SimpleNamespace(back_off=asyncio.sleep)
+        manager: Any = AlterPartitionManager(metadata, clock, channel, check_fence=lambda: True)
+        partition = LedPartition(0)
+
+        async def send(changes: dict[TopicPartition, IsrChange]) -> dict[TopicPartition, KafkaError]:
+            sent.extend(changes.values())
+            if len(sent) == 1:
+                manager.submit(partition, newer)
+            return {}
+
+        manager._requests = SimpleNamespace(send=send)
+        manager.submit(partition, CHANGE)
+        await asyncio.sleep(1)
+        assert sent[0] == CHANGE
+        assert set(map(id, sent[1:])) == {id(newer)}
+        manager.stop()
+
+    simulation.run(main())

@@ -103,11 +103,13 @@ class _Writes:
     def __init__(self) -> None:
         self.results: Results = {}
         self.waiting = 0
-        self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._finished: asyncio.Future[None] | None = None
+        """Set when all markers have begun: those of the first turns may be committed earlier."""
 
     async def finished(self) -> Results:
         """Return each producer's errors, once all markers are committed or have failed."""
         if self.waiting:
+            self._finished = asyncio.get_running_loop().create_future()
             await self._finished
         return self.results
 
@@ -117,7 +119,7 @@ class _Writes:
         if error is not None:
             errors[topic_partition] = error.code
         self.waiting -= 1
-        if not self.waiting and not self._finished.done():
+        if not self.waiting and self._finished is not None and not self._finished.done():
             self._finished.set_result(None)
 
 
@@ -235,7 +237,7 @@ class TransactionMarkers:
         if not self._is_current(ending):
             return
         image, by_leader = self._metadata.image, dict[int, list[TopicPartition]]()
-        homeless = []
+        leaderless = []
         for partition in partitions:
             known = image.partition(partition)
             if known is None:
@@ -243,7 +245,7 @@ class TransactionMarkers:
             elif known.leader in image.brokers:
                 by_leader.setdefault(known.leader, []).append(partition)
             else:
-                homeless.append(partition)
+                leaderless.append(partition)
         for broker_id, led in by_leader.items():
             markers = [(ending, led[at : at + _MOST_PARTITIONS]) for at in range(0, len(led), _MOST_PARTITIONS)]
             sender = self._senders.get(broker_id)
@@ -252,8 +254,8 @@ class TransactionMarkers:
                 sender = self._senders[broker_id] = RetryingSender[_Queue](name, deque(), send)
             sender.waiting.extend(markers)
             sender.wake()
-        if homeless:
-            self._try_again(ending, homeless)
+        if leaderless:
+            self._try_again(ending, leaderless)
         self._complete_if_written(ending)
 
     def _try_again(self, ending: _Ending, partitions: Collection[TopicPartition]) -> None:

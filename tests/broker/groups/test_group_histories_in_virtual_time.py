@@ -188,7 +188,7 @@ def test_a_planted_fault_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_planted_fault_that_one_seed_of_forty_finds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     fetches_show_what_is_not_committed(monkeypatch)
-    assert any(is_found(seed) for seed in (2, 8, 24, 182, 204))  # a change of the broker's timing moves them
+    assert any(is_found(seed) for seed in (7, 27, 2, 8, 24, 182, 204))  # a change of the broker's timing moves them
 
 
 def is_found(seed: int) -> bool:

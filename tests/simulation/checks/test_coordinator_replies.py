@@ -9,6 +9,7 @@ from odradek.model import TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.simulation.checks import coordinator_replies
 from odradek.simulation.checks.coordinator_replies import CoordinatorReplies
+from odradek.simulation.wire_client import WireClient
 from odradek.simulation.world import World, until
 
 CONFIG = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
@@ -58,16 +59,22 @@ def test_offsets_and_assignments_that_are_committed_are_no_findings() -> None:
     assert findings(commit_and_join) == []
 
 
+async def cut_off_coordinator(world: World, *, replication_factor: int) -> WireClient:
+    """Return a client of the coordinator of `g`, which the other brokers do not reach any more."""
+    await world.create_topic("t", 1, replication_factor)
+    client = await world.client()
+    found = await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
+    number = found.coordinators[0].node_id
+    await until(lambda: bool(world.running[number].groups.machine("g")))
+    client = await world.client(broker=number)
+    others = [host for host in world.hosts if host != world.hosts[number]]
+    world.simulation.network.partition([world.hosts[number]], others)
+    return client
+
+
 def test_an_offset_that_is_shown_before_it_is_committed_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(world: World) -> None:
-        await world.create_topic("t", 1, 3)
-        client = await world.client()
-        found = await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
-        number = found.coordinators[0].node_id
-        await until(lambda: bool(world.running[number].groups.machine("g")))
-        client = await world.client(broker=number)
-        others = [host for host in world.hosts if host != world.hosts[number]]
-        world.simulation.network.partition([world.hosts[number]], others)
+        client = await cut_off_coordinator(world, replication_factor=3)
         client.request(ApiKey.OFFSET_COMMIT, COMMIT, 7)
         answer = await client.ask(ApiKey.OFFSET_FETCH, FETCH, 5)
         assert answer.topics[0].partitions[0].committed_offset == 7
@@ -79,14 +86,7 @@ def test_an_offset_that_is_shown_before_it_is_committed_is_a_finding(monkeypatch
 
 def test_an_epoch_that_is_shown_before_it_is_committed_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(world: World) -> None:
-        await world.create_topic("t", 1, 1)
-        client = await world.client()
-        found = await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
-        number = found.coordinators[0].node_id
-        await until(lambda: bool(world.running[number].groups.machine("g")))
-        client = await world.client(broker=number)
-        others = [host for host in world.hosts if host != world.hosts[number]]
-        world.simulation.network.partition([world.hosts[number]], others)
+        client = await cut_off_coordinator(world, replication_factor=1)
         answer = await client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, JOIN, 1)
         assert answer.member_epoch == 1
         world.simulation.network.heal()

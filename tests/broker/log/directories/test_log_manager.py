@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.log.checkpoints.checkpoint_file import decode_offsets
+from odradek.broker.log.directories.deleted_logs import DeletedLogs
 from odradek.broker.log.directories.log_manager import LogManager
 from odradek.broker.log.errors import LogStorageError
 from odradek.broker.log.log_config import LogConfig
@@ -262,6 +263,25 @@ def test_maintenance_continues_when_logs_are_created_and_deleted() -> None:
     job.run()
     assert manager.maintenance.finish(job) is not None
     assert logs[2].writer.recovery_point > 0
+    manager.kill()
+
+
+def test_maintenance_goes_on_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = MemoryDisk()
+    manager = opened(disk)
+    log = manager.get_or_create(T0, topic_id=None, now_ms=NOW)
+    write_batches(log, 10)
+
+    def fail(self: DeletedLogs, now_ms: int) -> list[str]:
+        raise AssertionError("as if by a mistake")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeletedLogs, "take_due", fail)
+        maintain(manager, NOW)
+    assert log.writer.recovery_point > 0, "the flushes that had begun are done"
+    manager.delete(T0, NOW)
+    maintain(manager, NOW + 60_000)
+    assert not [name for name in disk.list("/data") if name.startswith("t-0")]
     manager.kill()
 
 

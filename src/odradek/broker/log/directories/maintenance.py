@@ -94,7 +94,10 @@ class LogMaintenance:
                 except Exception:
                     _logger.exception("Unexpected error in the maintenance of %s, will retry", log.directory)
             yield
-        job.folders = self._deleted.take_due(now_ms)
+        try:
+            job.folders = self._deleted.take_due(now_ms)
+        except Exception:  # the job must run: it has taken over flushes
+            _logger.exception("Unexpected error in the removal of deleted logs, will retry")
 
     def _maintain(
         self, partition: TopicPartition, log: Log, job: MaintenanceJob, now_ms: int, high_watermark: int | None

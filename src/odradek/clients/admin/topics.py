@@ -198,8 +198,8 @@ def topic_error(name: str, answer: Any) -> KafkaError | None:
 
 
 def answer_error(what: str, answer: Any) -> KafkaError | None:
-    """Return the error of a response or of an entry in it, if any; its text is `what` and the broker's reason."""
+    """Return the error of a response or of an entry in it, if any; its text names `what`."""
     if answer.error_code == ErrorCode.none:
         return None
     reason = optional(answer, "error_message", None) or explained(answer.error_code)
-    return KafkaError(answer.error_code, f"{what}: {reason}")
+    return KafkaError(answer.error_code, reason if what.lower() in reason.lower() else f"{what}: {reason}")

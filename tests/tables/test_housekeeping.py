@@ -1,6 +1,7 @@
 """Expired snapshots, merged files and removed files: readers and pipelines go on."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from odradek.model import PreconditionError
 from odradek.tables.contents import check_files
 from odradek.tables.housekeeping import clean, compact, expire
-from odradek.tables.location import TableLocation
+from odradek.tables.location import TableLocation, parse_location
 from odradek.tables.table import state_of
 from tests.tables.conftest import Scene
 
@@ -109,3 +110,40 @@ def test_a_lost_file_is_found(scene: Scene) -> None:
     files(scene, "*.parquet")[0].unlink()
     with pytest.raises(PreconditionError, match="has lost 1 of its 2 files"):
         check_files(scene.location)
+
+
+def test_expiry_keeps_all_snapshots_of_a_table_with_few(scene: Scene) -> None:
+    for number in range(4):
+        scene.write(number)
+    assert expire(scene.location, keep=5, before_ms=ALL_MS).snapshots == 0
+    assert len(scene.table.snapshots()) == 4
+
+
+@pytest.mark.parametrize("through", ["link", "out/../out"])
+def test_the_files_of_a_table_stay_however_its_directory_is_named(scene: Scene, tmp_path: Path, through: str) -> None:
+    scene.write(0)
+    scene.files(1)  # of a driver that was killed
+    (tmp_path / "link").symlink_to("out")
+    assert clean(parse_location({"path": f"{tmp_path}/{through}"}), before_ms=ALL_MS) == 1
+    assert check_files(scene.location) == 1
+    scene.write(1)
+    assert scene.offsets() == list(range(6))
+
+
+def test_expiry_leaves_metadata_files_to_the_commit(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.planned()
+    scene.table.transaction().set_properties({"write.metadata.previous-versions-max": "1"}).commit_transaction()
+    for number in range(3):
+        scene.write(number)
+    found = expire(scene.location, keep=1, before_ms=ALL_MS)
+    assert (found.snapshots, found.files) == (2, 2), "the lists of manifests"
+    assert not caplog.records
+
+
+def test_a_directory_without_the_tables_metadata_is_not_cleaned(scene: Scene, tmp_path: Path) -> None:
+    scene.write(0)
+    (tmp_path / "copy" / "data").mkdir(parents=True)
+    (tmp_path / "copy" / "data" / "a.parquet").touch()
+    shutil.copy(f"{scene.location}/catalog.db", tmp_path / "copy")
+    with pytest.raises(PreconditionError, match=r"the metadata of .*copy is not in its directory: .*/out/metadata/"):
+        clean(TableLocation(path=str(tmp_path / "copy")), before_ms=ALL_MS)

@@ -8,6 +8,8 @@ their snapshots, so every pipeline goes on.
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
@@ -42,16 +44,16 @@ def expire(location: TableLocation, *, keep: int, before_ms: int) -> Expired:
         snapshots = sorted(table.metadata.snapshots, key=lambda each: (each.sequence_number or 0, each.timestamp_ms))
         old = [
             each.snapshot_id
-            for each in snapshots[: len(snapshots) - keep]
+            for each in snapshots[: max(len(snapshots) - keep, 0)]
             if each.timestamp_ms < before_ms and each.snapshot_id not in refs
         ]
         if not old:
             return Expired(0, 0)
-        before = _reachable(table)
+        before = _files_of_snapshots(table)
         table.maintenance.expire_snapshots().by_ids(old).commit()
         publish_metadata(location, table)
         after = existing_table(location)
-        unneeded = sorted(before - _reachable(after))
+        unneeded = sorted(before - _files_of_snapshots(after))
         return Expired(len(old), _remove(after, unneeded))
 
 
@@ -59,17 +61,27 @@ def clean(location: TableLocation, *, before_ms: int) -> int:
     """Remove the files in the table's directory that no snapshot lists and that were written before that time.
 
     Return their number. A batch that is being written has such files, so the age must exceed the longest batch. Raise
-    `PreconditionError` for a table that is not in a local directory.
+    `PreconditionError` for a table that is not in a local directory, or whose metadata is in another one.
     """
     if location.path is None:
         raise PreconditionError(f"the files of {location} are not in a local directory that can be listed")
     disk = system_runtime().disk
+    real_folder = cache(Path.resolve)
+
+    def real(path: str) -> str:
+        """Return the path without links: the directory may have another name than when the table was made."""
+        given = Path(path.removeprefix("file://"))
+        return str(real_folder(given.parent) / given.name)
+
     # Listed first: a file that is committed meanwhile is in the metadata that is read then.
-    found = [path for folder in ("data", "metadata") for path in _walk(f"{location.path}/{folder}")]
+    found = {real(path) for folder in ("data", "metadata") for path in _walk(f"{location.path}/{folder}")}
     table = existing_table(location)
     with table_errors(location):
-        needed = {path.removeprefix("file://") for path in _reachable(table)}
-    old = [path for path in found if path not in needed and path.endswith(_ENDINGS)]
+        logged = (each.metadata_file for each in table.metadata.metadata_log)
+        needed = {real(path) for path in (table.metadata_location, *logged, *_files_of_snapshots(table))}
+    if real(table.metadata_location) not in found:
+        raise PreconditionError(f"the metadata of {location} is not in its directory: {table.metadata_location}")
+    old = sorted(path for path in found - needed if path.endswith(_ENDINGS))
     removed = 0
     for path in old:
         with suppress(FileNotFoundError):
@@ -94,19 +106,18 @@ def _walk(folder: str) -> Iterator[str]:
                 yield path
 
 
-def _reachable(table: Any) -> set[str]:
-    """Return the paths of all files that a snapshot of the table, or its log of metadata, needs."""
-    metadata, seen = table.metadata, dict[str, None]()
-    found = {table.metadata_location, *(each.metadata_file for each in metadata.metadata_log)}
-    found |= {each.statistics_path for each in metadata.statistics}
+def _files_of_snapshots(table: Any) -> set[str]:
+    """Return the paths of all files that a snapshot of the table needs."""
+    metadata = table.metadata
+    found = {each.statistics_path for each in (*metadata.statistics, *metadata.partition_statistics)}
     for snapshot in metadata.snapshots:
         found.add(snapshot.manifest_list)
         for manifest in snapshot.manifests(table.io):
-            if manifest.manifest_path not in seen:
-                seen[manifest.manifest_path] = None
+            if manifest.manifest_path not in found:
+                found.add(manifest.manifest_path)
                 entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
                 found |= {entry.data_file.file_path for entry in entries}
-    return found | seen.keys()
+    return found
 
 
 def _remove(table: Any, paths: Iterable[str]) -> int:

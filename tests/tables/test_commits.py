@@ -12,7 +12,7 @@ import pytest
 from odradek.model import OdradekError, PreconditionError, StorageError, UnavailableError
 from odradek.tables.machine.committing import Batch
 from odradek.tables.machine.marks import Mark
-from odradek.tables.table import accept_next, commit_batch, state_of
+from odradek.tables.table import accept_next, commit_batch, prepared_table, state_of
 from tests.tables.conftest import COLUMNS, Hook, Scene
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # SQLAlchemy's pools keep their connections
@@ -38,24 +38,30 @@ def test_a_batch_without_rows_moves_the_progress(scene: Scene) -> None:
     assert scene.offsets() == [0, 1, 2]
 
 
+OF_OTHERS = ("catalog.db", "version-hint.text")
+"""Files that SQLite syncs, and that no reader needs."""
+
+
 def test_every_file_is_on_the_disk_before_the_catalog_lists_it(
     scene: Scene, on_commit: Callable[[Hook], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene.write(0)
     sync, synced, unsynced = os.fsync, set[str](), set[str]()
     monkeypatch.setattr(os, "fsync", lambda number: (synced.add(os.readlink(f"/proc/self/fd/{number}")), sync(number)))
-    before = {str(path) for path in Path(scene.location.path or "").rglob("*")}
+    directory = Path(str(scene.location))
+    prepared_table(scene.location, COLUMNS, partition_by=["partition", "key"])
 
     def look(commit: Callable[[], Any]) -> Any:
-        unsynced.update({str(path) for path in Path(scene.location.path or "").rglob("*")} - before - synced)
+        made = [each for each in (directory, *directory.rglob("*")) if each.name not in OF_OTHERS]
+        unsynced.update({str(each) for each in made if each.is_file()} - synced)
+        unsynced.update({str(each.parent) for each in made} - synced)
         return commit()
 
     on_commit(look)
-    scene.write(1)
+    scene.write(0)
     assert unsynced == set()
     suffixes = {"".join(Path(path).suffixes) for path in synced}
     assert {".parquet", ".avro", ".metadata.json"} <= suffixes
-    assert {f"{scene.location.path}/{name}" for name in ("data", "metadata")} <= synced
+    assert {f"{directory}/{name}" for name in ("data", "data/partition=0", "metadata")} <= synced
 
 
 STEPS: dict[str, Callable[[Scene, Any], None]] = {
@@ -233,6 +239,20 @@ def test_a_rollback_is_refused_until_it_is_accepted(scene: Scene) -> None:
     assert scene.offsets() == [0, 1, 2, 6, 7, 8]
     with pytest.raises(PreconditionError, match="older than the table"):
         scene.write(1)
+
+
+def test_a_table_without_sequence_numbers_has_foreign_snapshots_and_is_rolled_back(scene: Scene) -> None:
+    prepared_table(scene.location, COLUMNS, properties={"format-version": "1"})
+    first = scene.write(0).snapshot
+    scene.write(1)
+    table = scene.table
+    assert [each.sequence_number for each in table.metadata.snapshots] == [0, 0]
+    table.append(pa.Table.from_pylist([{"partition": 9, "offset": 100, "key": "x"}], COLUMNS))
+    scene.write(2)
+    assert scene.offsets() == [*range(9), 100]
+    scene.table.manage_snapshots().rollback_to_snapshot(first).commit()
+    with pytest.raises(PreconditionError, match="rolled back: batch 2 of the pipeline p"):
+        scene.write(3)
 
 
 def test_a_table_that_was_dropped_meanwhile_gets_nothing(scene: Scene) -> None:

@@ -137,7 +137,9 @@ def open_catalog(location: TableLocation, *, create: bool) -> "Catalog | None":
             raise PreconditionError(f"{directory} holds something else than a table: it has no {CATALOG_FILE}")
         if not create:
             return None
-        disk.make_directories(directory)
+        from odradek.tables.synced_files import make_directories
+
+        make_directories(Path(directory))
     uri = f"sqlite:///{quote(file)}?timeout={_LOCKED_S}"
     files = {"py-io-impl": "odradek.tables.synced_files.SyncedFileIO"}
     catalog = load_catalog("odradek", type="sql", uri=uri, warehouse=directory, **files)

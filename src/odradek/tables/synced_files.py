@@ -21,9 +21,17 @@ class SyncedFileIO(PyArrowFileIO):  # type: ignore[misc]
         return _SyncedFile(location=location, path=file._path, fs=file._filesystem, buffer_size=file._buffer_size)
 
 
+def make_directories(folder: Path) -> None:
+    """Make a directory and its parents; return when the new ones are on the disk."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    if made:
+        system_runtime().disk.sync_all([str(each.parent) for each in made])
+
+
 class _SyncedFile(PyArrowFile):  # type: ignore[misc]
     def create(self, overwrite: bool = False) -> Any:  # noqa: FBT001, FBT002 - as pyiceberg calls it
-        Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+        make_directories(Path(self._path).parent)
         return _SyncedStream(io.FileIO(self._path, "wb" if overwrite else "xb"), self._buffer_size)
 
 

@@ -143,19 +143,20 @@ def _is_in_main(metadata: "TableMetadata", snapshot: int) -> bool:
     """Return whether a snapshot is an ancestor of `main`.
 
     Where expired snapshots hide the ancestors, it counts as one: sequence numbers only grow, and a branch that was
-    rolled back has its own numbers from there on.
+    rolled back has its own numbers from there on. In tables of version 1, all are 0.
     """
     known = {each.snapshot_id: each for each in metadata.snapshots}
     wanted, main = known.get(snapshot), metadata.refs.get("main")
     if wanted is None or main is None:
         return False
+    number = wanted.sequence_number or 0
     each = known.get(main.snapshot_id)
     while each is not None:
         if each.snapshot_id == snapshot:
             return True
-        if (each.sequence_number or 0) <= (wanted.sequence_number or 0):
+        if each.parent_snapshot_id is None or 0 < (each.sequence_number or 0) <= number:
             return False
-        each = None if each.parent_snapshot_id is None else known.get(each.parent_snapshot_id)
+        each = known.get(each.parent_snapshot_id)
     return True
 
 

@@ -129,6 +129,19 @@ def test_a_commit_whose_answer_is_lost_is_in_the_table_once(
     assert scene.offsets() == list(range(6))
 
 
+def test_a_lost_answer_is_logged_without_the_catalog_s_password(
+    scene: Scene, on_commit: Callable[[Hook], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    def lose(commit: Callable[[], Any]) -> None:
+        raise TimeoutError("https://me:geheim@catalog/v1 did not answer")
+
+    on_commit(lose)
+    scene.write(0)
+    assert "The outcome of a commit" in caplog.text
+    assert "https://…@catalog/v1 did not answer" in caplog.text
+    assert "geheim" not in caplog.text
+
+
 def test_a_commit_that_arrives_after_its_answer_was_given_up_is_refused(
     scene: Scene, on_commit: Callable[[Hook], None]
 ) -> None:

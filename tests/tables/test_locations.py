@@ -1,12 +1,13 @@
 """Where a table is, and what is wrong with other places."""
 
+import traceback
 from pathlib import Path
 
 import pytest
 
 from odradek.model import ConfigurationError, OdradekError, PreconditionError, StorageError, UnavailableError
 from odradek.spark.tables.options import parse_table_options
-from odradek.tables.location import TableLocation, existing_table, load_table, parse_location
+from odradek.tables.location import TableLocation, existing_table, load_table, parse_location, table_errors
 from tests.tables.conftest import Scene
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # SQLAlchemy's pools keep their connections
@@ -75,6 +76,23 @@ def test_a_catalog_that_is_away_is_a_temporary_fault_without_its_password() -> N
     with pytest.raises(UnavailableError) as refusal:
         load_table(place)
     assert "geheim" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("no answer of postgresql://me:geheim@db:5432/lake", "no answer of postgresql://…@db:5432/lake"),
+        ("no answer of postgresql://me:ge/h@eim@db/lake", "no answer of postgresql://…@db/lake"),
+        ("GET https://h/v1/config?token=geheim&a=b: 500", "GET https://h/v1/config?…&…: 500"),
+        ("the key geheim-1 is unknown, as is geheim-2", "the key … is unknown, as is …"),
+    ],
+)
+def test_errors_show_no_secrets_of_urls_and_properties(text: str, shown: str) -> None:
+    keys = {"catalog.s3.secret-access-key": "geheim-1", "catalog.credential": "me:geheim-2"}
+    with pytest.raises(UnavailableError) as refusal, table_errors(parse_location({"table": "a.b"} | keys)):
+        raise RuntimeError(text)
+    assert str(refusal.value) == f"the table a.b cannot be used: RuntimeError: {shown}"
+    assert "geheim" not in "".join(traceback.format_exception(refusal.value))
 
 
 def test_a_catalog_without_properties_says_what_to_give() -> None:

@@ -59,16 +59,22 @@ def create_table(
     partition_by: Sequence[str],
     properties: dict[str, str],
 ) -> None:
-    """Create the table with all columns optional. Raise `ConfigurationError` for columns that Iceberg cannot have."""
-    from pyiceberg.exceptions import TableAlreadyExistsError
+    """Create the table with all columns optional, and its namespace if that is missing.
+
+    Raise `ConfigurationError` for columns that Iceberg cannot have.
+    """
+    from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
     from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
     from pyiceberg.transforms import parse_transform as iceberg_transform
 
     optional = pa.schema([field.with_nullable(True) for field in columns])
+    given = {"location": location, "properties": _PROPERTIES | properties}
     try:
-        transaction = catalog.create_table_transaction(
-            identifier, optional, location=location, properties=_PROPERTIES | properties
-        )
+        try:
+            transaction = catalog.create_table_transaction(identifier, optional, **given)
+        except NoSuchNamespaceError:
+            catalog.create_namespace_if_not_exists(identifier[:-1])
+            transaction = catalog.create_table_transaction(identifier, optional, **given)
         with transaction.update_spec() as spec:
             for text in partition_by:
                 column, transform = parse_transform(text)

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from odradek.config.secrets import ClientOptions
 from odradek.model import (
+    AuthenticationError,
     ConfigurationError,
     OdradekError,
     PreconditionError,
@@ -39,7 +40,14 @@ NAMESPACE: Final = "odradek"
 IDENTIFIER: Final = (NAMESPACE, "table")
 _LOCKED_S: Final = 30
 """How long another process may hold the lock of a SQLite catalog, which commits take for milliseconds."""
-_USER: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_SECRET: Final = re.compile(r"secret|password|token|credential|account-key", re.IGNORECASE)
+"""Keys of a catalog's properties whose values no text shows."""
+_IN_URL: Final = re.compile(r"(?<=://)[^/\s]+(?=@)|(?<=://)[^/:\s]+:[^@\s]+(?=@)|(?<=[?&])[^=&\s]+=[^&\s'\")]+")
+"""The user and the parameters of a URL."""
+_REFUSED: Final = re.compile(
+    r"UnauthorizedError|ForbiddenError|OAuthError|NoCredentialsError|ACCESS_DENIED|AccessDenied|InvalidAccessKeyId|"
+    r"SignatureDoesNotMatch|UnrecognizedClient|InvalidClientTokenId|password authentication failed|HTTP status 40[13]"
+)
 _LOCKED: Final = re.compile(r"database is locked|database table is locked")
 _DAMAGED: Final = re.compile(r"file is not a database|database disk image is malformed|no such column")
 _LOST: Final = re.compile(r"unable to open database file|readonly database|disk I/O error|database or disk is full")
@@ -76,7 +84,7 @@ def parse_location(given: Mapping[str, str]) -> TableLocation:
         path = path.removeprefix("file://")
         if "://" in path:
             raise ConfigurationError(
-                f"path is a local directory, not {_USER.sub('…', path)}: for a warehouse elsewhere give table, as "
+                f"path is a local directory, not {_IN_URL.sub('…', path)}: for a warehouse elsewhere give table, as "
                 "NAMESPACE.NAME, with catalog.uri and catalog.warehouse"
             )
         return TableLocation(path=str(Path(path).absolute()))
@@ -87,7 +95,7 @@ def parse_location(given: Mapping[str, str]) -> TableLocation:
 
 @contextmanager
 def table_errors(location: TableLocation) -> Iterator[None]:
-    """Turn errors of pyiceberg and of the libraries below it into Odradek's. Their texts are printed without users.
+    """Turn errors of pyiceberg and of the libraries below it into Odradek's. Their texts are printed without secrets.
 
     The libraries of catalogs and storages have no base class of errors, so every other error counts as temporary.
     """
@@ -96,23 +104,35 @@ def table_errors(location: TableLocation) -> Iterator[None]:
             yield
     except (OdradekError, AssertionError):
         raise
-    except FileNotFoundError as error:
-        raise StorageError(f"the table {location} has lost a file, or was moved: {_sentence(error)}") from error
     except Exception as error:
-        text = _sentence(error)
-        if _LOCKED.search(text):
-            raise UnavailableError(f"the catalog of {location} is locked by another process") from error
-        if _DAMAGED.search(text):
-            raise StorageError(f"{location}/{CATALOG_FILE} is not a catalog of Iceberg: {text}") from error
-        if (isinstance(error, OSError) and error.errno) or _LOST.search(text):
-            raise StorageError(f"the table {location} cannot be used: {text}") from error
-        raise UnavailableError(f"the table {location} cannot be used: {type(error).__name__}: {text}") from error
+        text = _sentence(error, location)
+        # A traceback shows the texts of the errors before.
+        raise _error(error, text, location) from (error if text in str(error) else None)
 
 
-def _sentence(error: Exception) -> str:
+def _error(error: Exception, text: str, location: TableLocation) -> OdradekError:
+    kind = type(error).__name__
+    if isinstance(error, FileNotFoundError) or "FileNotFoundError" in text:  # a REST server's text
+        return StorageError(f"the table {location} has lost a file, or was moved: {text}")
+    if _REFUSED.search(f"{kind}: {text}"):
+        return AuthenticationError(f"the catalog or the warehouse refuses access to {location}: {kind}: {text}")
+    if _LOCKED.search(text):
+        return UnavailableError(f"the catalog of {location} is locked by another process")
+    if _DAMAGED.search(text):
+        return StorageError(f"{location}/{CATALOG_FILE} is not a catalog of Iceberg: {text}")
+    if (isinstance(error, OSError) and error.errno) or _LOST.search(text):
+        return StorageError(f"the table {location} cannot be used: {text}")
+    return UnavailableError(f"the table {location} cannot be used: {kind}: {text}")
+
+
+def _sentence(error: Exception, location: TableLocation) -> str:
+    """Return the first line of an error, without the secrets of URLs and of the catalog's properties."""
     cause = getattr(error, "orig", None) or error  # SQLAlchemy's text has the statement, too
-    lines = str(cause).splitlines() or [type(error).__name__]
-    return _USER.sub("…", lines[0])
+    text = (str(cause).splitlines() or [type(error).__name__])[0]
+    for secret in (value.rpartition(":")[2] for key, value in location.properties.items() if _SECRET.search(key)):
+        if secret:
+            text = text.replace(secret, "…")  # of a credential CLIENT:SECRET the second part
+    return _IN_URL.sub("…", text)
 
 
 def open_catalog(location: TableLocation, *, create: bool) -> "Catalog | None":
@@ -127,8 +147,8 @@ def open_catalog(location: TableLocation, *, create: bool) -> "Catalog | None":
             return load_catalog(location.catalog, **location.properties)
         except ValueError as error:
             raise ConfigurationError(
-                f"the catalog {location.catalog} cannot be opened: {_sentence(error)}: give catalog.uri, or an entry "
-                "of that name in ~/.pyiceberg.yaml"
+                f"the catalog {location.catalog} cannot be opened: {_sentence(error, location)}: give catalog.uri, or "
+                "an entry of that name in ~/.pyiceberg.yaml"
             ) from None
     directory, disk = location.path, system_runtime().disk
     file = f"{directory}/{CATALOG_FILE}"
@@ -142,10 +162,7 @@ def open_catalog(location: TableLocation, *, create: bool) -> "Catalog | None":
         make_directories(Path(directory))
     uri = f"sqlite:///{quote(file)}?timeout={_LOCKED_S}"
     files = {"py-io-impl": "odradek.tables.synced_files.SyncedFileIO"}
-    catalog = load_catalog("odradek", type="sql", uri=uri, warehouse=directory, **files)
-    if create:
-        catalog.create_namespace_if_not_exists(NAMESPACE)
-    return catalog
+    return load_catalog("odradek", type="sql", uri=uri, warehouse=directory, **files)
 
 
 def identifier_of(location: TableLocation) -> tuple[str, ...]:

@@ -230,11 +230,11 @@ def _send(
         return Refused(str(error))
     except Exception as error:
         # Catalogs raise what they like when their answer is lost, and SQLite while another process holds its lock.
-        _log.warning("The outcome of a commit to %s is looked up: %s: %s", location, type(error).__name__, error)
         try:
             with table_errors(location):
                 raise
         except OdradekError as known:
+            _log.warning("The outcome of a commit to %s is looked up: %s: %s", location, type(error).__name__, known)
             return Unknown(str(known))
     publish_metadata(location, table, response)
     return Accepted(snapshot)

@@ -11,6 +11,8 @@ import ssl
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -151,6 +153,44 @@ async def test_a_client_refuses_a_certificate_that_has_expired() -> None:
     tls = server(TlsSettings(**split(expired.private_key_and_cert_chain_pem.bytes().decode())))
     with pytest.raises(AuthenticationError, match="certificate is not accepted: certificate has expired"):
         await connect(tls, client_context(TlsSettings(trusted=TRUSTED), check_name=True))
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
+def test_a_connect_that_is_cancelled_when_its_handshake_is_done_waits_for_nothing_of_tls(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = server(TlsSettings(**split(pem("127.0.0.1")))).context()
+
+    def read_to_the_end(listening: socket.socket) -> bytes:
+        accepted = listening.accept()[0]
+        beneath = accepted.dup()
+        with beneath, context.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False) as tls:
+            tls.settimeout(2)
+            beneath.settimeout(2)
+            with suppress(ssl.SSLError, ConnectionResetError):  # it ends with TLS's farewell, or without
+                tls.do_handshake()
+                assert tls.recv(1) == b""
+                return beneath.recv(1)
+            return b""
+
+    async def connect_and_cancel(port: int) -> None:
+        connecting = asyncio.current_task()
+        assert connecting is not None
+        monkeypatch.setattr(
+            ClientConnection, "connection_made", lambda *made: (established(*made), connecting.cancel())
+        )
+        await open_connection(
+            system_runtime(), "127.0.0.1", port, client_id="c", request_timeout_ms=5_000, setup_timeout_ms=5_000,
+            max_response_bytes=1 << 20, negotiate=False,
+            security=ClientSecurity(tls=client_context(TlsSettings(trusted=TRUSTED), check_name=True)),
+        )  # fmt: skip
+
+    established = ClientConnection.connection_made
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(read_to_the_end, listening)
+        with asyncio.Runner(loop_factory=new_loop) as runner, pytest.raises(asyncio.CancelledError):
+            runner.run(connect_and_cancel(listening.getsockname()[1]))
+        assert reading.result() == b""
 
 
 def test_a_file_with_a_new_certificate_is_used_by_the_next_connection(tmp_path: Path) -> None:

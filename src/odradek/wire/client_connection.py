@@ -421,15 +421,19 @@ async def open_connection(
     """
     address = address_text(host, port)
     connection: ClientConnection | None = None
+    made: list[ClientConnection] = []
 
     def factory() -> ClientConnection:
-        return ClientConnection(
-            address,
-            client_id=client_id,
-            request_timeout_ms=request_timeout_ms,
-            max_response_bytes=max_response_bytes,
-            prove=security.prove,
+        made.append(
+            ClientConnection(
+                address,
+                client_id=client_id,
+                request_timeout_ms=request_timeout_ms,
+                max_response_bytes=max_response_bytes,
+                prove=security.prove,
+            )
         )
+        return made[-1]
 
     try:
         async with asyncio.timeout(setup_timeout_ms / 1000):
@@ -462,6 +466,9 @@ async def open_connection(
             if connection.tls_error is not None and isinstance(error, UnavailableError):
                 raise AuthenticationError(f"broker {address}: {_tls_reason(connection.tls_error)}") from error
         raise
+    finally:
+        if connection is None and made:  # given up when its handshake was done
+            made[-1].close(is_refused=True)
     return connection
 
 

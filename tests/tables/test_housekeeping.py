@@ -2,16 +2,21 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
 
-from odradek.model import PreconditionError
+from odradek.model import PreconditionError, UnavailableError
 from odradek.tables.contents import check_files
 from odradek.tables.housekeeping import clean, compact, expire
 from odradek.tables.location import TableLocation, parse_location
-from odradek.tables.table import state_of
-from tests.tables.conftest import Scene
+from odradek.tables.table import prepared_table, state_of
+from tests.tables.conftest import COLUMNS, Hook, Scene
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # SQLAlchemy's pools keep their connections
 NEVER_MS = 0
@@ -147,3 +152,51 @@ def test_a_directory_without_the_tables_metadata_is_not_cleaned(scene: Scene, tm
     shutil.copy(f"{scene.location}/catalog.db", tmp_path / "copy")
     with pytest.raises(PreconditionError, match=r"the metadata of .*copy is not in its directory: .*/out/metadata/"):
         clean(TableLocation(path=str(tmp_path / "copy")), before_ms=ALL_MS)
+
+
+def replace_partitions(scene: Scene) -> None:
+    with scene.table.update_spec() as spec:
+        spec.remove_field("partition")
+        spec.add_identity("key")
+
+
+def delete_rows(scene: Scene) -> None:
+    scene.table.delete("offset = 1")
+
+
+def add_deletes(scene: Scene) -> None:
+    """Delete the first row by a file of positions, as Spark and Flink do, and pyiceberg does not."""
+    table = scene.table
+    kept = next(iter(table.scan().plan_files())).file
+    path = f"{scene.location}/data/deletes.parquet"
+    columns = [("file_path", pa.string(), b"2147483546"), ("pos", pa.int64(), b"2147483545")]
+    schema = pa.schema([pa.field(name, kind, metadata={b"PARQUET:field_id": each}) for name, kind, each in columns])
+    pq.write_table(pa.Table.from_pylist([{"file_path": kept.file_path, "pos": 0}], schema), path)
+    deletes = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES, file_path=path, file_format=FileFormat.PARQUET,
+        partition=kept.partition, record_count=1, file_size_in_bytes=Path(path).stat().st_size,
+    )  # fmt: skip
+    deletes.spec_id = kept.spec_id
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ManifestWriterV2, "content", lambda self: ManifestContent.DELETES)
+        with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+            append.append_data_file(deletes)
+
+
+@pytest.mark.parametrize("change", [replace_partitions, delete_rows, add_deletes])
+def test_a_compaction_is_given_up_when_others_change_its_files(
+    scene: Scene, on_commit: Callable[[Hook], None], change: Callable[[Scene], None]
+) -> None:
+    prepared_table(scene.location, COLUMNS, partition_by=["partition"])
+    for number in range(3):
+        scene.write(number)
+
+    def after_a_change(commit: Callable[[], Any]) -> Any:
+        change(scene)
+        return commit()
+
+    on_commit(after_a_change)
+    with pytest.raises(UnavailableError, match="others have changed"):
+        compact(scene.location)
+    assert len(scene.offsets()) == (9 if change is replace_partitions else 8)
+    assert scene.table.scan("key = 'k5'").to_arrow().num_rows == 1

@@ -142,7 +142,7 @@ def compact(location: TableLocation, *, target_bytes: int = TARGET_BYTES) -> Com
     """Merge the small files of each partition, in one snapshot that changes no row; pipelines may append meanwhile.
 
     Files of another partition spec, and files with rows that were deleted by other writers, stay as they are. Raise
-    `UnavailableError` if others change the same files.
+    `UnavailableError` if others change the same files, or the partition spec.
     """
     from pyiceberg.io.pyarrow import ArrowScan
 
@@ -183,6 +183,7 @@ def _replace(location: TableLocation, table: Any, old: list[Any], new: list[Any]
     from pyiceberg.exceptions import CommitFailedException, ValidationException
     from pyiceberg.table.update import AssertDefaultSpecId, AssertRefSnapshotId, AssertTableUUID
 
+    spec_id = table.metadata.default_spec_id
     for _ in range(_MOST_ATTEMPTS):
         transaction = table.transaction()
         try:
@@ -190,12 +191,12 @@ def _replace(location: TableLocation, table: Any, old: list[Any], new: list[Any]
                 for file in old:
                     overwrite.delete_data_file(file)
                 for file in new:
-                    file.spec_id = table.metadata.default_spec_id
+                    file.spec_id = spec_id
                     overwrite.append_data_file(file)
             requirements = (
                 AssertTableUUID(uuid=table.metadata.table_uuid),
                 AssertRefSnapshotId(ref="main", snapshot_id=table.current_snapshot().snapshot_id),
-                AssertDefaultSpecId(default_spec_id=table.metadata.default_spec_id),
+                AssertDefaultSpecId(default_spec_id=spec_id),
             )
             updates = tuple(map(_as_replace, staged_updates(transaction)))
             response = table.catalog.commit_table(table, requirements, updates)
@@ -204,6 +205,9 @@ def _replace(location: TableLocation, table: Any, old: list[Any], new: list[Any]
         except CommitFailedException as error:
             _log.info("The compaction of %s is committed again: %s", location, error)
             table = existing_table(location)
+            deleted = {task.file.file_path for task in table.scan().plan_files() if task.delete_files}
+            if table.metadata.default_spec_id != spec_id or not deleted.isdisjoint(file.file_path for file in old):
+                raise UnavailableError(f"others have changed {location} meanwhile: its partitions, or rows") from None
             continue
         publish_metadata(location, table, response)
         return

@@ -345,10 +345,21 @@ def test_a_task_that_runs_again_replaces_its_files(tmp_path: Path) -> None:
     arrays = [given[start : start + 4_000] for start in range(0, len(given), 4_000)]
     split(tmp_path, *arrays)
     before = names(tmp_path)
-    assert len(before) == 2
+    assert len(before) == 3
     split(tmp_path, *arrays)
     assert names(tmp_path) == before
     assert offsets(tmp_path) == [(0, offset) for offset in range(len(given))]
+
+
+@pytest.mark.parametrize("limit", ["MOST_ROWS", "MOST_BYTES"])
+def test_a_task_that_reads_in_other_pieces_replaces_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(dead_letters, limit, 10)
+    some, others = ([letter(offset, partition) for offset in range(12)] for partition in (0, 1))
+    split(tmp_path, some[:6], others[:6], some[6:], others[6:])
+    split(tmp_path, some[:9], some[9:], others)
+    assert offsets(tmp_path) == [(partition, offset) for partition in (0, 1) for offset in range(12)]
 
 
 def test_large_values_are_written_before_the_byte_limit(tmp_path: Path, monkeypatch: Any) -> None:

@@ -4,7 +4,7 @@
            → columns.iterate_partitions (C) → Arrow → Spark's socket
 
 Only the selected columns are decoded. The schema of the first batch must equal the query's exactly. A read that decodes
-values may have dead letters, which are written before the task's last batch is returned.
+values may have dead letters, all of which are written before the task ends.
 """
 
 import dataclasses

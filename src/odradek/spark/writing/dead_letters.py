@@ -31,7 +31,7 @@ from odradek.spark.settings import SinkSettings
 
 MOST_ROWS: Final = 10_000
 MOST_BYTES: Final = 16 << 20
-"""Rows and bytes that a task keeps in memory before it writes them."""
+"""Rows and bytes of a partition that a task keeps in memory before it writes them."""
 
 Destination = Callable[[pa.Table], None]
 """Takes dead letters of a task; called several times. Picklable."""
@@ -108,23 +108,67 @@ def split_dead_letters(
 
 
 class WaitingLetters:
-    """The dead letters of a task that are not written yet."""
+    """The dead letters of a task that are not written yet.
+
+    The letters of each partition alone say which ones are written together: a repeated task may read its partitions in
+    another order, and in other pieces.
+    """
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
-        self._batches: list[pa.RecordBatch] = []
+        self._waiting: dict[tuple[str, int], _Waiting] = {}
 
     def add(self, letters: pa.RecordBatch) -> None:
-        """Keep letters; write all once they have `MOST_ROWS` or `MOST_BYTES`."""
-        self._batches.append(letters)
-        if sum(map(len, self._batches)) >= MOST_ROWS or sum(batch.nbytes for batch in self._batches) >= MOST_BYTES:
-            self.write()
+        """Keep letters, in order within each partition; write those that have `MOST_ROWS` or `MOST_BYTES` together."""
+        table = pa.Table.from_batches([letters])
+        for found in table.group_by(["topic", "partition"]).aggregate([]).to_pylist():
+            topic, partition = found["topic"], found["partition"]
+            mine = pc.and_(pc.equal(table["topic"], topic), pc.equal(table["partition"], partition))
+            self._add(self._waiting.setdefault((topic, partition), _Waiting()), table.filter(mine))
+
+    def _add(self, waiting: "_Waiting", letters: pa.Table) -> None:
+        ends = _ends(letters)
+        first = before = 0
+        while first < letters.num_rows:
+            full = int(ends.searchsorted(before + MOST_BYTES - waiting.bytes)) + 1
+            end = min(full, first + MOST_ROWS - waiting.rows, letters.num_rows)
+            waiting.tables.append(letters.slice(first, end - first))
+            waiting.rows += end - first
+            waiting.bytes += int(ends[end - 1]) - before
+            if waiting.rows >= MOST_ROWS or waiting.bytes >= MOST_BYTES:
+                self._write(waiting)
+            first, before = end, int(ends[end - 1])
 
     def write(self) -> None:
         """Write what waits; the task must call it at its end."""
-        if self._batches:
-            self._destination(pa.Table.from_batches(self._batches))
-            self._batches.clear()
+        for waiting in self._waiting.values():
+            self._write(waiting)
+
+    def _write(self, waiting: "_Waiting") -> None:
+        if waiting.tables:
+            self._destination(pa.concat_tables(waiting.tables))
+            waiting.tables.clear()
+            waiting.rows = waiting.bytes = 0
+
+
+class _Waiting(Struct):
+    """Letters of a partition."""
+
+    tables: list[pa.Table] = []
+    rows: int = 0
+    bytes: int = 0
+
+
+def _ends(letters: pa.Table) -> Any:
+    """Return an array of where each letter ends, counted in about the bytes of all."""
+    import numpy as np  # only for bad rows
+
+    lengths = (pc.fill_null(pc.binary_length(letters[name]), 0).to_numpy() for name in ("key", "value", "reason"))
+    sizes = sum(lengths, np.zeros(letters.num_rows, np.int64))
+    if "headers" in letters.column_names:
+        rows = letters["headers"].to_pylist()
+        sizes += [sum(len(each["key"] or "") + len(each["value"] or b"") for each in row or ()) for row in rows]
+    return sizes.cumsum()
 
 
 def make_destination(letters: DeadLetters, bootstrap_servers: str, client: Mapping[str, str]) -> Destination:

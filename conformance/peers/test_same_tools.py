@@ -31,6 +31,7 @@ CLASSES: Final = {
     "configs": f"{_TOOLS}.ConfigCommand",
     "console-consumer": f"{_TOOLS}.consumer.ConsoleConsumer",
     "consumer-groups": f"{_TOOLS}.consumer.group.ConsumerGroupCommand",
+    "delegation-tokens": f"{_TOOLS}.DelegationTokenCommand",
     "delete-records": f"{_TOOLS}.DeleteRecordsCommand",
     "dump-log": f"{_TOOLS}.DumpLogSegments",
     "features": f"{_TOOLS}.FeatureCommand",
@@ -40,8 +41,12 @@ CLASSES: Final = {
     "log-dirs": f"{_TOOLS}.LogDirsCommand",
     "metadata-quorum": f"{_TOOLS}.MetadataQuorumCommand",
     "reassign-partitions": f"{_TOOLS}.reassign.ReassignPartitionsCommand",
+    "share-groups": f"{_TOOLS}.consumer.group.ShareGroupCommand",
+    "streams-application-reset": f"{_TOOLS}.StreamsResetter",
+    "streams-groups": f"{_TOOLS}.streams.StreamsGroupCommand",
     "topics": f"{_TOOLS}.TopicCommand",
     "transactions": f"{_TOOLS}.TransactionsCommand",
+    "verifiable-producer": f"{_TOOLS}.VerifiableProducer",
 }
 """Kafka's scripts, without `kafka-` and `.sh`, and their classes."""
 _LEFT_OUT: Final = (
@@ -53,6 +58,7 @@ _LEFT_OUT: Final = (
     (r"(Error while executing topic command) : .*", r"\1"),
     (r"(Unregister broker request for broker ID 9 failed): .*", r"\1"),
     (r"min\.insync\.replicas=1,(?=\S*=)", ""),  # Kafka sets it for the cluster (KIP-966)
+    (r'"timestamp":\d+', '"timestamp":TIME'),
     (r"\t\d{13} *\t\d+", "\tSTART \tAGE"),
     (r"\t\d{13}\b", "\tTIME"),
     (r" +", " "),
@@ -93,8 +99,30 @@ ROWS: Final = (
         "topics --create --topic bad --config no.such=1",
         "topics --create --topic bad --replication-factor 2",
         "topics --describe --topic nobody",
+        "topics --describe --topic-id AAAAAAAAAAAAAAAAAAAAAQ",
+        "topics --create --topic bad/name",
+        "topics --create --topic .",
+        "topics --create --topic tools.a",
+        "topics --create --topic __cluster_metadata",
+        "topics --create --topic zero --partitions 0",
+        "topics --create --topic bad --replica-assignment 0:0",
+        "topics --create --topic bad --replica-assignment 9",
+        "topics --create --topic bad --replica-assignment 0 --partitions 1",
+        "topics --alter --topic tools-b --partitions 2",
+        "topics --alter --topic tools-b",
+        "topics --alter --topic nobody --partitions 2",
+        "topics --alter --topic nobody --partitions 2 --if-exists",
+        "topics --delete --topic nobody --if-exists",
+        "topics --delete --topic bad/name",
+        "topics --delete --topic __cluster_metadata",
     ),
-    row("partitions in trouble", "topics --describe --under-replicated-partitions"),
+    row(
+        "partitions in trouble",
+        "topics --describe --under-replicated-partitions",
+        "topics --describe --unavailable-partitions",
+        "topics --describe --under-min-isr-partitions",
+        "topics --list --exclude-internal --topic tools-.*",
+    ),
     row(
         "a topic's configuration",
         "configs --alter --entity-type topics --entity-name tools-b --add-config retention.ms=7000000",
@@ -103,6 +131,16 @@ ROWS: Final = (
         "configs --alter --entity-type topics --entity-name tools-b --add-config retention.ms=x",
         "configs --alter --entity-type topics --entity-name tools-b --delete-config no.such",
         "configs --alter --entity-type topics --entity-name nobody --add-config retention.ms=1",
+        "configs --alter --entity-type topics --entity-name tools-b --add-config cleanup.policy=[compact,delete]",
+        "configs --alter --entity-type topics --entity-name tools-b --delete-config cleanup.policy",
+        "configs --alter --entity-type topics --entity-name tools-b --add-config cleanup.policy=nothing",
+        *(
+            "configs --alter --entity-type topics --entity-name tools-b --add-config "
+            f"leader.replication.throttled.replicas={each}"
+            for each in ("[0:0]", "*", "x")
+        ),
+        "configs --alter --topic tools-b --delete-config leader.replication.throttled.replicas",
+        "configs --describe --topic tools-b",
     ),
     row(
         "a topic's whole configuration",
@@ -117,6 +155,13 @@ ROWS: Final = (
         "configs --alter --entity-type brokers --entity-name 0 --delete-config log.cleaner.threads",
         "configs --alter --entity-type brokers --entity-name 0 --add-config broker.id=7",
         "configs --alter --entity-type brokers --entity-name 0 --add-config log.cleaner.threads=x",
+        *(
+            f"configs --alter --broker 0 --add-config leader.replication.throttled.rate={each}"
+            for each in ("-1", "0", "9223372036854775808")
+        ),
+        "configs --alter --entity-type brokers --entity-name 0 --delete-config leader.replication.throttled.rate",
+        "configs --describe --entity-type brokers --entity-name 9",
+        "configs --describe --broker 0",
     ),
     row(
         "levels of loggers",
@@ -143,7 +188,66 @@ ROWS: Final = (
         "configs --alter --entity-type groups --entity-name g --add-config consumer.session.timeout.ms=1",
         "configs --alter --entity-type groups --entity-name g --delete-config consumer.assignment.interval.ms",
     ),
-    row("client metrics", "client-metrics --list", "configs --describe --entity-type client-metrics"),
+    row(
+        "client metrics",
+        "client-metrics --list",
+        "client-metrics --describe",
+        "client-metrics --describe --name m",
+        "configs --describe --entity-type client-metrics",
+    ),
+    row(
+        "client metrics that are asked for",
+        "client-metrics --alter --name m --metrics org.apache.kafka.producer. --interval 1000",
+        "client-metrics --delete --name m",
+        "configs --alter --entity-type client-metrics --entity-name m --add-config interval.ms=1000",
+        "client-metrics --delete --name m",
+        differs=".*",
+        reason="Odradek takes no metrics from clients (KIP-714)",
+    ),
+    row(
+        "the configuration of share and streams groups",
+        "configs --alter --entity-type groups --entity-name off --add-config share.session.timeout.ms=50000",
+        "configs --alter --entity-type groups --entity-name off --add-config streams.num.standby.replicas=1",
+        "configs --alter --entity-type groups --entity-name off "
+        "--delete-config share.session.timeout.ms,streams.num.standby.replicas",
+        differs=".*",
+        reason="these groups are off",
+    ),
+    row(
+        "share and streams groups",
+        "share-groups --list --state",
+        "share-groups --describe --all-groups",
+        "share-groups --delete --group nobody",
+        "streams-groups --list --state",
+        "streams-groups --describe --all-groups",
+        "streams-groups --delete --group nobody",
+        "streams-groups --delete-offsets --group nobody --input-topic tools-a",
+        "groups --list --share",
+        "groups --list --streams",
+    ),
+    row(
+        "share and streams groups that are not there",
+        "share-groups --describe --group nobody --members",
+        "share-groups --describe --group nobody --offsets",
+        "streams-groups --describe --group nobody",
+        "streams-groups --describe --group nobody --state",
+        differs="(?!exit).*",
+        reason="these groups are off: UNSUPPORTED_VERSION",
+    ),
+    row(
+        "offsets of share and streams groups",
+        "share-groups --reset-offsets --group nobody --topic tools-a --to-earliest --dry-run",
+        "streams-groups --reset-offsets --group nobody --input-topic tools-a --to-earliest --dry-run",
+        differs=".*",
+        reason="these groups are off: UNSUPPORTED_VERSION",
+    ),
+    row(
+        "delegation tokens",
+        "delegation-tokens --create --max-life-time-period 1000",
+        "delegation-tokens --describe",
+        "delegation-tokens --renew --renew-time-period 1000 --hmac aGVsbG8=",
+        "delegation-tokens --expire --expiry-time-period 1000 --hmac aGVsbG8=",
+    ),
     row(
         "a group without members",
         "consumer-groups --group idle --topic tools-a --reset-offsets --to-earliest --execute",
@@ -159,6 +263,25 @@ ROWS: Final = (
         "a group that is not there",
         "consumer-groups --describe --group nobody",
         "consumer-groups --delete --group nobody",
+        "consumer-groups --delete-offsets --group nobody --topic tools-b",
+        "consumer-groups --list --state bogus",
+        "consumer-groups --list --type bogus",
+    ),
+    row(
+        "offsets of a group",
+        "consumer-groups --reset-offsets --group moved --topic tools-a --to-earliest --dry-run",
+        "consumer-groups --reset-offsets --group moved --topic nobody --to-earliest --dry-run",
+        "consumer-groups --reset-offsets --group moved --topic tools-a:0 --to-offset 99 --execute",
+        "consumer-groups --reset-offsets --group moved --topic tools-a:0 --shift-by -2 --execute",
+        "consumer-groups --reset-offsets --group moved --topic tools-a --to-datetime 2026-09-21T14:13:20.002 --execute",
+        "consumer-groups --reset-offsets --group moved --topic tools-a --to-current --export --dry-run",
+        "consumer-groups --reset-offsets --group moved --all-topics --to-latest --execute",
+        "consumer-groups --reset-offsets --group moved --topic tools-a --execute",
+        "consumer-groups --delete-offsets --group moved --topic nobody",
+        "consumer-groups --delete --group moved --group nobody",
+        "streams-application-reset --application-id moved --input-topics tools-a",
+        "streams-application-reset --application-id moved --input-topics nobody",
+        "consumer-groups --delete --group moved",
     ),
     row(
         "a group with a member",
@@ -166,6 +289,9 @@ ROWS: Final = (
         "consumer-groups --describe --group live --members --verbose",
         "consumer-groups --describe --group live --state",
         "consumer-groups --delete --group live",
+        "consumer-groups --delete-offsets --group live --topic tools-b",
+        "consumer-groups --reset-offsets --group live --topic tools-a --to-earliest --execute",
+        "streams-application-reset --application-id live --input-topics tools-b",
         "consumer-groups --list --state stable",
         "groups --list --group-type classic",
     ),
@@ -174,28 +300,72 @@ ROWS: Final = (
         "get-offsets --topic tools-a",
         "get-offsets --topic tools-a --time earliest",
         "get-offsets --topic tools-a --time max-timestamp",
+        "get-offsets --topic tools-a --time latest-tiered",
+        "get-offsets --topic tools-a --time earliest-local",
+        "get-offsets --topic tools-a --time 1790000000002",
+        "get-offsets --topic tools-a --time x",
+        "get-offsets --topic nobody",
         "get-offsets --topic-partitions tools-a:0,nobody:1",
+        "get-offsets --topic-partitions tools-[ac]:0-1",
     ),
     row(
         "records",
         "console-consumer --topic tools-a --partition 1 --offset 0 --max-messages 3 --timeout-ms 60000",
+        "console-consumer --topic tools-a --from-beginning --max-messages 6 --timeout-ms 60000 --group console",
+        "verifiable-producer --topic tools-b --max-messages 5",
     ),
     row(
         "records deleted",
         "delete-records --offset-json-file DIRECTORY/records.json",
         "get-offsets --topic tools-c --time earliest",
+        "delete-records --offset-json-file DIRECTORY/beyond.json",
+        "delete-records --offset-json-file DIRECTORY/plan.json",
     ),
-    row("directories", "log-dirs --describe --topic-list tools-a", "log-dirs --describe --topic-list nobody"),
-    row("a log", "dump-log --files DATA/tools-a-0/00000000000000000000.log --print-data-log"),
+    row(
+        "directories",
+        "log-dirs --describe --topic-list tools-a",
+        "log-dirs --describe --topic-list nobody",
+        "log-dirs --describe --broker-list 0 --topic-list tools-a,tools-c",
+        "log-dirs --describe --broker-list 9",
+    ),
+    row(
+        "a log",
+        "dump-log --files DATA/tools-a-0/00000000000000000000.log --print-data-log",
+        "dump-log --files DATA/tools-a-0/00000000000000000000.log --deep-iteration --skip-record-metadata",
+        "dump-log --files DATA/tools-a-0/nofile.log",
+    ),
+    row(
+        "the index of a log's last segment",
+        "dump-log --files DATA/tools-a-0/00000000000000000000.index",
+        "dump-log --files DATA/tools-a-0/00000000000000000000.index --index-sanity-check",
+        differs=".*",
+        reason="the file is empty until an entry comes, and zeros in Kafka; the tool cannot read an empty one",
+    ),
     row(
         "leaders",
         "leader-election --election-type PREFERRED --topic tools-a --partition 0",
+        "leader-election --election-type PREFERRED --topic tools-a --partition 9",
+        "leader-election --election-type PREFERRED --all-topic-partitions",
+        "leader-election --election-type PREFERRED --path-to-json-file DIRECTORY/plan.json",
+        "leader-election --election-type UNCLEAN --all-topic-partitions",
         "leader-election --election-type UNCLEAN --topic nobody --partition 0",
     ),
     row(
         "reassignments",
         "reassign-partitions --list",
         "reassign-partitions --generate --broker-list 0 --topics-to-move-json-file DIRECTORY/topics.json",
+        "reassign-partitions --generate --broker-list 0,9 --topics-to-move-json-file DIRECTORY/topics.json",
+        "reassign-partitions --generate --broker-list 0,0 --topics-to-move-json-file DIRECTORY/topics.json",
+        *(
+            f"reassign-partitions --execute --reassignment-json-file DIRECTORY/{each}.json"
+            for each in ("gone", "nofile", "records", "other", "twice", "empty")
+        ),
+        "reassign-partitions --execute --reassignment-json-file DIRECTORY/plan.json",
+        "reassign-partitions --execute --disallow-replication-factor-change "
+        "--reassignment-json-file DIRECTORY/plan.json",
+        "reassign-partitions --verify --preserve-throttles --reassignment-json-file DIRECTORY/plan.json",
+        "reassign-partitions --verify --reassignment-json-file DIRECTORY/plan.json",
+        "reassign-partitions --cancel --reassignment-json-file DIRECTORY/plan.json",
     ),
     row(
         "a throttled reassignment",
@@ -205,6 +375,10 @@ ROWS: Final = (
         "configs --describe --entity-type topics --entity-name tools-b",
         "reassign-partitions --verify --reassignment-json-file DIRECTORY/plan.json",
         "configs --describe --entity-type brokers --entity-name 0",
+        "configs --describe --entity-type topics --entity-name tools-b",
+        "reassign-partitions --execute --throttle 0 --reassignment-json-file DIRECTORY/plan.json",
+        "reassign-partitions --execute --additional --throttle 5 --reassignment-json-file DIRECTORY/plan.json",
+        "reassign-partitions --verify --reassignment-json-file DIRECTORY/plan.json",
         "configs --describe --entity-type topics --entity-name tools-b",
         "reassign-partitions --execute --throttle -7 --reassignment-json-file DIRECTORY/plan.json",
         "reassign-partitions --execute --throttle fast --reassignment-json-file DIRECTORY/plan.json",
@@ -221,6 +395,7 @@ ROWS: Final = (
         "the cluster",
         "cluster cluster-id --bootstrap-server SERVER",
         "cluster list-endpoints --bootstrap-server SERVER",
+        "cluster list-endpoints --bootstrap-server SERVER --include-fenced-brokers",
         "cluster unregister --bootstrap-server SERVER --id 9",
     ),
     row(
@@ -234,6 +409,27 @@ ROWS: Final = (
         "features upgrade --metadata 4.4-IV2",
         "features downgrade --metadata 4.0-IV3",
         "features downgrade --metadata 4.0-IV3 --unsafe",
+        "features disable --feature transaction.version",
+        "features disable --feature no.such",
+        "features upgrade --feature group.version=1 --feature transaction.version=2",
+        "features upgrade --release-version 9.9",
+        "features version-mapping",
+        "features feature-dependencies --feature transaction.version=2",
+    ),
+    row(
+        "the features of today's release",
+        "features describe",
+        "features upgrade --release-version 4.4",
+        differs=".*",
+        reason="the release has KRaft, share and streams groups and eligible leader replicas, which are off",
+    ),
+    row(
+        "the features of other releases",
+        "features upgrade --release-version 4.3",
+        "features downgrade --release-version 4.0",
+        "features downgrade --release-version 3.3",
+        differs="Could not .*",
+        reason="both refuse, for the first of the features that does not fit",
     ),
     row(
         "versions of APIs",
@@ -245,10 +441,16 @@ ROWS: Final = (
         "open transactions",
         "transactions describe-producers --topic tools-a --partition 0",
         "transactions find-hanging --broker-id 0",
+        "transactions find-hanging --topic tools-a",
+        "transactions abort --topic tools-a --partition 0 --producer-id 999 --producer-epoch 0 --coordinator-epoch 0",
     ),
     row(
         "transactions",
         "transactions list",
+        "transactions list --filter-states Bogus",
+        "transactions list --duration-filter 1",
+        "transactions list --transactional-id-pattern op.*",
+        "transactions list --transactional-id-pattern *",
         "transactions describe --transactional-id open",
         "transactions describe --transactional-id ended",
         "transactions describe --transactional-id nobody",
@@ -265,6 +467,8 @@ ROWS: Final = (
     row(
         "the quorum",
         "metadata-quorum describe --status",
+        "metadata-quorum describe --status --human-readable",
+        "metadata-quorum describe",
         "metadata-quorum describe --replication",
         differs=r"(?!exit|LeaderId|NodeId|MaxFollower|CurrentObservers).*",
         reason="metadata is in a tree, not in KRaft: epochs, offsets and the voters' directories",
@@ -287,11 +491,24 @@ ROWS: Final = (
         "configs --describe --entity-type clients --entity-name app",
         "configs --describe --entity-type users --entity-name eve",
         "configs --describe --entity-type ips --entity-name 10.0.0.1",
+        "configs --alter --entity-type users --entity-default --add-config consumer_byte_rate=1000",
+        "configs --describe --entity-type users --entity-default",
+        "configs --alter --entity-type users --entity-default --delete-config consumer_byte_rate",
+        "configs --alter --entity-type users --entity-name u --entity-type clients --entity-name c "
+        "--add-config consumer_byte_rate=1000,controller_mutation_rate=2",
+        "configs --describe --entity-type users --entity-type clients",
+        "configs --alter --entity-type users --entity-name u --entity-type clients --entity-name c "
+        "--delete-config consumer_byte_rate,controller_mutation_rate",
         "configs --alter --entity-type clients --entity-name app --delete-config producer_byte_rate",
         "configs --alter --entity-type users --entity-name eve --delete-config request_percentage",
         "configs --alter --entity-type ips --entity-name 10.0.0.1 --delete-config connection_creation_rate",
     ),
-    row("ACLs without an authorizer", "acls --list"),
+    row(
+        "ACLs without an authorizer",
+        "acls --list",
+        "acls --add --allow-principal User:a --operation Read --topic t",
+        "acls --remove --force --topic t",
+    ),
 )
 
 
@@ -299,8 +516,12 @@ ROWS: Final = (
 def prepared(pair: BrokerPair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Topics with records, and a group with a member; the folder has the tools' files."""
     directory = tmp_path_factory.mktemp("tools")
-    partition = {"topic": "tools-c", "partition": 0, "offset": 2}
-    (directory / "records.json").write_text(json.dumps({"partitions": [partition], "version": 1}))
+    for name, offset in (("records", 2), ("beyond", 999)):
+        partition = {"topic": "tools-c", "partition": 0, "offset": offset}
+        (directory / f"{name}.json").write_text(json.dumps({"partitions": [partition], "version": 1}))
+    for name, replicas in (("other", [[9]]), ("twice", [[0], [0]]), ("empty", [])):
+        entries = [{"topic": "tools-b", "partition": 0, "replicas": each} for each in replicas]
+        (directory / f"{name}.json").write_text(json.dumps({"partitions": entries, "version": 1}))
     for name, topic, path in (
         ("plan", "tools-b", "any"),
         ("elsewhere", "tools-b", "/nowhere"),

@@ -82,3 +82,4 @@ async def test_a_cluster_of_an_earlier_release_refuses_nothing_until_an_operator
     assert ("can forge" in caplog.text) is not requires
     answer = await (await stranger(world)).ask(ApiKey.CONTROLLED_SHUTDOWN, {"broker_id": 9, "broker_epoch": -1}, 3)
     assert (answer.error_code == ErrorCode.cluster_authorization_failed) is requires
+    assert ("a broker of an earlier release registers and may lead" in caplog.text) is requires

@@ -35,7 +35,9 @@ def handle(broker: BrokerParts, context: RequestContext, frame: memoryview) -> R
         raise KafkaError(ErrorCode.unsupported_version, "the feature of this API is off")
     meter = Meter(broker.config.most_request_entries)
     request = decode_request(key, header.api_version, bytes(frame[header.body_offset :]), meter=meter)
-    error = KafkaError(_error_code(key, context), _TEXTS.get(key))
+    code = _error_code(key, context)
+    text = "The version of API is not supported." if code is ErrorCode.unsupported_version else None
+    error = KafkaError(code, _TEXTS.get(key, text))
     return counted_refusal(broker.counters, header, request, error)
 
 

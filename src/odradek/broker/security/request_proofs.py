@@ -51,7 +51,8 @@ class RequestProofs:
             header.api_key,
             logging.WARNING,
             "Refused %s from %s through the listener %s: only brokers of this cluster send it, through the listener %s "
-            "and with a proof; a broker of an earlier release cannot join the cluster any more",
+            "and with a proof; a broker of an earlier release registers and may lead, but no other replica is in sync "
+            "with it: stop it, and start it with this release",
             kafka_name(ApiKey(header.api_key)),
             host,
             listener,

@@ -254,12 +254,14 @@ class Broker:
                 metadata, runtime.clock, self.broker_connections, self.counters, self.replication_quotas.follower
             )
         )
+        self.stray_logs = StrayLogs(self.tree, config.broker_id, self.logs, runtime.clock, image=lambda: self.image)
         self.partitions = ReplicaManager(
             config,
             runtime,
             self.logs,
             alter_partition_manager=self.alter_partition_manager,
             fetchers=self.fetchers,
+            stray_logs=self.stray_logs,
             when_logs_change=self.log_dir_events.notify,
             write_scheduler=WriteScheduler(
                 runtime.disk,
@@ -277,7 +279,6 @@ class Broker:
             appender=self.partitions.appender,
         )
         self.fence.on_change(closed=self.partitions.fence, opened=self.partitions.unfence)
-        self.stray_logs = StrayLogs(self.tree, config.broker_id, self.logs, runtime.clock, image=lambda: self.image)
         self.fence.on_change(closed=self.stray_logs.stop, opened=self.stray_logs.look)
         self.cleaning = CleanerWorkers(
             self.logs.cleaner,

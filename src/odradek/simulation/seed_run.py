@@ -52,9 +52,8 @@ _TIME_OUTS: Final = (
 _PERTURBED_SHARE: Final = 0.25
 """The share of the places marked with `perturb` that a seed perturbs."""
 _PERTURBED_TIMES: Final = 0.1
-_DAMAGES: Final = frozenset({"damage_files", "flip_bit", "lose_directory"})
-"""Faults after which brokers keep damaged logs under another name; and logs whose deletion failed with their directory,
-of which no note says that they were deleted."""
+_DAMAGES: Final = frozenset({"damage_files", "flip_bit"})
+"""Faults after which brokers keep damaged logs under another name."""
 
 
 class SeedPlan(Struct, frozen=True, kw_only=True):

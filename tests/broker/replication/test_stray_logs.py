@@ -124,6 +124,39 @@ async def test_a_moved_replica_that_could_not_be_deleted_is_deleted_after_the_ne
     assert await notes(world) == []
 
 
+@pytest.mark.parametrize("code", [errno.EBUSY, errno.EIO])
+@pytest.mark.parametrize("what", ["deleted", "created again", "moved away"])
+@in_world(brokers=3)
+async def test_a_replica_whose_deletion_failed_is_deleted_after_the_next_start(
+    world: World, what: str, code: int
+) -> None:
+    for topic in ("t", "u"):
+        await create(world, topic, partitions=1, replicas=3)
+        await write(world, topic, 0, b"1")
+    world.simulation.disk(world.hosts[2]).fail_next("rename", code, path_end="/t-0")
+    if what == "moved away":
+        await move_away(world)
+    else:
+        await delete(world)
+    await until(lambda: folders(world, 1) == ([] if what != "moved away" else ["t-0"]), within_s=1000)
+    if what == "created again":
+        async with world.admin() as client:
+            await client.create_topic("t", partitions=1, replication_factor=3)
+    await asyncio.sleep(200)
+    await world.kill(2)
+    await world.start(2)
+    await until(lambda: folders(world) == (["t-0"] if what == "created again" else []), within_s=1000)
+    await world.kill(2)
+    await world.start(2)
+    await asyncio.sleep(100)
+    assert await notes(world) == []
+    if what == "created again":
+        await write(world, "t", 0, b"2")
+        assert await world.read("t", 1) == {0: [b"2"]}
+    await until(lambda: all(len(b.image.topics["u"].partitions[0].isr) == 3 for b in world.running.values()))
+    assert await world.read("u", 1) == {0: [b"1"]}
+
+
 @in_world(brokers=3)
 async def test_a_moved_replica_stays_until_an_in_sync_replica_is_alive(world: World) -> None:
     await begin(world)

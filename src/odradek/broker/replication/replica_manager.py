@@ -27,6 +27,7 @@ from odradek.broker.replication.offline_logs import OfflineLogs
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.refused_appends import RefusedAppends
 from odradek.broker.replication.replica_fetcher import ReplicaFetcherManager
+from odradek.broker.replication.stray_logs import StrayLogs
 from odradek.broker.turns import TURN_S
 from odradek.config.broker import BrokerConfig
 from odradek.metadata.image import UNNAMED, ClusterImage, MetadataDelta, PartitionImage, TopicImage
@@ -49,12 +50,14 @@ class ReplicaManager:
         *,
         alter_partition_manager: AlterPartitionManager,
         fetchers: ReplicaFetcherManager,
+        stray_logs: StrayLogs,
         when_logs_change: Callable[[], None],
         write_scheduler: WriteScheduler,
     ) -> None:
         self.write_scheduler = write_scheduler
         self._alter_partition_manager = alter_partition_manager
         self._fetchers = fetchers
+        self._stray_logs = stray_logs
         self._when_logs_change = when_logs_change
         self._config = config
         self._runtime = runtime
@@ -397,9 +400,13 @@ class ReplicaManager:
                 self._logs.delete(topic_partition, self._runtime.clock.now_ms())
             except StorageError as error:
                 _log.error("Failed to delete the log of %s: %s", topic_partition, error)
+            if self._logs.deleted.left:
+                self._stray_logs.look()
 
     async def sync_deleted(self) -> None:
+        """Put the deletions on the disk, and those that failed into the tree. Raises `OdradekError` of the tree."""
         await self._runtime.disk.submit(self._logs.deleted.sync, background=True)
+        await self._stray_logs.note_left()
 
     def replica_error(self, topic_partition: TopicPartition) -> ErrorCode:
         """Return why another replica should lead, for the controller.

@@ -1,7 +1,9 @@
-"""Logs of replicas that were deleted while this broker was down.
+"""Logs of replicas that were deleted while this broker was down, or while their directory failed.
 
 A log is deleted only if a note below `/admin/deleted_replicas` says so. A topic or replica that the metadata tree lacks
-is no reason: the directory may come from Kafka, or the tree from an older backup.
+is no reason: the directory may come from Kafka, or the tree from an older backup. The controller writes the notes of
+brokers that are down, and a broker one of a replica that was deleted here and whose folder could not be renamed, as its
+directory fails: that one reads as if the replica had been moved away.
 
 | the metadata tree | the log |
 |---|---|
@@ -13,8 +15,8 @@ is no reason: the directory may come from Kafka, or the tree from an older backu
 | anything else | kept, with a warning |
 
 A log without a topic id is kept, too, unless nothing was ever appended to it: a power cut may tear the id of a new log.
-Folders are removed after `file.delete.delay.ms`. After a restart, the first rule
-also applies to `-stray` folders; others, such as damaged logs, are left to the operator, as all are in Kafka.
+Folders are removed after `file.delete.delay.ms`. After a restart, the first two rules
+also apply to `-stray` folders; others, such as damaged logs, are left to the operator, as all are in Kafka.
 """
 
 import asyncio
@@ -28,7 +30,7 @@ from odradek.broker.log.directories.log_manager import LogManager
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, ClusterImage, TopicImage
 from odradek.metadata.reading import BrokenNodes, read_topics
-from odradek.metadata.store import NoNode, Store
+from odradek.metadata.store import NodeExists, NoNode, Store
 from odradek.model import OdradekError, StorageError, TopicPartition
 from odradek.runtime import Clock
 
@@ -56,6 +58,8 @@ class StrayLogs:
         self._looking: asyncio.Task[None] | None = None
         self._removing: set[UUID | None] = set()
         """Topics whose stray logs are being removed: their notes stay until a later start finds no such log."""
+        self._noted: Notes = set()
+        """The notes of replicas whose deletion failed here: they stay until a later start."""
         self._named: list[str] = []
         """The logs that the last search kept and warned of."""
 
@@ -68,6 +72,14 @@ class StrayLogs:
         if self._looking is not None:
             self._looking.cancel()
 
+    async def note_left(self) -> None:
+        """Note the deleted replicas whose folders could not be renamed. Raises `OdradekError` of the tree."""
+        for topic_id, partition in sorted(self._logs.deleted.left, key=str):
+            with suppress(NodeExists):
+                await self._store.create(paths.deleted_replica(self._broker_id, topic_id, partition))
+            self._noted.add((topic_id, partition))
+            self._logs.deleted.left.discard((topic_id, partition))
+
     async def _look(self) -> None:
         while True:
             try:
@@ -79,6 +91,7 @@ class StrayLogs:
 
     async def _sort_out(self) -> bool:
         """Search once, and return whether a replica that was moved away cannot be deleted yet."""
+        await self.note_left()
         await self._delete_unnamed()
         suspects = {key: topic_id for key, topic_id in self._logs.topic_ids.items() if not self._is_own(key, topic_id)}
         notes = await self._read_notes()
@@ -87,9 +100,10 @@ class StrayLogs:
         deletions = set(await self._store.children(paths.DELETE_TOPICS))
         names = {key.topic for key in suspects}
         names |= {key.topic for key, topic_id in self._logs.topic_ids.items() if (topic_id, key.partition) in notes}
-        topics = await read_topics(self._store, sorted(names - deletions), BrokenNodes())
         aside = dict(self._logs.deleted.strays)
-        left, waits, failed = [], False, set()
+        names |= {key.topic for key, topic_id in aside.values() if (topic_id, key.partition) in notes}
+        topics = await read_topics(self._store, sorted(names - deletions), BrokenNodes())
+        left, waits = [], False
         for key, topic_id in suspects.items():
             if self._logs.topic_id(key) != topic_id or self._is_own(key, topic_id):
                 continue  # a command deleted it meanwhile
@@ -98,21 +112,25 @@ class StrayLogs:
                 self._removing.add(topic_id)
                 self._delete(key, "its topic was deleted while this broker was away", is_stray=True)
             elif is_moved and self._is_dispensable(key, topic_id, topics):
-                if not self._delete(key, "it was moved to other brokers while this broker was away", is_stray=False):
-                    failed.add((topic_id, key.partition))
+                self._delete(key, "it was moved to other brokers while this broker was away", is_stray=False)
             elif not is_moved and self._is_another(topic_id, topics.get(key.topic)):
                 self._rename_to_stray(key)
             elif key.topic not in deletions:
                 left.append(str(key))
             waits = waits or (is_moved and self._logs.topic_id(key) == topic_id)
-        for folder, (_, found_id) in aside.items():
-            if (found_id, None) in notes:
+        for folder, (key, found_id) in aside.items():
+            topic = topics.get(key.topic)
+            is_gone = key.topic in topics and (topic is None or topic.topic_id != found_id)
+            if (found_id, None) in notes or ((found_id, key.partition) in notes and is_gone):
                 self._removing.add(found_id)
                 self._logs.deleted.remove_stray(folder, self._clock.now_ms())
         self._logs.deleted.sync()
         self._name(sorted(left))
+        aside_here = {(found_id, key.partition) for key, found_id in aside.values()}
         await self._remove_notes(
-            notes - failed, {*(found_id for _, found_id in aside.values()), *suspects.values()}, topics
+            notes - self._logs.deleted.left - self._noted - aside_here,
+            {*(found_id for _, found_id in aside.values()), *suspects.values()},
+            topics,
         )
         return waits
 
@@ -195,15 +213,13 @@ class StrayLogs:
     def _is_another(topic_id: UUID, topic: TopicImage | None) -> bool:
         return topic is not None and topic.topic_id not in (UNNAMED, topic_id)
 
-    def _delete(self, key: TopicPartition, reason: str, *, is_stray: bool) -> bool:
-        """Delete a log; return False if that failed, so that only the next start finds it."""
+    def _delete(self, key: TopicPartition, reason: str, *, is_stray: bool) -> None:
+        """Delete a log. If that fails, only the next start finds it, and its note stays until then."""
         _log.warning("Deleting the log of %s: %s", key, reason)
         try:
             self._logs.delete(key, self._clock.now_ms(), is_stray=is_stray)
         except StorageError as error:
             _log.error("Failed to delete the log of %s: %s", key, error)
-            return False
-        return True
 
     def _rename_to_stray(self, key: TopicPartition) -> None:
         try:

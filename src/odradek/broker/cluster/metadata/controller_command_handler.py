@@ -34,7 +34,7 @@ class LocalReplicas(Protocol):
         """Stop a replica, if there is one, and delete its log if `delete`."""
 
     async def sync_deleted(self) -> None:
-        """Return when the deletions of logs are on the disk."""
+        """Return when the deletions of logs are on the disk, or noted. Raises `OdradekError` of the metadata tree."""
 
     def replica_error(self, topic_partition: TopicPartition) -> ErrorCode:
         """Return KAFKA_STORAGE_ERROR if the replica's log cannot be used, INELIGIBLE_REPLICA on a full disk."""
@@ -128,7 +128,10 @@ class ControllerCommandHandler:
             self._check_epochs(message)  # a newer controller may have created the topic again
             self._replicas.stop_replica(key, delete=delete)
         if stops:
-            await self._replicas.sync_deleted()
+            try:
+                await self._replicas.sync_deleted()
+            except OdradekError as error:
+                raise KafkaError(ErrorCode.unknown_server_error, str(error)) from error
 
     def _errors(self, message: "UpdateMetadataRequest") -> Iterator[dict[str, object]]:
         for topic in message.topic_states:

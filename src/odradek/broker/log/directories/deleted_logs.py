@@ -28,6 +28,9 @@ class DeletedLogs:
         checkpoints: LogCheckpoints,
     ) -> None:
         self.strays: dict[str, tuple[TopicPartition, uuid.UUID | None]] = {}
+        self.left: set[tuple[uuid.UUID, int]] = set()
+        """Topic id and partition of deleted replicas whose folders could not be renamed, and so are back after a start.
+        """
         self._disk = disk
         self._entropy = entropy
         self._config_for = config_for
@@ -49,27 +52,34 @@ class DeletedLogs:
         now_ms: int,
         delay_ms: int,
         *,
+        topic_id: uuid.UUID | None,
         is_stray: bool,
         offline: Container[str],
     ) -> None:
         """Rename a partition's folders, also those whose rename failed before, for removal after `delay_ms`.
 
-        A power failure may undo it until the next `sync`. Folders in `offline` directories stay: their topic id shows
-        later that they are old. After a `LogStorageError` the partition is offline until a call succeeds.
+        A power failure may undo it until the next `sync`. Folders in `offline` directories stay. After a
+        `LogStorageError` the partition is offline until a call succeeds.
         """
         folders = list(dict.fromkeys((*self._undeleted.pop(partition, []), *folders)))  # unopened logs are in both
         name_of = stray_folder if is_stray else deleted_folder
         for number, folder in enumerate(folders):
             if parent_of(folder) in offline:
                 self._statuses.unopened.pop(folder, None)
+                self._leave(partition, topic_id)
                 continue
             try:
                 target = self._rename(partition, folder, name_of(partition, uuid4(self._entropy).hex))
             except LogStorageError as error:
                 self._undeleted[partition] = folders[number:]
+                self._leave(partition, topic_id)
                 self._statuses.offline[partition] = error  # a new topic must not use the old records
                 raise
             self._folders.add(target, now_ms, delay_ms)
+
+    def _leave(self, partition: TopicPartition, topic_id: uuid.UUID | None) -> None:
+        if topic_id is not None:
+            self.left.add((topic_id, partition.partition))
 
     def discard(self, partition: TopicPartition, folder: str, now_ms: int) -> None:
         """Rename a folder that is no longer the partition's log, for removal; `take_due` repeats what fails."""

@@ -467,9 +467,11 @@ class LogManager:
         """Delete the partition's log, open or not, if there is one.
 
         Its folder is renamed to `-delete`, or `-stray` if `is_stray`, and removed after `file.delete.delay.ms`. After a
-        `StorageError` the partition is offline until a call succeeds.
+        `StorageError` the partition is offline until a call succeeds. `deleted.left` has the replicas whose folders
+        could not be renamed.
         """
         log = self._logs.pop(partition, None)
+        topic_id = self._topic_ids.get(partition)
         self.futures.drop(partition, now_ms)
         self.statuses.forget(partition)
         self._forget(partition)
@@ -482,7 +484,7 @@ class LogManager:
             self._counts[parent_of(log.directory)] -= 1
             folders.append(log.directory)
         delay_ms, offline = config.file_delete_delay_ms, self.directories.offline
-        self.deleted.delete(partition, folders, now_ms, delay_ms, is_stray=is_stray, offline=offline)
+        self.deleted.delete(partition, folders, now_ms, delay_ms, topic_id=topic_id, is_stray=is_stray, offline=offline)
 
     def rename_to_stray(self, partition: TopicPartition, reason: str) -> None:
         """Rename the log's folder to `-stray`; it stays until `StrayLogs` or an operator removes it.

@@ -135,8 +135,9 @@ def test_a_lost_answer_is_logged_without_the_catalog_s_password(
     def lose(commit: Callable[[], Any]) -> None:
         raise TimeoutError("https://me:geheim@catalog/v1 did not answer")
 
-    on_commit(lose)
     scene.write(0)
+    on_commit(lose)
+    scene.write(1)
     assert "The outcome of a commit" in caplog.text
     assert "https://…@catalog/v1 did not answer" in caplog.text
     assert "geheim" not in caplog.text
@@ -266,6 +267,25 @@ def test_a_table_without_sequence_numbers_has_foreign_snapshots_and_is_rolled_ba
     scene.table.manage_snapshots().rollback_to_snapshot(first).commit()
     with pytest.raises(PreconditionError, match="rolled back: batch 2 of the pipeline p"):
         scene.write(3)
+
+
+def test_only_a_pipeline_of_the_table_is_accepted(scene: Scene) -> None:
+    scene.planned()
+    with pytest.raises(PreconditionError, match="has no pipeline q: it has none"):
+        accept_next(scene.location, "q")
+    scene.write(0)
+    scene.write(0, pipeline="orders", query="other")
+    with pytest.raises(PreconditionError, match="has no pipeline order: it has orders, p"):
+        accept_next(scene.location, "order")
+    assert not [key for key in scene.table.properties if "accepts" in key]
+    table = scene.table
+    table.manage_snapshots().remove_tag("odradek.p").commit()
+    accept_next(scene.location, "p")  # its tag was removed, and its next batch is refused for that
+    with pytest.raises(PreconditionError) as refusal:
+        scene.write(1, pipeline="elsewhere")
+    assert str(refusal.value).endswith(f"odradek table accept {scene.location} elsewhere --new")
+    accept_next(scene.location, "elsewhere", is_new=True)
+    scene.write(1, pipeline="elsewhere")
 
 
 def test_a_table_that_was_dropped_meanwhile_gets_nothing(scene: Scene) -> None:

@@ -42,7 +42,7 @@ _LOCKED_S: Final = 30
 """How long another process may hold the lock of a SQLite catalog, which commits take for milliseconds."""
 _SECRET: Final = re.compile(r"secret|password|token|credential|account-key", re.IGNORECASE)
 """Keys of a catalog's properties whose values no text shows."""
-_IN_URL: Final = re.compile(r"(?<=://)[^/\s]+(?=@)|(?<=://)[^/:\s]+:[^@\s]+(?=@)|(?<=[?&])[^=&\s]+=[^&\s'\")]+")
+_IN_URL: Final = re.compile(r"(?<=://)[^/\s]+(?=@)|(?<=://)[^/:\s]+:\S+(?=@)|(?<=[?&])[^=&\s]+=[^&\s'\")]+")
 """The user and the parameters of a URL."""
 _REFUSED: Final = re.compile(
     r"UnauthorizedError|ForbiddenError|OAuthError|NoCredentialsError|ACCESS_DENIED|AccessDenied|InvalidAccessKeyId|"

@@ -285,10 +285,18 @@ def _requirements(table: "Table", mark: Mark, request: Send) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def accept_next(location: TableLocation, pipeline: str) -> None:
-    """Let the next batch of a pipeline pass the checks of what the table has."""
+def accept_next(location: TableLocation, pipeline: str, *, is_new: bool = False) -> None:
+    """Let the next batch of a pipeline pass the checks of what the table has.
+
+    Raise `PreconditionError` for a name that the table has neither a tag nor a snapshot of, unless `is_new`.
+    """
     table = existing_table(location)
     with table_errors(location):
+        names = {name.removeprefix(PREFIX) for name in table.metadata.refs if name.startswith(PREFIX)}
+        names |= {mark_of(each).pipeline for each in table.metadata.snapshots} - {""}
+        if pipeline not in names and not is_new:
+            known = ", ".join(sorted(names)) or "none"
+            raise PreconditionError(f"the table {location} has no pipeline {pipeline}: it has {known}; or give --new")
         table.transaction().set_properties({ACCEPTS + pipeline: "true"}).commit_transaction()
         publish_metadata(location, table)
 

@@ -161,10 +161,11 @@ def _difference(location: TableLocation, topic: str, wrong: list[tuple[int, Any]
 @command.command()
 @location_options
 @click.argument("pipeline", metavar="PIPELINE")
-def accept(*, table: str, catalog: str | None, properties: tuple[str, ...], pipeline: str) -> None:
+@click.option("--new", is_flag=True, help="The table need not have rows of PIPELINE, as after it was made anew.")
+def accept(*, table: str, catalog: str | None, properties: tuple[str, ...], pipeline: str, new: bool) -> None:
     """Accept the next batch of PIPELINE as it is, after it was refused: it may repeat rows, or leave some out."""
     location = _location(table, catalog, properties)
-    accept_next(location, pipeline)
+    accept_next(location, pipeline, is_new=new)
     say(f"{location}: the next batch of {pipeline} is accepted as it is")
 
 

@@ -75,7 +75,7 @@ def check(state: TableState, batch: Batch, table: str) -> None:
     if problem is not None:
         raise PreconditionError(
             f"{problem}. To accept the next batch of {batch.mark.pipeline} as it is, which may repeat rows or leave "
-            f"some out: odradek table accept {table} {batch.mark.pipeline}"
+            f"some out: odradek table accept {table} {batch.mark.pipeline}{' --new' if state.tag is None else ''}"
         )
 
 

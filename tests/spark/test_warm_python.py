@@ -342,3 +342,32 @@ def test_every_imported_module_is_there() -> None:
     import importlib.util
 
     assert [name for name in warm_python._IMPORTED if importlib.util.find_spec(name) is None] == []
+
+
+def test_only_sessions_for_tables_import_what_tables_need() -> None:
+    modules = (
+        *warm_python._IMPORTED,
+        "pyspark_odradek_iceberg",
+        "odradek.cli.pipeline.run",
+        "odradek.pipelines.queries",
+    )
+    found = "[name for name in sys.modules if name.partition('.')[0] in ('pyiceberg', 'sqlalchemy', 'pydantic')]"
+    program = f"import importlib, sys; [importlib.import_module(name) for name in {modules}]; print({found})"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_a_session_after_one_for_tables_is_a_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from odradek.spark import session
+
+    class StartedError(Exception):
+        pass
+
+    def start(*_: object, **__: object) -> None:
+        raise StartedError(os.environ.get(launcher.FOR_TABLES))
+
+    monkeypatch.setattr(session, "_start_context", start)
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    for for_tables, found in ((False, "None"), (True, "1"), (False, "None")):
+        with pytest.raises(StartedError, match=found):
+            session.local_session(for_tables=for_tables)

@@ -2,6 +2,8 @@
 
 import inspect
 import pickle
+import random
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +35,43 @@ def test_data_files_have_the_rows_of_one_partition_each_and_no_snapshot(table: A
             assert pa.parquet.read_table(opened).num_rows == file.record_count
         assert file.file_size_in_bytes == len(table.io.new_input(file.file_path))
     assert table.catalog.load_table("odradek.table").current_snapshot() is None
+
+
+def test_files_have_the_partitions_and_rows_that_pyiceberg_s_own_filters_give(tmp_path: Path) -> None:
+    from pyiceberg.io.pyarrow import _dataframe_to_data_files
+
+    columns = pa.schema(
+        [
+            ("n", pa.int64()),
+            ("key", pa.string()),
+            ("at", pa.timestamp("us", "UTC")),
+            ("s", pa.struct([("d", pa.date32())])),
+        ]
+    )
+    chance = random.Random(7)
+    drawn = [
+        {
+            "n": number,
+            "key": chance.choice(["a", "b", "", None]),
+            "at": chance.choice([None, number * 20_000_000_000]),
+            "s": chance.choice([None, {"d": None}, {"d": chance.randrange(3)}]),
+        }
+        for number in range(60)
+    ]
+    rows = pa.concat_tables([pa.Table.from_pylist(drawn[start : start + 25], columns) for start in range(0, 60, 25)])
+    by = ("bucket(2, n)", "key", "day(at)", "s.d")
+    table = prepared_table(Scene(tmp_path).location, columns, partition_by=by)
+
+    def contents(files: Any) -> Any:
+        found = []
+        for file in files:
+            with table.io.new_input(file.file_path).open() as opened:
+                found.append((tuple(file.partition), pa.parquet.read_table(opened).to_pylist()))
+        return sorted(found, key=lambda each: each[1][0]["n"])
+
+    expected = contents(_dataframe_to_data_files(table_metadata=table.metadata, df=rows, io=table.io))
+    assert contents(data_files(table.metadata, rows, table.io)) == expected
+    assert len(expected) > 20
 
 
 def test_data_files_and_a_layout_are_the_same_after_a_pickle(table: Any) -> None:

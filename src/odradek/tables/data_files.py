@@ -1,9 +1,12 @@
 """Parquet files of a table, written by tasks from Arrow batches, and listed by the driver in a snapshot."""
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 
 if TYPE_CHECKING:
@@ -12,6 +15,9 @@ if TYPE_CHECKING:
 
 BUFFER_BYTES: Final = 128 << 20
 """The Arrow bytes that a task collects before it writes files: one, or one for each partition that they are in."""
+
+_WRITERS: Final = 4
+"""The files that a task writes at a time: those of a table with a `path` are synced, which waits for the disk."""
 
 
 class FileLayout(Struct, frozen=True):
@@ -57,7 +63,44 @@ def data_files(metadata: Any, rows: pa.Table, io: Any) -> list["DataFile"]:
     """
     from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
-    return list(_dataframe_to_data_files(table_metadata=metadata, df=rows, io=io))
+    def write(part: pa.Table) -> list["DataFile"]:
+        return list(_dataframe_to_data_files(table_metadata=metadata, df=part, io=io))
+
+    parts = _partitions(metadata, rows)
+    if len(parts) == 1:
+        return write(parts[0])
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        return [file for files in pool.map(write, parts) for file in files]
+
+
+def _partitions(metadata: Any, rows: pa.Table) -> list[pa.Table]:
+    """Return the rows of each partition, in their order.
+
+    pyiceberg filters all rows once for each partition: 17 of 20 seconds for 400,000 rows of 200.
+    """
+    schema, codes = metadata.schema(), np.zeros(len(rows), np.int64)
+    for field in metadata.spec().fields:
+        name = schema.find_column_name(field.source_id)
+        kind = schema.find_type(field.source_id)
+        values = field.transform.pyarrow_transform(kind)(_column(rows, name))
+        encoded = pa.chunked_array(values).combine_chunks().dictionary_encode("encode")
+        codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
+        codes = np.unique(codes, return_inverse=True)[1]  # so that the next product stays small
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.diff(codes[order])) + 1
+    if not len(starts):
+        return [rows]
+    ordered = rows.take(order)
+    ends = (*starts, len(rows))
+    return [ordered.slice(start, end - start) for start, end in zip((0, *starts), ends, strict=True)]
+
+
+def _column(rows: pa.Table, name: str) -> Any:
+    """Return a column, or the field `a.b` of a structure."""
+    if name in rows.column_names:
+        return rows.column(name)
+    first, *rest = name.split(".")
+    return pc.struct_field(rows.column(first), rest)
 
 
 def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -363,11 +363,11 @@ def test_a_session_after_one_for_tables_is_a_plain_one(monkeypatch: pytest.Monke
         pass
 
     def start(*_: object, **__: object) -> None:
-        raise StartedError(os.environ.get(launcher.FOR_TABLES))
+        raise StartedError(os.environ[launcher.FOR_TABLES] or "plain")
 
     monkeypatch.setattr(session, "_start_context", start)
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     monkeypatch.setattr(os, "environ", os.environ.copy())
-    for for_tables, found in ((False, "None"), (True, "1"), (False, "None")):
+    for for_tables, found in ((False, "plain"), (True, "1"), (False, "plain")):
         with pytest.raises(StartedError, match=found):
             session.local_session(for_tables=for_tables)

@@ -86,8 +86,7 @@ def local_session(
     java = find_java()
     is_local = master.startswith("local")
     # The gateway's launcher and Spark's Python workers read these; values that are already set stay.
-    os.environ.pop(FOR_TABLES, None)  # of an earlier session
-    os.environ |= {"JAVA_HOME": str(java.home)} | ({FOR_TABLES: "1"} if for_tables else {})
+    os.environ |= {"JAVA_HOME": str(java.home), FOR_TABLES: "1" if for_tables else ""}
     # Workers on other machines do not have this user's cache.
     python = worker_python() if is_local else cluster_python()
     # Containers and nodes of YARN and Kubernetes have a Python of their own.

@@ -17,7 +17,7 @@ _WAIT_S = 30.0
 """The longest wait for the warm process, which may still import."""
 _WARM = "odradek.spark.local.warm_python"
 FOR_TABLES = "ODRADEK_SPARK_TABLES"
-"""The environment variable of a session that writes tables."""
+"""The environment variable of a session that writes tables; empty for others."""
 FOR_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """Without these, numpy and Arrow start threads when they are imported, and a process with threads cannot be forked."""
 

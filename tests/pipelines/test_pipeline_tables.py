@@ -39,6 +39,12 @@ path = "out"
 partition_by = ["day(timestamp)", "bucket(4, key)"]
 """
 
+UPSERT = (
+    TABLE.replace("key, number FROM", "key, number, number IS NULL AS is_deleted FROM")
+    .replace('["day(timestamp)", "bucket(4, key)"]', '["bucket(4, key)"]')
+    .replace('path = "out"', 'path = "out"\nmode = "upsert"\nkey = ["key"]\ntombstone = "is_deleted"')
+)
+
 Send = Callable[[int, int], None]
 
 
@@ -147,3 +153,70 @@ def test_the_jobs_and_queries_of_the_page_write_a_table(scene: Scene) -> None:
     refs = table.metadata.refs
     assert "odradek.rates" in refs
     assert [str(field.transform) for field in table.spec().fields] == ["day", "bucket[16]"]
+
+
+def test_a_compacted_topic_is_a_table_with_the_last_value_of_each_key(scene: Scene, producer: Any) -> None:
+    last: dict[str, int | None] = {}
+
+    def send(numbers: range) -> None:
+        for number in numbers:
+            key = f"k{number % 23}"
+            last[key] = None if number % 6 == 5 else number
+            value = None if last[key] is None else json.dumps({"number": number})
+            producer.produce(scene.topic, value, key=key, partition=(number % 23) % 3)
+        assert producer.flush(30) == 0
+
+    def expected() -> list[int]:
+        return sorted(number for number in last.values() if number is not None)
+
+    send(range(100))
+    scene.run(UPSERT)
+    assert numbers(scene) == expected()
+    assert f"has the last value of each of the {len(expected())} keys of {scene.topic}" in check(scene)
+
+    repeat_last_batch(scene)
+    send(range(100, 130))
+    scene.run(UPSERT)
+    assert numbers(scene) == expected()
+    check(scene)
+
+    # A batch with tombstones of unknown keys only moves the offsets.
+    producer.produce(scene.topic, None, key="unknown", partition=1)
+    assert producer.flush(30) == 0
+    scene.run(UPSERT)
+    assert numbers(scene) == expected()
+    check(scene)
+
+    for job, why in (
+        (TABLE, "the table has the key key, whose rows"),
+        (
+            UPSERT.replace('key = ["key"]', 'key = ["key", "number"]'),
+            "the key of the table is key, and that of the sin",
+        ),
+        (UPSERT.replace("bucket(4, key)", "day(timestamp)"), "timestamp is no column of the key"),
+    ):
+        with pytest.raises(TomlKeyError, match=why):
+            check_pipeline(scene.spark, scene.job(job))
+
+    producer.produce(scene.topic, "{}", partition=0)
+    assert producer.flush(30) == 0
+    with pytest.raises(
+        PipelineError, match=r"the key key is null in a row \(partition 0, offset \d+\): leave such rows"
+    ):
+        scene.run(UPSERT)
+    assert numbers(scene) == expected()
+
+
+def test_a_query_that_updates_its_groups_upserts_them(scene: Scene, send: Send) -> None:
+    text = TABLE.replace(
+        "SELECT partition, offset, timestamp, key, number FROM orders",
+        "SELECT key, count(*) AS rows FROM orders GROUP BY key",
+    ).replace(
+        'partition_by = ["day(timestamp)", "bucket(4, key)"]', 'output_mode = "update"\nmode = "upsert"\nkey = ["key"]'
+    )
+    for first in (0, 70):
+        send(first, 70)
+        scene.run(text)
+        rows = existing_table(TableLocation(path=str(scene.directory / "out"))).scan().to_arrow().to_pylist()
+        assert {row["key"]: row["rows"] for row in rows} == {f"k{each}": (first + 70) // 7 for each in range(7)}
+        assert len(rows) == 7

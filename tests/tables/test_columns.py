@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 
 from odradek.model import ConfigurationError, OdradekError, PreconditionError
-from odradek.tables.columns import parse_transform, split_transforms
+from odradek.tables.columns import keyed_columns, parse_transform, split_transforms
 from odradek.tables.data_files import as_iceberg, layout_of, write_files
+from odradek.tables.machine.changes import TableKey
 from odradek.tables.machine.committing import Batch, Planned
 from odradek.tables.machine.marks import Mark
 from odradek.tables.table import check_table, commit_batch, prepared_table
@@ -157,3 +158,61 @@ def test_a_changed_partition_spec_repeats_the_batch(scene: Scene) -> None:
 def test_columns_that_iceberg_cannot_have_make_no_table(scene: Scene) -> None:
     with pytest.raises(ConfigurationError, match="do not fit an Iceberg table: Column 'x' has an unsupported type"):
         prepared_table(scene.location, pa.schema([("x", pa.month_day_nano_interval())]))
+
+
+KEYED = pa.schema([
+    ("id", pa.int32()), ("part", pa.struct([("a", pa.int32())])), ("price", pa.float64()), ("gone", pa.bool_()),
+])  # fmt: skip
+
+
+def test_the_columns_of_a_key_are_required_and_a_tombstone_is_none(scene: Scene) -> None:
+    columns = keyed_columns(KEYED, TableKey(("id",), "gone"))
+    schema = prepared_table(scene.location, columns, key=("id",)).schema()
+    assert [(field.name, field.required) for field in schema.fields] == [
+        ("id", True),
+        ("part", False),
+        ("price", False),
+    ]
+    assert schema.identifier_field_names() == {"id"}
+    # A key is widened as other columns are.
+    wider = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    assert kinds(prepared_table(scene.location, wider, key=("id",)))["id"] == "long"
+    assert scene.table.schema().identifier_field_names() == {"id"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "key", "why"),
+    [
+        (KEYED, TableKey(("ID",)), "key names no column of the query: ID; there are id, part, price, gone"),
+        (KEYED, TableKey(("part",)), "the key part is nested"),
+        (KEYED, TableKey(("id", "price")), "the key price is of type double, whose values are not exact: cast it"),
+        (KEYED, TableKey(("id",), "none"), "tombstone names no column of the query: none; there are"),
+        (KEYED, TableKey(("id",), "price"), "the column price, which marks tombstones, is of type double, not BOOLEAN"),
+        (
+            KEYED.append(pa.field("offset", pa.string())),
+            TableKey(("id",)),
+            "the column offset is of type string, and mode = .* rename it with AS",
+        ),
+    ],
+)
+def test_columns_that_cannot_be_a_key_are_refused(columns: pa.Schema, key: TableKey, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        keyed_columns(columns, key)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ((), ("id",), 'the table has no key, as it was written with mode = "append"'),
+        (("id",), (), 'the table has the key id, whose rows mode = "append" would repeat: set mode = "upsert"'),
+        (("id",), ("id", "name"), "the key of the table is id, and that of the sink is id, name: give the same one"),
+    ],
+)
+def test_a_table_keeps_its_mode_and_its_key(scene: Scene, old: tuple[str, ...], new: tuple[str, ...], why: str) -> None:
+    def columns(key: tuple[str, ...]) -> pa.Schema:
+        return pa.schema([pa.field(each.name, each.type, nullable=each.name not in key) for each in OLD])
+
+    prepared_table(scene.location, columns(old), key=old)
+    for refuse in (check_table, prepared_table):
+        with pytest.raises(PreconditionError, match=why):
+            refuse(scene.location, columns(new), key=new)

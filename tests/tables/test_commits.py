@@ -6,16 +6,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from odradek.model import OdradekError, PreconditionError, StorageError, UnavailableError
 from odradek.tables.machine.committing import Batch
 from odradek.tables.machine.marks import Mark
-from odradek.tables.table import accept_next, commit_batch, prepared_table, state_of
-from tests.tables.conftest import COLUMNS, Hook, Scene
+from odradek.tables.table import accept_next, commit_batch, state_of
+from tests.tables.conftest import Hook, Scene
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # SQLAlchemy's pools keep their connections
+
+
+@pytest.fixture(params=["append", "upsert"])
+def scene(tmp_path: Path, request: pytest.FixtureRequest) -> Scene:
+    return Scene(tmp_path, has_key=request.param == "upsert")
 
 
 def test_each_batch_is_a_snapshot_that_main_and_the_tag_share(scene: Scene) -> None:
@@ -23,7 +27,7 @@ def test_each_batch_is_a_snapshot_that_main_and_the_tag_share(scene: Scene) -> N
         scene.write(number)
     refs = scene.table.metadata.refs
     assert refs["main"].snapshot_id == refs["odradek.p"].snapshot_id
-    assert scene.offsets() == list(range(9))
+    assert scene.offsets() == scene.after(3)
     mark = state_of(scene.table.metadata, "p").mark
     assert mark == scene.batch(2).mark
 
@@ -48,7 +52,7 @@ def test_every_file_is_on_the_disk_before_the_catalog_lists_it(
     sync, synced, unsynced = os.fsync, set[str](), set[str]()
     monkeypatch.setattr(os, "fsync", lambda number: (synced.add(os.readlink(f"/proc/self/fd/{number}")), sync(number)))
     directory = Path(str(scene.location))
-    prepared_table(scene.location, COLUMNS, partition_by=["partition", "key"])
+    scene.prepare(partition_by=["partition", "key"])
 
     def look(commit: Callable[[], Any]) -> Any:
         made = [each for each in (directory, *directory.rglob("*")) if each.name not in OF_OTHERS]
@@ -99,7 +103,7 @@ def test_a_batch_whose_driver_is_killed_is_in_the_table_once(
     scene.write(0)
     STEPS[step](scene, on_commit)
     if others == "append":
-        scene.table.append(pa.Table.from_pylist([{"partition": 9, "offset": 100, "key": "x"}], COLUMNS))
+        scene.append_row()
     if others == "expire":
         expire = scene.table.maintenance.expire_snapshots()
         expire.by_ids(
@@ -107,7 +111,7 @@ def test_a_batch_whose_driver_is_killed_is_in_the_table_once(
         ).commit()
     scene.write(1)
     scene.write(2)
-    assert scene.offsets() == [*range(9), *([100] if others == "append" else [])]
+    assert scene.offsets() == [*scene.after(3), *([100] if others == "append" else [])]
 
 
 def is_referred_to(scene: Scene, snapshot: Any) -> bool:
@@ -126,7 +130,7 @@ def test_a_commit_whose_answer_is_lost_is_in_the_table_once(
     scene.write(0)
     on_commit(lose)
     scene.write(1)
-    assert scene.offsets() == list(range(6))
+    assert scene.offsets() == scene.after(2)
 
 
 def test_a_lost_answer_is_logged_without_the_catalog_s_password(
@@ -159,18 +163,18 @@ def test_a_commit_that_arrives_after_its_answer_was_given_up_is_refused(
 
     with pytest.raises(CommitFailedException):
         late[0]()
-    assert scene.offsets() == list(range(6))
+    assert scene.offsets() == scene.after(2)
 
 
 def test_foreign_appends_and_a_commit_on_top_of_them(scene: Scene, on_commit: Callable[[Hook], None]) -> None:
     def after_another(commit: Callable[[], Any]) -> Any:
-        scene.table.append(pa.Table.from_pylist([{"partition": 9, "offset": 100, "key": "x"}], COLUMNS))
+        scene.append_row()
         return commit()
 
     scene.write(0)
     on_commit(after_another)
     scene.write(1)
-    assert scene.offsets() == [*range(6), 100]
+    assert scene.offsets() == [*scene.after(2), 100]
 
 
 def test_of_two_committers_one_is_done_by_the_other(scene: Scene) -> None:
@@ -180,7 +184,7 @@ def test_of_two_committers_one_is_done_by_the_other(scene: Scene) -> None:
         with ThreadPoolExecutor(2) as pool:
             commit = lambda written: commit_batch(scene.location, scene.batch(number), planned, [written])  # noqa: E731, B023
             assert len(set(pool.map(commit, files))) == 1
-    assert scene.offsets() == list(range(12))
+    assert scene.offsets() == scene.after(4)
 
 
 def test_a_race_for_the_first_snapshot_has_one_winner(scene: Scene) -> None:
@@ -202,7 +206,7 @@ def test_two_pipelines_share_a_table(scene: Scene) -> None:
     for number in range(2):
         scene.write(number)
         scene.write(number, query="other", pipeline="other")
-    assert scene.offsets() == sorted([*range(6), *range(6)])
+    assert scene.offsets() == sorted(scene.after(2) * (2 if scene.key is None else 1))
 
 
 def test_iceberg_17340_files_that_a_restarted_task_reports_again_are_not_committed_again(scene: Scene) -> None:
@@ -213,7 +217,7 @@ def test_iceberg_17340_files_that_a_restarted_task_reports_again_are_not_committ
     assert commit_batch(scene.location, scene.batch(1), planned, [files]) == first
     with pytest.raises(PreconditionError, match="here committed batch 1 of query q under its name"):
         commit_batch(scene.location, scene.batch(2), planned, [files])
-    assert scene.offsets() == list(range(6))
+    assert scene.offsets() == scene.after(2)
 
 
 def test_iceberg_16282_a_coordinator_that_died_after_its_commit_is_followed_by_one_that_commits_nothing(
@@ -226,7 +230,7 @@ def test_iceberg_16282_a_coordinator_that_died_after_its_commit_is_followed_by_o
     with pytest.raises(KilledError):
         commit_batch(scene.location, scene.batch(1), planned, [files])
     commit_batch(scene.location, scene.batch(1), planned, [files])
-    assert scene.offsets() == list(range(6))
+    assert scene.offsets() == scene.after(2)
 
 
 def test_iceberg_13763_of_two_coordinators_with_the_same_files_one_commits(scene: Scene) -> None:
@@ -250,20 +254,20 @@ def test_a_rollback_is_refused_until_it_is_accepted(scene: Scene) -> None:
     assert str(refusal.value).endswith(f"odradek table accept {scene.location} p")
     accept_next(scene.location, "p")
     scene.write(2)
-    assert scene.offsets() == [0, 1, 2, 6, 7, 8]
+    assert scene.offsets() == scene.after_batches(0, 2)
     with pytest.raises(PreconditionError, match="older than the table"):
         scene.write(1)
 
 
 def test_a_table_without_sequence_numbers_has_foreign_snapshots_and_is_rolled_back(scene: Scene) -> None:
-    prepared_table(scene.location, COLUMNS, properties={"format-version": "1"})
+    scene.prepare(properties={"format-version": "1"})
     first = scene.write(0).snapshot
     scene.write(1)
     table = scene.table
     assert [each.sequence_number for each in table.metadata.snapshots] == [0, 0]
-    table.append(pa.Table.from_pylist([{"partition": 9, "offset": 100, "key": "x"}], COLUMNS))
+    scene.append_row()
     scene.write(2)
-    assert scene.offsets() == [*range(9), 100]
+    assert scene.offsets() == [*scene.after(3), 100]
     scene.table.manage_snapshots().rollback_to_snapshot(first).commit()
     with pytest.raises(PreconditionError, match="rolled back: batch 2 of the pipeline p"):
         scene.write(3)
@@ -324,7 +328,7 @@ def test_the_hint_names_the_newest_metadata(scene: Scene) -> None:
 
     for number in range(2):
         scene.write(number)
-        assert StaticTable.from_metadata(str(scene.location)).scan().to_arrow().num_rows == 3 * (number + 1)
+        assert StaticTable.from_metadata(str(scene.location)).scan().to_arrow().num_rows == len(scene.after(number + 1))
 
 
 def test_a_full_disk_fails_the_batch_and_the_next_attempt_writes_it(
@@ -341,7 +345,7 @@ def test_a_full_disk_fails_the_batch_and_the_next_attempt_writes_it(
         with pytest.raises(UnavailableError, match="No space left on device"):
             scene.write(1)
     scene.write(1)
-    assert scene.offsets() == list(range(6))
+    assert scene.offsets() == scene.after(2)
 
 
 def test_a_locked_catalog_is_a_temporary_fault(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +361,7 @@ def test_a_locked_catalog_is_a_temporary_fault(scene: Scene, monkeypatch: pytest
     finally:
         other.close()
     scene.write(1)
-    assert scene.offsets() == list(range(6))
+    assert scene.offsets() == scene.after(2)
 
 
 def test_a_table_whose_files_are_gone_says_so(scene: Scene) -> None:
@@ -370,8 +374,8 @@ def test_a_table_whose_files_are_gone_says_so(scene: Scene) -> None:
 
 def test_a_tag_without_our_marks_is_refused(scene: Scene) -> None:
     scene.write(0)
+    scene.append_row()
     table = scene.table
-    table.append(pa.Table.from_pylist([{"partition": 9, "offset": 100, "key": "x"}], COLUMNS))
     table.manage_snapshots().create_tag(table.current_snapshot().snapshot_id, "odradek.other").commit()
     with pytest.raises(OdradekError, match=r"the tag odradek\.other is on a snapshot that no pipeline wrote"):
         scene.write(1, pipeline="other")

@@ -200,3 +200,54 @@ def test_a_compaction_is_given_up_when_others_change_its_files(
         compact(scene.location)
     assert len(scene.offsets()) == (9 if change is replace_partitions else 8)
     assert scene.table.scan("key = 'k5'").to_arrow().num_rows == 1
+
+
+def test_a_table_with_a_key_is_compacted_expired_and_cleaned_and_its_pipeline_goes_on(keyed_scene: Scene) -> None:
+    scene = keyed_scene
+    for number in range(6):
+        scene.write(number)
+    assert compact(scene.location).after == 1
+    assert scene.offsets() == scene.after(6)
+    scene.write(6)
+    assert scene.offsets() == scene.after(7)
+    assert expire(scene.location, keep=1, before_ms=ALL_MS).snapshots == 7
+    assert len(files(scene, "*.parquet")) == check_files(scene.location) == 2
+    scene.files(7)  # of a driver that was killed
+    for file in files(scene, "*"):
+        os.utime(file, (1, 1))
+    assert clean(scene.location, before_ms=10_000) == 1
+    scene.write(7)
+    assert scene.offsets() == scene.after(8)
+
+
+def test_a_compaction_of_files_that_an_upsert_replaced_meanwhile_changes_nothing(
+    keyed_scene: Scene, on_commit: Callable[[Hook], None]
+) -> None:
+    scene = keyed_scene
+    for number in range(3):
+        scene.write(number)
+
+    def after_a_batch(commit: Callable[[], Any]) -> Any:
+        scene.write(3)
+        return commit()
+
+    on_commit(after_a_batch)
+    with pytest.raises(UnavailableError, match="others have changed files of"):
+        compact(scene.location)
+    assert scene.offsets() == scene.after(4)
+
+
+def test_an_upsert_of_files_that_were_compacted_meanwhile_is_made_anew(
+    keyed_scene: Scene, on_commit: Callable[[Hook], None]
+) -> None:
+    scene = keyed_scene
+    for number in range(3):
+        scene.write(number)
+
+    def after_a_compaction(commit: Callable[[], Any]) -> Any:
+        assert compact(scene.location).before == 2
+        return commit()
+
+    on_commit(after_a_compaction)
+    scene.write(3)
+    assert scene.offsets() == scene.after(4)

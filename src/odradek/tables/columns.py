@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from odradek.model import ConfigurationError, PreconditionError
+from odradek.tables.machine.changes import OFFSET, PARTITION, TableKey
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -56,10 +57,11 @@ def create_table(
     columns: pa.Schema,
     *,
     location: str | None,
+    key: Sequence[str],
     partition_by: Sequence[str],
     properties: dict[str, str],
 ) -> None:
-    """Create the table with all columns optional, and its namespace if that is missing.
+    """Create the table with all columns optional but for those of its key, and its namespace if that is missing.
 
     Raise `ConfigurationError` for columns that Iceberg cannot have.
     """
@@ -67,7 +69,7 @@ def create_table(
     from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
     from pyiceberg.transforms import parse_transform as iceberg_transform
 
-    optional = pa.schema([field.with_nullable(True) for field in columns])
+    optional = pa.schema([field.with_nullable(field.name not in key) for field in columns])
     given = {"location": location, "properties": _PROPERTIES | properties}
     try:
         try:
@@ -75,6 +77,9 @@ def create_table(
         except NoSuchNamespaceError:
             catalog.create_namespace_if_not_exists(identifier[:-1])
             transaction = catalog.create_table_transaction(identifier, optional, **given)
+        if key:
+            with transaction.update_schema() as schema:
+                schema.set_identifier_fields(*key)
         with transaction.update_spec() as spec:
             for text in partition_by:
                 column, transform = parse_transform(text)
@@ -96,6 +101,62 @@ def _check_transform(schema: Any, text: str, column: str, transform: Any) -> Non
     kind = schema.find_type(column)
     if not transform.can_transform(kind):
         raise ConfigurationError(f"partitionBy has {text}, which does not fit the type {kind} of the column {column}")
+
+
+def keyed_columns(columns: pa.Schema, key: TableKey) -> pa.Schema:
+    """Return the columns of a table with this key for a query's: required ones of the key, and no tombstone.
+
+    Raise `ConfigurationError` for columns that cannot be a key, or mark tombstones, or give the order of rows.
+    """
+    shown = ", ".join(columns.names)
+    for name in key.columns:
+        if name not in columns.names:
+            raise ConfigurationError(f"key names no column of the query: {name}; there are {shown}")
+        kind = columns.field(name).type
+        if pa.types.is_nested(kind):
+            raise ConfigurationError(f"the key {name} is nested ({kind}): make columns of its fields")
+        if pa.types.is_floating(kind):
+            raise ConfigurationError(
+                f"the key {name} is of type {kind}, whose values are not exact: cast it to DECIMAL"
+            )
+    for name in (PARTITION, OFFSET):
+        if name in columns.names and not pa.types.is_integer(columns.field(name).type):
+            raise ConfigurationError(
+                f'the column {name} is of type {columns.field(name).type}, and mode = "upsert" takes it for the {name} '
+                "of a record: rename it with AS"
+            )
+    if key.tombstone:
+        if key.tombstone not in columns.names:
+            raise ConfigurationError(f"tombstone names no column of the query: {key.tombstone}; there are {shown}")
+        if not pa.types.is_boolean(columns.field(key.tombstone).type):
+            raise ConfigurationError(
+                f"the column {key.tombstone}, which marks tombstones, is of type {columns.field(key.tombstone).type}, "
+                "not BOOLEAN"
+            )
+    return pa.schema(
+        [field.with_nullable(field.name not in key.columns) for field in columns if field.name != key.tombstone]
+    )
+
+
+def check_key(table: "Table", key: Sequence[str]) -> None:
+    """Raise `PreconditionError` if the table has another key than the sink: Iceberg's identifier fields."""
+    present = table.schema().identifier_field_names()
+    shown = ", ".join(sorted(present))
+    if present and not key:
+        raise PreconditionError(
+            f'the table has the key {shown}, whose rows mode = "append" would repeat: set mode = "upsert" and the key, '
+            "or write to another table"
+        )
+    if key and not present:
+        raise PreconditionError(
+            f'the table has no key, as it was written with mode = "append", and may have several rows with the same '
+            f"{', '.join(key)}: write to another table"
+        )
+    if present != set(key):
+        raise PreconditionError(
+            f"the key of the table is {shown}, and that of the sink is {', '.join(key)}: give the same one, or write "
+            "to another table"
+        )
 
 
 def check_partitions(table: "Table", partition_by: Sequence[str]) -> None:

@@ -37,6 +37,8 @@ class Description(Struct, frozen=True, kw_only=True):
     files: int
     bytes: int
     snapshots: int
+    key: tuple[str, ...]
+    """Of a table that is upserted."""
     partitioned_by: tuple[str, ...]
     columns: tuple[str, ...]
     pipelines: tuple[PipelineProgress, ...]
@@ -55,6 +57,7 @@ def describe_table(location: TableLocation) -> Description:
         files=int(summary.get("total-data-files", 0)),
         bytes=int(summary.get("total-files-size", 0)),
         snapshots=len(metadata.snapshots),
+        key=tuple(sorted(schema.identifier_field_names())),
         partitioned_by=tuple(
             f"{each.transform}({schema.find_column_name(each.source_id)})" for each in table.spec().fields
         ),

@@ -29,11 +29,15 @@ class FileLayout(Struct, frozen=True):
 
 
 class WrittenFiles(Struct, frozen=True):
-    """The files that a task wrote. pyiceberg does not pickle the id of their partition spec with them."""
+    """The files that a task wrote. pyiceberg does not pickle the id of their partition spec with them.
+
+    For a table with a key, `changes` has those of the part of the batch that the files are of (`machine.changes`).
+    """
 
     files: tuple[Any, ...]
     spec_id: int
     rows: int
+    changes: pa.Table | None = None
 
 
 def layout_of(table: "Table") -> FileLayout:
@@ -49,7 +53,7 @@ def write_files(batches: Iterable[pa.RecordBatch], layout: FileLayout) -> Writte
     metadata = TableMetadataUtil.parse_raw(layout.metadata)
     files: list[DataFile] = []
     rows = 0
-    for part in _parts(batches):
+    for part in parts_of(batches):
         files += data_files(metadata, part, layout.io)
         rows += part.num_rows
     return WrittenFiles(tuple(files), layout.spec_id, rows)
@@ -103,7 +107,7 @@ def _column(rows: pa.Table, name: str) -> Any:
     return pc.struct_field(rows.column(first), rest)
 
 
-def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def parts_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Yield the rows in tables of about `BUFFER_BYTES`."""
     pending: list[pa.RecordBatch] = []
     size = 0

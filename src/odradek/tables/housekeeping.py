@@ -183,16 +183,18 @@ def _replace(location: TableLocation, table: Any, old: list[Any], new: list[Any]
     from pyiceberg.exceptions import CommitFailedException, ValidationException
     from pyiceberg.table.update import AssertDefaultSpecId, AssertRefSnapshotId, AssertTableUUID
 
+    from odradek.tables.overwrites import overwrite
+
     spec_id = table.metadata.default_spec_id
     for _ in range(_MOST_ATTEMPTS):
         transaction = table.transaction()
         try:
-            with transaction.update_snapshot().overwrite() as overwrite:
+            with overwrite(transaction, table.io) as snapshot:
                 for file in old:
-                    overwrite.delete_data_file(file)
+                    snapshot.delete_data_file(file)
                 for file in new:
                     file.spec_id = spec_id
-                    overwrite.append_data_file(file)
+                    snapshot.append_data_file(file)
             requirements = (
                 AssertTableUUID(uuid=table.metadata.table_uuid),
                 AssertRefSnapshotId(ref="main", snapshot_id=table.current_snapshot().snapshot_id),

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from odradek.model import OdradekError, PreconditionError, UnavailableError
 from odradek.runtime import system_runtime
-from odradek.tables.columns import check_partitions, create_table, fit_columns, head_of
+from odradek.tables.columns import check_key, check_partitions, create_table, fit_columns, head_of
 from odradek.tables.data_files import WrittenFiles
 from odradek.tables.location import (
     TableLocation,
@@ -41,6 +41,7 @@ from odradek.tables.machine.committing import (
     tag_name,
 )
 from odradek.tables.machine.marks import PREFIX, Mark, Progress, decode_mark, encode_mark, encode_progress
+from odradek.tables.upserts import Replacement, Upsert
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -59,10 +60,11 @@ def prepared_table(
     location: TableLocation,
     columns: pa.Schema,
     *,
+    key: Sequence[str] = (),
     partition_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
 ) -> "Table":
-    """Return the table, made or changed so that it has the columns of a query.
+    """Return the table, made or changed so that it has the columns of a query, and with the columns of its key.
 
     Raise `OdradekError` if that cannot be.
     """
@@ -79,11 +81,13 @@ def prepared_table(
                     identifier_of(location),
                     columns,
                     location=location.path,
+                    key=key,
                     partition_by=partition_by,
                     properties=dict(properties or {}),
                 )
                 table = catalog.load_table(identifier_of(location))
                 publish_metadata(location, table)
+            check_key(table, key)
             check_partitions(table, partition_by)
             try:
                 if not fit_columns(table, columns):
@@ -97,11 +101,14 @@ def prepared_table(
     raise UnavailableError(f"the schema of {location} cannot be changed while others change the table")
 
 
-def check_table(location: TableLocation, columns: pa.Schema, *, partition_by: Sequence[str] = ()) -> None:
+def check_table(
+    location: TableLocation, columns: pa.Schema, *, key: Sequence[str] = (), partition_by: Sequence[str] = ()
+) -> None:
     """Raise `OdradekError` if `prepared_table` would, without a change; a new table's columns are not checked."""
     table = load_table(location)
     if table is not None:
         with table_errors(location):
+            check_key(table, key)
             check_partitions(table, partition_by)
             fit_columns(table, columns, change=False)
 
@@ -186,21 +193,23 @@ def progress_in_main(location: TableLocation, pipeline: str) -> Progress:
 
 
 def commit_batch(location: TableLocation, batch: Batch, planned: Planned, written: Sequence[WrittenFiles]) -> Ended:
-    """Commit a batch's files in one snapshot, once, whatever others commit meanwhile.
+    """Commit a batch's files, or its changes to a table with a key, in one snapshot, once, whatever others commit.
 
     Raise `PreconditionError` if it must not be committed, `UnavailableError` if the outcome stays unknown: then the
     next attempt of the batch finds out.
     """
     commit = Commit(batch, planned, str(location))
     request = commit.start()
+    changed = [each for each in written if each.changes is not None]
     with table_errors(location):
+        upsert = Upsert(changed) if changed else None
         table: Any = None
         while not isinstance(request, Ended):
             if isinstance(request, Load):
                 table = _loaded(location, batch.mark)
                 event: Event = Loaded(state_of(table.metadata, batch.mark.pipeline, batch.mark.query))
             else:
-                event = _send(table, location, batch, request, written)
+                event = _send(table, location, batch, request, _replacement(table, location, written, upsert))
             request = commit.handle(event)
     return request
 
@@ -216,14 +225,25 @@ def _loaded(location: TableLocation, mark: Mark) -> "Table":
     return table
 
 
-def _send(
-    table: "Table", location: TableLocation, batch: Batch, request: Send, written: Sequence[WrittenFiles]
-) -> Event:
+def _replacement(
+    table: "Table", location: TableLocation, written: Sequence[WrittenFiles], upsert: Upsert | None
+) -> Replacement:
+    """Return the files that the batch adds to the table's newest snapshot, and those that it removes."""
+    spec_id = table.metadata.default_spec_id
+    if any((each.files or each.changes is not None) and each.spec_id != spec_id for each in written):
+        raise UnavailableError(f"the partitions of {location} were changed while the batch was written")
+    for each in written:
+        for file in each.files:
+            file.spec_id = each.spec_id
+    if upsert is not None:
+        return upsert.replacement(table)
+    return Replacement(added=tuple(file for each in written for file in each.files))
+
+
+def _send(table: "Table", location: TableLocation, batch: Batch, request: Send, files: Replacement) -> Event:
     from pyiceberg.exceptions import CommitFailedException
 
-    if any(each.files and each.spec_id != table.metadata.default_spec_id for each in written):
-        raise UnavailableError(f"the partitions of {location} were changed while the batch was written")
-    updates, snapshot = _updates(table, batch, request, written)
+    updates, snapshot = _updates(table, batch, request, files)
     try:
         response = table.catalog.commit_table(table, _requirements(table, batch.mark, request), updates)
     except CommitFailedException as error:
@@ -240,30 +260,34 @@ def _send(
     return Accepted(snapshot)
 
 
-def _updates(
-    table: "Table", batch: Batch, request: Send, written: Sequence[WrittenFiles]
-) -> tuple[tuple[Any, ...], int]:
+def _updates(table: "Table", batch: Batch, request: Send, files: Replacement) -> tuple[tuple[Any, ...], int]:
     """Return the changes of a commit, whose manifests are written, and the id of its snapshot."""
     from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, SetSnapshotRefUpdate
 
+    from odradek.tables.overwrites import overwrite
+
     mark = batch.mark
     transaction = head_of(table).transaction()
-    update = transaction.update_snapshot(snapshot_properties=encode_mark(mark))
-    merges = table.properties.get("commit.manifest-merge.enabled", "false").lower() == "true"
-    with update.merge_append() if merges else update.fast_append() as append:
-        for each in written:
-            for file in each.files:
-                file.spec_id = each.spec_id
-                append.append_data_file(file)
+    if files.removed:
+        update = overwrite(transaction, table.io, encode_mark(mark))
+    else:
+        appends = transaction.update_snapshot(snapshot_properties=encode_mark(mark))
+        merges = table.properties.get("commit.manifest-merge.enabled", "false").lower() == "true"
+        update = appends.merge_append() if merges else appends.fast_append()
+    with update as snapshot:
+        for file in files.removed:
+            snapshot.delete_data_file(file)
+        for file in files.added:
+            snapshot.append_data_file(file)
     updates = staged_updates(transaction)
     if mark.pipeline:
-        name, snapshot = tag_name(mark.pipeline), append.snapshot_id
-        updates += (SetSnapshotRefUpdate(ref_name=name, type="tag", snapshot_id=snapshot),)
+        name = tag_name(mark.pipeline)
+        updates += (SetSnapshotRefUpdate(ref_name=name, type="tag", snapshot_id=snapshot.snapshot_id),)
         if request.tag is None and batch.start:
             updates += (SetPropertiesUpdate(updates={STARTS + mark.pipeline: encode_progress(batch.start)}),)
     if request.state.accepts:
         updates += (RemovePropertiesUpdate(removals=[ACCEPTS + mark.pipeline]),)
-    return updates, append.snapshot_id
+    return updates, snapshot.snapshot_id
 
 
 def staged_updates(transaction: Any) -> tuple[Any, ...]:

@@ -87,6 +87,7 @@ def describe(*, table: str, catalog: str | None, properties: tuple[str, ...], as
         ("rows", f"{found.rows:,}"),
         ("files", f"{found.files:,} of {found.bytes:,} bytes"),
         ("snapshots", f"{found.snapshots:,}"),
+        ("key", ", ".join(found.key) or "-"),
         ("partitioned by", ", ".join(found.partitioned_by) or "-"),
         ("columns", ", ".join(found.columns)),
         ("metadata", found.metadata),
@@ -127,7 +128,8 @@ def check(
 
     The rows need the columns partition and offset, and topic if there are several. Records count as a consumer with
     read_committed reads them, from where the pipeline began. EXPIRED rows are older than the log and are not compared.
-    The exit status is 1 if rows are missing, repeated or of no record.
+    A table with a key, which must be that of the records, is compared with the last value of each key. The exit status
+    is 1 if rows are missing, repeated or unknown.
     """
     location = _location(table, catalog, properties)
     files = check_files(location)
@@ -135,6 +137,7 @@ def check(
         say(f"{location}: {files:,} files are there, each listed once")
         return
     found = run(check_topic(location, topic, pipeline))
+    has_key = bool(describe_table(location).key)
     rows = [
         (number, start, end, each.records, each.rows, each.missing, each.repeated, each.unknown, expired)
         for number, start, end, expired, each in found
@@ -142,19 +145,23 @@ def check(
     print_rows(_ROWS, rows, as_json=as_json)
     wrong = [(number, each) for number, _, _, _, each in found if not each.is_exact]
     if wrong:
-        raise PreconditionError(_difference(location, topic, wrong))
+        raise PreconditionError(_difference(location, topic, wrong, has_key=has_key))
     if not as_json:
-        say(f"{location} has each of the {sum(row[3] for row in rows):,} records of {topic} once")
+        records = sum(row[3] for row in rows)
+        what = f"the last value of each of the {records:,} keys" if has_key else f"each of the {records:,} records"
+        say(f"{location} has {what} of {topic}{'' if has_key else ' once'}")
 
 
-def _difference(location: TableLocation, topic: str, wrong: list[tuple[int, Any]]) -> str:
+def _difference(location: TableLocation, topic: str, wrong: list[tuple[int, Any]], *, has_key: bool) -> str:
     number, each = wrong[0]
-    kinds = (("missing", each.first_missing), ("repeated", each.first_repeated), ("no record's", each.first_unknown))
+    unknown = "no key's last value" if has_key else "no record's"
+    kinds = (("missing", each.first_missing), ("repeated", each.first_repeated), (unknown, each.first_unknown))
     first = ", ".join(f"offset {offset} is {kind}" for kind, offset in kinds if offset is not None)
     totals = [sum(getattr(each, name) for _, each in wrong) for name in ("missing", "repeated", "unknown")]
+    what = "the last value of each key" if has_key else "each record"
     return (
-        f"the table {location} does not have each record of {topic} once: {totals[0]:,} are missing, {totals[1]:,} "
-        f"rows are repeated, {totals[2]:,} are of no record; in {topic}-{number}, {first}"
+        f"the table {location} does not have {what} of {topic} once: {totals[0]:,} are missing, {totals[1]:,} rows are "
+        f"repeated, {totals[2]:,} are {unknown}; in {topic}-{number}, {first}"
     )
 
 

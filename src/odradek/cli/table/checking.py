@@ -1,8 +1,11 @@
 """Compares a table's rows with the records of its topic."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from odradek.cli.common import client_settings
 from odradek.clients import SimpleConsumer
@@ -10,6 +13,7 @@ from odradek.clients.settings import FetchSettings
 from odradek.model import PreconditionError, TopicPartition
 from odradek.tables.contents import PipelineProgress, describe_table, row_offsets
 from odradek.tables.location import TableLocation
+from odradek.tables.machine.changes import DELETES, TableKey, changes_of, last_changes
 from odradek.tables.machine.comparison import Comparison, compare_offsets
 from odradek.tables.machine.marks import Progress
 
@@ -19,12 +23,17 @@ _FETCHED_BYTES = 8 << 20
 async def check_topic(
     location: TableLocation, topic: str, pipeline: str | None
 ) -> list[tuple[int, int, int, int, Comparison]]:
-    """Return for each partition its number, first and end offset, the rows before the log's start, and a comparison."""
+    """Return for each partition its number, first and end offset, the rows before the log's start, and a comparison.
+
+    The rows of a table with a key are compared with the last record of each key, but for tombstones. Those whose record
+    compaction has removed for one that the pipeline has not read yet count as rows before the log's start.
+    """
     settings = client_settings(FetchSettings) | {"isolation_level": "read_committed"}
     async with SimpleConsumer(**settings) as consumer:
         partitions = [TopicPartition(topic, number) for number in await consumer.partitions_for_topic(topic)]
         # The table before the topic's offsets: a pipeline may run, and what it adds later is not compared.
-        known = _progress_of(describe_table(location).pipelines, topic, pipeline)
+        table = describe_table(location)
+        known = _progress_of(table.pipelines, topic, pipeline)
         rows = row_offsets(location, topic)
         log_starts, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
         starts, nexts = ({}, {}) if known is None else (_offsets(known.start, topic), _offsets(known.progress, topic))
@@ -45,9 +54,14 @@ async def check_topic(
                 )
             # A pipeline that still runs may have committed since its progress was read.
             own = own[own < end] if known is not None else own
-            records = await _record_offsets(consumer, each, start, end)
-            expired = int((own < start).sum())
-            found.append((each.partition, start, end, expired, compare_offsets(records, own[own >= start])))
+            if table.key:
+                records, present = await _last_offsets(consumer, each, start, end)
+                is_expired = (own < start) | ((end < ends[each]) & ~np.isin(own, present))
+            else:
+                records, is_expired = await _record_offsets(consumer, each, start, end), own < start
+            found.append(
+                (each.partition, start, end, int(is_expired.sum()), compare_offsets(records, own[~is_expired]))
+            )
         return found
 
 
@@ -82,12 +96,35 @@ def _offsets(progress: Progress, topic: str) -> dict[int, int]:
     return found
 
 
+async def _records(
+    consumer: SimpleConsumer, partition: TopicPartition, start: int, end: int, *columns: str
+) -> AsyncIterator[pa.Table]:
+    """Yield columns of a partition's records from `start` to before `end`, with `offset` among them."""
+    while start < end:
+        fetched = await consumer.fetch_arrow(partition, start, columns=columns, max_bytes=_FETCHED_BYTES)
+        yield fetched.records.filter(pc.less(fetched.records.column("offset"), end))
+        start = fetched.next_offset
+
+
 async def _record_offsets(consumer: SimpleConsumer, partition: TopicPartition, start: int, end: int) -> Any:
     """Return the offsets of a partition's records from `start` to before `end`."""
-    parts: list[Any] = []
-    while start < end:
-        fetched = await consumer.fetch_arrow(partition, start, columns=("offset",), max_bytes=_FETCHED_BYTES)
-        offsets = fetched.records.column("offset").to_numpy()
-        parts.append(offsets[offsets < end])
-        start = fetched.next_offset
+    parts = [part.column("offset").to_numpy() async for part in _records(consumer, partition, start, end, "offset")]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+async def _last_offsets(consumer: SimpleConsumer, partition: TopicPartition, start: int, end: int) -> tuple[Any, Any]:
+    """Return the offsets of the last record of each key, but for tombstones, and those of all records."""
+    offsets: list[Any] = [np.empty(0, np.int64)]
+    last: list[pa.Table] = []
+    async for part in _records(consumer, partition, start, end, "offset", "key", "value"):
+        offsets.append(part.column("offset").to_numpy())
+        rows = part.append_column("partition", pa.repeat(partition.partition, part.num_rows))
+        rows = rows.set_column(rows.schema.get_field_index("value"), "gone", pc.is_null(rows.column("value")))
+        last.append(changes_of(rows.filter(pc.is_valid(rows.column("key"))), TableKey(("key",), "gone")))
+        if sum(each.num_rows for each in last[1:]) > last[0].num_rows:
+            last = [last_changes(pa.concat_tables(last))]
+    changes = last_changes(pa.concat_tables(last)) if last else None
+    present = np.concatenate(offsets)
+    if changes is None:
+        return present, present
+    return changes.filter(pc.invert(changes.column(DELETES))).column("offset").to_numpy(), present

@@ -56,6 +56,9 @@ _EXCLUSIVE: Final[tuple[tuple[str, str, tuple[str | bool, ...]], ...]] = (
     ("sink.partition_by", "sink.format", (*DIRECTORY_FORMATS, TABLE_FORMAT)),
     ("sink.table", "sink.format", ("iceberg", TABLE_FORMAT)),
     ("sink.keep_snapshots", "sink.format", (TABLE_FORMAT,)),
+    ("sink.mode", "sink.format", (TABLE_FORMAT,)),
+    ("sink.key", "sink.mode", ("upsert",)),
+    ("sink.tombstone", "sink.mode", ("upsert",)),
     ("sink.function", "sink.format", ("foreach_batch",)),
     ("sink.bootstrap_servers", "sink.format", ("odradek",)),
     ("sink.topic", "sink.format", ("odradek",)),
@@ -69,6 +72,7 @@ _EXCLUSIVE: Final[tuple[tuple[str, str, tuple[str | bool, ...]], ...]] = (
 """Keys, each with another key and the values of that one which it is for."""
 _REQUIRED: Final = frozenset({
     "streams.NAME.schema", "streams.NAME.message", "sink.path", "sink.table", "sink.function", "sink.bootstrap_servers",
+    "sink.key",
 })  # fmt: skip
 """Keys of `_EXCLUSIVE` that are required with those values; of `path` and `table`, `TABLE_FORMAT` needs one."""
 
@@ -246,8 +250,9 @@ def _query_problems(values: Mapping[str, Any], pipeline: QueryPipeline) -> Itera
     if pipeline.sql is None and pipeline.function is None and (pipeline.kind != "offline" or len(streams) > 1):
         yield "sql", "is missing"
     yield from _dead_letter_problems(values, pipeline)
-    if sink.format in (*FILE_FORMATS, TABLE_FORMAT) and sink.output_mode != "append":
-        yield "sink.output_mode", f"is append for files and tables, not {sink.output_mode}"
+    modes = ("append", "update") if sink.mode == "upsert" else ("append",)
+    if sink.format in (*FILE_FORMATS, TABLE_FORMAT) and sink.output_mode not in modes:
+        yield "sink.output_mode", f"is {' or '.join(modes)} for files and tables, not {sink.output_mode}"
     if sink.format == TABLE_FORMAT and (sink.path is None) == (sink.table is None):
         yield "sink.path", "or sink.table is required: give a directory, or a name in a catalog"
     if sink.format in ("odradek", "console") and pipeline.kind == "offline":

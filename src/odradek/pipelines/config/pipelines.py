@@ -250,6 +250,11 @@ class Sink(Table, frozen=True, kw_only=True):
     path: Location | None = None
     partition_by: tuple[Text, ...] = ()
     table: Text | None = None
+    mode: Literal["append", "upsert"] = "append"
+    """Of `odradek_iceberg`: whether a row is added, or takes the place of the one with its key."""
+    key: tuple[Text, ...] = ()
+    tombstone: Text | None = None
+    """The column of the query that is true for rows that delete their key."""
     keep_snapshots: Annotated[int, Meta(ge=0)] | None = None
     """The snapshots that `odradek_iceberg` keeps; 0 means all, None the sink's default."""
     function: Function | None = None
@@ -271,6 +276,7 @@ class Sink(Table, frozen=True, kw_only=True):
         if self.format == TABLE_FORMAT:
             keep = None if self.keep_snapshots is None else str(self.keep_snapshots)
             keys |= {"table": self.table, "partitionBy": ", ".join(self.partition_by) or None, "keepSnapshots": keep}
+            keys |= {"mode": self.mode, "key": ", ".join(self.key) or None, "tombstone": self.tombstone}
         elif self.table is not None:
             keys["path"] = self.table  # Iceberg's JAR takes the name of a table, as a catalog knows it, as the path
         fanout = {"fanout-enabled": "true"} if self.format == "iceberg" else {}

@@ -31,7 +31,9 @@ class OdradekIcebergDataSource(DataSource):  # type: ignore[misc]
     def writer(self, schema: Any, overwrite: bool) -> Any:  # noqa: FBT001
         """Return a batch writer. Raise `ConfigurationError` for mode `overwrite`."""
         if overwrite:
-            raise ConfigurationError('odradek_iceberg only appends: write with .mode("append")')
+            raise ConfigurationError(
+                'odradek_iceberg replaces no table: write with .mode("append"); the option mode = upsert replaces rows'
+            )
         from odradek.spark.tables.options import parse_table_options
         from odradek.spark.tables.writers import TableBatchWriter
 
@@ -41,7 +43,7 @@ class OdradekIcebergDataSource(DataSource):  # type: ignore[misc]
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802, FBT001
         """Return a stream writer. Raise `ConfigurationError` for the output mode `complete`."""
         if overwrite:
-            raise ConfigurationError("odradek_iceberg appends: the output mode complete is not for it")
+            raise ConfigurationError("odradek_iceberg replaces no table: the output mode complete is not for it")
         from odradek.spark.tables.options import parse_table_options
         from odradek.spark.tables.writers import TableStreamWriter
 

@@ -1,6 +1,7 @@
 """The writers of the sink `odradek_iceberg`: tasks write Parquet files, the driver commits them in one snapshot.
 
     Spark's socket → Arrow → Parquet files → their entries → the driver → one snapshot of the table
+                                             and, in the mode upsert, the keys of their rows
 
 A batch that Spark repeats, after a crash or in another driver, is in the table once (`tables.machine.committing`).
 Files that no snapshot lists, of failed tasks and lost drivers, stay in the table's folder.
@@ -21,18 +22,20 @@ from odradek.runtime import system_runtime
 from odradek.spark.brief_errors import brief_errors
 from odradek.spark.tables.batch_offsets import batch_offsets, query_id
 from odradek.spark.tables.options import TableOptions
+from odradek.tables.columns import keyed_columns
 from odradek.tables.data_files import FileLayout, WrittenFiles, iceberg_type, layout_of, write_files
 from odradek.tables.housekeeping import expire
 from odradek.tables.location import existing_table, table_errors
 from odradek.tables.machine.committing import Batch, Planned, TableState, is_written
 from odradek.tables.machine.marks import PREFIX, Mark
 from odradek.tables.table import check_table, commit_batch, prepared_table, state_of
+from odradek.tables.upserts import write_changes
 
 
 class TableCommitMessage(WriterCommitMessage):  # type: ignore[misc]
-    """A task's files, the batch that they are of, and the table as it was when the task was planned."""
+    """A task's files in parts, the batch that they are of, and the table as it was when the task was planned."""
 
-    def __init__(self, written: WrittenFiles, query: str, batch: int, planned: Planned) -> None:
+    def __init__(self, written: tuple[WrittenFiles, ...], query: str, batch: int, planned: Planned) -> None:
         self.written = written
         self.query = query
         self.batch = batch
@@ -63,7 +66,8 @@ def prepare(options: TableOptions, schema: Any) -> Any:
     """Return the table, made or changed to have the columns of a query. Raise `OdradekError` if that cannot be."""
     return prepared_table(
         options.location,
-        arrow_columns(schema),
+        _table_columns(options, schema),
+        key=() if options.key is None else options.key.columns,
         partition_by=options.partition_by,
         properties=options.properties,
     )
@@ -71,7 +75,20 @@ def prepare(options: TableOptions, schema: Any) -> Any:
 
 def check_columns(options: TableOptions, schema: Any) -> None:
     """Raise `OdradekError` if `prepare` would; a table that does not exist yet is not made."""
-    check_table(options.location, arrow_columns(schema), partition_by=options.partition_by)
+    columns, key = _table_columns(options, schema), () if options.key is None else options.key.columns
+    check_table(options.location, columns, key=key, partition_by=options.partition_by)
+
+
+def _table_columns(options: TableOptions, schema: Any) -> Any:
+    columns = arrow_columns(schema)
+    return columns if options.key is None else keyed_columns(columns, options.key)
+
+
+def _write(options: TableOptions, layout: FileLayout, batches: Iterator[Any]) -> tuple[WrittenFiles, ...]:
+    with table_errors(options.location):
+        if options.key is not None:
+            return write_changes(batches, layout, options.key)
+        return (write_files(batches, layout),)
 
 
 class _Plan:
@@ -109,10 +126,8 @@ class TableStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         if is_written(self._plan.state(pipeline), query, batch):
             for _ in iterator:
                 pass  # Spark's writer of the rows waits for its reader
-            return TableCommitMessage(WrittenFiles((), self._plan.layout.spec_id, 0), query, batch, planned)
-        with table_errors(self._options.location):
-            written = write_files(iterator, self._plan.layout)
-        return TableCommitMessage(written, query, batch, planned)
+            return TableCommitMessage((), query, batch, planned)
+        return TableCommitMessage(_write(self._options, self._plan.layout, iterator), query, batch, planned)
 
     @brief_errors()
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
@@ -131,7 +146,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             self._options.location,
             Batch(mark=mark, start=offsets.start),
             planned,
-            [each.written for each in told],
+            [part for each in told for part in each.written],
         )
         keep = self._options.keep_snapshots
         if keep and (batchId + 1) % keep == 0:
@@ -143,7 +158,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 class TableBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """`df.write.format("odradek_iceberg")`: rows are appended in one snapshot."""
+    """`df.write.format("odradek_iceberg")`: rows are appended, or upserted, in one snapshot."""
 
     def __init__(self, options: TableOptions, schema: Any) -> None:
         self._options = options
@@ -152,14 +167,13 @@ class TableBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
     @brief_errors()
     def write(self, iterator: Iterator[Any]) -> TableCommitMessage:
-        with table_errors(self._options.location):
-            written = write_files(iterator, self._plan.layout)
+        written = _write(self._options, self._plan.layout, iterator)
         return TableCommitMessage(written, self._job, 0, self._plan.planned(""))
 
     @brief_errors()
     def commit(self, messages: Messages) -> None:
         mark = Mark(pipeline="", query=self._job, batch=0, writer=_writer())
-        written = [message.written for message in messages if message is not None]
+        written = [part for message in messages if message is not None for part in message.written]
         commit_batch(self._options.location, Batch(mark=mark), self._plan.planned(""), written)
 
     def abort(self, messages: Messages) -> None:

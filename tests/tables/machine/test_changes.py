@@ -7,6 +7,7 @@ import pytest
 
 from odradek.model import PreconditionError
 from odradek.tables.machine.changes import TableKey, changes_of, have_keys, key_columns, keys_of, last_changes
+from odradek.tables.machine.comparison import LastRecords
 
 KEY = TableKey(("a", "b"), "gone")
 
@@ -63,3 +64,16 @@ def test_rows_are_found_by_all_columns_of_the_key_in_the_types_of_the_table() ->
     table = table.set_column(1, "b", table.column("b").cast(pa.large_string()))
     keys = pa.table({"a": pa.array([2, 1], pa.int32()), "b": ["x", "x"]})
     assert have_keys(table, keys).tolist() == [True, False, True]
+
+
+def test_the_last_records_of_a_partition_are_found_in_any_parts() -> None:
+    keys = [b"a", b"b", None, b"a", b"c", b"b", b"c", b"a"]
+    values = [b"1", b"2", b"3", b"4", b"5", None, b"7", b"8"]
+    records = pa.table({"offset": pa.array(range(10, 18), pa.int64()), "key": keys, "value": values})
+    for size in (1, 2, 3, 8):
+        found = LastRecords()
+        for start in range(0, 8, size):
+            found.add(records.slice(start, size))
+        assert sorted(found.offsets()) == [16, 17]
+        assert found.present().tolist() == list(range(10, 18))
+    assert len(LastRecords().offsets()) == len(LastRecords().present()) == 0

@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from odradek.cli.common import client_settings
 from odradek.clients import SimpleConsumer
@@ -13,8 +11,7 @@ from odradek.clients.settings import FetchSettings
 from odradek.model import PreconditionError, TopicPartition
 from odradek.tables.contents import PipelineProgress, describe_table, row_offsets
 from odradek.tables.location import TableLocation
-from odradek.tables.machine.changes import DELETES, TableKey, changes_of, last_changes
-from odradek.tables.machine.comparison import Comparison, compare_offsets
+from odradek.tables.machine.comparison import Comparison, LastRecords, compare_offsets
 from odradek.tables.machine.marks import Progress
 
 _FETCHED_BYTES = 8 << 20
@@ -55,8 +52,9 @@ async def check_topic(
             # A pipeline that still runs may have committed since its progress was read.
             own = own[own < end] if known is not None else own
             if table.key:
-                records, present = await _last_offsets(consumer, each, start, end)
-                is_expired = (own < start) | ((end < ends[each]) & ~np.isin(own, present))
+                last = await _last_records(consumer, each, start, end)
+                records = last.offsets()
+                is_expired = (own < start) | ((end < ends[each]) & ~np.isin(own, last.present()))
             else:
                 records, is_expired = await _record_offsets(consumer, each, start, end), own < start
             found.append(
@@ -98,11 +96,11 @@ def _offsets(progress: Progress, topic: str) -> dict[int, int]:
 
 async def _records(
     consumer: SimpleConsumer, partition: TopicPartition, start: int, end: int, *columns: str
-) -> AsyncIterator[pa.Table]:
-    """Yield columns of a partition's records from `start` to before `end`, with `offset` among them."""
+) -> AsyncIterator[Any]:
+    """Yield columns of a partition's records from `start` to before `end` as Arrow tables, with `offset` among them."""
     while start < end:
         fetched = await consumer.fetch_arrow(partition, start, columns=columns, max_bytes=_FETCHED_BYTES)
-        yield fetched.records.filter(pc.less(fetched.records.column("offset"), end))
+        yield fetched.records.slice(0, int(np.searchsorted(fetched.records.column("offset").to_numpy(), end)))
         start = fetched.next_offset
 
 
@@ -112,19 +110,8 @@ async def _record_offsets(consumer: SimpleConsumer, partition: TopicPartition, s
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-async def _last_offsets(consumer: SimpleConsumer, partition: TopicPartition, start: int, end: int) -> tuple[Any, Any]:
-    """Return the offsets of the last record of each key, but for tombstones, and those of all records."""
-    offsets: list[Any] = [np.empty(0, np.int64)]
-    last: list[pa.Table] = []
+async def _last_records(consumer: SimpleConsumer, partition: TopicPartition, start: int, end: int) -> LastRecords:
+    found = LastRecords()
     async for part in _records(consumer, partition, start, end, "offset", "key", "value"):
-        offsets.append(part.column("offset").to_numpy())
-        rows = part.append_column("partition", pa.repeat(partition.partition, part.num_rows))
-        rows = rows.set_column(rows.schema.get_field_index("value"), "gone", pc.is_null(rows.column("value")))
-        last.append(changes_of(rows.filter(pc.is_valid(rows.column("key"))), TableKey(("key",), "gone")))
-        if sum(each.num_rows for each in last[1:]) > last[0].num_rows:
-            last = [last_changes(pa.concat_tables(last))]
-    changes = last_changes(pa.concat_tables(last)) if last else None
-    present = np.concatenate(offsets)
-    if changes is None:
-        return present, present
-    return changes.filter(pc.invert(changes.column(DELETES))).column("offset").to_numpy(), present
+        found.add(part)
+    return found

@@ -3,7 +3,11 @@
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
+
+from odradek.tables.machine.changes import DELETES, OFFSET, PARTITION, TableKey, changes_of, last_changes
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -44,3 +48,36 @@ def compare_offsets(records: Any, rows: Any) -> Comparison:
 
 def _least(offsets: Any) -> int | None:
     return int(offsets.min()) if len(offsets) else None
+
+
+class LastRecords:
+    """The last record of each key of a partition."""
+
+    def __init__(self) -> None:
+        self._offsets: list[Any] = [np.empty(0, np.int64)]
+        self._changes: list[pa.Table] = []
+
+    def add(self, records: pa.Table) -> None:
+        """Add records, with their `offset`, `key` and `value`."""
+        self._offsets.append(records.column("offset").to_numpy())
+        keyed = records.filter(pc.is_valid(records.column("key")))
+        columns = {
+            "key": keyed.column("key"),
+            OFFSET: keyed.column("offset"),
+            "gone": pc.is_null(keyed.column("value")),
+        }
+        one = pa.table(columns | {PARTITION: pa.repeat(pa.scalar(0, pa.int64()), len(keyed))})
+        self._changes.append(changes_of(one, TableKey(("key",), "gone")))
+        if sum(map(len, self._changes[1:])) > len(self._changes[0]):
+            self._changes = [last_changes(pa.concat_tables(self._changes))]
+
+    def present(self) -> Any:
+        """Return the offsets of all records."""
+        return np.concatenate(self._offsets)
+
+    def offsets(self) -> Any:
+        """Return the offset of the last record of each key, but for tombstones and records without a key."""
+        if not self._changes:
+            return self._offsets[0]
+        last = last_changes(pa.concat_tables(self._changes))
+        return last.filter(pc.invert(last.column(DELETES))).column(OFFSET).to_numpy()

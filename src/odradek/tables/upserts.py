@@ -73,7 +73,7 @@ class Upsert:
     def replacement(self, table: "Table") -> Replacement:
         """Return the files that the changes replace in the table's newest snapshot.
 
-        What was found for an earlier one is used again: of files that others have not replaced since.
+        A second call, after a commit that was refused, searches and writes again only what others have changed.
         """
         names = set(self._keys.column_names)
         if table.schema().identifier_field_names() != names:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -32,6 +32,7 @@ _IN_FLIGHT: Final = 200
 _PACE_S: Final = 0.005
 _MOVED: Final = ("moved", 0)
 _MOST_S: Final = 600
+_FEWEST_S: Final = 5
 
 
 class _DirectoriesSide(Struct, frozen=True):
@@ -50,6 +51,10 @@ def moves(mib: int, rate: int, count: int, *, as_json: bool) -> None:
     The rate is what DescribeLogDirs tells each second, without the first and the last one. While a log moves between
     directories, another partition gets 200 records of 1 kB a second, each acknowledged before the next.
     """
+    if mib < _FEWEST_S * rate:
+        raise click.UsageError(
+            f"--mib is at least {_FEWEST_S} times --rate: the first and the last second do not count"
+        )
     with progress() as say:
         throttled: dict[str, dict[str, float]] = {}
         between: dict[str, dict[str, float]] = {}
@@ -135,6 +140,7 @@ async def _throttled(servers: str, mib: int, rate: int) -> Mapping[str, float]:
             sizes.append(
                 sum(size for each in held for size in (*each.sizes.values(), *each.future_sizes.values())) / _MIB
             )
+        assert sizes[-1] >= mib * 0.99, f"the replica has {sizes[-1]:.0f} of {mib} MiB after {seconds} s"
         rates_seen = [later - sooner for sooner, later in pairwise(sizes)][1:-1]
         return {
             "mean": statistics.fmean(rates_seen),
@@ -150,21 +156,15 @@ async def _between(servers: str, mib: int) -> Mapping[str, float]:
         for each in await admin.describe_log_dirs(0):
             here, there = (each.log_dir, there) if _MOVED in each.sizes else (here, each.log_dir)
         await asyncio.sleep(3)
-        alone: list[float] = []
-        beside: list[float] = []
-        pace = asyncio.create_task(_pace(servers, alone))
-        await asyncio.sleep(8)
-        await _cancel(pace)
-        pace = asyncio.create_task(_pace(servers, beside))
-        await asyncio.sleep(1)
-        beside.clear()
-        began = time.monotonic()
-        for directory in (there, here, there):
-            await admin.alter_replica_log_dirs(0, {_MOVED: directory})
-            while not await _holds(admin, directory):  # noqa: ASYNC110 - a broker tells no one when a move ends
-                await asyncio.sleep(0.05)
-        seconds = time.monotonic() - began
-        await _cancel(pace)
+        async with _paced(servers) as alone:
+            await asyncio.sleep(7)
+        async with _paced(servers) as beside, asyncio.timeout(_MOST_S):
+            began = time.monotonic()
+            for directory in (there, here, there):
+                await admin.alter_replica_log_dirs(0, {_MOVED: directory})
+                while not await _holds(admin, directory):  # noqa: ASYNC110 - a broker tells no one when a move ends
+                    await asyncio.sleep(0.05)
+            seconds = time.monotonic() - began
         parts = {"p50": 0.5, "p99": 0.99}
         return {
             "rate": 3 * mib / seconds,
@@ -182,20 +182,30 @@ async def _alter(admin: Admin, kind: ConfigResourceType, name: str, keys: Mappin
     await admin.alter_configs(ConfigResource(type=kind, name=name), changes)
 
 
-async def _pace(servers: str, milliseconds: list[float]) -> None:
-    async with Producer(servers, acks="all", linger_ms=0) as producer:
-        due = time.monotonic()
-        while True:
-            due += _PACE_S
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            began = time.monotonic()
-            await (await producer.send("paced", bytes(1000), partition=0))
-            milliseconds.append((time.monotonic() - began) * 1000)
+@asynccontextmanager
+async def _paced(servers: str) -> AsyncIterator[list[float]]:
+    """Yield the milliseconds of each record that is produced meanwhile, after a second whose records do not count."""
+    milliseconds: list[float] = []
 
+    async def pace() -> None:
+        async with Producer(servers, acks="all", linger_ms=0) as producer:
+            due = time.monotonic()
+            while True:
+                due += _PACE_S
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                began = time.monotonic()
+                await (await producer.send("paced", bytes(1000), partition=0))
+                milliseconds.append((time.monotonic() - began) * 1000)
 
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])
+    task = asyncio.create_task(pace())
+    try:
+        await asyncio.sleep(1)
+        milliseconds.clear()
+        yield milliseconds
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 def _part(values: list[float], share: float) -> float:

@@ -57,6 +57,11 @@ def test_options_that_are_wrong_say_why(given: dict[str, str], why: str) -> None
     assert "geheim" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("prefix", ["", "file://", "file:"])
+def test_a_path_may_be_a_local_url(prefix: str) -> None:
+    assert parse_location({"path": f"{prefix}/data/orders"}).path == "/data/orders"
+
+
 def test_a_place_that_has_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     for place in (tmp_path, tmp_path / "notes.txt"):

@@ -81,7 +81,7 @@ def parse_location(given: Mapping[str, str]) -> TableLocation:
             raise ConfigurationError(
                 "path has a catalog of its own: for another catalog give table instead, as NAMESPACE.NAME"
             )
-        path = path.removeprefix("file://")
+        path = path.removeprefix("file://").removeprefix("file:")  # Spark writes file:/DIRECTORY, too
         if "://" in path:
             raise ConfigurationError(
                 f"path is a local directory, not {_IN_URL.sub('…', path)}: for a warehouse elsewhere give table, as "

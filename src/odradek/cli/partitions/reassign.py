@@ -336,8 +336,8 @@ async def _wait(
                     raise KafkaError(ErrorCode.kafka_storage_error, f"{what}: the log of its broker has the reason")
             left = still
             if shows:
-                before, moves = copied, await list_moves(client, left) if left else ()
-                copied = total - sum(each.left for each in moves)
+                moves = await list_moves(client, left) if left else []
+                before, copied = copied, total - sum(each.left for each in moves)
                 advance(copied // _MIB - before // _MIB)
             if left:
                 await asyncio.sleep(_POLL_S)

@@ -4,8 +4,12 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
+import pytest
+
+from odradek.broker.controller.controller_epoch import ControllerEpoch
 from odradek.config.broker import BrokerConfig
 from odradek.metadata import paths
+from odradek.metadata.image import TopicImage
 from odradek.metadata.new_topic import NewTopic
 from odradek.metadata.nodes import DeleteTopicsNode, TopicNode
 from odradek.model import TopicPartition
@@ -146,6 +150,25 @@ async def test_writing_the_nodes_has_the_effect_of_requests(world) -> None:
     await world.until(lambda: list(broker.image.topics) == ["c"] and not broker.image.deleting)
     assert (await store.get("/admin/delete_topics")).data == b""
     assert await store.children("/admin/delete_topics") == []
+    await broker.stop()
+
+
+@played
+async def test_a_topic_that_is_written_while_another_is_initialized_gets_leaders(world) -> None:
+    broker = await world.started()
+    initialize = ControllerEpoch.initialize
+
+    async def after_another_topic(epoch: ControllerEpoch, topic: TopicImage, *, topic_id: UUID | None = None) -> None:
+        if topic.name == "a":
+            await world.store.create("/brokers/topics/b", b'{"version":1,"partitions":{"0":[0]}}')
+            await asyncio.sleep(1)  # the watch fires
+        await initialize(epoch, topic, topic_id=topic_id)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ControllerEpoch, "initialize", after_another_topic)
+        await world.store.create("/brokers/topics/a", b'{"version":1,"partitions":{"0":[0]}}')
+        await world.until(lambda: "b" in broker.image.topics and broker.image.topics["b"].partitions[0].has_leader)
+    assert broker.image.topics["a"].partitions[0].has_leader
     await broker.stop()
 
 

@@ -6,6 +6,7 @@ their snapshots, so every pipeline goes on.
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -164,17 +165,18 @@ def compact(location: TableLocation, *, target_bytes: int = TARGET_BYTES) -> Com
 
 def _groups(table: Any, target_bytes: int) -> Iterator[list[Any]]:
     """Yield files of a partition that are merged into about one."""
-    pending: dict[Any, list[Any]] = {}
+    pending, sizes = defaultdict[Any, list[Any]](list), defaultdict[Any, int](int)
     spec_id = table.metadata.default_spec_id
     for task in sorted(table.scan().plan_files(), key=lambda each: str(each.file.file_path)):
-        if task.delete_files or task.file.spec_id != spec_id or task.file.file_size_in_bytes >= target_bytes // 2:
+        partition, size = task.file.partition, task.file.file_size_in_bytes
+        if task.delete_files or task.file.spec_id != spec_id or size >= target_bytes // 2:
             continue
-        group = pending.setdefault(task.file.partition, [])
-        if sum(each.file.file_size_in_bytes for each in (*group, task)) > target_bytes:
-            if len(group) > 1:
-                yield list(group)
-            group.clear()
-        group.append(task)
+        if sizes[partition] + size > target_bytes:
+            if len(pending[partition]) > 1:
+                yield pending[partition]
+            pending[partition], sizes[partition] = [], 0
+        pending[partition].append(task)
+        sizes[partition] += size
     yield from (group for group in pending.values() if len(group) > 1)
 
 

@@ -101,6 +101,27 @@ async def test_a_replica_out_of_sync_is_copied_at_the_rate(world: World, side: s
     assert follower not in image(world).replicas
 
 
+@pytest.mark.parametrize("end", ["kill", "stop"])
+@in_world(CONFIG, brokers=3)
+async def test_a_throttled_replica_goes_on_at_the_rate_after_a_restart(world: World, end: str) -> None:
+    """It fetches from the end of what it has."""
+    _, other = await begin_move(world)
+    for side in (LEADERS, FOLLOWERS):
+        await throttle(world, side, "*")
+    total = size(world, image(world).leader)
+    await move(world, other)
+    await until(lambda: size(world, other) > total // 3)
+    had = size(world, other)
+    await (world.kill(other) if end == "kill" else world.stop(other))
+    await world.start(other)
+    assert size(world, other) >= had
+    await until(lambda: size(world, other) > had)
+    began, left = world.now_s, total - size(world, other)
+    await until(lambda: other in image(world).isr)
+    assert world.now_s - began >= 0.8 * left / RATE
+    await until(lambda: image(world).replicas == (image(world).leader, other))
+
+
 @in_world(CONFIG, brokers=3)
 async def test_replicas_in_sync_are_not_held_back(world: World) -> None:
     """They are counted: what they take of the rate, the moved replica does not get, as in Kafka."""

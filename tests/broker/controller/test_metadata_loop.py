@@ -257,10 +257,11 @@ class Unreachable:
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
-        self.down = False
+        self.refused = frozenset[str]()
+        """The names of the methods that fail."""
 
     def __getattr__(self, name: str) -> Any:
-        if self.down and name in {"get", "get_many", "children", "multi", "create", "set", "delete"}:
+        if name in self.refused:
             return self._refuse
         return getattr(self._store, name)
 
@@ -272,16 +273,31 @@ class Unreachable:
 async def test_a_tree_out_of_reach_is_an_answer_now_and_work_for_later(world, caplog) -> None:
     store = Unreachable(MemoryStore(world.tree))
     broker = await world.started(store=store)
-    store.down = True
+    store.refused = frozenset({"get", "get_many", "children", "multi", "create", "set", "delete"})
     await world.store.create("/brokers/topics/a", TopicNode(replicas={0: (0,)}).encode())
     with pytest.raises(KafkaError) as error:
         await broker.create_topics([NewTopic(name="b")])
     assert error.value.code is ErrorCode.request_timed_out
     await world.pass_time(60)
     assert "out of reach; trying again in 5.00 s" in caplog.text
-    store.down = False
+    store.refused = frozenset()
     await world.until(lambda: "a" in broker.image.topics and broker.image.topics["a"].partitions[0].has_leader)
     await broker.stop()
+
+
+@played
+async def test_an_election_that_cannot_be_written_is_repeated(world) -> None:
+    store = Unreachable(MemoryStore(world.tree))
+    one, two = await world.started(1, store=store), await world.started(2)
+    await one.create_topics([NewTopic(name="a", assignment={0: (2, 1)})])
+    await world.until(lambda: "a" in two.image.topics)
+    store.refused = frozenset({"multi"})
+    world.kill(two)
+    await world.until(lambda: 2 not in one.image.brokers)
+    await world.pass_time(1)
+    store.refused = frozenset()
+    await world.until(lambda: one.image.topics["a"].partitions[0].leader == 1)
+    await one.stop()
 
 
 @played

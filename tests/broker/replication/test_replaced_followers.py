@@ -1,8 +1,10 @@
-"""A follower that is replaced while a fetcher writes for the one before."""
+"""A follower that is replaced, or moves on, while a fetcher writes or waits for the one before."""
 
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
+
+import pytest
 
 from odradek.broker.log.errors import LogStorageError
 from odradek.broker.log.log_config import LogConfig
@@ -11,7 +13,7 @@ from odradek.broker.replication.replica_fetcher import FetcherContext, ReplicaFe
 from odradek.broker.security.quotas.replication_quotas import ReplicationQuotaManager
 from odradek.config.broker import BrokerConfig
 from odradek.config.definition import LONG_MAX
-from odradek.model import KafkaError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages.fetch import FetchedPartition
 from odradek.simulation.virtual.simulation import Simulation
 
@@ -27,13 +29,28 @@ class FakeFollower:
     def __init__(self) -> None:
         self.writing: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
         self.failures: list[KafkaError] = []
+        self.is_current = True
+        self.truncations: list[int] = []
         self.log_failed = self.refused = self.failures.append
 
     def is_current_position(self, _: object) -> bool:
-        return True
+        return self.is_current
+
+    def truncate_to(self, offset: int, _: object) -> None:
+        self.truncations.append(offset)
 
     def append_fetched(self, *_: object) -> "asyncio.Future[KafkaError | None]":
         return self.writing
+
+
+def _fetcher(simulation: Simulation, answer: FetchedPartition) -> Any:
+    """Return a fetcher whose next response has `answer`."""
+    runtime, unused = simulation.runtime(), cast("Any", SimpleNamespace(replication_bytes_in=0))
+    quota = ReplicationQuotaManager(runtime.clock, 11, 1.0, lambda: LONG_MAX)
+    context = FetcherContext(MetadataCache(BrokerConfig()), runtime.clock, unused, unused, quota)
+    fetcher: Any = ReplicaFetcher(context, 1, 0)
+    fetcher._session = SimpleNamespace(handle_response=lambda *_: {KEY: answer})
+    return fetcher
 
 
 def test_a_follower_has_no_part_in_the_failure_of_the_one_that_it_replaces(seed: int) -> None:
@@ -41,11 +58,7 @@ def test_a_follower_has_no_part_in_the_failure_of_the_one_that_it_replaces(seed:
     simulation = Simulation(seed)
 
     async def main() -> None:
-        runtime, unused = simulation.runtime(), cast("Any", SimpleNamespace(replication_bytes_in=0))
-        quota = ReplicationQuotaManager(runtime.clock, 11, 1.0, lambda: LONG_MAX)
-        context = FetcherContext(MetadataCache(BrokerConfig()), runtime.clock, unused, unused, quota)
-        fetcher: Any = ReplicaFetcher(context, 1, 0)
-        fetcher._session = SimpleNamespace(handle_response=lambda *_: {KEY: FetchedPartition(0, 0)})
+        fetcher = _fetcher(simulation, FetchedPartition(0, 0))
         before, after = FakeFollower(), FakeFollower()
         fetcher.followers[KEY] = before
         receiving = asyncio.ensure_future(fetcher._receive({KEY: None}, None))
@@ -54,6 +67,29 @@ def test_a_follower_has_no_part_in_the_failure_of_the_one_that_it_replaces(seed:
         before.writing.set_result(LogStorageError("its disk has failed"))
         await receiving
         assert after.failures == []
+        fetcher._task.cancel()
+
+    simulation.run(main())
+
+
+@pytest.mark.parametrize(("moves_on", "truncations"), [(False, [3]), (True, [])])
+def test_an_answer_about_offsets_truncates_only_the_log_that_asked(
+    seed: int, moves_on: bool, truncations: list[int]
+) -> None:
+    """The follower may have another leader epoch or position by then, and records that are committed."""
+    simulation = Simulation(seed)
+
+    async def main() -> None:
+        fetcher, follower = _fetcher(simulation, FetchedPartition(0, ErrorCode.offset_out_of_range)), FakeFollower()
+        fetcher.followers[KEY] = follower
+
+        async def list_offset(*_: object) -> int:
+            follower.is_current = not moves_on
+            return 3
+
+        fetcher._list_offset = list_offset
+        await fetcher._receive({KEY: SimpleNamespace(offset=7)}, None)
+        assert follower.truncations == truncations
         fetcher._task.cancel()
 
     simulation.run(main())

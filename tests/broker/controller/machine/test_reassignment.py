@@ -144,6 +144,12 @@ def test_while_all_of_the_target_are_dead_the_others_go_on():
     assert next_step(dead) is None
 
 
+def test_old_replicas_stay_until_a_replica_of_the_target_that_is_dead_is_back_and_in_sync():
+    cluster = with_live(begun(image({1, 2, 3, 4}, topic(partition(1, 2))), (3, 4)), {1, 2, 3})
+    assert next_step(with_isr(cluster, (1, 2, 3))) is None
+    assert next_step(with_isr(with_live(cluster, {1, 2, 3, 4}), (1, 2, 3, 4))) is not None
+
+
 def test_replicas_in_another_order_are_reassigned_at_once():
     cluster = image({1, 2}, topic(partition(1, 2)))
     assert plan(cluster, (1, 2)).steps == ()

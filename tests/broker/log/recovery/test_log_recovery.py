@@ -404,6 +404,16 @@ def test_after_a_clean_close_each_of_the_last_five_batches_may_be_sent_again(seg
     assert log.append_as_leader(batch(12), leader_epoch=2, now_ms=NOW).first_offset == 24
 
 
+def test_a_truncation_within_a_segment_removes_the_snapshot_of_a_clean_shutdown() -> None:
+    """It would describe other records once the log has grown again, and is truncated a second time."""
+    disk, config = MemoryDisk(), replace(SMALL, segment_bytes=1 << 20)
+    filled(disk, 12, config).close()
+    assert disk.exists(path(24, ".snapshot"))
+    log = Log.open(disk, FOLDER, config, now_ms=NOW, clean=True, recovery_point=24)
+    log.truncate_to(20)
+    assert not disk.exists(path(24, ".snapshot"))
+
+
 def test_a_snapshot_beyond_the_end_is_ignored() -> None:
     disk = MemoryDisk()
     log = filled(disk, 12)

@@ -117,6 +117,7 @@ class _Play:
             brokers=self._setup.brokers,
             noticed_at_once=self._setup.noticed_at_once,
             tree_s=self._setup.tree_s,
+            tree_lag_s=self._setup.tree_lag_s,
             racks=True,
             before_start=self._watch_broker,
         )

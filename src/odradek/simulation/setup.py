@@ -52,8 +52,9 @@ _OF_REPLICAS: Final = ("replication.factor", "min.isr", "min.insync.replicas")
 class Setup(Struct, frozen=True, kw_only=True):
     """One cluster of 1 to 7 brokers. `tree_s` is the mean latency to the tree.
 
-    With `noticed_at_once`, the session of a killed broker ends immediately. `distance_s` is added to the latency
-    between the broker `distant` and the others, so that high watermarks lag. Topics have `replicas` replicas, and take
+    No seed draws `tree_lag_s`, the mean lag of reads. With `noticed_at_once`, the session of a killed broker ends
+    immediately. `distance_s` is added to the latency between the broker `distant` and the others, so that high
+    watermarks lag. Topics have `replicas` replicas, and take
     batches of `message_bytes`. Producers send `burst` records at once, in batches of about `batch_size` bytes, and wait
     `request_timeout_ms` for responses, in all `delivery_timeout_ms`; unless `is_idempotent`, one has no sequences.
     Readers in `rack` read the replica of the broker in it, if the brokers have a selector of replicas.
@@ -61,6 +62,7 @@ class Setup(Struct, frozen=True, kw_only=True):
 
     config: dict[str, str]
     tree_s: float
+    tree_lag_s: float = 0.0
     noticed_at_once: bool
     partitions: int
     transaction_version: int

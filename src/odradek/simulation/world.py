@@ -51,8 +51,8 @@ class World:
 
     `config` has Kafka's keys for all brokers. A single broker's host is `broker`; several have `broker-0`, `broker-1`,
     … by id. A killed broker's session ends at once if `noticed_at_once`, else after `SESSION_TIMEOUT_S`. `tree_s` is
-    the mean latency to the tree (`SlowStore`). With `racks`, each broker has a rack of its own: `rack-0`, `rack-1`, ….
-    `before_start` is called with each broker.
+    the mean latency to the tree (`SlowStore`), and `tree_lag_s` the mean lag of reads, if `tree_s` is not 0. With
+    `racks`, each broker has a rack of its own: `rack-0`, `rack-1`, …. `before_start` is called with each broker.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class World:
         brokers: int = 1,
         noticed_at_once: bool = True,
         tree_s: float = 0.0,
+        tree_lag_s: float = 0.0,
         racks: bool = False,
         limit_s: float = 3600.0,
         before_start: Callable[[Broker], object] = lambda broker: None,
@@ -83,7 +84,7 @@ class World:
         self._config = property_texts(config or {})
         self._protocol = self._config.get("security.inter.broker.protocol", "PLAINTEXT")
         self._noticed_at_once = noticed_at_once
-        self._tree_s = tree_s
+        self._tree_s, self._tree_lag_s = tree_s, tree_lag_s
         self._racks = racks
         self._running: dict[int, tuple[Broker, MemoryStore]] = {}
 
@@ -181,7 +182,7 @@ class World:
         if not self._tree_s:
             return self.new_store(self.tree)
         chance = self.simulation.entropy(f"way of {host} to the tree at {self.now_s}")
-        return SlowStore(self.tree, chance, self._tree_s)
+        return SlowStore(self.tree, chance, self._tree_s, lag_s=self._tree_lag_s)
 
     async def _end(self, number: int) -> None:
         broker, store = self._running.pop(number)

@@ -80,7 +80,7 @@ class MemoryTree:
             store.session_expired()
 
     def commit(self, operations: Sequence[Operation], session: int) -> list[Result]:
-        """Run all operations or none, and fire the changed nodes' watches of connected sessions."""
+        """Run all operations or none, and notify all sessions of the changes."""
         self._last_transaction += 1
         self._undo.clear()
         done = False
@@ -94,13 +94,9 @@ class MemoryTree:
         if self.on_change is not None:
             for path, before in self._undo:
                 self.on_change(path, before, self._records.get(path))
-        self._fire(changes)
-        return results
-
-    def _fire(self, changes: list[Change]) -> None:
         for store in self._sessions.values():
-            if store.is_connected:
-                store.watches.fire(changes)
+            store.note(self._undo, changes)
+        return results
 
     def _put(self, path: str, record: Record | None) -> None:
         if record is None:
@@ -166,16 +162,30 @@ class MemoryStore(SingleOperations):
 
     async def get_many(self, paths: Iterable[str]) -> list[Node | None]:
         await self._turn()
-        records = (self.tree.find(check_path(path)) for path in paths)
+        records = (self._find(check_path(path)) for path in paths)
         return [None if record is None else Node(*record[:4]) for record in records]
 
     async def children(self, path: str) -> list[str]:
         await self._turn()
-        return self.tree.names(check_path(path))
+        return self._names(check_path(path))
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         await self._turn()
         return self.tree.commit(operations, self._session)
+
+    def _find(self, path: str) -> Record | None:
+        """Return a node as this session sees it."""
+        return self.tree.find(path)
+
+    def _names(self, path: str) -> list[str]:
+        """Return the names of a node's children as this session sees them, sorted. Raises `NoNode`."""
+        return self.tree.names(path)
+
+    def note(self, before: Sequence[tuple[str, Record | None]], changes: Sequence[Change]) -> None:
+        """Fire the watches of changed nodes, if connected; `before` has the nodes' former records, oldest first."""
+        del before
+        if self.is_connected:
+            self.watches.fire(changes)
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
         return self.watches.add_data(check_path(path), callback)

@@ -105,6 +105,27 @@ async def test_a_recreated_topic_begins_at_offset_0(world: World) -> None:
     assert (await world.read("t", 2))[there.partition] == [b"new"], "the returned disk has the topic's predecessor"
 
 
+@in_world(TWO, brokers=3)
+async def test_replicas_that_are_deleted_while_their_directory_is_dead_are_gone_when_it_is_back(world: World) -> None:
+    for topic in ("moved", "deleted"):
+        await create(world, topic, partitions=2, replicas=3)
+        for number in range(2):
+            await write(world, topic, number, b"1")
+    (moved,), (deleted,) = keys_in(world, 2, "/b", "moved"), keys_in(world, 2, "/b", "deleted")
+    disk = world.simulation.disk(world.hosts[2])
+    disk.broken.add("/b")
+    for key in (moved, deleted):
+        await write(world, key.topic, key.partition, b"2")
+    await until(lambda: all(2 not in image(world, key).isr for key in (moved, deleted)))
+    async with world.admin() as admin:
+        await admin.alter_partition_reassignments({moved: [0, 1]})
+        await admin.delete_topics(["deleted"])
+    await until(lambda: 2 not in image(world, moved).replicas and "deleted" not in world.running[0].image.topics)
+    disk.broken.discard("/b")
+    await world.restart(2)
+    await until(lambda: not any(disk.is_directory(f"/b/{name}") for name in disk.list("/b")))
+
+
 @in_world(brokers=3)
 async def test_an_emptied_broker_that_starts_first_does_not_lead(world: World) -> None:
     await create(world, "t", partitions=2, replicas=3)

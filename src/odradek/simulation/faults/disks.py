@@ -109,7 +109,9 @@ def _end_with_the_last_directory(schedule: Schedule, one: int, repair: Callable[
 
     async def restart() -> None:
         await cancel(ending)
-        if world.running.get(one) is broker:
+        running = world.running.get(one)
+        # Another fault may have started it again before the repair: then it may lack the directory, too.
+        if running is not None and (running is broker or running.logs.directories.offline):
             await world.kill(one)
         if one not in world.running:
             await world.start(one)

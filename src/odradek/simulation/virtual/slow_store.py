@@ -1,16 +1,23 @@
-"""An in-memory metadata store whose requests, watches and session renewals have the latency of a remote tree."""
+"""An in-memory metadata store whose requests, watches and session renewals have the latency of a remote tree.
+
+With a lag, a session reads as from a follower of ZooKeeper, in which other sessions' changes appear late:
+
+- Its reads and watches show changes in order, and never go back, also after a reconnection.
+- Its own writes, failed ones too, and a new session show it all that happened before.
+"""
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import copy_context
 from typing import Any, Final
 
-from odradek.metadata.paths import parent
-from odradek.metadata.store import Node, Operation, Result, SessionExpired
+from odradek.metadata.paths import name_of, parent
+from odradek.metadata.store import Node, NoNode, Operation, Result, SessionExpired
 from odradek.model import StorageError, UnavailableError
 from odradek.stores import MemoryStore, MemoryTree
-from odradek.stores.semantics import Change
+from odradek.stores.semantics import ROOT, Change, Record
 from odradek.stores.watches import Watches
 
 _BEATS_PER_TIMEOUT: Final = 3
@@ -57,15 +64,19 @@ class _LateWatches(Watches):
 
 
 class SlowStore(MemoryStore):
-    """One session with a metadata tree; `mean_s` is the mean latency in each direction.
+    """One session with a metadata tree; `mean_s` is the mean latency in each direction, `lag_s` the mean lag of reads.
 
     A request in flight when the connection is lost fails with `UnavailableError`, and may have been executed. As with
     ZooKeeper, `alive_until` is one session time-out after the last answered request was sent.
     """
 
-    def __init__(self, tree: MemoryTree, chance: random.Random, mean_s: float) -> None:
+    def __init__(self, tree: MemoryTree, chance: random.Random, mean_s: float, *, lag_s: float = 0.0) -> None:
         super().__init__(tree)
         self._there, self._back = _Way(chance, mean_s), _Way(chance, mean_s)
+        self._lag = _Way(chance, lag_s) if lag_s else None
+        self._unseen = deque[tuple[Sequence[tuple[str, Record | None]], Sequence[Change]]]()
+        """The transactions that reads do not show yet: the former records, and the changes."""
+        self._seen = 0
         self.watches = _LateWatches(self._back)
         self._connections = 0
         self._proved_until = 0.0
@@ -107,6 +118,7 @@ class SlowStore(MemoryStore):
         super().session_expired()
         if self._session != before:
             self._proved_until = 0.0
+            self._see_all()
             self._beat()
 
     async def close(self) -> None:
@@ -116,6 +128,38 @@ class SlowStore(MemoryStore):
     def abandon(self) -> None:
         super().abandon()
         self._beat()
+
+    def note(self, before: Sequence[tuple[str, Record | None]], changes: Sequence[Change]) -> None:
+        if self._lag is None:
+            super().note(before, changes)
+        elif not self._closed:
+            self._unseen.append(([*before], changes))
+            last = self._seen + len(self._unseen)
+            context = self._lag.context.copy()
+            asyncio.get_running_loop().call_at(self._lag.arrival(), self._see, last, context=context)
+
+    def _see(self, last: int) -> None:
+        """Show the transactions up to the one with this number."""
+        while self._unseen and self._seen < last:
+            self._seen += 1
+            super().note(*self._unseen.popleft())
+
+    def _see_all(self) -> None:
+        self._see(self._seen + len(self._unseen))
+
+    def _find(self, path: str) -> Record | None:
+        former = (record for before, _ in self._unseen for changed, record in before if changed == path)
+        return next(former, self.tree.find(path))
+
+    def _names(self, path: str) -> list[str]:
+        if self._find(path) is None:
+            raise NoNode(path)
+        names = {*self.tree.names(path)} if self.tree.find(path) is not None else set[str]()
+        for before, _ in reversed(self._unseen):
+            for changed, record in reversed(before):
+                if changed != ROOT and parent(changed) == path:
+                    (names.discard if record is None else names.add)(name_of(changed))
+        return sorted(names)
 
     async def get_many(self, paths: Iterable[str]) -> list[Node | None]:
         wanted, ask = list(paths), super().get_many
@@ -128,11 +172,18 @@ class SlowStore(MemoryStore):
         return names
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        ask = super().multi
+        ask = self._write
         proof = asyncio.get_running_loop().time(), self._session, self._connections
         results: list[Result] = await self._slowly(lambda: ask(operations))
         self._prove(*proof)
         return results
+
+    async def _write(self, operations: Sequence[Operation]) -> list[Result]:
+        try:
+            return await super().multi(operations)
+        finally:
+            if self.is_connected:
+                self._see_all()
 
     async def _slowly(self, work: Callable[[], Awaitable[Any]]) -> Any:
         session, connection = self._session, self._connections

@@ -5,15 +5,15 @@ or offsets of records), how many records a poll returns, and how long members ma
 processes what a poll has returned, perhaps for longer than `auto.commit.interval.ms`, and may die in the middle. The
 promises:
 
-- In the end, some member has processed every acknowledged record, and each partition has one owner. In some seeds, the
-  topic gets another partition meanwhile, or one member then polls no more, and the others get its partitions after
+- In the end, some member has processed every acknowledged record, and each partition has one owner, also one that the
+  topic gets meanwhile or then. In some seeds, one member then polls no more, and the others get its partitions after
   `max.poll.interval.ms`; those of a static member of a classic group when its session has ended, too.
 - Between two rebalances, a member reads each partition in order, without gaps.
 - With the consumer protocol, a coordinator gives a partition to a member only after the former owner has revoked it,
   and refuses requests with an epoch that the member does not have.
 - A commit is refused if a higher offset of the partition was acknowledged before the commit was sent, because the
   member has lost the partition.
-- A fetched offset is not below a commit that was acknowledged before the request.
+- A fetched offset is not below a commit that was acknowledged before the request, and no request is invalid.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from uuid import UUID
 from odradek.broker.groups.machine.consumer.consumer_group import ConsumerGroup as CoordinatedGroup
 from odradek.clients import Consumer
 from odradek.clients.consumer.subscription_state import ConsumerRecord
-from odradek.model import ErrorCode, OdradekError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.simulation.histories import History, verdict
 from odradek.simulation.promises import CLIENTS, PATIENCE_S, READERS, BrokenPromiseError
@@ -125,8 +125,9 @@ class GroupMember:
             except _DeathError:
                 self._world.simulation.kill(self.host)
                 await consumer._cluster.close()  # a process that dies neither commits nor leaves its group
-            except (OdradekError, TimeoutError):
-                pass
+            except (OdradekError, TimeoutError) as error:
+                if isinstance(error, KafkaError) and error.code is ErrorCode.invalid_request:
+                    raise BrokenPromiseError(f"{self.host} has sent an invalid request: {error}") from error
             finally:
                 await consumer.close()
             self.owned = frozenset()
@@ -213,6 +214,7 @@ class ConsumerGroup(Workload):
             GroupMember(world, host, self._history, settings | ({"group_instance_id": host} if is_static else {}))
             for host in (f"consumer-{number}" for number in range(count))
         ]
+        self._chance_of_extension = world.simulation.entropy("extension")
         self._lives: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -222,7 +224,8 @@ class ConsumerGroup(Workload):
         self._lives = [self.world.spawn(each.host, each.live()) for each in self._members]
         self._lives.append(asyncio.create_task(self._watch_owners(), name="owners of partitions"))
         self._lives.append(self.world.spawn("forger", self._forge()))
-        self._lives.append(asyncio.create_task(self._extend(), name="extension of the topic"))
+        if self._chance_of_extension.random() < 0.4:
+            self._lives.append(asyncio.create_task(self._extend_later(), name="extension of the topic"))
         await until(self._has_read, within_s=PATIENCE_S, each_s=0.1)
 
     async def finish(self) -> list[str]:
@@ -233,6 +236,9 @@ class ConsumerGroup(Workload):
         await self._feeder.stop()
         try:
             await until(self._is_done, within_s=PATIENCE_S, each_s=0.1)
+            if self._feeder.partitions == PARTITIONS:  # no member comes or goes any more
+                await self._extend()
+                await until(self._is_done, within_s=PATIENCE_S, each_s=0.1)
         except TimeoutError:
             unread = sorted(self._feeder.sent.keys() - self._history.read)[:5]
             owners = {each.host: sorted(place.partition for place in each.owned) for each in self._members}
@@ -243,18 +249,19 @@ class ConsumerGroup(Workload):
             self._history.records.audit(TopicPartition(TOPIC, number), log)
         return verdict(self._history.records).splitlines()
 
+    async def _extend_later(self) -> None:
+        await asyncio.sleep(self._chance_of_extension.uniform(0.0, 20.0))
+        await self._extend()
+
     async def _extend(self) -> None:
-        """Add a partition to the topic, in some seeds."""
-        chance = self.world.simulation.entropy("extension")
-        if chance.random() < 0.4:
-            await asyncio.sleep(chance.uniform(0.0, 20.0))
-            while self._feeder.partitions == PARTITIONS:
-                with suppress(OdradekError):
-                    async with self.world.admin(**CLIENTS) as admin:
-                        if len((await admin.describe_topics([TOPIC]))[TOPIC].partitions) == PARTITIONS:
-                            await admin.create_partitions(TOPIC, PARTITIONS + 1)
-                        self._feeder.partitions += 1
-                await asyncio.sleep(1)
+        """Add a partition to the topic."""
+        while self._feeder.partitions == PARTITIONS:
+            with suppress(OdradekError):
+                async with self.world.admin(**CLIENTS) as admin:
+                    if len((await admin.describe_topics([TOPIC]))[TOPIC].partitions) == PARTITIONS:
+                        await admin.create_partitions(TOPIC, PARTITIONS + 1)
+                    self._feeder.partitions = PARTITIONS + 1
+            await asyncio.sleep(1)
 
     def _coordinated(self) -> Iterator[tuple[int, CoordinatedGroup]]:
         """Yield the brokers that coordinate the group, if it is of the consumer protocol, and their states of it."""

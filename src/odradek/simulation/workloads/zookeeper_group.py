@@ -32,12 +32,14 @@ _PLACES: Final = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
 class Claimer:
     """A host that runs one consumer after the other; each has one or two streams."""
 
-    def __init__(self, world: World, host: str, settings: Mapping[str, Any], tree_s: float) -> None:
+    def __init__(
+        self, world: World, host: str, settings: Mapping[str, Any], *, tree_s: float, tree_lag_s: float
+    ) -> None:
         self.host = host
         self.is_calm = False
         """Whether it stays in the group, in one session."""
         self.read: set[bytes] = set()
-        self._world, self._settings, self._tree_s = world, settings, tree_s
+        self._world, self._settings, self._tree_s, self._tree_lag_s = world, settings, tree_s, tree_lag_s
         self._chance = world.simulation.entropy(host)
         self._consumer: ZookeeperConsumer | None = None
 
@@ -49,7 +51,7 @@ class Claimer:
     async def live(self) -> None:
         """Run one consumer after the other, until cancelled."""
         while True:
-            store = SlowStore(self._world.tree, self._chance, self._tree_s)
+            store = SlowStore(self._world.tree, self._chance, self._tree_s, lag_s=self._tree_lag_s)
             self._consumer = consumer = self._new_consumer(store)
             reading: list[asyncio.Task[None]] = []
             try:
@@ -110,7 +112,10 @@ class ZookeeperGroup(Workload):
             "offsets_storage": chance.choice(("zookeeper", "zookeeper", "kafka")),
         }
         tree_s, count = chance.choice((0.002, 0.02, 0.1)), chance.choice((2, 3))
-        self._claimers = [Claimer(world, f"claimer-{number}", settings, tree_s) for number in range(count)]
+        self._claimers = [
+            Claimer(world, f"claimer-{number}", settings, tree_s=tree_s, tree_lag_s=setup.tree_lag_s)
+            for number in range(count)
+        ]
         self._feeder = Feeder(world, "claim-feeder", TOPIC)
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -73,7 +73,7 @@ def test_a_follower_has_no_part_in_the_failure_of_the_one_that_it_replaces(seed:
 
 
 @pytest.mark.parametrize(("moves_on", "truncations"), [(False, [3]), (True, [])])
-def test_an_answer_about_offsets_truncates_only_the_log_that_asked(
+def test_a_late_answer_about_offsets_truncates_no_log_that_has_moved_on(
     seed: int, moves_on: bool, truncations: list[int]
 ) -> None:
     """The follower may have another leader epoch or position by then, and records that are committed."""

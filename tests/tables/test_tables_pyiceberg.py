@@ -92,3 +92,13 @@ def test_a_transaction_stages_a_snapshot_and_the_move_of_main(table: Any) -> Non
     assert (added.action, added.snapshot.snapshot_id) == ("add-snapshot", append.snapshot_id)
     assert (moved.action, moved.ref_name, moved.snapshot_id) == ("set-snapshot-ref", "main", append.snapshot_id)
     assert table.catalog.load_table("odradek.table").current_snapshot() is None
+
+
+def test_a_snapshot_that_removes_files_keeps_no_manifests_without_files_and_merges_others(keyed_scene: Scene) -> None:
+    scene = keyed_scene
+    scene.prepare(properties={"commit.manifest.min-count-to-merge": "4"})
+    for number in range(12):
+        scene.write(number)
+        manifests = scene.table.current_snapshot().manifests(scene.table.io)
+        assert len(manifests) <= 4
+    assert scene.offsets() == scene.after(12)

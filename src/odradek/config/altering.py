@@ -25,6 +25,9 @@ class AlterOperation(IntEnum):
     SUBTRACT = 3
 
 
+_OPERATIONS: Final = frozenset(map(int, AlterOperation))
+
+
 class Alteration(Struct, frozen=True, kw_only=True):
     """One key of a request. `operation` may be a number outside `AlterOperation`."""
 
@@ -40,7 +43,7 @@ def check_alterations(alterations: Iterable[Alteration]) -> None:
         if each.name in seen:
             raise KafkaError(ErrorCode.invalid_request, "Error due to duplicate config keys")
         seen.add(each.name)
-        if each.operation not in set(AlterOperation):
+        if each.operation not in _OPERATIONS:
             raise KafkaError(ErrorCode.invalid_request, f"unknown operation {each.operation} for the key {each.name}")
         if each.value is None and each.operation != AlterOperation.DELETE:
             raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {each.name}")

@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
 
 from odradek.model import PreconditionError, UnavailableError
-from odradek.tables.contents import check_files
+from odradek.tables.contents import check_files, row_offsets
 from odradek.tables.housekeeping import clean, compact, expire
 from odradek.tables.location import TableLocation, parse_location
 from odradek.tables.table import prepared_table, state_of
@@ -60,6 +60,13 @@ def test_compaction_keeps_rows_and_tags_and_the_pipeline_goes_on(scene: Scene) -
     assert len(files(scene, "*.parquet")) == 2
     scene.write(5)
     assert scene.offsets() == list(range(18))
+
+
+def test_rows_without_an_offset_cannot_be_compared(scene: Scene) -> None:
+    scene.write(0)
+    scene.table.append(pa.Table.from_pylist([{"partition": 0, "key": "foreign"}], COLUMNS))
+    with pytest.raises(PreconditionError, match="at least 1 rows without a partition or an offset"):
+        row_offsets(scene.location, "orders")
 
 
 def test_a_second_compaction_has_nothing_to_do(scene: Scene) -> None:

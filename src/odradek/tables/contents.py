@@ -109,7 +109,7 @@ def row_offsets(location: TableLocation, topic: str) -> dict[int, Any]:
     """Return the offsets of the table's rows by partition, as arrays with repetitions.
 
     A column `topic` tells the rows of a topic; without it, all rows count. Raise `PreconditionError` for a table
-    without the columns `partition` and `offset`.
+    without the columns `partition` and `offset`, and for rows without values in them.
     """
     table = existing_table(location)
     names = [field.name for field in table.schema().fields]
@@ -125,6 +125,11 @@ def row_offsets(location: TableLocation, topic: str) -> dict[int, Any]:
 
         wanted = EqualTo("topic", topic) if "topic" in names else AlwaysTrue()
         for batch in table.scan(row_filter=wanted, selected_fields=OFFSET_COLUMNS).to_arrow_batch_reader():
+            if nulls := max(batch.column(name).null_count for name in OFFSET_COLUMNS):
+                raise PreconditionError(
+                    f"the table {location} has at least {nulls:,} rows without a partition or an offset, which cannot "
+                    "be compared with records: others wrote them, or the pipeline did before its query had the columns"
+                )
             partitions = batch.column("partition").to_numpy(zero_copy_only=False)
             offsets = batch.column("offset").to_numpy(zero_copy_only=False)
             for number in np.unique(partitions):

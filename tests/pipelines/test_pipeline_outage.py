@@ -100,9 +100,9 @@ def test_a_pipeline_goes_on_after_an_outage_and_a_change_of_its_values_and_its_m
 
             try:
                 publish(0, lambda number: {"number": number, "city": "Ulm"})
-                eventually(lambda: metric("records_in_total") >= 7, within_s=120, what="the first batch")
+                eventually(lambda: metric("records_in_total") >= 7, within_s=600, what="the first batch")
                 broker.kill()
-                eventually(lambda: metric("state", State.RESTARTING) == 1, within_s=120, what="a failed attempt")
+                eventually(lambda: metric("state", State.RESTARTING) == 1, within_s=600, what="a failed attempt")
                 broker.start()
                 # Later values have another field, lack one, or have another type.
                 publish(20, lambda number: {"number": number, "country": "DE"})

@@ -236,9 +236,9 @@ def test_a_pipeline_writes_its_results_to_a_topic(scene: Scene, publish: Publish
 def test_a_continuous_pipeline_runs_until_it_is_stopped(scene: Scene, publish: Publish) -> None:
     with scene.started(REAL_TIME.replace("available_now = true", 'interval = "100 milliseconds"')) as run:
         publish(0, 9)
-        eventually(lambda: run.poll().figures.records_in == 9, within_s=120, what="nine records")
+        eventually(lambda: run.poll().figures.records_in == 9, within_s=600, what="nine records")
         publish(9, 3)
-        eventually(lambda: run.poll().figures.records_in == 12, within_s=120, what="three more")
+        eventually(lambda: run.poll().figures.records_in == 12, within_s=600, what="three more")
         assert run.poll().active
     assert not run.poll().active
     assert scene.lag(f"{scene.topic}.hours") == 0
@@ -256,7 +256,7 @@ def test_a_pipeline_in_a_group_leaves_it_when_it_is_stopped_and_another_goes_on(
     text = OFFLINE.replace("[streams", 'consume_mode = "group"\nkafka = {{ "client.rack" = "r" }}\n[streams')
     publish(0, 9)
     with scene.started(text.replace("offline", "real_time")) as run:
-        eventually(lambda: run.poll().figures.records_in == 9, within_s=120, what="nine records")
+        eventually(lambda: run.poll().figures.records_in == 9, within_s=600, what="nine records")
         eventually(lambda: scene.committed(group) == 9, within_s=60, what="the commit")
         assert members() == 1
     eventually(lambda: members() == 0, within_s=20, what="the end of the membership, before its session times out")
@@ -356,15 +356,15 @@ def test_results_are_exact_after_kills_of_the_command_and_of_its_workers_and_ctr
     command = [Path(sys.executable).with_name("odradek"), "pipeline", "run", file]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as process:
         try:
-            eventually(lambda: scene.committed(group) > 0, within_s=200, what="a batch")
+            eventually(lambda: scene.committed(group) > 0, within_s=600, what="a batch")
         finally:
             process.kill()  # its JVM ends by itself
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         try:
-            eventually(lambda: kill_workers(process.pid), within_s=200, what="a process in which Spark runs Python")
-            eventually(lambda: orders_by_hour(tmp_path) == [60, 60, 60], within_s=200, what="three whole hours")
+            eventually(lambda: kill_workers(process.pid), within_s=600, what="a process in which Spark runs Python")
+            eventually(lambda: orders_by_hour(tmp_path) == [60, 60, 60], within_s=600, what="three whole hours")
             # A terminal sends it to all of the group, Spark's Python workers included.
             os.killpg(process.pid, signal.SIGINT)
             printed, errors = process.communicate(timeout=120)

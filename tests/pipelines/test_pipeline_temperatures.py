@@ -169,7 +169,7 @@ def _fail_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def start_and_stop(spark: Any, pipeline: QueryPipeline, disk: Any) -> Any:
         query = start(spark, pipeline, disk)
         if pipeline.name == name and not stopped:
-            eventually(lambda: query.recentProgress, within_s=120, what=f"the first batch of {name}")
+            eventually(lambda: query.recentProgress, within_s=600, what=f"the first batch of {name}")
             query.stop()
             stopped.append(query)
         return query

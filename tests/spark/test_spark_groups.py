@@ -319,4 +319,4 @@ def test_queries_share_partitions_and_those_of_a_dead_one_move_to_the_living(
     os.kill(queries[1].runner, signal.SIGKILL)
     eventually(lambda: not queries[1].query.isActive, within_s=60, what="the end of the killed query")
     publish(40)
-    eventually(lambda: set(numbers()) == set(range(made)), within_s=120, what="every record in the living query")
+    eventually(lambda: set(numbers()) == set(range(made)), within_s=600, what="every record in the living query")

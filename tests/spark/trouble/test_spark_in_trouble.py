@@ -160,13 +160,13 @@ def test_a_query_goes_on_when_its_broker_was_away_for_five_seconds(
         assert query.exception() is None, query.exception()
         return sum(progress.numInputRows for progress in query.recentProgress) >= count
 
-    eventually(lambda: has_read(10), within_s=120, what="the first batch")
+    eventually(lambda: has_read(10), within_s=600, what="the first batch")
     own_broker.kill()
     # The next trigger begins before the broker is back, and waits for it.
     assert not query.awaitTermination(5)
     own_broker.start()
     send(10)
-    eventually(lambda: has_read(20), within_s=120, what="all rows")
+    eventually(lambda: has_read(20), within_s=600, what="all rows")
     query.stop()
     assert stream.rows() == sorted((number % 2, number // 2, str(number)) for number in range(20))
 
@@ -194,14 +194,14 @@ def test_a_query_whose_workers_are_killed_reads_every_record_once(
     """With one attempt per task, as on `local[2]`, a killed worker may end the query; its checkpoint is right."""
     produce(topic, [(number % 4, None, b"%d" % number) for number in range(40)])
     query = stream.start({"processingTime": "100 milliseconds"}, maxOffsetsPerTrigger="4")
-    eventually(lambda: len(query.recentProgress) >= 2, within_s=120, what="the first batches")
+    eventually(lambda: len(query.recentProgress) >= 2, within_s=600, what="the first batches")
     workers = python_workers(spark)
     assert workers
     for pid in workers:
         os.kill(pid, signal.SIGKILL)
     eventually(
         lambda: not query.isActive or sum(progress.numInputRows for progress in query.recentProgress) >= 40,
-        within_s=120,
+        within_s=600,
         what="the end",
     )
     query.stop()

@@ -421,23 +421,16 @@ async def open_connection(
     """
     address = address_text(host, port)
     connection: ClientConnection | None = None
-    made: list[ClientConnection] = []
-
-    def factory() -> ClientConnection:
-        made.append(
-            ClientConnection(
-                address,
-                client_id=client_id,
-                request_timeout_ms=request_timeout_ms,
-                max_response_bytes=max_response_bytes,
-                prove=security.prove,
-            )
-        )
-        return made[-1]
-
+    opening = ClientConnection(
+        address,
+        client_id=client_id,
+        request_timeout_ms=request_timeout_ms,
+        max_response_bytes=max_response_bytes,
+        prove=security.prove,
+    )
     try:
         async with asyncio.timeout(setup_timeout_ms / 1000):
-            _, connection = await runtime.network.connect(factory, host, port, tls=security.tls)
+            _, connection = await runtime.network.connect(lambda: opening, host, port, tls=security.tls)
             if negotiate or security.login is not None:
                 await connection.negotiate(unlisted)
             if security.login is not None:
@@ -467,8 +460,8 @@ async def open_connection(
                 raise AuthenticationError(f"broker {address}: {_tls_reason(connection.tls_error)}") from error
         raise
     finally:
-        if connection is None and made:  # given up when its handshake was done
-            made[-1].close(is_refused=True)
+        if connection is None:  # its handshake may be done all the same
+            opening.close("it was not opened", is_refused=True)
     return connection
 
 

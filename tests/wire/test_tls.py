@@ -167,7 +167,7 @@ def test_a_connect_that_is_cancelled_when_its_handshake_is_done_waits_for_nothin
         with beneath, context.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False) as tls:
             tls.settimeout(2)
             beneath.settimeout(2)
-            with suppress(ssl.SSLError, ConnectionResetError):  # it ends with TLS's farewell, or without
+            with suppress(ssl.SSLError, ConnectionResetError):  # it ends with close_notify, or without
                 tls.do_handshake()
                 assert tls.recv(1) == b""
                 return beneath.recv(1)

@@ -104,7 +104,7 @@ def _check_transform(schema: Any, text: str, column: str, transform: Any) -> Non
 
 
 def keyed_columns(columns: pa.Schema, key: TableKey) -> pa.Schema:
-    """Return the columns of a table with this key for a query's: required ones of the key, and no tombstone.
+    """Return the table's columns for those of a query: the key's are required, and the tombstone's is left out.
 
     Raise `ConfigurationError` for columns that cannot be a key, or mark tombstones, or give the order of rows.
     """

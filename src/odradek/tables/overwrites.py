@@ -1,4 +1,4 @@
-"""A snapshot that removes files: pyiceberg's, without the manifests that list nothing, and with merged ones.
+"""A snapshot that removes files, as pyiceberg writes it, but without empty manifests, and with merged small ones.
 
 pyiceberg keeps each manifest of removed files in all later snapshots, and merges manifests only when it appends, so a
 table would have two manifests more after each batch of upserts.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
 
 _MOST_LISTED: Final = 200
-"""The values up to which pyiceberg compares a list with a file's statistics; beyond, the least and the greatest are."""
+"""With more values than this in a list, pyiceberg ignores a file's statistics: then a range of keys is compared."""
 
 
 class Replacement(Struct, frozen=True):
@@ -119,7 +119,7 @@ def _filter(keys: pa.Table) -> Any:
         values = keys.column(name).unique()
         if len(values) <= _MOST_LISTED:
             found.append(In(name, values.to_pylist()))
-        elif not pa.types.is_boolean(values.type):
+        else:
             least, greatest = pc.min(values).as_py(), pc.max(values).as_py()
             found.append(And(GreaterThanOrEqual(name, least), LessThanOrEqual(name, greatest)))
     return found[0] if len(found) == 1 else And(*found)

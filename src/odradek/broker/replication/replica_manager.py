@@ -404,7 +404,7 @@ class ReplicaManager:
                 self._stray_logs.look()
 
     async def sync_deleted(self) -> None:
-        """Put the deletions on the disk, and those that failed into the tree. Raises `OdradekError` of the tree."""
+        """Return when each deletion is on the disk, or noted in the tree. Raises `OdradekError` if the tree fails."""
         await self._runtime.disk.submit(self._logs.deleted.sync, background=True)
         await self._stray_logs.note_left()
 

@@ -1,9 +1,9 @@
 """Logs of replicas that were deleted while this broker was down, or while their directory failed.
 
 A log is deleted only if a note below `/admin/deleted_replicas` says so. A topic or replica that the metadata tree lacks
-is no reason: the directory may come from Kafka, or the tree from an older backup. The controller writes the notes of
-brokers that are down, and a broker one of a replica that was deleted here and whose folder could not be renamed, as its
-directory fails: that one reads as if the replica had been moved away.
+is no reason: the directory may come from Kafka, or the tree from an older backup. The controller writes notes for
+brokers that are down. A broker writes one itself if it deleted a replica and could not rename its folder, as the
+directory failed. Such a note has the form of one of a replica that was moved away.
 
 | the metadata tree | the log |
 |---|---|

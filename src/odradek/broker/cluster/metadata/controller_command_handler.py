@@ -34,7 +34,7 @@ class LocalReplicas(Protocol):
         """Stop a replica, if there is one, and delete its log if `delete`."""
 
     async def sync_deleted(self) -> None:
-        """Return when the deletions of logs are on the disk, or noted. Raises `OdradekError` of the metadata tree."""
+        """Return when each deletion is on the disk, or noted in the tree. Raises `OdradekError` if the tree fails."""
 
     def replica_error(self, topic_partition: TopicPartition) -> ErrorCode:
         """Return KAFKA_STORAGE_ERROR if the replica's log cannot be used, INELIGIBLE_REPLICA on a full disk."""

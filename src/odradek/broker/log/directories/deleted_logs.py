@@ -29,8 +29,7 @@ class DeletedLogs:
     ) -> None:
         self.strays: dict[str, tuple[TopicPartition, uuid.UUID | None]] = {}
         self.left: set[tuple[uuid.UUID, int]] = set()
-        """Topic id and partition of deleted replicas whose folders could not be renamed, and so are back after a start.
-        """
+        """Topic id and partition of each deleted replica whose folder was not renamed: the next start finds its log."""
         self._disk = disk
         self._entropy = entropy
         self._config_for = config_for

@@ -96,7 +96,7 @@ class LogMaintenance:
             yield
         try:
             job.folders = self._deleted.take_due(now_ms)
-        except Exception:  # the job must run: it has taken over flushes
+        except Exception:  # the caller must get the job, which has the pending flushes
             _logger.exception("Unexpected error in the removal of deleted logs, will retry")
 
     def _maintain(

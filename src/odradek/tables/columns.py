@@ -65,7 +65,7 @@ def create_table(
 
     Raise `ConfigurationError` for columns that Iceberg cannot have.
     """
-    from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
+    from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, TableAlreadyExistsError
     from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
     from pyiceberg.transforms import parse_transform as iceberg_transform
 
@@ -86,7 +86,7 @@ def create_table(
                 _check_transform(transaction.table_metadata.schema(), text, column, iceberg_transform(transform))
                 spec.add_field(column, iceberg_transform(transform))
         transaction.commit_transaction()
-    except TableAlreadyExistsError:
+    except (TableAlreadyExistsError, CommitFailedException):
         pass  # another process was faster
     except (UnsupportedPyArrowTypeException, ValueError, TypeError) as error:
         raise ConfigurationError(f"the query's columns do not fit an Iceberg table: {error}") from None

@@ -66,6 +66,12 @@ def test_rows_are_found_by_all_columns_of_the_key_in_the_types_of_the_table() ->
     assert have_keys(table, keys).tolist() == [True, False, True]
 
 
+@pytest.mark.parametrize("name", ["at", "0", "offset"])
+def test_a_column_of_the_key_may_have_any_name(name: str) -> None:
+    table = pa.table({name: ["x", "y"], "value": [1, 2]})
+    assert have_keys(table, pa.table({name: ["y"]})).tolist() == [False, True]
+
+
 def test_the_last_records_of_a_partition_are_found_in_any_parts() -> None:
     keys = [b"a", b"b", None, b"a", b"c", b"b", b"c", b"a"]
     values = [b"1", b"2", b"3", b"4", b"5", None, b"7", b"8"]

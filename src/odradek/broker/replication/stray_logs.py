@@ -132,7 +132,7 @@ class StrayLogs:
             {*(found_id for _, found_id in aside.values()), *suspects.values()},
             topics,
         )
-        return waits
+        return waits or bool(self._logs.deleted.left)
 
     async def _delete_unnamed(self) -> None:
         """Delete the logs without a topic id and without records that neither the image nor the tree has."""

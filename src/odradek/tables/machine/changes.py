@@ -98,7 +98,9 @@ def have_keys(rows: pa.Table, keys: pa.Table) -> Any:
     """Return for each row whether its key is among `keys`, as an array of numpy."""
     names = keys.column_names
     wanted = keys.cast(pa.schema([rows.schema.field(name) for name in names]))
-    numbered = rows.select(names).append_column("at", pa.array(np.arange(rows.num_rows)))
+    numbers = [str(number) for number in range(len(names))]  # a column may have any name
+    numbered = rows.select(names).rename_columns(numbers).append_column("at", pa.array(np.arange(rows.num_rows)))
     found = np.zeros(rows.num_rows, np.bool_)
-    found[numbered.join(wanted, keys=names, join_type="left semi").column("at").to_numpy()] = True
+    matching = numbered.join(wanted.rename_columns(numbers), keys=numbers, join_type="left semi")
+    found[matching.column("at").to_numpy()] = True
     return found

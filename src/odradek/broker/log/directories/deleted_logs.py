@@ -97,9 +97,8 @@ class DeletedLogs:
 
     def discard_again(self, now_ms: int) -> None:
         """Repeat what failed of `discard`."""
-        undiscarded, self._undiscarded = self._undiscarded, {}
-        for folder, partition in undiscarded.items():
-            self.discard(partition, folder, now_ms)
+        for folder in list(self._undiscarded):
+            self.discard(self._undiscarded.pop(folder), folder, now_ms)
 
     def has_undiscarded(self, partition: TopicPartition) -> bool:
         """Return whether a folder of the partition still has to be discarded."""

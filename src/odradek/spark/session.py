@@ -85,7 +85,7 @@ def local_session(
     check_master_answers(master)
     java = find_java()
     is_local = master.startswith("local")
-    # The gateway's launcher and Spark's Python workers read these; values that are already set stay.
+    # The gateway's launcher and Spark's Python workers read these.
     os.environ |= {"JAVA_HOME": str(java.home), FOR_TABLES: "1" if for_tables else ""}
     # Workers on other machines do not have this user's cache.
     python = worker_python() if is_local else cluster_python()

@@ -3,7 +3,8 @@
 A log is deleted only if a note below `/admin/deleted_replicas` says so. A topic or replica that the metadata tree lacks
 is no reason: the directory may come from Kafka, or the tree from an older backup. The controller writes notes for
 brokers that are down. A broker writes one itself if it deleted a replica and could not rename its folder, as the
-directory failed. Such a note has the form of one of a replica that was moved away.
+directory failed. Such a note has the form of one of a replica that was moved away. There is none
+for a log that this broker has not opened since its start: its topic id is unknown.
 
 | the metadata tree | the log |
 |---|---|
